@@ -1,0 +1,79 @@
+"""The registry of agent types: what each may use and do, which model it gets, how it is told about its work."""
+
+from dataclasses import dataclass
+
+from crewboard.errors import UsageError
+
+LOOK = ("read_file", "glob", "grep", "list_dir")
+TEAM = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator")
+GATED = frozenset({"bash", "write_file", "edit_file"})
+"""What an agent may not use before its plan is approved."""
+
+
+@dataclass(frozen=True)
+class AgentType:
+    """One type. `tools` are its own, besides the team tools that everybody has."""
+
+    name: str
+    tools: tuple[str, ...]
+    writes: bool
+    executes: bool
+    model: str
+    summary: str
+    prompt: str
+
+
+_ALL = (
+    AgentType(
+        "explore",
+        LOOK,
+        writes=False,
+        executes=False,
+        model="claude-haiku-5-5",
+        summary="reads the workspace; writes and runs nothing",
+        prompt="You survey code and answer questions about it. You cannot write files or run commands. "
+        "Read what you need, then answer precisely, naming files and lines.",
+    ),
+    AgentType(
+        "plan",
+        (*LOOK, "submit_plan"),
+        writes=False,
+        executes=False,
+        model="claude-opus-5-5",
+        summary="reads the workspace and submits plans for approval; writes and runs nothing",
+        prompt="You design changes; you do not make them. Read what you need, then hand in a plan with submit_plan. "
+        "If it is rejected, revise it by the feedback and hand it in again.",
+    ),
+    AgentType(
+        "code",
+        ("bash", "read_file", "write_file", "edit_file", "glob", "grep", "list_dir", "submit_plan"),
+        writes=True,
+        executes=True,
+        model="claude-sonnet-5-5",
+        summary="reads, writes and runs in the workspace; no network",
+        prompt="You change code. Read before you write, keep changes small, and check them by running the tests.",
+    ),
+    AgentType(
+        "test",
+        ("bash", *LOOK),
+        writes=False,
+        executes=True,
+        model="claude-sonnet-5-5",
+        summary="reads the workspace and runs commands; writes nothing in it",
+        prompt="You run and judge tests. You do not change files of the workspace. "
+        "Report which command you ran, what passed, what failed and why.",
+    ),
+)
+
+TYPES = {agent_type.name: agent_type for agent_type in _ALL}
+
+
+def agent_type(name: str) -> AgentType:
+    """Return the type called `name`.
+
+    Raises:
+        UsageError: There is no such type; the message lists those that exist.
+    """
+    if name not in TYPES:
+        raise UsageError(f"there is no agent type {name!r}; the types are {', '.join(TYPES)}")
+    return TYPES[name]

@@ -1,0 +1,61 @@
+"""The rule for names of agents and teams, checked at every door: command line, tools, files that are read."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from crewboard.errors import UsageError
+
+NAME_RULE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+OPERATOR = "operator"
+LEAD = "lead"
+SYSTEM = "system"
+EVERYONE = "all"
+
+RESERVED_AGENTS = frozenset({OPERATOR, LEAD, EVERYONE, SYSTEM})
+RESERVED_TEAMS = frozenset({"agents"})
+
+_RULE_IN_WORDS = "a name starts with a-z and has at most 32 of a-z 0-9 _ -"
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` could name an agent or a team, reserved words included."""
+    return NAME_RULE.fullmatch(text) is not None
+
+
+def _must_be_name(text: str) -> str:
+    if not is_name(text):
+        raise ValueError(_RULE_IN_WORDS)
+    return text
+
+
+Name = Annotated[str, AfterValidator(_must_be_name)]
+"""A pydantic field that holds a name."""
+
+
+def check_agent(name: str, agent_type: str) -> str:
+    """Return `name` if an agent of `agent_type` may be called that.
+
+    Raises:
+        UsageError: The name breaks the rule or is reserved.
+    """
+    if not is_name(name):
+        raise UsageError(f"{name!r} cannot name an agent: {_RULE_IN_WORDS}")
+    if name in RESERVED_AGENTS and not (name == LEAD and agent_type == LEAD):
+        raise UsageError(f"{name!r} is reserved; choose another name for the agent")
+    return name
+
+
+def check_team(name: str) -> str:
+    """Return `name` if a team may be called that.
+
+    Raises:
+        UsageError: The name breaks the rule or is reserved.
+    """
+    if not is_name(name):
+        raise UsageError(f"{name!r} cannot name a team: {_RULE_IN_WORDS}")
+    if name in RESERVED_TEAMS:
+        raise UsageError(f"{name!r} is reserved; choose another name for the team")
+    return name

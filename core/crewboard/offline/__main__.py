@@ -1,0 +1,109 @@
+"""The embedded model as a process of its own: python -I -m crewboard.offline TEAM_DIRECTORY.
+
+One for each team: it holds the team's `model.lock`, which says its pid and address, and ends by itself when for a
+while neither a supervisor nor a worker of the team has been there. It outlives whoever started it.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from crewboard.errors import CrewboardError, UsageError
+from crewboard.offline import http
+from crewboard.offline.faults import Faults
+from crewboard.offline.service import Service
+from crewboard.records import ModelServerInfo
+from crewboard.store import lease
+from crewboard.store.directory import TeamDirectory
+
+PACE = "CREWBOARD_OFFLINE_PACE"
+FAULTS = "CREWBOARD_OFFLINE_FAULTS"
+
+GRACE = 10.0
+"""Seconds without supervisor and workers after which it ends."""
+
+LOOK = 1.0
+"""Seconds from one look to the next."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve one team until nobody needs it, or SIGTERM comes; 0 at once if somebody serves it already."""
+    parser = argparse.ArgumentParser(prog="python -m crewboard.offline", description="The embedded model of one team.")
+    parser.add_argument("team", type=Path, help="the team's directory")
+    parser.add_argument("--grace", type=float, default=GRACE, help="seconds to stay when nobody is there")
+    parser.add_argument("--look", type=float, default=LOOK, help="seconds from one look to the next")
+    args = parser.parse_args(argv)
+    team = TeamDirectory(args.team.resolve())
+    try:
+        lock = lease.take(team.model_lock)
+        if lock is None:
+            return 0
+        service = Service(pace=_pace(), faults=Faults(file=_faults_file()))
+        os.chdir("/")
+        asyncio.run(_serve(service, team, lock, args.grace, args.look))
+    except CrewboardError as error:
+        sys.stderr.write(f"embedded model: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def _pace() -> float:
+    given = os.environ.get(PACE, "1")
+    try:
+        return max(0.0, float(given))
+    except ValueError as error:
+        raise UsageError(f"{PACE} is a number, not {given!r}") from error
+
+
+def _faults_file() -> Path | None:
+    given = os.environ.get(FAULTS)
+    return Path(given).resolve() if given else None
+
+
+async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float, look: float) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal of whoever started it may close
+    server = await http.listen(service.handle)
+    info = ModelServerInfo(pid=os.getpid(), url=http.address(server))
+    lease.sign(lock, info)
+    waiting = asyncio.ensure_future(_until_unneeded(team, lock, info, grace, look))
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    server.close()
+
+
+async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo, grace: float, look: float) -> None:
+    """Return when nobody has needed the server for `grace` seconds."""
+    loop = asyncio.get_running_loop()
+    while True:
+        needed_at = loop.time()
+        while loop.time() - needed_at < grace:
+            if is_needed(team):
+                needed_at = loop.time()
+            await asyncio.sleep(look)
+        # Who has read the address by now holds a lock that we see; who comes later finds none and waits.
+        os.ftruncate(lock, 0)
+        if not is_needed(team):
+            return
+        lease.sign(lock, info)
+
+
+def is_needed(team: TeamDirectory) -> bool:
+    """Whether a supervisor or a worker of the team lives."""
+    if lease.is_held(team.supervisor_lock):
+        return True
+    try:
+        agents = list(team.agents.iterdir())
+    except OSError:
+        return False
+    return any(lease.is_held(team.agent(path.name).lease) for path in agents)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""A request as its thinker sees it: who is asked, what mail came, which tools were called and what they gave.
+
+The conversation is taken apart into a flat list of entries, so that scenarios and rules need no knowledge of the
+Messages API.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from crewboard.fence import Fenced, fence, unfence
+from crewboard.offline.validate import turns
+from crewboard.offline.wire import Block, CountRequest, Text, ToolResult, ToolUse
+
+_WHO = re.compile(r'^You are (\S+), an? (\S+) agent in the crewboard team "([^"\n]*)"\.', re.MULTILINE)
+_REPORTS_TO = re.compile(r"^You report to (\S+?)\.", re.MULTILINE)
+
+HIRE_PROMPT = "prompt"
+"""The kind of fenced mail that holds what an agent was hired for."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool to call. `say` is spoken before it."""
+
+    tool: str
+    input: dict[str, object] = field(default_factory=dict)
+    say: str = ""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A tool call that was answered, in the assistant message number `turn`."""
+
+    tool: str
+    input: dict[str, object]
+    text: str
+    is_error: bool = False
+    turn: int = 0
+    unavailable: bool = False
+    """The tool is not offered; nothing was called."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tool did what it was asked."""
+        return not (self.is_error or self.unavailable)
+
+
+@dataclass(frozen=True)
+class Mail:
+    """Fenced mail that entered the conversation."""
+
+    author: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Notice:
+    """The system's own words: what stands between fenced mail in user messages."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Said:
+    """Text of the assistant message number `turn`; `final` if it called no tool, which ends an assignment."""
+
+    text: str
+    final: bool
+    turn: int
+
+
+Entry = Mail | Notice | Done | Said
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One request, taken apart."""
+
+    name: str
+    type: str
+    team: str
+    report_to: str
+    system: str
+    tools: frozenset[str]
+    entries: tuple[Entry, ...]
+
+    @property
+    def span(self) -> tuple[Entry, ...]:
+        """What happened since the last answer: the present assignment."""
+        last = max((place for place, entry in enumerate(self.entries) if _ends(entry)), default=-1)
+        return self.entries[last + 1 :]
+
+    @property
+    def hire_prompt(self) -> str | None:
+        """What the agent was hired for."""
+        return next((mail.text for mail in only_mail(self.entries) if mail.kind == HIRE_PROMPT), None)
+
+    @property
+    def done(self) -> tuple[Done, ...]:
+        """Every tool call so far."""
+        return tuple(entry for entry in self.entries if isinstance(entry, Done))
+
+    @property
+    def replies(self) -> list[list[Done]]:
+        """For each assistant message so far what its calls gave; nothing for a final answer."""
+        count = 1 + max((entry.turn for entry in self.entries if isinstance(entry, Said | Done)), default=-1)
+        replies: list[list[Done]] = [[] for _ in range(count)]
+        for entry in self.done:
+            replies[entry.turn].append(entry)
+        return replies
+
+
+def only_mail(entries: Iterable[Entry]) -> list[Mail]:
+    """The mail among `entries`."""
+    return [entry for entry in entries if isinstance(entry, Mail)]
+
+
+def read(request: CountRequest) -> Conversation:
+    """Take a request apart."""
+    system = request.system_text
+    who = _WHO.search(system)
+    name, agent_type, team = who.groups() if who else ("agent", "explore", "default")
+    reports_to = _REPORTS_TO.search(system)
+    return Conversation(
+        name=name,
+        type=agent_type,
+        team=team,
+        report_to=reports_to[1] if reports_to else "lead",
+        system=system,
+        tools=frozenset(tool.name for tool in request.tools),
+        entries=tuple(_entries(request)),
+    )
+
+
+def _ends(entry: Entry) -> bool:
+    return isinstance(entry, Said) and entry.final
+
+
+def _entries(request: CountRequest) -> Iterable[Entry]:
+    calls: dict[str, ToolUse] = {}
+    turn = -1
+    for _, role, blocks in turns(request.messages):
+        if role == "assistant":
+            turn += 1
+            uses = [block for block in blocks if isinstance(block, ToolUse)]
+            calls.update((use.id, use) for use in uses)
+            yield from _said(blocks, turn, final=not uses)
+        else:
+            yield from _heard(blocks, calls, turn)
+
+
+def _said(blocks: list[Block], turn: int, *, final: bool) -> Iterable[Entry]:
+    text = "\n".join(block.text for block in blocks if isinstance(block, Text))
+    if text or final:
+        yield Said(text, final, turn)
+
+
+def _heard(blocks: list[Block], calls: dict[str, ToolUse], turn: int) -> Iterable[Entry]:
+    for block in blocks:
+        if isinstance(block, ToolResult):
+            use = calls[block.tool_use_id]
+            yield Done(use.name, use.input, block.text, bool(block.is_error), turn)
+        elif isinstance(block, Text):
+            yield from _read_text(block.text)
+
+
+def _read_text(text: str) -> Iterable[Entry]:
+    """Mail and notices of one text, in their order."""
+    for piece in unfence(text):
+        before, _, text = text.partition(_as_it_stood(piece))
+        if before.strip():
+            yield Notice(before.strip())
+        yield Mail(piece.author, piece.kind, piece.text)
+    if text.strip():
+        yield Notice(text.strip())
+
+
+def _as_it_stood(piece: Fenced) -> str:
+    return fence(piece.author, piece.kind, piece.id, piece.text)

@@ -1,0 +1,127 @@
+"""Rules that need no tool: say something word for word, say where things stand, greet, and what else there is."""
+
+import re
+from collections.abc import Iterable
+
+from crewboard.offline import outputs
+from crewboard.offline.ask import Ask, Steps, bullets, quoted
+from crewboard.offline.conversation import Conversation, Done, Said, only_mail
+
+_ABILITIES = (
+    "list, find, read and search files",
+    "run a command (run: COMMAND) or the tests, write or edit a file, where my type may",
+    "submit a plan and wait for its approval",
+    "ask the operator, send mail to a teammate, work on a task",
+    "say where I stand",
+)
+
+
+def _speak(text: str) -> Steps:
+    yield from ()
+    return text
+
+
+def say(ask: Ask) -> Steps | None:
+    """Reply with exactly: hello."""
+    asked = ask.match(
+        r"^\W*(?:please\s+)?(?:(?:reply|answer|respond)(?=\s+(?:with|exactly|only|just)|:)|say\b|echo\b|repeat\b)"
+        r"(?:\s+(?:with|exactly|only|just|the|this|words?|text|single|one|following|after me)\b)*\s*:?\s*(.+)$"
+    )
+    if asked is None or re.match(r"(?:where|what|who|how|why|if|whether|when)\b", asked[1], re.IGNORECASE):
+        return None
+    marked = quoted(asked[1])
+    return _speak(marked[0] if marked else asked[1].strip())
+
+
+def status(ask: Ask) -> Steps | None:
+    """Give me a summary of what you did."""
+    wanted = (
+        r"\b(summary|summari[sz]e|status|progress|report back|recap|where (do |are )?you( stand)?\b|"
+        r"what (have|did|are|were) you (done|do|doing|find|found|learn)|how far|how is it going|what('s| is) up)"
+    )
+    return _speak(so_far(ask.talk)) if ask.has(wanted) else None
+
+
+def wait(ask: Ask) -> Steps | None:
+    """Wait for mail."""
+    return _speak("Ready. I wait for mail.") if ask.has(r"\b(wait|stand ?by|idle|be ready|hold on)\b") else None
+
+
+def greet(ask: Ask) -> Steps | None:
+    """Hello."""
+    hello = r"^\W*(hi|hello|hey|good (morning|day|evening)|greetings|ping|thanks?( you)?|ok(ay)?)\b"
+    asks_who = r"\bwho are you\b|\bwhat can you do\b|^\W*help\b|\byour (abilities|skills)\b|\bintroduce yourself\b"
+    short = len(ask.text.split()) <= 8  # noqa: PLR2004  a greeting has no more words than that
+    return _speak(introduction(ask.talk)) if (short and ask.has(hello)) or ask.has(asks_who) else None
+
+
+def introduction(talk: Conversation) -> str:
+    """Who speaks, and that it is no language model."""
+    return (
+        f"I am {talk.name}, of type {talk.type}. I run on crewboard's embedded model, which is a small set of rules "
+        f"and no language model. I can:\n{bullets(list(_ABILITIES))}"
+    )
+
+
+def otherwise(ask: Ask) -> Steps:
+    """What is said when no rule knows what to do."""
+    if ask.kind == "interrupt":
+        return _speak(so_far(ask.talk))
+    if ask.kind in {"result", "error", "broadcast"} or ask.author not in {"operator", "lead"}:
+        return _speak(f"I read what {ask.author} wrote; there is nothing in it for me to do.")
+    return _speak(f"I do not know how to do this: “{_first_line(ask.whole)}”\n\n{introduction(ask.talk)}")
+
+
+def so_far(talk: Conversation) -> str:
+    """What was asked, done and answered in this conversation, from its record."""
+    told = [f"I am {talk.name}, of type {talk.type} in the team {talk.team}."]
+    asked = [mail for mail in only_mail(talk.entries) if mail.kind in {"prompt", "task_assignment"}]
+    told += [f"{mail.author} asked me: “{_first_line(mail.text)}”" for mail in asked]
+    deeds = list(_deeds(talk.done))
+    told.append(f"What I did:\n{bullets(deeds)}" if deeds else "I have called no tool yet.")
+    answers = [entry.text for entry in talk.entries if isinstance(entry, Said) and entry.final and entry.text]
+    if answers:
+        told.append(f"What I answered:\n\n{answers[0] if len(answers) == 1 else answers[-1]}")
+    elif deeds:
+        told.append("I have not finished yet.")
+    return "\n\n".join(told)
+
+
+def _deeds(done: Iterable[Done]) -> Iterable[str]:
+    """The calls so far, those that look grouped by tool, the others one by one."""
+    calls = list(done)
+    for tool, verb in (("list_dir", "listed"), ("glob", "looked for"), ("grep", "searched for"), ("read_file", "read")):
+        named = list(dict.fromkeys(_object(call) for call in calls if call.tool == tool and call.ok))
+        if named:
+            yield f"{verb} {', '.join(named)}"
+    for call in calls:
+        if call.tool not in {"list_dir", "glob", "grep", "read_file"} or not call.ok:
+            yield _deed(call)
+
+
+def _object(call: Done) -> str:
+    return str(call.input.get("pattern") or call.input.get("path") or "the project folder")
+
+
+def _deed(call: Done) -> str:
+    what = {
+        "bash": f"ran `{call.input.get('command')}`",
+        "write_file": f"wrote {call.input.get('path')}",
+        "edit_file": f"edited {call.input.get('path')}",
+        "send_message": f"wrote to {call.input.get('to')}: {_first_line(str(call.input.get('content', '')))}",
+        "ask_operator": f"asked the operator: {call.input.get('question')}",
+        "submit_plan": "submitted a plan",
+        "task_claim": f"claimed task {call.input.get('task_id')}",
+        "task_update": f"set task {call.input.get('task_id')} to {call.input.get('status')}",
+    }.get(call.tool, f"called {call.tool}")
+    if not call.ok:
+        return f"{what}, which was refused: {_first_line(call.text)}"
+    code = outputs.exit_code(call.text)
+    if code is not None:
+        return f"{what}: exit code {code}"
+    return f"{what}: {_first_line(call.text)}" if call.tool in {"ask_operator", "submit_plan"} else what
+
+
+def _first_line(text: str, limit: int = 160) -> str:
+    first = next(iter(outputs.lines(text)), "").strip()
+    return first if len(first) <= limit else first[: limit - 1] + "…"

@@ -1,0 +1,194 @@
+"""Scenarios: what each named agent does turn by turn, as data, for the demo.
+
+A scenario is a JSON file in `scenarios/`. Its agents are hired with exactly the `prompt` that stands there; an agent
+of that name with that prompt then says and calls what its `turns` hold, in order. A turn has
+
+- `text`, said before the calls, or the answer where there are no calls, which ends the script;
+- `calls`, each a `tool` and its `input`;
+- `delay`, seconds before the first word, and `word`, seconds from one word to the next. Both are multiplied by the
+  server's pace; `least` is the delay that remains however high the pace;
+- `then`, branches: `{"on": …, "text": …, "calls": …}` is played in the place of the next turn if what the calls gave
+  was `rejected` (a plan), an `error` (a tool refused) or `failed` (a command's exit code was not 0), or if it holds
+  `"says": "some words"`. After a branch the same branches are looked at again, each but `rejected` once.
+
+Text and inputs may quote what tools gave, so that a script never says what is not so: `{bash:tail}` is the end of the
+last command's output, `{read_file notes.py:lines}` the number of lines of that file. Behind the colon: `text`, `line`
+(the first), `tail`, `exit`, `tally` (what a test runner says at its end), `lines`, `count` (of paths or matches),
+`feedback`.
+"""
+
+import re
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from crewboard.names import Name
+from crewboard.offline import outputs
+from crewboard.offline.conversation import Done
+
+_HERE = Path(__file__).parent
+_PLACEHOLDER = re.compile(r"\{(?P<tool>[a-z_]+)(?: (?P<about>[^{}:]+))?:(?P<what>[a-z]+)\}")
+_WHAT: dict[str, Callable[[str], str]] = {
+    "text": str.strip,
+    "line": lambda text: next(iter(outputs.lines(text)), ""),
+    "tail": outputs.tail,
+    "exit": lambda text: str(outputs.exit_code(text)),
+    "tally": outputs.tally,
+    "lines": lambda text: str(outputs.last_number(text)),
+    "count": lambda text: str(len(outputs.paths(text))),
+    "feedback": outputs.feedback,
+}
+
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ScriptedCall(_Data):
+    """A tool and its input."""
+
+    tool: str
+    input: dict[str, Any] = {}
+
+
+class Turn(_Data):
+    """One reply of an agent."""
+
+    text: str = ""
+    calls: tuple[ScriptedCall, ...] = ()
+    delay: Seconds = 0.8
+    least: Seconds = 0
+    word: Seconds = 0.03
+    then: tuple["Branch", ...] = ()
+
+
+class Branch(Turn):
+    """A reply in the place of the next one, on a condition."""
+
+    on: Literal["rejected", "error", "failed", "says"]
+    says: str = ""
+
+
+class ScenarioAgent(_Data):
+    """Who is to be hired, and what it then does."""
+
+    name: Name
+    type: str
+    role: str
+    prompt: str
+    plan: bool = False
+    turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
+
+
+class ScenarioTask(_Data):
+    """A task to put on the board; the first has the id 1."""
+
+    subject: str
+    description: str = ""
+    owner: Name | None = None
+    blocked_by: tuple[int, ...] = ()
+    required_type: str | None = None
+
+
+class Scenario(_Data):
+    """A team and its work."""
+
+    name: str
+    description: str
+    agents: tuple[ScenarioAgent, ...]
+    tasks: tuple[ScenarioTask, ...] = ()
+
+    def agent(self, name: str) -> ScenarioAgent:
+        """The agent called `name`.
+
+        Raises:
+            KeyError: There is none.
+        """
+        for agent in self.agents:
+            if agent.name == name:
+                return agent
+        raise KeyError(name)
+
+
+def load(name: str) -> Scenario:
+    """The scenario called `name`; `demo` is the one there is.
+
+    Raises:
+        FileNotFoundError: There is none of that name.
+    """
+    return Scenario.model_validate_json((_HERE / "scenarios" / f"{name}.json").read_bytes())
+
+
+def load_all() -> tuple[Scenario, ...]:
+    """Every scenario there is."""
+    return tuple(load(path.stem) for path in sorted((_HERE / "scenarios").glob("*.json")))
+
+
+def copy_sample(to: Path) -> Path:
+    """Copy the sample project that the demo works on into the folder `to`, which may exist; returns it."""
+    shutil.copytree(_HERE / "sample", to, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    return to
+
+
+def play(turns: Sequence[Turn], replies: Iterable[Sequence[Done]]) -> tuple[Turn | None, list[Done]]:
+    """The turn that comes next, None behind the last, given what the calls of each reply so far gave.
+
+    A script's last turn has no calls. Calls that were made in its place (to answer mail that came in between) do not
+    end it; they are returned beside it.
+    """
+    place = 0
+    current: Turn = turns[0]
+    extra: list[Done] = []
+    used: set[int] = set()
+    for done in replies:
+        if not done:
+            return None, []
+        if not current.calls:
+            extra.extend(done)
+            continue
+        branch = next((index for index in _branches(turns[place], done) if index not in used), None)
+        if branch is not None:
+            current = turns[place].then[branch]
+            used |= {branch} if turns[place].then[branch].on != "rejected" else set()
+            continue
+        place, used = place + 1, set()
+        if place == len(turns):
+            return None, []
+        current = turns[place]
+    return current, extra
+
+
+def _branches(turn: Turn, done: Sequence[Done]) -> Iterable[int]:
+    return (index for index, branch in enumerate(turn.then) if any(_holds(branch, call) for call in done))
+
+
+def _holds(branch: Branch, call: Done) -> bool:
+    if branch.on == "rejected":
+        return call.tool == "submit_plan" and outputs.rejected(call.text)
+    if branch.on == "error":
+        return not call.ok
+    if branch.on == "failed":
+        return (outputs.exit_code(call.text) or 0) != 0
+    return branch.says.lower() in call.text.lower()
+
+
+def fill(value: Any, done: Sequence[Done]) -> Any:  # noqa: ANN401  any JSON value
+    """Put what the tools gave into the places of `value` that quote it."""
+    if isinstance(value, str):
+        return _PLACEHOLDER.sub(lambda found: _quote(found, done), value)
+    if isinstance(value, dict):
+        return {key: fill(item, done) for key, item in value.items()}
+    return [fill(item, done) for item in value] if isinstance(value, list) else value
+
+
+def _quote(found: re.Match[str], done: Sequence[Done]) -> str:
+    about = found["about"]
+    for call in reversed(done):
+        if call.tool == found["tool"] and (about is None or about in map(str, call.input.values())):
+            return _WHAT[found["what"]](call.text)
+    return f"(no {found['tool']})"

@@ -1,0 +1,139 @@
+"""Processes as the kernel knows them: identity, descent, how they ended. The one module that reads /proc."""
+
+import ctypes
+import fcntl
+import os
+import signal
+import struct
+from functools import cache
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+
+_STATE, _PPID, _START_TICKS = 0, 1, 19
+"""Fields of /proc/<pid>/stat behind the name, counted from the state (proc_pid_stat(5), fields 3, 4 and 22)."""
+
+
+@cache
+def boot_id() -> str:
+    """Which boot of the machine this is."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields behind the name; empty when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def start_ticks(pid: int) -> int:
+    """When the process began, in clock ticks since boot; 0 when there is no such process."""
+    fields = _stat(pid)
+    return int(fields[_START_TICKS]) if fields and fields[_STATE] not in "ZX" else 0
+
+
+def is_same(pid: int, boot: str, ticks: int) -> bool:
+    """Whether `pid` is still the process that was identified by `boot` and `ticks`."""
+    return pid > 0 and ticks > 0 and boot == boot_id() and start_ticks(pid) == ticks
+
+
+def parents() -> dict[int, int]:
+    """Every process and its parent."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            found[int(entry.name)] = int(fields[_PPID])
+    return found
+
+
+def descendants(pid: int, among: dict[int, int] | None = None) -> list[int]:
+    """All children of `pid`, and theirs."""
+    children: dict[int, list[int]] = {}
+    for child, parent in (parents() if among is None else among).items():
+        children.setdefault(parent, []).append(child)
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def send_signal(pid: int, number: int, ticks: int = 0) -> bool:
+    """Signal the process that began at `ticks` (any, if 0), never one that took its pid; False if it is gone."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if ticks and start_ticks(pid) != ticks:
+            return False
+        signal.pidfd_send_signal(fd, number)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option} failed")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, so that none is lost sight of."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def no_new_privileges() -> None:
+    """Never gain rights by exec, for this process and all that it starts."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+MARK = "CREWBOARD_WORKER"
+"""The environment variable that everything a worker starts carries."""
+
+
+def mark(pid: int, ticks: int) -> str:
+    """The value of `MARK` for the children of a worker: unique to it since the machine was started."""
+    return f"{boot_id()}-{pid}-{ticks}"
+
+
+def environment(pid: int) -> bytes:
+    """The environment a process was started with, as NUL-separated bytes.
+
+    Raises:
+        OSError: It is gone, or not ours to read.
+    """
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+_PIDFD_GET_INFO = (3 << 30) | (64 << 16) | (0xFF << 8) | 11
+_PIDFD_INFO_EXIT = 1 << 3
+_EXIT_CODE_AT = 60
+"""linux/pidfd.h: the first version of struct pidfd_info has 64 bytes, exit_code last."""
+
+
+def exit_status(pidfd: int) -> int | None:
+    """The wait status of an ended process that is not our child; None where the kernel cannot tell, or not yet.
+
+    Linux 6.15 or newer, and only after its own parent reaped it.
+    """
+    buffer = bytearray(64)
+    struct.pack_into("Q", buffer, 0, _PIDFD_INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, buffer)
+    except OSError:
+        return None
+    (answered,) = struct.unpack_from("Q", buffer, 0)
+    return struct.unpack_from("i", buffer, _EXIT_CODE_AT)[0] if answered & _PIDFD_INFO_EXIT else None

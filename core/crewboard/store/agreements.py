@@ -1,0 +1,90 @@
+"""Asking and answering: a request in its file, and the mail that tells of it.
+
+The file is written first and alone decides; the ids of the mail are derived from the request's, so that a writer who
+was killed in between may do it all again.
+"""
+
+from pydantic import JsonValue
+
+from crewboard.records import Request, RequestStatus, RequestType
+from crewboard.store import mailbox, requests
+from crewboard.store.directory import TeamDirectory
+
+SHUTDOWN_PATIENCE = 30.0
+"""Seconds after which an unanswered shutdown request expires (contract § 4)."""
+
+_WORD: dict[RequestType, str] = {
+    "plan_approval": "plan", "shutdown": "reason", "permission": "summary", "question": "question",
+}  # fmt: skip
+"""Which part of a payload its mail carries as text."""
+
+
+def ask(
+    team: TeamDirectory,
+    request_id: str,
+    kind: RequestType,
+    author: str,
+    to: str,
+    payload: dict[str, JsonValue],
+    now: float,
+    *,
+    supersedes: str | None = None,
+) -> Request:
+    """Open a request and tell `to` of it; asking again with the same id changes nothing."""
+    request = requests.open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
+    mailbox.send(
+        team,
+        mailbox.compose(
+            author, to, f"{kind}_request", str(payload.get(_WORD[kind], "")),
+            ident=_mail_id(request_id, "ask"), ts=now, metadata={"request_id": request_id},
+        ),
+        durable=True,
+    )  # fmt: skip
+    return request
+
+
+def respond(
+    team: TeamDirectory,
+    request_id: str,
+    status: RequestStatus,
+    by: str,
+    now: float,
+    *,
+    feedback: str | None = None,
+    sha256: str | None = None,
+    edited: str | None = None,
+) -> Request:
+    """Answer a request and tell who asked.
+
+    Raises:
+        BadDataError: The answer changed nothing; says why.
+    """
+    request = requests.decide(team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited)
+    approve = None if status == "answered" else status == "approved"
+    mailbox.send(
+        team,
+        mailbox.compose(
+            by, request.from_, f"{request.type}_response", feedback or status,
+            ident=_mail_id(request_id, "answer"), ts=now,
+            metadata={"request_id": request_id, "approve": approve, "feedback": feedback},
+        ),
+        durable=True,
+    )  # fmt: skip
+    return request
+
+
+def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | None:
+    """The newest open request that `name` shut down; those that waited too long are expired on the way."""
+    newest = None
+    for request in requests.pending(team):
+        if request.type != "shutdown" or request.to != name:
+            continue
+        if now - request.created_at > SHUTDOWN_PATIENCE:
+            requests.close(team, request.id, "expired", "system", now)
+        else:
+            newest = request
+    return newest
+
+
+def _mail_id(request_id: str, part: str) -> str:
+    return mailbox.derived_id(request_id, part)

@@ -1,0 +1,72 @@
+"""Locks that say who lives: held for the life of a process, probed without taking anything.
+
+Open-file-description locks: they die with their holder whatever it did, a probe (`F_OFD_GETLK`) never makes a taker
+fail, and closing another descriptor of the same file does not drop them. Linux only.
+"""
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+from typing import TypeVar
+
+from crewboard.errors import BadDataError, StorageError
+from crewboard.records import Record
+from crewboard.store import codec
+
+R = TypeVar("R", bound=Record)
+
+_FLOCK = "hhqqi4x"
+
+
+def _whole_file(kind: int) -> bytes:
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
+
+
+def take(path: Path) -> int | None:
+    """Take the lease at `path` for as long as this process lives; None if somebody has it.
+
+    Returns the descriptor that holds it: keep it open. It does not pass to other programs.
+
+    Raises:
+        StorageError: The file cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"cannot open {path}: {error.strerror}") from error
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
+    except (BlockingIOError, PermissionError):
+        os.close(fd)
+        return None
+    return fd
+
+
+def sign(fd: int, holder: Record) -> None:
+    """Write into a lease that is held who holds it."""
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, codec.encode(holder), 0)
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds the lease at `path`. Takes nothing."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
+    finally:
+        os.close(fd)
+    return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+
+
+def holder(path: Path, model: type[R]) -> R | None:
+    """What the holder of a lease wrote into it, or None if nobody holds it or it is not signed yet."""
+    if not is_held(path):
+        return None
+    try:
+        return codec.decode(path.read_bytes(), model)
+    except (OSError, BadDataError):
+        return None

@@ -1,0 +1,89 @@
+"""`config.json`: who is on the team, and its settings."""
+
+from collections.abc import Callable
+
+from crewboard.errors import UsageError
+from crewboard.names import LEAD, OPERATOR
+from crewboard.records import Config, Member
+from crewboard.store import documents
+from crewboard.store.directory import TeamDirectory
+
+
+def load(team: TeamDirectory) -> Config:
+    """The team's roster and settings.
+
+    Raises:
+        UsageError: There is no such team.
+        BadDataError: The file is damaged.
+    """
+    config = documents.load(team.config, Config)
+    if config is None:
+        raise UsageError(f"there is no team in {team.path}")
+    return config
+
+
+def create(team: TeamDirectory, description: str, now: float) -> Config:
+    """Write the roster of a new team.
+
+    Raises:
+        UsageError: The team exists.
+    """
+
+    def fresh(old: Config | None) -> Config:
+        if old is not None:
+            raise UsageError(f"the team {team.path.name} exists")
+        return Config(name=team.path.name, description=description, created_at=now)
+
+    return documents.change(team.config, team.lock("roster"), Config, fresh)
+
+
+def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
+    """Let `edit` change the roster in place, with nobody else in between, and save it."""
+
+    def apply(config: Config | None) -> Config:
+        if config is None:
+            raise UsageError(f"there is no team in {team.path}")
+        edit(config)
+        config.rev += 1
+        return config
+
+    return documents.change(team.config, team.lock("roster"), Config, apply)
+
+
+def put(team: TeamDirectory, member: Member) -> Config:
+    """Add `member`, or put it in the place of the one with its name."""
+
+    def edit(config: Config) -> None:
+        names = [old.name for old in config.members]
+        if member.name in names:
+            config.members[names.index(member.name)] = member
+        else:
+            config.members.append(member)
+
+    return change(team, edit)
+
+
+def drop(team: TeamDirectory, name: str) -> Config:
+    """Take `name` off the roster."""
+
+    def edit(config: Config) -> None:
+        config.members = [member for member in config.members if member.name != name]
+
+    return change(team, edit)
+
+
+def mailboxes(config: Config) -> list[str]:
+    """Every name that mail can be sent to: the operator, the lead's seat, and the agents."""
+    return [OPERATOR, LEAD, *(member.name for member in config.members if member.name != LEAD)]
+
+
+def recipient(config: Config, name: str) -> str:
+    """Return `name` if mail can be sent to it.
+
+    Raises:
+        UsageError: Nobody is called that; the message lists who there is.
+    """
+    names = mailboxes(config)
+    if name not in names:
+        raise UsageError(f"nobody on this team is called {name!r}; there are {', '.join(names)}")
+    return name

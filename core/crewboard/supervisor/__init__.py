@@ -1,0 +1,1 @@
+"""One small process per team: starts workers, records how they end, buries the dead."""

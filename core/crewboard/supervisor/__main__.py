@@ -1,0 +1,54 @@
+"""`python -I -m crewboard.supervisor <team directory>`: takes the team's supervisor lock, or leaves at once."""
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from crewboard import process
+from crewboard.records import Supervisor as SupervisorInfo
+from crewboard.store import lease
+from crewboard.store.directory import TeamDirectory
+from crewboard.supervisor import door, embedded
+from crewboard.supervisor.launch import PopenLauncher
+from crewboard.supervisor.reconcile import Supervisor
+
+
+async def supervise(team: TeamDirectory, lock: int) -> None:
+    """Listen, say where, and work until there is nothing left to do."""
+    supervisor = Supervisor(team, PopenLauncher())
+    path = door.choose_path(team)
+    server = await door.listen(path, supervisor.on_ring)
+    lease.sign(
+        lock,
+        SupervisorInfo(
+            pid=os.getpid(),
+            socket=str(path),
+            boot_id=process.boot_id(),
+            start_ticks=process.start_ticks(os.getpid()),
+        ),
+    )
+    try:
+        await supervisor.run()
+    finally:
+        server.close()
+        embedded.end(team)
+        path.unlink(missing_ok=True)  # nobody else has this address
+
+
+def main() -> int:
+    """Run one team's supervisor."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    os.umask(0o077)
+    team = TeamDirectory(Path(sys.argv[1]))
+    lock = lease.take(team.supervisor_lock)
+    if lock is None:
+        return 0
+    process.adopt_orphans()
+    asyncio.run(supervise(team, lock))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Burial: making the end of a run known. Each step may be done twice; the last one notes that all are done."""
+
+import logging
+
+from crewboard import process
+from crewboard.names import LEAD, SYSTEM
+from crewboard.records import EXIT_REASONS, Config, Exit, Spec, Status
+from crewboard.store import agents, lease, mailbox, requests, roster, tasks
+from crewboard.store.directory import AgentDirectory
+from crewboard.supervisor.launch import Ended, end_marked
+
+log = logging.getLogger(__name__)
+
+
+def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float) -> Exit:
+    """Write how a run ended, unless its worker wrote that itself."""
+    spec, status = agents.spec(agent), agents.status(agent)
+    reason = _reason(run, spec, status)
+    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=now)
+    return agents.write_exit(agent, record)
+
+
+def _reason(run: int, spec: Spec | None, status: Status | None) -> str:
+    if spec is not None and spec.run == run and spec.want in ("killed", "stopped"):
+        return "killed" if spec.want == "killed" else "shutdown"
+    if status is not None and status.run == run and status.boot_id not in ("", process.boot_id()):
+        return "reboot"
+    return "died"
+
+
+def bury(agent: AgentDirectory, record: Exit, now: float) -> None:
+    """Tell the team of the end of `record.run`: its task goes back, its requests are cancelled, the others hear."""
+    if record.buried:
+        return
+    status = agents.status(agent)
+    if status is not None and status.run == record.run and status.start_ticks:
+        end_marked(f"{process.MARK}={process.mark(status.pid, status.start_ticks)}")
+    team = agent.team
+    tasks.give_back(team, agent.name, now)
+    requests.cancel_of(team, agent.name, now)
+    words = _words(record)
+    for name in _to_be_told(roster.load(team), agent):
+        ident = mailbox.derived_id("terminated", agent.name, record.run, name)
+        message = mailbox.compose(
+            SYSTEM, name, "teammate_terminated", f"{agent.name} ended: {words}", ident=ident, ts=now
+        )
+        mailbox.send(team, message)
+    agents.mark_buried(agent, record.run)
+    log.info("%s run %d ended: %s", agent.name, record.run, words)
+
+
+def _words(record: Exit) -> str:
+    how = f"signal {record.signal}, " if record.signal else f"code {record.code}, " if record.code else ""
+    return how + EXIT_REASONS.get(record.reason, record.reason)
+
+
+def _to_be_told(config: Config, agent: AgentDirectory) -> list[str]:
+    """The lead's seat, whoever reads it, and every living teammate."""
+    living = [m.name for m in config.members if lease.is_held(agent.team.agent(m.name).lease)]
+    return [name for name in dict.fromkeys([LEAD, *living]) if name != agent.name]

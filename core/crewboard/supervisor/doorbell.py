@@ -1,0 +1,92 @@
+"""Tells workers that there is something to read, so that they need not look all the time.
+
+A worker looks by itself every second or two; a bell only makes it look now. The bell is SIGURG, which does nothing to
+a process that does not listen for it yet.
+"""
+
+import asyncio
+import json
+import logging
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from watchdog.events import (
+    FileCreatedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
+from watchdog.observers import Observer
+
+from crewboard import process
+from crewboard.records import Lease
+from crewboard.store import lease
+from crewboard.store.directory import TeamDirectory
+
+BELL = signal.SIGURG
+
+_EVENTS: list[type[FileSystemEvent]] = [FileCreatedEvent, FileModifiedEvent, FileMovedEvent]
+
+log = logging.getLogger(__name__)
+
+
+def ring_worker(team: TeamDirectory, name: str) -> None:
+    """Make the worker of `name` look, if it lives."""
+    holder = lease.holder(team.agent(name).lease, Lease)
+    if holder is not None:
+        process.send_signal(holder.pid, BELL, holder.start_ticks)
+
+
+class _Notes(FileSystemEventHandler):
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        self._note(str(event.dest_path or event.src_path))
+
+
+class Doorbells:
+    """Watches mailboxes and requests, and rings whom they concern."""
+
+    def __init__(self, team: TeamDirectory) -> None:
+        self._team = team
+        self._dirty: set[str] = set()
+        self._observer = Observer()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to watch; where the kernel grants no watches, workers find their mail by themselves."""
+
+        def note(path: str) -> None:
+            self._dirty.add(path)
+            loop.call_soon_threadsafe(self._ring)
+
+        try:
+            for folder in (self._team.inboxes, self._team.requests, self._team.tasks):
+                self._observer.schedule(_Notes(note), str(folder), recursive=False, event_filter=_EVENTS)
+            self._observer.start()
+        except OSError as error:
+            log.warning("no file events: %s", error)
+
+    def stop(self) -> None:
+        """End the watching thread, without waiting for it."""
+        if self._observer.is_alive():
+            self._observer.stop()
+
+    def _ring(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        for name in sorted({name for path in dirty for name in self._concerned(Path(path))}):
+            ring_worker(self._team, name)
+
+    def _concerned(self, path: Path) -> set[str]:
+        if path.parent == self._team.inboxes:
+            return {path.stem} if path.suffix == ".jsonl" else set()
+        if path.suffix != ".json":
+            return set()
+        keys = ("from", "to") if path.parent == self._team.requests else ("owner", "last_owner")
+        try:
+            record = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            return set()
+        return {str(record[key]) for key in keys if record.get(key)}

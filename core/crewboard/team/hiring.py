@@ -1,0 +1,236 @@
+"""Hiring agents, giving them work, bringing them back."""
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from crewboard import agent_types
+from crewboard.errors import CredentialsError, TryLaterError, UsageError
+from crewboard.names import LEAD, OPERATOR, check_agent
+from crewboard.records import Flags, Member, Spec
+from crewboard.store import agents, lease, mailbox, roster, tasks
+from crewboard.store.directory import AgentDirectory
+from crewboard.supervisor import ring
+from crewboard.team.board import assign_silently
+from crewboard.team.context import POLL, Team
+from crewboard.team.mail import post
+
+UP_WITHIN = 60.0
+"""Seconds that a worker may need to be in its loop; importing the SDK takes one, on a busy machine many."""
+
+
+@dataclass(frozen=True)
+class Hire:
+    """What `spawn` is told.
+
+    An agent that is idle must have been hired with the same flags: with those `given` by name, or, where
+    that is None, with all of them.
+    """
+
+    name: str
+    type: str
+    prompt: str
+    role: str = ""
+    model: str | None = None
+    flags: Flags = field(default_factory=Flags)
+    given: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Work that was given to an agent: `id` is what its answer will name."""
+
+    agent: str
+    id: str
+    run: int
+    fresh: bool
+
+
+def choose_model(agent_type: str, explicit: str | None, environment: Mapping[str, str]) -> str:
+    """The model of a new agent: what was asked for, else the environment's, else the type's."""
+    return (
+        explicit
+        or environment.get("CREWBOARD_MODEL")
+        or environment.get("ANTHROPIC_MODEL")
+        or agent_types.agent_type(agent_type).model
+    )
+
+
+def check_credentials(environment: Mapping[str, str]) -> None:
+    """Make sure that a worker with this environment could reach a model.
+
+    Raises:
+        CredentialsError: There is no key; says how to get one.
+    """
+    if environment.get("CREWBOARD_OFFLINE") == "1":
+        return
+    if not environment.get("ANTHROPIC_API_KEY") and not environment.get("ANTHROPIC_AUTH_TOKEN"):
+        raise CredentialsError(
+            "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), "
+            "or try the embedded model with --offline"
+        )
+
+
+def spawn(team: Team, hire: Hire) -> Assignment:
+    """Hire an agent, or give an idle one of that name more work; returns when its worker is up.
+
+    Makes the team if it is not there yet.
+
+    Raises:
+        UsageError: The name, type, prompt or flags cannot be.
+        TryLaterError: The agent is at work.
+        CredentialsError: No key, so that no worker could work.
+    """
+    check_agent(hire.name, agent_types.agent_type(hire.type).name)
+    if not hire.prompt.strip():
+        raise UsageError(f"{hire.name} needs a prompt: say what it should do")
+    if hire.flags.task is not None:
+        tasks.load(team.directory, hire.flags.task)
+    member = team.config.member(hire.name)
+    if member is not None and member.type != hire.type:
+        raise UsageError(f"{hire.name} is of type {member.type}; remove it first, or choose another name")
+    agent = team.directory.agent(hire.name)
+    if member is not None and lease.is_held(agent.lease):
+        return _give_more(team, agent, hire)
+    return _start_fresh(team, agent, hire)
+
+
+def _give_more(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
+    """Deliver a prompt to an agent that lives."""
+    spec, status = agents.spec(agent), agents.status(agent)
+    if spec is None or status is None or status.state != "idle":
+        doing = status.state if status else "starting"
+        raise TryLaterError(f"{hire.name} is at work ({doing}); `crewboard send {hire.name} TEXT` reaches it there")
+    _check_terms(hire, spec)
+    if hire.flags.task is not None:
+        assign_silently(team, hire.flags.task, hire.name)
+    sent = post(team, hire.name, "message", hire.prompt, task_id=hire.flags.task)
+    return Assignment(hire.name, sent.id, spec.run, fresh=False)
+
+
+def _check_terms(hire: Hire, spec: Spec) -> None:
+    given = (set(Flags.model_fields) if hire.given is None else hire.given) - {"task"}
+    differing = [name for name in sorted(given) if getattr(hire.flags, name) != getattr(spec.flags, name)]
+    differing += ["role"] if hire.role and hire.role != spec.role else []
+    differing += ["model"] if hire.model and hire.model != spec.model else []
+    if differing:
+        terms = ", ".join(name.replace("_", "-") for name in differing)
+        raise UsageError(f"{hire.name} was hired on other terms ({terms}); spawn it without them, or stop it first")
+
+
+def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
+    check_credentials(team.environment)
+    team.ensure()
+    if hire.flags.task is not None:
+        assign_silently(team, hire.flags.task, hire.name)
+    model = choose_model(hire.type, hire.model, team.environment)
+    now = team.now()
+    prompt_id = mailbox.new_id()
+
+    def edit(old: Spec | None) -> Spec:
+        if lease.is_held(agent.lease):
+            raise TryLaterError(f"{hire.name} was started by somebody else just now")
+        _check_not_starting(agent, old, now)
+        newest = max(old.run if old else 0, agents.last_run(agent))
+        return Spec(
+            prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
+            flags=hire.flags, run=newest + 1, want="running", by=team.by, at=now,
+        )  # fmt: skip
+
+    spec = agents.change_spec(agent, edit)
+    _enlist(team, hire, model, now)
+    _start(team, agent, spec)
+    return Assignment(hire.name, prompt_id, spec.run, fresh=True)
+
+
+def _check_not_starting(agent: AgentDirectory, spec: Spec | None, now: float) -> None:
+    """A run that was asked for a moment ago and has not begun is somebody else's start."""
+    if spec is not None and spec.run > agents.last_run(agent) and now - spec.at < UP_WITHIN:
+        raise TryLaterError(f"{agent.name} is being started by somebody else (run {spec.run})")
+
+
+def _enlist(team: Team, hire: Hire, model: str, now: float) -> None:
+    old = team.config.member(hire.name)
+    roster.put(
+        team.directory,
+        Member(
+            name=hire.name,
+            type=hire.type,
+            role=hire.role,
+            model=model,
+            added_at=old.added_at if old else now,
+            report_to=OPERATOR if hire.name == LEAD else LEAD,
+            plan_required=hire.flags.plan,
+        ),
+    )
+
+
+def resume(team: Team, name: str, *, model: str | None = None, network: bool = False) -> int:
+    """Start a stopped or dead agent again, with its conversation; returns the run when it is up.
+
+    An agent that lives is left alone.
+
+    Raises:
+        UsageError: Nobody hired such an agent.
+        CredentialsError: No key.
+    """
+    agent = team.agent(name)
+    current = agents.spec(agent)
+    if lease.is_held(agent.lease) and current is not None:
+        return current.run
+    check_credentials(team.environment)
+
+    def edit(old: Spec | None) -> Spec:
+        if old is None:
+            raise UsageError(f"{name} has no usable spec; spawn it anew")
+        flags = old.flags.model_copy(update={"network": network or old.flags.network})
+        run = max(old.run, agents.last_run(agent)) + 1
+        changes = {
+            "run": run,
+            "want": "running",
+            "flags": flags,
+            "model": model or old.model,
+            "at": team.now(),
+        }
+        return old.model_copy(update=changes)
+
+    spec = agents.change_spec(agent, edit)
+    _start(team, agent, spec)
+    return spec.run
+
+
+def resume_all(team: Team, *, model: str | None = None, network: bool = False) -> list[str]:
+    """Resume every agent that does not live, all at once; returns their names.
+
+    Raises:
+        CrewboardError: One of them did not come up; the others were started all the same.
+    """
+    asleep = [m.name for m in team.config.members if not lease.is_held(team.directory.agent(m.name).lease)]
+    with ThreadPoolExecutor(max_workers=max(1, len(asleep))) as pool:
+        starts = [pool.submit(resume, team, name, model=model, network=network) for name in asleep]
+    for start in starts:
+        start.result()
+    return asleep
+
+
+def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
+    """Ring until the worker is in its loop, or has ended."""
+    deadline = time.monotonic() + UP_WITHIN
+    next_ring = 0.0
+    while time.monotonic() < deadline:
+        if _is_up(agent, spec.run):
+            return
+        if time.monotonic() >= next_ring:
+            ring.ring(team.directory, "start", name=agent.name, run=spec.run, environment=team.environment)
+            next_ring = time.monotonic() + 1
+        time.sleep(POLL)
+    raise TryLaterError(f"{agent.name} did not come up within {UP_WITHIN:.0f} s; see {agent.log}")
+
+
+def _is_up(agent: AgentDirectory, run: int) -> bool:
+    ended = agents.exit_record(agent)
+    if ended is not None and ended.run >= run:
+        return True
+    status = agents.status(agent)
+    return status is not None and status.run >= run and status.state != "starting"

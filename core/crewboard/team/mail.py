@@ -1,0 +1,75 @@
+"""Mail from the operator or the lead, and what the operator has read."""
+
+from collections.abc import Callable
+
+from pydantic import JsonValue
+
+from crewboard.errors import UsageError
+from crewboard.names import LEAD, OPERATOR
+from crewboard.records import Message, OperatorState
+from crewboard.store import agents, documents, lease, mailbox, roster
+from crewboard.team.context import Team
+
+
+def send(team: Team, to: str, text: str) -> Message:
+    """Send text to one of the team.
+
+    Raises:
+        UsageError: Nobody is called that, or there is nothing to say.
+    """
+    if not text.strip():
+        raise UsageError("there is nothing to send: the text is empty")
+    roster.recipient(team.config, to)
+    return post(team, to, "message", text)
+
+
+def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Message]:
+    """Send one copy to each other agent, or to those named.
+
+    Raises:
+        UsageError: There is nothing to say, or nobody to say it to.
+    """
+    if not text.strip():
+        raise UsageError("there is nothing to send: the text is empty")
+    names = to if to is not None else [m.name for m in team.config.members if m.name != team.by]
+    if not names:
+        raise UsageError("there is nobody on the team yet")
+    for name in names:
+        roster.recipient(team.config, name)
+    ident = mailbox.new_id()
+    return [post(team, name, "broadcast", text, broadcast_id=ident) for name in names]
+
+
+def is_listening(team: Team, name: str) -> bool:
+    """Whether mail to `name` is read now: by a living worker, or by the operator."""
+    if name == OPERATOR or (name == LEAD and team.config.member(LEAD) is None):
+        return True
+    return lease.is_held(team.directory.agent(name).lease)
+
+
+def mark_read(team: Team, name: str, offset: int) -> None:
+    """Note how far the operator has read a mailbox of theirs."""
+    _change_operator(team, lambda state: state.read.update({name: max(offset, state.read.get(name, 0))}))
+
+
+def acknowledge(team: Team, name: str) -> None:
+    """Note that the operator has seen how an agent ended."""
+    agent = team.agent(name)
+    run = agents.last_run(agent)
+    _change_operator(team, lambda state: state.acknowledged.update({name: run}))
+
+
+def post(team: Team, to: str, kind: str, text: str, **metadata: JsonValue) -> Message:
+    """Put a message of any kind into the mailbox of `to`, who must be on the team, and return it."""
+    message = mailbox.compose(team.by, to, kind, text, ts=team.now(), metadata=metadata)
+    return mailbox.send(team.directory, message, durable=True)
+
+
+def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> None:
+    def apply(old: OperatorState | None) -> OperatorState:
+        state = old or OperatorState()
+        edit(state)
+        state.rev += 1
+        return state
+
+    documents.change(team.directory.operator, team.directory.lock("operator"), OperatorState, apply)

@@ -1,0 +1,1 @@
+"""What readers fold out of the files; nothing here writes."""

@@ -1,0 +1,126 @@
+"""What an agent did, line by line, for peeks, logs and feeds: journal events in a person's words."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from crewboard.records import (
+    Answer,
+    Event,
+    Gate,
+    Intake,
+    Reply,
+    Retry,
+    RunEnded,
+    RunStarted,
+    Sent,
+    ToolResult,
+    ToolStart,
+)  # fmt: skip
+from crewboard.store import journal
+from crewboard.store.directory import AgentDirectory
+
+TAIL = 256 * 1024
+_MOST = 500
+
+
+@dataclass(frozen=True)
+class Activity:
+    """One line: when, what kind (`start mail think say tool gate answer error sent retry end`), text, how long."""
+
+    ts: float
+    kind: str
+    text: str
+    seconds: float | None = None
+
+
+def describe_tool(name: str, arguments: dict[str, Any]) -> str:
+    """A tool call in one line: `bash python -m pytest`, `edit_file src/app.py`."""
+    order = ("command", "path", "pattern", "question", "to", "task_id", "subject", "name", "plan", "content")
+    shown = [str(arguments[key]) for key in order if key in arguments][:2]
+    if name in ("write_file", "edit_file", "send_message"):
+        shown = shown[:1]
+    return " ".join([name, *shown]).replace("\n", " ")
+
+
+def describe(event: Event) -> list[Activity]:
+    """The lines that an event is worth."""
+    if isinstance(event, Intake):
+        return _describe_intake(event)
+    if isinstance(event, Reply):
+        return _describe_reply(event)
+    seconds = event.seconds if isinstance(event, ToolResult) else None
+    return [Activity(event.ts, *_words(event), seconds)]
+
+
+def _words(  # noqa: PLR0911  one kind of event, one line
+    event: RunStarted | ToolStart | ToolResult | Gate | Answer | Sent | Retry | RunEnded,
+) -> tuple[str, str]:
+    match event:
+        case RunStarted():
+            return "start", f"run {event.run}, pid {event.pid}, {event.model}"
+        case ToolStart():
+            return "tool", describe_tool(event.name, event.input)
+        case ToolResult():
+            mark = "failed: " if event.is_error else ""
+            return "done", f"{event.name} {mark}{_last_line(event.content)}"
+        case Gate():
+            return "gate", "plan gate open" if event.open else "plan gate shut"
+        case Answer():
+            return ("error", event.error) if event.error is not None else ("answer", event.text)
+        case Sent():
+            return "sent", f"→ {event.message.to}: {event.message.type} {event.message.content}"
+        case Retry():
+            return "retry", f"attempt {event.attempt}: {event.error}"
+        case RunEnded():
+            return "end", f"{event.reason}, code {event.code}"
+
+
+def _describe_intake(event: Intake) -> list[Activity]:
+    prompt = [Activity(event.ts, "mail", f"{event.prompt_from}: {event.prompt}")] if event.prompt else []
+    mail = [
+        Activity(event.ts, "mail", f"{message.from_}: {message.content or message.type}") for message in event.messages
+    ]
+    return [*prompt, *mail]
+
+
+def _describe_reply(event: Reply) -> list[Activity]:
+    kinds = {"text": "say", "thinking": "think"}
+    return [
+        Activity(
+            event.ts,
+            kinds[block["type"]],
+            str(block.get("text") or block.get("thinking") or ""),
+            event.seconds,
+        )
+        for block in event.content
+        if block.get("type") in kinds
+    ]
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+@dataclass
+class ActivityReader:
+    """The end of an agent's journal, read forward."""
+
+    agent: AgentDirectory
+    lines: deque[Activity] = field(default_factory=lambda: deque(maxlen=_MOST))
+    damaged: int = 0
+    _offset: int = 0
+
+    def __post_init__(self) -> None:
+        self._offset = journal.tail_offset(self.agent.journal, TAIL)
+
+    def read(self) -> deque[Activity]:
+        """The newest lines, newest last."""
+        for event, end in journal.read(self.agent.journal, self._offset):
+            self._offset = end
+            if event is None:
+                self.damaged += 1
+            else:
+                self.lines.extend(describe(event))
+        return self.lines

@@ -1,0 +1,95 @@
+"""How an agent died: what its record, its journal's end and its log's end say, gathered for whoever must decide."""
+
+from dataclasses import dataclass
+
+from crewboard.records import RunStarted, Task, ToolResult, ToolStart
+from crewboard.store import journal
+from crewboard.store.directory import AgentDirectory, TeamDirectory
+from crewboard.view.activity import describe_tool
+from crewboard.view.fold import AgentView, TeamView
+from crewboard.view.mail import MailReader
+from crewboard.view.states import describe_exit
+
+_JOURNAL_TAIL = 256 * 1024
+_LOG_TAIL = 8 * 1024
+_LOG_LINES = 6
+
+
+@dataclass(frozen=True)
+class LastTool:
+    """The last tool call of a run; `finished` is false when its outcome is unknown."""
+
+    ts: float
+    text: str
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Autopsy:
+    """What is known of a death. Times are epoch seconds.
+
+    `freed` are the tasks that went back to the board, `unread_from` the authors of mail that it did not read.
+    """
+
+    agent: str
+    how: str
+    at: float
+    began: float | None
+    run: int
+    pid: int | None
+    last_tool: LastTool | None
+    log_lines: tuple[str, ...]
+    freed: tuple[Task, ...]
+    unread: int
+    unread_from: tuple[str, ...]
+
+
+def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> Autopsy:
+    """Gather what is known of how `agent` ended."""
+    directory = team.agent(agent.name)
+    began, last_tool = _journal_end(directory, agent.run)
+    letters = [letter for letter in MailReader(team, agent.name).read() if letter.picked_up_at is None]
+    unread = letters[-agent.unread :] if agent.unread else []
+    return Autopsy(
+        agent=agent.name,
+        how=describe_exit(agent.exit) if agent.exit else agent.reason,
+        at=agent.exit.at if agent.exit else agent.since,
+        began=began,
+        run=agent.run,
+        pid=agent.pid,
+        last_tool=last_tool,
+        log_lines=_log_end(directory),
+        freed=freed_by(view, agent.name),
+        unread=agent.unread,
+        unread_from=tuple(dict.fromkeys(letter.message.from_ for letter in unread)),
+    )
+
+
+def freed_by(view: TeamView, name: str) -> tuple[Task, ...]:
+    """The tasks that `name` left behind and nobody has taken since."""
+    return tuple(task for task in view.tasks if task.last_owner == name and task.status == "pending" and not task.owner)
+
+
+def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastTool | None]:
+    began: float | None = None
+    last: LastTool | None = None
+    last_id = ""
+    for event, _ in journal.read(agent.journal, journal.tail_offset(agent.journal, _JOURNAL_TAIL)):
+        if isinstance(event, RunStarted) and event.run == run:
+            began, last = event.ts, None
+        elif isinstance(event, ToolStart):
+            last_id = event.tool_use_id
+            last = LastTool(event.ts, describe_tool(event.name, event.input), finished=False)
+        elif isinstance(event, ToolResult) and last is not None and event.tool_use_id == last_id:
+            last = LastTool(last.ts, last.text, finished=True)
+    return began, last
+
+
+def _log_end(agent: AgentDirectory) -> tuple[str, ...]:
+    try:
+        with agent.log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    return tuple(line for line in text.splitlines() if line.strip())[-_LOG_LINES:]

@@ -1,0 +1,209 @@
+"""The whole view of a team as plain data: one fold for the screen and `status --json`, so they cannot disagree."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from crewboard.records import Context, Exit, Member, Request, Spec, State, Status, Task, Tokens
+from crewboard.view.processes import Usage
+from crewboard.view.states import URGENCY, Evidence, Shown, describe_exit, find_state, show
+
+NeedKind = Literal["death", "plan", "permission", "question", "stuck", "looping", "failed_start"]
+
+_NEED_OF_REQUEST: dict[str, NeedKind] = {
+    "plan_approval": "plan", "permission": "permission", "question": "question",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that waits for the operator."""
+
+    kind: NeedKind
+    agent: str
+    since: float
+    summary: str
+    request_id: str | None = None
+
+
+@dataclass(frozen=True)
+class AgentView:
+    """One agent as a reader sees it. Times are epoch seconds; `cpu_percent` is of one core."""
+
+    name: str
+    type: str
+    role: str
+    model: str
+    state: State
+    shown: Shown
+    reason: str
+    since: float
+    doing: str
+    run: int
+    pid: int | None
+    alive: bool
+    exit: Exit | None
+    acknowledged: bool
+    unread: int
+    turn: int
+    task: int | None
+    waiting_for: str | None
+    retry_at: float | None
+    last_error: str | None
+    tokens: Tokens
+    context: Context
+    cost_usd: float | None
+    usage: Usage | None
+    sandbox: str
+    damaged: int
+    spec: Spec | None
+    asks: tuple[Request, ...]
+
+    @property
+    def urgency(self) -> tuple[int, float, str]:
+        """Sorts the most urgent first, the longest waiting before the others."""
+        return URGENCY.index(self.shown), self.since, self.name
+
+
+@dataclass(frozen=True)
+class SupervisorView:
+    """The team's supervisor; `pid` is None when none is alive."""
+
+    pid: int | None
+    alive: bool
+
+
+@dataclass(frozen=True)
+class TeamView:
+    """Everything of a team at one time, in the roster's order.
+
+    `requests` are those that wait, `asked` are all there ever were, oldest first.
+    """
+
+    name: str
+    path: Path
+    root: Path
+    description: str
+    plan_approver: str
+    model_backend: str
+    supervisor: SupervisorView
+    agents: tuple[AgentView, ...]
+    requests: tuple[Request, ...]
+    tasks: tuple[Task, ...]
+    needs: tuple[Need, ...]
+    asked: tuple[Request, ...] = ()
+    unread: dict[str, int] = field(default_factory=dict)
+    damaged: int = 0
+    problem: str | None = None
+    now: float = 0
+
+    def agent(self, name: str) -> AgentView | None:
+        """The agent called `name`, if it is on the roster."""
+        return next((agent for agent in self.agents if agent.name == name), None)
+
+    def request(self, request_id: str) -> Request | None:
+        """The pending request with this id."""
+        return next((request for request in self.requests if request.id == request_id), None)
+
+
+@dataclass(frozen=True)
+class AgentFacts:
+    """What was read of one agent, before it is judged."""
+
+    member: Member
+    held: bool
+    spec: Spec | None
+    status: Status | None
+    exit: Exit | None
+    unread: int
+    damaged: int
+    acknowledged: int
+    task: int | None
+    asks: tuple[Request, ...]
+    usage: Usage | None
+    pid_gone: bool = False
+
+
+def fold_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
+    """Judge one agent."""
+    found = find_state(
+        Evidence(facts.held, facts.spec, facts.status, facts.exit, boot_id, now, pid_gone=facts.pid_gone)
+    )
+    status = facts.status or Status(run=0, pid=0, state="unknown", since=0)
+    run = max(status.run, facts.exit.run if facts.exit else 0)
+    dead = found.state in ("crashed", "vanished")
+    acknowledged = facts.acknowledged >= run
+    shown = show(found.state, list(facts.asks))
+    return AgentView(
+        name=facts.member.name,
+        type=facts.member.type,
+        role=facts.member.role,
+        model=status.model or facts.member.model,
+        state=found.state,
+        shown="done" if dead and acknowledged else shown,
+        reason=found.reason,
+        since=found.since,
+        doing=found.reason if found.state == "unknown" or not facts.held else status.doing,
+        run=run or (facts.spec.run if facts.spec else 0),
+        pid=status.pid or None,
+        alive=facts.held,
+        exit=facts.exit if facts.exit and facts.exit.run == run else None,
+        acknowledged=acknowledged,
+        unread=facts.unread,
+        turn=status.turn,
+        task=facts.task,
+        waiting_for=status.waiting_for if facts.held else None,
+        retry_at=status.retry_at if facts.held else None,
+        last_error=status.last_error,
+        tokens=status.tokens,
+        context=status.context,
+        cost_usd=status.cost_usd,
+        usage=facts.usage if facts.held else None,
+        sandbox=status.sandbox,
+        damaged=facts.damaged,
+        spec=facts.spec,
+        asks=facts.asks,
+    )
+
+
+def find_needs(
+    agents: tuple[AgentView, ...], requests: tuple[Request, ...], operators: frozenset[str]
+) -> tuple[Need, ...]:
+    """What waits for the operator, most urgent first. `operators` are the mailboxes that the operator answers for."""
+    deaths = [
+        Need("death", agent.name, agent.since, _death(agent))
+        for agent in agents
+        if agent.state in ("crashed", "vanished") and not agent.acknowledged
+    ]
+    asked = [
+        Need(_NEED_OF_REQUEST[request.type], request.from_, request.created_at, summarise(request), request.id)
+        for request in requests
+        if request.to in operators and request.type in _NEED_OF_REQUEST
+    ]
+    stuck = [Need("stuck", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "stuck"]
+    loops = [Need("looping", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "looping"]
+    unstarted = [
+        Need("failed_start", agent.name, agent.since, agent.reason)
+        for agent in agents
+        if agent.state == "starting" and not agent.alive and agent.reason.startswith("was never")
+    ]
+    groups = (deaths, asked, stuck, loops, unstarted)
+    return tuple(need for group in groups for need in sorted(group, key=lambda need: need.since))
+
+
+def _death(agent: AgentView) -> str:
+    how = describe_exit(agent.exit) if agent.exit else agent.reason
+    return f"died: {how}"
+
+
+def summarise(request: Request) -> str:
+    """One line that says what a request asks."""
+    payload = request.payload
+    if request.type == "plan_approval":
+        lines = [line.strip("# \t") for line in str(payload.get("plan", "")).splitlines()]
+        return "plan: " + next((line for line in lines if line), "(empty)")
+    if request.type == "question":
+        return "asks: " + str(payload.get("question", ""))
+    if request.type == "permission":
+        return f"wants to run {payload.get('tool', '')}: {payload.get('summary', '')}"
+    return f"{request.from_} asks {request.to} to shut down"

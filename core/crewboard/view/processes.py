@@ -1,0 +1,116 @@
+"""CPU and memory of workers, with everything that they started."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from crewboard import process
+from crewboard.records import Status, Supervisor
+from crewboard.store import lease
+from crewboard.store.directory import AgentDirectory
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a worker and its children use: CPU in percent of one core, resident memory in bytes."""
+
+    cpu_percent: float
+    rss_bytes: int
+    children: int = 0
+
+
+class Probe(Protocol):
+    """How a reader learns what only the kernel knows; tests and pictures give a frozen one."""
+
+    def boot_id(self) -> str:
+        """Which boot of the machine this is."""
+
+    def is_held(self, agent: AgentDirectory) -> bool:
+        """Whether a worker holds the agent's lease."""
+
+    def lives(self, worker: Status) -> bool:
+        """Whether the process that wrote this status is there; true where that cannot be known."""
+
+    def is_locked(self, path: Path) -> bool:
+        """Whether somebody holds the lease at `path`."""
+
+    def supervisor(self, path: Path) -> Supervisor | None:
+        """Who holds the supervisor's lease at `path`."""
+
+    def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
+        """What the living workers use, by agent."""
+
+
+class KernelProbe:
+    """The probe of a running machine. CPU is measured between two calls, the first since the process began."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], psutil.Process] = {}
+        self._first: dict[tuple[int, int], float] = {}
+
+    def boot_id(self) -> str:
+        """Which boot of the machine this is."""
+        return process.boot_id()
+
+    def is_held(self, agent: AgentDirectory) -> bool:
+        """Whether a worker holds the agent's lease."""
+        return lease.is_held(agent.lease)
+
+    def lives(self, worker: Status) -> bool:
+        """Whether the process that wrote this status is there."""
+        if not worker.start_ticks or worker.boot_id != process.boot_id():
+            return True
+        return process.start_ticks(worker.pid) == worker.start_ticks
+
+    def is_locked(self, path: Path) -> bool:
+        """Whether somebody holds the lease at `path`."""
+        return lease.is_held(path)
+
+    def supervisor(self, path: Path) -> Supervisor | None:
+        """Who holds the supervisor's lease at `path`."""
+        return lease.holder(path, Supervisor)
+
+    def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
+        """What the living workers and their children use, by agent."""
+        busy = any(status.state == "working" for status in workers.values())
+        family = process.parents() if busy else {}
+        measured = {}
+        seen: set[tuple[int, int]] = set()
+        for name, status in workers.items():
+            pids = [
+                status.pid,
+                *(process.descendants(status.pid, family) if status.state == "working" else []),
+            ]
+            readings = [reading for pid in pids if (reading := self._read(pid, seen))]
+            if readings:
+                measured[name] = Usage(
+                    cpu_percent=round(sum(cpu for cpu, _ in readings), 1),
+                    rss_bytes=sum(rss for _, rss in readings),
+                    children=len(readings) - 1,
+                )
+        self._known = {key: known for key, known in self._known.items() if key in seen}
+        return measured
+
+    def _read(self, pid: int, seen: set[tuple[int, int]]) -> tuple[float, int] | None:
+        key = (pid, process.start_ticks(pid))
+        seen.add(key)
+        try:
+            if key in self._known:
+                known = self._known[key]
+                return known.cpu_percent(), known.memory_info().rss
+            known = self._known[key] = psutil.Process(pid)
+            known.cpu_percent()
+            return _since_start(known), known.memory_info().rss
+        except psutil.Error:
+            return None
+
+
+def _since_start(known: psutil.Process) -> float:
+    """CPU in percent of one core over the whole life of a process."""
+    import time  # process ages are measured against the real clock, never an injected one
+
+    times = known.cpu_times()
+    age = max(time.time() - known.create_time(), 0.01)
+    return float(100 * (times.user + times.system) / age)

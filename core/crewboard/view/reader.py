@@ -1,0 +1,233 @@
+"""Reads a team's files into a `TeamView`, again and again, paying only for what changed."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from crewboard.names import LEAD, OPERATOR
+from crewboard.records import (
+    Config,
+    Cursor,
+    Exit,
+    Member,
+    OperatorState,
+    Record,
+    Request,
+    Spec,
+    Status,
+    Task,
+)  # fmt: skip
+from crewboard.store import mailbox, tasks
+from crewboard.store.directory import AgentDirectory, TeamDirectory
+from crewboard.store.documents import Cached
+from crewboard.view.fold import AgentFacts, AgentView, SupervisorView, TeamView, find_needs, fold_agent
+from crewboard.view.processes import KernelProbe, Probe, Usage
+
+R = TypeVar("R", bound=Record)
+
+MEASURE_EVERY = 1.0
+"""Seconds between two looks at CPU and memory."""
+
+
+class Unread:
+    """Counts what lies in a mailbox behind a cursor, reading each byte once."""
+
+    def __init__(self, team: TeamDirectory, name: str, cursor: int) -> None:
+        self._team = team
+        self._name = name
+        self._batch = mailbox.Batch(cursor)
+        self._ends: list[int] = []
+        self.damaged = 0
+
+    def count(self, cursor: int) -> int:
+        """How many messages lie behind `cursor`."""
+        batch = mailbox.read(self._team, self._name, self._batch.offset)
+        self._batch = batch
+        self.damaged += batch.damaged
+        self._ends += [end for _, end in batch.letters]
+        self._ends = [end for end in self._ends if end > cursor]
+        return len(self._ends)
+
+
+class AgentReader:
+    """The files of one agent."""
+
+    def __init__(self, team: TeamDirectory, name: str) -> None:
+        self.directory: AgentDirectory = team.agent(name)
+        self.spec = Cached(self.directory.spec, Spec)
+        self.status = Cached(self.directory.status, Status)
+        self.exit = Cached(self.directory.exit, Exit)
+        self.cursor = Cached(self.directory.cursor, Cursor)
+        cursor = self.cursor.get() or Cursor()
+        self.unread = Unread(team, name, cursor.offset)
+
+    @property
+    def damaged(self) -> int:
+        """Damaged files of the agent, and lines of its mailbox that are no message."""
+        cursor = self.cursor.get() or Cursor()
+        files = (self.spec, self.status, self.exit, self.cursor)
+        return sum(file.damaged for file in files) + cursor.damaged + self.unread.damaged
+
+
+class Folder(Generic[R]):
+    """A folder of record files, such as tasks or requests."""
+
+    def __init__(self, path: Path, model: type[R]) -> None:
+        self._path = path
+        self._model = model
+        self._files: dict[str, Cached[R]] = {}
+
+    def all(self) -> list[R]:
+        """Every record that can be read."""
+        names = {path.name for path in self._path.glob("*.json")}
+        self._files = {name: self._files.get(name) or Cached(self._path / name, self._model) for name in sorted(names)}
+        return [record for file in self._files.values() if (record := file.get()) is not None]
+
+    @property
+    def damaged(self) -> int:
+        """How many files could not be read."""
+        return sum(file.damaged for file in self._files.values())
+
+
+class TeamReader:
+    """Folds a team's files into views. Holds no lock and writes nothing."""
+
+    def __init__(
+        self, team: TeamDirectory, *, clock: Callable[[], float] = time.time, probe: Probe | None = None
+    ) -> None:
+        self.team = team
+        self._clock = clock
+        self._probe = probe or KernelProbe()
+        self._config = Cached(team.config, Config)
+        self._operator = Cached(team.operator, OperatorState)
+        self._agents: dict[str, AgentReader] = {}
+        self._tasks = Folder(team.tasks, Task)
+        self._requests = Folder(team.requests, Request)
+        self._mailboxes: dict[str, Unread] = {}
+        self._usage: dict[str, Usage] = {}
+        self._measured_at = 0.0
+
+    def read(self) -> TeamView:
+        """The team as it is now."""
+        now = self._clock()
+        config = self._config.get()
+        if config is None:
+            return self._nothing(now)
+        asked = tuple(sorted(self._requests.all(), key=lambda request: (request.created_at, request.id)))
+        pending = tuple(request for request in asked if request.status == "pending")
+        board = tuple(sorted(self._tasks.all(), key=lambda task: task.id))
+        operators = operator_mailboxes(config.members)
+        agents = self._read_agents(config, pending, board, operators, now)
+        unread = self._unread(operators, agents)
+        return TeamView(
+            name=config.name,
+            path=self.team.path,
+            root=self.team.root,
+            description=config.description,
+            plan_approver=config.plan_approver,
+            model_backend="offline" if self._probe.is_locked(self.team.model_lock) else "api",
+            supervisor=self._supervisor(),
+            agents=agents,
+            requests=pending,
+            tasks=board,
+            needs=find_needs(agents, pending, operators),
+            asked=asked,
+            unread=unread,
+            damaged=self._damaged(agents),
+            problem=f"{self.team.config} is damaged; showing its last good state" if self._config.damaged else None,
+            now=now,
+        )
+
+    def _nothing(self, now: float) -> TeamView:
+        return TeamView(
+            name=self.team.path.name, path=self.team.path, root=self.team.root, description="", plan_approver=OPERATOR,
+            model_backend="api", supervisor=self._supervisor(), agents=(), requests=(), tasks=(), needs=(),
+            problem=f"{self.team.config} is damaged" if self._config.damaged else None,
+            now=now,
+        )  # fmt: skip
+
+    def _read_agents(
+        self,
+        config: Config,
+        pending: tuple[Request, ...],
+        board: tuple[Task, ...],
+        operators: frozenset[str],
+        now: float,
+    ) -> tuple[AgentView, ...]:
+        names = [member.name for member in config.members]
+        self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in names}
+        held = {name: self._probe.is_held(reader.directory) for name, reader in self._agents.items()}
+        self._measure(held, now)
+        acknowledged = (self._operator.get() or OperatorState()).acknowledged
+        holding = {task.owner: task.id for task in board if task.status == "in_progress"}
+        boot_id = self._probe.boot_id()
+        views = []
+        for member in config.members:
+            reader = self._agents[member.name]
+            cursor = reader.cursor.get() or Cursor()
+            facts = AgentFacts(
+                member=member,
+                held=held[member.name],
+                spec=reader.spec.get(),
+                status=reader.status.get(),
+                exit=reader.exit.get(),
+                unread=reader.unread.count(cursor.offset),
+                damaged=reader.damaged,
+                acknowledged=acknowledged.get(member.name, 0),
+                task=holding.get(member.name),
+                asks=tuple(r for r in pending if r.from_ == member.name and r.to in operators),
+                usage=self._usage.get(member.name),
+                pid_gone=held[member.name] and self._pid_is_gone(reader),
+            )
+            views.append(fold_agent(facts, boot_id, now))
+        return tuple(views)
+
+    def _pid_is_gone(self, reader: AgentReader) -> bool:
+        """Looks at the lease again: who ends lets go of it before the process is gone."""
+        status = reader.status.get()
+        return status is not None and not self._probe.lives(status) and self._probe.is_held(reader.directory)
+
+    def _measure(self, held: dict[str, bool], now: float) -> None:
+        if abs(now - self._measured_at) < MEASURE_EVERY:
+            return
+        self._measured_at = now
+        living = {
+            name: status
+            for name, reader in self._agents.items()
+            if held[name] and (status := reader.status.get()) is not None
+        }
+        self._usage = self._probe.measure(living)
+
+    def _unread(self, operators: frozenset[str], agents: tuple[AgentView, ...]) -> dict[str, int]:
+        """Unread mail by mailbox: of the agents behind their own cursors, of the operator's behind what he has read."""
+        read = (self._operator.get() or OperatorState()).read
+        counts = {agent.name: agent.unread for agent in agents}
+        for name in sorted(operators):
+            counter = self._mailboxes.setdefault(name, Unread(self.team, name, read.get(name, 0)))
+            counts[name] = counter.count(read.get(name, 0))
+        return counts
+
+    def _supervisor(self) -> SupervisorView:
+        holder = self._probe.supervisor(self.team.supervisor_lock)
+        return SupervisorView(holder.pid if holder else None, self._probe.is_locked(self.team.supervisor_lock))
+
+    def _damaged(self, agents: Iterable[AgentView]) -> int:
+        boxes = sum(box.damaged for box in self._mailboxes.values())
+        files = self._config.damaged + self._operator.damaged + self._tasks.damaged + self._requests.damaged
+        return files + boxes + sum(agent.damaged for agent in agents)
+
+
+def operator_mailboxes(members: Iterable[Member]) -> frozenset[str]:
+    """The mailboxes that the operator reads: their own, and the lead's while no agent sits in that seat."""
+    return frozenset({OPERATOR}) if any(member.name == LEAD for member in members) else frozenset({OPERATOR, LEAD})
+
+
+def read_team(team: TeamDirectory) -> TeamView:
+    """The team as it is now, once."""
+    return TeamReader(team).read()
+
+
+def blocked(task: Task, board: Iterable[Task]) -> list[int]:
+    """The ids of the tasks that still stand in the way of `task`."""
+    return tasks.blockers(task, {other.id: other for other in board})

@@ -1,0 +1,143 @@
+"""Which state an agent is in, from lease, spec, status and exit record, in that order of trust.
+
+A lease that is held means alive, whatever a pid says; an exit record says how a run ended; a run with neither was
+killed while nobody watched, or the machine went down.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from crewboard.records import ASKED_FOR, EXIT_REASONS, Exit, Request, Spec, State, Status
+
+Shown = Literal["dead", "ask", "stuck", "loop", "start", "run", "wait", "pause", "idle", "done", "unknown"]
+"""The words of the screen (ui.md § 2)."""
+
+URGENCY: tuple[Shown, ...] = (
+    "dead", "ask", "stuck", "loop", "start", "run", "wait", "pause", "idle", "unknown", "done",
+)  # fmt: skip
+"""Most urgent first."""
+
+LOOPING = 5
+"""The same tool, input and outcome this often in a row is a loop."""
+
+START_PATIENCE = 30.0
+"""Seconds after which a run that was wanted and did not begin counts as failed."""
+
+LEAVING_PATIENCE = 10.0
+"""Seconds between an exit record and the end of its process after which the two disagree."""
+
+_SHOWN: dict[State, Shown] = {
+    "starting": "start", "working": "run", "waiting": "wait", "retrying": "wait", "idle": "idle", "paused": "pause",
+    "stopping": "wait", "exited": "done", "crashed": "dead", "vanished": "dead", "stuck": "stuck", "looping": "loop",
+    "unknown": "unknown",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was read of one agent, at one time. `held` was read first.
+
+    `pid_gone` says that the process named in the status is not there although the lease is held.
+    """
+
+    held: bool
+    spec: Spec | None
+    status: Status | None
+    exit: Exit | None
+    boot_id: str
+    now: float
+    pid_gone: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A state and why: `reason` is one clause in words, `since` epoch seconds."""
+
+    state: State
+    since: float
+    reason: str = ""
+    failed_start: bool = False
+
+
+def find_state(seen: Evidence) -> Finding:
+    """The state of an agent."""
+    if seen.spec is None:
+        return Finding("unknown", 0, "no usable spec.json")
+    begun = max(seen.status.run if seen.status else 0, seen.exit.run if seen.exit else 0)
+    if seen.held:
+        return _alive(seen, begun)
+    if seen.spec.run > begun:
+        return _not_begun(seen, seen.spec)
+    if seen.exit is not None and seen.exit.run == begun:
+        return _ended(seen.exit)
+    return _gone(seen)
+
+
+def _alive(seen: Evidence, begun: int) -> Finding:
+    status = seen.status
+    asked_at = seen.spec.at if seen.spec else 0
+    if status is None or (seen.spec is not None and seen.spec.run > begun):
+        return Finding("starting", asked_at, "has its lease")
+    if seen.exit is not None and seen.exit.run >= status.run:
+        return _leaving(seen.exit, seen.now)
+    if seen.pid_gone:
+        return Finding("unknown", status.since, f"says {status.state} · pid {status.pid} gone · lease still held")
+    if status.deadline is not None and seen.now > status.deadline:
+        return Finding("stuck", status.since, f"no progress past its deadline: {status.doing}")
+    if status.repeats >= LOOPING and status.state == "working":
+        return Finding("looping", status.since, f"{status.doing} ×{status.repeats}, same outcome")
+    return Finding(status.state, status.since, status.doing)
+
+
+def _leaving(record: Exit, now: float) -> Finding:
+    """A worker writes how it ends a moment before it is gone; one that stays contradicts its own record."""
+    if now - record.at > LEAVING_PATIENCE:
+        return Finding("unknown", record.at, f"exit record says {record.reason or 'ended'} · lease still held")
+    return Finding("stopping", record.at, describe_exit(record))
+
+
+def _not_begun(seen: Evidence, spec: Spec) -> Finding:
+    late = seen.now - spec.at > START_PATIENCE
+    reason = "was never started: resume it or remove it" if late else "waits for the supervisor"
+    return Finding("starting", spec.at, reason, failed_start=late)
+
+
+def _ended(record: Exit) -> Finding:
+    if record.reason == "died" and record.code is None and record.signal is None:
+        return Finding("vanished", record.at, "killed or gone while nobody watched")
+    asked = record.reason in ASKED_FOR or record.reason == "reboot" or (record.code == 0 and not record.signal)
+    return Finding("exited" if asked else "crashed", record.at, describe_exit(record))
+
+
+def _gone(seen: Evidence) -> Finding:
+    since = seen.status.beat if seen.status else 0
+    if seen.status and seen.status.boot_id and seen.status.boot_id != seen.boot_id:
+        return Finding("exited", since, EXIT_REASONS["reboot"])
+    return Finding("vanished", since, "gone without an exit record: killed while nobody watched")
+
+
+def describe_exit(record: Exit) -> str:
+    """How a run ended, in words: `killed by SIGKILL`, `exit 1: could not go on`."""
+    words = EXIT_REASONS.get(record.reason, record.reason)
+    if record.signal and record.reason not in ASKED_FOR:
+        return f"killed by {signal_name(record.signal)}"
+    if record.code and record.reason not in ASKED_FOR:
+        return f"exit {record.code}: {words}"
+    return words
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9."""
+    import signal  # the name alone is needed, and seldom
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def show(state: State, asks_operator: list[Request]) -> Shown:
+    """The word on the screen: an agent with an open request to the operator asks, whatever else it does."""
+    if asks_operator and state in ("waiting", "working", "idle", "retrying"):
+        return "ask"
+    return _SHOWN[state]

@@ -1,0 +1,1 @@
+"""What runs inside an agent's process. Nothing else imports the Anthropic SDK."""

@@ -1,0 +1,106 @@
+"""`python -I -m crewboard.worker <agent directory>`: one run of one agent.
+
+Lease first, and away at once if that run has begun or ended already; then the journal and the status, so that a watcher
+sees the start; then the imports that cost a second.
+"""
+
+import asyncio
+import os
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from crewboard import process
+from crewboard.errors import CrewboardError, ExitCode, StorageError
+from crewboard.records import Lease, RunStarted, Spec
+from crewboard.store import agents, lease
+from crewboard.store.directory import AgentDirectory
+from crewboard.worker.recorder import Recorder
+
+_REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCode.NO_SANDBOX: "no_sandbox"}
+
+
+def _begin(agent: AgentDirectory) -> tuple[Spec, int] | None:
+    """Take the lease for the wanted run; None if it is not ours to run."""
+    spec = agents.spec(agent)
+    held = lease.take(agent.lease)
+    if spec is None or held is None or agents.last_run(agent) >= spec.run:
+        return None
+    me = os.getpid()
+    lease.sign(held, Lease(pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me)))
+    return spec, held
+
+
+def _harden() -> None:
+    """Nothing that this process starts gains rights, its files are its user's alone, a crash leaves no memory image."""
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    process.no_new_privileges()
+    process.adopt_orphans()
+
+
+async def _live(recorder: Recorder) -> None:
+    # Imported here because the SDK takes a second: the lease and the status tell of the start before that.
+    from crewboard.worker.attention import Attention
+    from crewboard.worker.environment import forget_secrets
+    from crewboard.worker.helper import Helper
+    from crewboard.worker.loop import Loop
+    from crewboard.worker.model import Model
+
+    attention = Attention(recorder)
+    attention.listen()
+    helper = Helper(recorder.agent)
+    model = Model(recorder, attention)
+    forget_secrets()
+    try:
+        await Loop(recorder, attention, model, helper).run()
+    finally:
+        await helper.end()
+
+
+def _run(recorder: Recorder) -> tuple[int, str]:
+    """Work until the end; returns exit code and reason."""
+    from crewboard.worker.attention import Leave
+
+    try:
+        asyncio.run(_live(recorder))
+    except Leave as leave:
+        return leave.code, leave.reason
+    except CrewboardError as error:
+        sys.stderr.write(f"{recorder.agent.name}: {error}\n")
+        return error.exit_code, _REASONS.get(error.exit_code, "failed")
+    except Exception:  # noqa: BLE001  the log says what happened, the exit code that it did
+        traceback.print_exc()
+        return ExitCode.INTERNAL, "internal"
+    return ExitCode.INTERNAL, "internal"
+
+
+def main() -> int:
+    """Run the agent whose directory is the argument."""
+    agent = AgentDirectory(Path(sys.argv[1]))
+    begun = _begin(agent)
+    if begun is None:
+        return ExitCode.DONE
+    spec, _held = begun
+    _harden()
+    recorder = Recorder(agent, spec)
+    me = recorder.status
+    recorder.append(
+        RunStarted(
+            ts=time.time(), pid=me.pid, type=spec.type, model=spec.model, fresh=recorder.fresh,
+            prompt_id=spec.prompt_id, boot_id=me.boot_id, start_ticks=me.start_ticks,
+        )
+    )  # fmt: skip
+    recorder.show("starting")
+    code, reason = _run(recorder)
+    try:
+        recorder.finish(code, reason)
+    except StorageError as error:
+        sys.stderr.write(f"{agent.name}: its end could not be recorded: {error}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

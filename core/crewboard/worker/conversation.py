@@ -1,0 +1,193 @@
+"""The conversation and all else that a worker must know, as a fold over its journal.
+
+A worker that goes on and one that was killed and resumed have the same state, because both get it from here: every
+event is appended to the journal first and applied then.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from crewboard.fence import fence
+from crewboard.names import SYSTEM
+from crewboard.records import (
+    Answer,
+    Event,
+    Gate,
+    Intake,
+    Message,
+    Reply,
+    RunEnded,
+    RunStarted,
+    Sent,
+    Tokens,
+    ToolResult,
+    ToolStart,
+)  # fmt: skip
+
+Block = dict[str, Any]
+"""One content block of the Messages API."""
+
+
+@dataclass
+class Assignment:
+    """The work at hand: `id` is the prompt or the mail that started it, `answers` all that it will answer."""
+
+    id: str
+    answers: list[str]
+    gate_open: bool = False
+    calls: int = 0
+    plans: int = 0
+    """Plans handed in so far: each revision is a request of its own."""
+
+
+@dataclass
+class Conversation:
+    """What the journal says."""
+
+    entries: list[tuple[str, Block]] = field(default_factory=list)
+    """(role, block), in order."""
+    cursor: int = 0
+    damaged: int = 0
+    known: set[str] = field(default_factory=set)
+    """Ids of all mail ever picked up."""
+    deferred: list[Message] = field(default_factory=list)
+    """Picked up, and waiting for its time to enter."""
+    prompts: set[str] = field(default_factory=set)
+    assignment: Assignment | None = None
+    pending: list[Block] = field(default_factory=list)
+    """Tool calls of the last reply that have no result yet."""
+    started: set[str] = field(default_factory=set)
+    """Ids of those among them that began to run."""
+    unsent: Answer | None = None
+    """An answer whose mail may not have been sent."""
+    tokens: Tokens = field(default_factory=Tokens)
+    last_usage: Tokens = field(default_factory=Tokens)
+    run: int = 0
+    results: int = 0
+    """Answers given in this run."""
+    reminded: set[int] = field(default_factory=set)
+    """Tasks whose owner was reminded that they are in progress."""
+    shutdowns_told: set[str] = field(default_factory=set)
+    repeats: int = 0
+    """How often the last tool call came with the same input and outcome."""
+    _last_call: tuple[str, str, str] | None = None
+    _inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def apply(self, event: Event) -> None:  # noqa: C901  one case a kind, nothing more
+        """Take one event in."""
+        match event:
+            case RunStarted():
+                self._begin(event)
+            case Intake():
+                self._take_in(event)
+            case Reply():
+                self._reply(event)
+            case ToolStart():
+                self.started.add(event.tool_use_id)
+                self._inputs[event.tool_use_id] = (event.name, str(sorted(event.input.items())))
+            case ToolResult():
+                self._result(event)
+            case Gate():
+                if self.assignment:
+                    self.assignment.gate_open = event.open
+            case Answer():
+                self.assignment = None
+                self.unsent = event
+                self.results += event.result is not None
+            case Sent():
+                if event.message.type in ("result", "error"):
+                    self.unsent = None
+            case RunEnded():
+                pass
+
+    def _begin(self, event: RunStarted) -> None:
+        self.run, self.results = event.run, 0
+        if event.fresh:
+            self.entries.clear()
+            self.pending.clear()
+            self.started.clear()
+            self.assignment = None
+            self.last_usage = Tokens()
+
+    def _take_in(self, event: Intake) -> None:
+        self.cursor = max(self.cursor, event.cursor)
+        self.damaged += event.damaged
+        self.known.update(message.id for message in event.messages)
+        waiting = {message.id: message for message in [*self.deferred, *event.messages] if message.enters}
+        if event.prompt is not None and event.assignment is not None:
+            self.prompts.add(event.assignment)
+            self._add_text(fence(event.prompt_from, "prompt", event.assignment, event.prompt))
+        for ident in event.entered:
+            if (message := waiting.pop(ident, None)) is not None:
+                self._add_text(fence(message.from_, message.type, message.id, _body(message)))
+        for number, notice in enumerate(event.notices):
+            self._add_text(fence(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice))
+        self.deferred = list(waiting.values())
+        self.shutdowns_told.update(event.shutdowns)
+        if event.reminds is not None:
+            self.reminded.add(event.reminds)
+        if event.assignment is not None:
+            self.assignment = Assignment(event.assignment, [])
+        if self.assignment is not None:
+            prompt = [event.assignment] if event.prompt is not None and event.assignment else []
+            self.assignment.answers += [*prompt, *event.entered]
+
+    def _add_text(self, text: str) -> None:
+        self.entries.append(("user", {"type": "text", "text": text}))
+
+    def _reply(self, event: Reply) -> None:
+        self.entries += [("assistant", block) for block in event.content]
+        self.pending = [block for block in event.content if block.get("type") == "tool_use"]
+        self.started.clear()
+        self.tokens = self.tokens + event.usage
+        self.last_usage = event.usage
+        if self.assignment:
+            self.assignment.calls += 1
+
+    def _result(self, event: ToolResult) -> None:
+        self.pending = [block for block in self.pending if block["id"] != event.tool_use_id]
+        block = {
+            "type": "tool_result",
+            "tool_use_id": event.tool_use_id,
+            "content": event.content or "(no output)",
+        }
+        self.entries.append(("user", {**block, "is_error": True} if event.is_error else block))
+        if event.name == "submit_plan" and self.assignment:
+            self.assignment.plans += 1
+        name, arguments = self._inputs.pop(event.tool_use_id, (event.name, ""))
+        call = (name, arguments, event.content)
+        self.repeats = self.repeats + 1 if call == self._last_call else 1
+        self._last_call = call
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation as the Messages API wants it: roles alternate, tool results stand before other text."""
+        turns: list[dict[str, Any]] = []
+        for role, block in self.entries:
+            if not turns or turns[-1]["role"] != role:
+                turns.append({"role": role, "content": []})
+            turns[-1]["content"].append(block)
+        for turn in turns:
+            if turn["role"] == "user":
+                turn["content"].sort(key=lambda block: block["type"] != "tool_result")
+        return turns
+
+    @property
+    def context_used(self) -> int:
+        """Tokens that the last call had in its window."""
+        used = self.last_usage
+        return used.input + used.cache_read + used.cache_write + used.output
+
+
+def _body(message: Message) -> str:
+    """The text of a message; those without any say at least what they are."""
+    return message.content if message.content.strip() else f"({message.type})"
+
+
+def replay(events: Iterable[Event | None]) -> Conversation:
+    """The state after `events`; damaged ones (None) are passed over."""
+    conversation = Conversation()
+    for event in events:
+        if event is not None:
+            conversation.apply(event)
+    return conversation

@@ -1,0 +1,79 @@
+"""Which tools an agent has, and the dispatcher that refuses every other call, whatever the model was shown."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from crewboard.agent_types import GATED, TEAM, agent_type
+from crewboard.store import agreements
+from crewboard.worker.outcome import Outcome
+from crewboard.worker.recorder import Recorder
+from crewboard.worker.tools import bash, board, files, planning, talking
+from crewboard.worker.tools.base import Tool
+
+TOOLS: dict[str, Tool[Any]] = {
+    tool.name: tool for module in (bash, files, talking, board, planning) for tool in module.TOOLS
+}
+
+USUAL_DEADLINE = 60.0
+"""Seconds that a tool may take before its agent counts as stuck, where it does not say itself."""
+
+
+class Gate:
+    """The tools of one agent, now."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._type = agent_type(recorder.spec.type)
+
+    @property
+    def shut(self) -> bool:
+        """Whether the agent may not write or run anything, because its plan is not approved."""
+        assignment = self._recorder.conversation.assignment
+        return self._recorder.spec.flags.plan and not (assignment and assignment.gate_open)
+
+    def allowed(self) -> list[str]:
+        """The tools that the agent has, in a fixed order so that the prompt cache holds."""
+        names = [*self._type.tools, *TEAM]
+        if self._recorder.spec.flags.plan and "submit_plan" not in names:
+            names.append("submit_plan")
+        if self._asked_to_leave():
+            names.append("shutdown_response")
+        return [name for name in names if name in TOOLS]
+
+    def _asked_to_leave(self) -> bool:
+        agent = self._recorder.agent
+        return agreements.pending_shutdown(agent.team, agent.name, self._recorder.now()) is not None
+
+    def definitions(self) -> list[dict[str, Any]]:
+        """The tools as the model is shown them."""
+        return [TOOLS[name].definition() for name in self.allowed()]
+
+    def find(self, name: str) -> Tool[Any] | Outcome:
+        """The tool that a call names, or why it may not be called."""
+        if name not in self.allowed():
+            return Outcome(f"an agent of type {self._type.name} has no tool {name!r}", is_error=True)
+        if self.shut and name in GATED:
+            return Outcome(
+                f"{name} is not open to you yet: submit a plan with submit_plan, and go on when it is approved",
+                is_error=True,
+            )
+        return TOOLS[name]
+
+    @staticmethod
+    def deadline(tool: Tool[Any], given: Any, now: float) -> float | None:  # noqa: ANN401  the tool's own input model
+        """When a call counts as stuck; never while it waits for somebody."""
+        if tool.waits:
+            return None
+        return now + (tool.seconds(given) if tool.seconds else USUAL_DEADLINE)
+
+    @staticmethod
+    def parse(tool: Tool[Any], arguments: Any) -> Any:  # noqa: ANN401  as above
+        """The call's input, or an `Outcome` that says what is wrong with it."""
+        try:
+            return tool.input.model_validate(arguments)
+        except ValidationError as error:
+            complaints = "; ".join(
+                f"{'.'.join(map(str, e['loc'])) or 'input'}: {e['msg']}" for e in error.errors(include_url=False)
+            )
+            return Outcome(f"{tool.name} was not run: {complaints}", is_error=True)

@@ -1,0 +1,200 @@
+"""Calls of the model: streamed through the SDK, retried by us so that every wait is seen and can be interrupted."""
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anthropic
+import httpx2
+from anthropic import AsyncAnthropic
+
+from crewboard.errors import ExitCode
+from crewboard.records import Reply, Retry, Tokens
+from crewboard.worker.attention import Attention
+from crewboard.worker.recorder import Recorder
+
+MAX_TOKENS = 16_000
+"""Longest reply. Below what the SDK refuses to wait for without streaming, and room for a whole source file."""
+
+SILENCE = 120.0
+"""Seconds without a byte after which a call is given up and made again."""
+
+DEADLINE = 150.0
+"""Seconds without an event after which the agent counts as stuck."""
+
+USUAL_WINDOW = 200_000
+"""Tokens that a model's window holds, where the API does not say."""
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 30.0
+BUDGET = 120.0
+"""Seconds that all waits of one call may take together; `CREWBOARD_RETRY_BUDGET` says another figure."""
+
+_OK = 200
+_RETRIED_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+_RETRIED_ERROR = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
+
+
+class ModelError(Exception):
+    """The call cannot succeed; `code` is the exit code that stands for why."""
+
+    def __init__(self, text: str, code: ExitCode) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """One failed attempt: what happened, and whether another may help, after at least `wait` seconds."""
+
+    text: str
+    again: bool
+    code: ExitCode = ExitCode.API_UNAVAILABLE
+    wait: float = 0
+
+
+class Model:
+    """The model of one worker."""
+
+    def __init__(self, recorder: Recorder, attention: Attention, rng: Callable[[], float] = random.random) -> None:
+        self._recorder = recorder
+        self._attention = attention
+        self._rng = rng
+        self._budget = float(os.environ.get("CREWBOARD_RETRY_BUDGET") or BUDGET)
+        timeout = anthropic.Timeout(SILENCE, connect=15.0)
+        self._client = AsyncAnthropic(max_retries=0, timeout=timeout)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the model answers from this machine, as the embedded one does."""
+        return self._client.base_url.host in ("127.0.0.1", "localhost", "::1")
+
+    async def window(self) -> int:
+        """Tokens that the model's window holds."""
+        try:
+            info = await self._client.models.retrieve(self._recorder.spec.model, timeout=10.0)
+        except (anthropic.AnthropicError, httpx2.HTTPError, TypeError):
+            return USUAL_WINDOW
+        return info.max_input_tokens or USUAL_WINDOW
+
+    async def reply(self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]]) -> Reply:
+        """One reply to the conversation.
+
+        Raises:
+            ModelError: The API refuses for good, or kept failing for longer than the budget of time.
+            Interrupted: Somebody wants the agent to read its mail.
+            Leave: The run ends.
+        """
+        request: dict[str, Any] = {
+            "model": self._recorder.spec.model,
+            "max_tokens": MAX_TOKENS,
+            "system": system,
+            "messages": messages,
+            "cache_control": {"type": "ephemeral"},
+        }
+        if tools:
+            request["tools"] = tools
+        waited = 0.0
+        attempt = 1
+        while True:
+            self._recorder.show("working", "thinking", deadline=self._recorder.now() + DEADLINE)
+            outcome = await self._attention.during(self._attempt(request))
+            if isinstance(outcome, Reply):
+                return outcome
+            delay = max(outcome.wait, self._delay(attempt))
+            if not outcome.again:
+                raise ModelError(outcome.text, outcome.code)
+            if waited + delay > self._budget:
+                raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
+            await self._wait(outcome, attempt, delay)
+            waited += delay
+            attempt += 1
+
+    def _delay(self, attempt: int) -> float:
+        exponential = min(FIRST_DELAY * 2.0 ** (attempt - 1), LONGEST_DELAY)
+        return exponential * (0.8 + 0.4 * self._rng())
+
+    async def _wait(self, refusal: _Refusal, attempt: int, delay: float) -> None:
+        """Wait visibly. An interrupt ends the wait, and a worker in it agrees to shut down."""
+        recorder = self._recorder
+        until = recorder.now() + delay
+        recorder.append(Retry(ts=recorder.now(), error=refusal.text, attempt=attempt, until=until))
+        recorder.show("retrying", f"retry {attempt}: {refusal.text}", retry_at=until, last_error=refusal.text)
+
+        async def pass_time() -> None:
+            while (left := until - recorder.now()) > 0:
+                await self._attention.wait(min(left, 1.5))
+
+        await self._attention.during(pass_time(), waiting=True)
+
+    async def _attempt(self, request: dict[str, Any]) -> Reply | _Refusal:
+        try:
+            return await self._stream(request)
+        except anthropic.APIStatusError as error:
+            return _judge_status(error)
+        except anthropic.APIConnectionError as error:
+            return _Refusal(f"no connection: {error.__cause__ or error}", again=True)
+        except httpx2.HTTPError as error:
+            return _Refusal(f"the reply was cut off ({type(error).__name__})", again=True)
+        except (anthropic.AnthropicError, TypeError) as error:
+            return _Refusal(str(error), again=False, code=ExitCode.CREDENTIALS)
+
+    async def _stream(self, request: dict[str, Any]) -> Reply | _Refusal:
+        recorder = self._recorder
+        began = last_shown = recorder.now()
+        recorder.clear_live()
+        async with self._client.messages.stream(**request) as stream:
+            async for event in stream:
+                if event.type == "text":
+                    recorder.stream(event.text)
+                if recorder.now() - last_shown > 1:
+                    last_shown = recorder.now()
+                    recorder.show("working", "writing", deadline=last_shown + DEADLINE)
+            message = await stream.get_final_message()
+        recorder.flush()
+        if message.stop_reason is None:
+            return _Refusal("the reply ended without its end", again=True)
+        usage = message.usage
+        return Reply(
+            ts=recorder.now(),
+            content=[block.to_dict(mode="json") for block in message.content],
+            stop_reason=message.stop_reason,
+            usage=Tokens(
+                input=usage.input_tokens,
+                output=usage.output_tokens,
+                cache_read=usage.cache_read_input_tokens or 0,
+                cache_write=usage.cache_creation_input_tokens or 0,
+            ),
+            model=message.model,
+            seconds=round(recorder.now() - began, 3),
+        )
+
+
+def _judge_status(error: anthropic.APIStatusError) -> _Refusal:
+    """What a refusal of the API means. An error event within a stream has status 200, and its type says what it is."""
+    kind = str(getattr(error, "type", None) or "error")
+    said = error.body.get("error", {}) if isinstance(error.body, dict) else {}
+    words = str(said.get("message", "") if isinstance(said, dict) else "") or error.message
+    if error.status_code in _RETRIED_STATUS or (error.status_code == _OK and kind in _RETRIED_ERROR):
+        return _Refusal(f"{error.status_code} {kind}: {words}", again=True, wait=_retry_after(error))
+    if error.status_code in (401, 403):
+        return _Refusal(
+            f"the API refused the credentials ({error.status_code}): {words}",
+            again=False,
+            code=ExitCode.CREDENTIALS,
+        )
+    return _Refusal(
+        f"the API refused the request ({error.status_code} {kind}): {words}",
+        again=False,
+        code=ExitCode.FAILED,
+    )
+
+
+def _retry_after(error: anthropic.APIStatusError) -> float:
+    """Seconds that the API asks for; 0 where it does not say or says nonsense."""
+    try:
+        return max(0.0, float(error.response.headers.get("retry-after", "0")))
+    except ValueError:
+        return 0.0

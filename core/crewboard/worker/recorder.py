@@ -1,0 +1,125 @@
+"""The one place where a worker writes: journal first, then its memory, then the projections for watchers."""
+
+import os
+import time
+from collections.abc import Callable
+
+from crewboard import process
+from crewboard.records import Context, Cursor, Event, Exit, Intake, RunEnded, Spec, State, Status
+from crewboard.store import agents, documents, journal
+from crewboard.store.directory import AgentDirectory
+from crewboard.worker.conversation import Conversation, replay
+
+LIVE_EVERY = 0.05
+"""Seconds between two writes of the reply that is being streamed."""
+
+
+class Recorder:
+    """Journal, status, cursor and live text of one run."""
+
+    def __init__(self, agent: AgentDirectory, spec: Spec, clock: Callable[[], float] = time.time) -> None:
+        self.agent = agent
+        self.spec = spec
+        self.now = clock
+        self.damaged_events = 0
+        self.conversation: Conversation = replay(self._history())
+        self.fresh = spec.prompt_id not in self.conversation.prompts
+        """Whether the hire prompt still has to start a conversation."""
+        self.task: int | None = None
+        self.context_limit = 0
+        self.sandbox = "none"
+        self._live = b""
+        self._live_at = 0.0
+        me = os.getpid()
+        self.status = Status(
+            run=spec.run,
+            pid=me,
+            state="starting",
+            since=self.now(),
+            model=spec.model,
+            boot_id=process.boot_id(),
+            start_ticks=process.start_ticks(me),
+            last_error=None,
+        )
+
+    def _history(self) -> "list[Event | None]":
+        events = [event for event, _ in journal.read(self.agent.journal)]
+        self.damaged_events = events.count(None)
+        return events
+
+    def append(self, event: Event) -> None:
+        """Commit an event.
+
+        Raises:
+            StorageError: The disk refused; nothing happened.
+        """
+        event.run = self.spec.run
+        journal.append(self.agent.journal, event)
+        self.conversation.apply(event)
+        if isinstance(event, Intake):
+            cursor = Cursor(offset=self.conversation.cursor, damaged=self.conversation.damaged)
+            documents.save(self.agent.cursor, cursor)
+
+    def show(
+        self,
+        state: State,
+        doing: str = "",
+        *,
+        deadline: float | None = None,
+        waiting_for: str | None = None,
+        retry_at: float | None = None,
+        last_error: str | None = None,
+        clear_error: bool = False,
+    ) -> None:
+        """Write what the agent is doing now. `since` moves only when state or deed change."""
+        now = self.now()
+        conversation = self.conversation
+        same = (state, doing) == (self.status.state, self.status.doing)
+        kept_error = None if clear_error else last_error or self.status.last_error
+        self.status = self.status.model_copy(
+            update={
+                "state": state,
+                "since": self.status.since if same else now,
+                "doing": doing[:200],
+                "turn": conversation.assignment.calls if conversation.assignment else 0,
+                "waiting_for": waiting_for,
+                "task": self.task,
+                "tokens": conversation.tokens,
+                "context": Context(used=conversation.context_used, limit=self.context_limit),
+                "last_error": kept_error,
+                "retry_at": retry_at,
+                "deadline": deadline,
+                "beat": now,
+                "sandbox": self.sandbox,
+                "repeats": conversation.repeats,
+            }
+        )
+        documents.save(self.agent.status, self.status)
+
+    def stream(self, text: str) -> None:
+        """Show watchers a piece of the reply that is coming in."""
+        self._live += text.encode("utf-8", "replace")
+        if time.monotonic() - self._live_at > LIVE_EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Show watchers all of the reply that came in so far."""
+        self._live_at = time.monotonic()
+        piece, self._live = self._live, b""
+        with self.agent.live.open("ab") as file:
+            file.write(piece)
+
+    def clear_live(self) -> None:
+        """A new reply begins."""
+        self._live = b""
+        self.agent.live.write_bytes(b"")
+
+    def finish(self, code: int, reason: str) -> None:
+        """Record how the run ends.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        self.show("stopping", reason)
+        self.append(RunEnded(ts=self.now(), code=code, reason=reason))
+        agents.write_exit(self.agent, Exit(run=self.spec.run, code=code, reason=reason, at=self.now()))

@@ -1,0 +1,56 @@
+"""What a tool is: a name, words for the model, the form of its input, and a function."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from crewboard.worker.attention import Attention
+from crewboard.worker.helper import Helper
+from crewboard.worker.outcome import Outcome
+from crewboard.worker.recorder import Recorder
+
+
+class Input(BaseModel):
+    """Base of all tool inputs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+In = TypeVar("In", bound=Input)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a tool call may use. `tool_use_id` is the call's own id."""
+
+    recorder: Recorder
+    attention: Attention
+    helper: Helper
+    tool_use_id: str
+
+    @property
+    def name(self) -> str:
+        """The agent that calls."""
+        return self.recorder.agent.name
+
+
+@dataclass(frozen=True)
+class Tool(Generic[In]):
+    """One tool. A `waits` tool may be taken up again after a crash: it finds its own request."""
+
+    name: str
+    description: str
+    input: type[In]
+    run: Callable[[Context, In], Coroutine[Any, Any, Outcome]]
+    waits: bool = False
+    seconds: Callable[[In], float] | None = None
+    """How long a call may take before the agent counts as stuck; None for the usual."""
+
+    def definition(self) -> dict[str, Any]:
+        """The tool as the Messages API wants it."""
+        schema = self.input.model_json_schema()
+        for part in (schema, *schema.get("properties", {}).values()):
+            part.pop("title", None)
+        return {"name": self.name, "description": self.description, "input_schema": schema}

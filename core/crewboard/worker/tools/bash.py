@@ -1,0 +1,34 @@
+"""The bash tool."""
+
+from pydantic import Field
+
+from crewboard.worker import shell
+from crewboard.worker.outcome import Outcome
+from crewboard.worker.tools.base import Context, Input, Tool
+
+SLACK = 10.0
+"""Seconds beyond its own limit before a command counts as stuck."""
+
+
+class Bash(Input):
+    command: str
+    timeout: float = Field(default=120, gt=0, le=shell.LONGEST, description="seconds")
+
+
+async def _run(context: Context, given: Bash) -> Outcome:
+    if not given.command.strip():
+        return Outcome("the command is empty", is_error=True)
+    helper = context.helper.pid
+    root = context.recorder.agent.team.root
+    return await shell.run(given.command, root, given.timeout, {helper} if helper else set())
+
+
+BASH: Tool[Bash] = Tool(
+    "bash",
+    "Run a command with bash in the workspace's root. Nothing that it starts outlives it.",
+    Bash,
+    _run,
+    seconds=lambda given: given.timeout + SLACK,
+)
+
+TOOLS = (BASH,)

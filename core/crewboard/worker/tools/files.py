@@ -1,0 +1,68 @@
+"""File tools: they run in `hands`, never in the worker."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pydantic import Field
+
+from crewboard.worker.outcome import Outcome
+from crewboard.worker.tools.base import Context, In, Input, Tool
+
+
+class ReadFile(Input):
+    path: str
+    offset: int = Field(default=1, description="first line, counted from 1")
+    limit: int = Field(default=2000, description="number of lines")
+
+
+class WriteFile(Input):
+    path: str
+    content: str
+
+
+class EditFile(Input):
+    path: str
+    old_text: str
+    new_text: str
+
+
+class Search(Input):
+    pattern: str
+    path: str = "."
+
+
+class ListDir(Input):
+    path: str = "."
+
+
+def _by_hands(name: str) -> Callable[[Context, In], Coroutine[Any, Any, Outcome]]:
+    async def run(context: Context, given: In) -> Outcome:
+        return await context.helper.ask(name, given.model_dump())
+
+    return run
+
+
+READ_FILE: Tool[ReadFile] = Tool(
+    "read_file",
+    "Read a text file of the workspace. Lines come numbered. Paths are relative to the workspace's root.",
+    ReadFile,
+    _by_hands("read_file"),
+)
+WRITE_FILE: Tool[WriteFile] = Tool(
+    "write_file", "Create a file of the workspace or replace it whole.", WriteFile, _by_hands("write_file")
+)
+EDIT_FILE: Tool[EditFile] = Tool(
+    "edit_file",
+    "Replace old_text by new_text in a file. old_text must occur exactly once, white space included.",
+    EditFile,
+    _by_hands("edit_file"),
+)
+GLOB: Tool[Search] = Tool(
+    "glob", "List files whose path matches a pattern such as src/**/*.py.", Search, _by_hands("glob")
+)
+GREP: Tool[Search] = Tool(
+    "grep", "Search files for a regular expression; gives path:line:text.", Search, _by_hands("grep")
+)
+LIST_DIR: Tool[ListDir] = Tool("list_dir", "List a folder of the workspace.", ListDir, _by_hands("list_dir"))
+
+TOOLS = (READ_FILE, WRITE_FILE, EDIT_FILE, GLOB, GREP, LIST_DIR)

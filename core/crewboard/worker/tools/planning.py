@@ -1,0 +1,75 @@
+"""submit_plan: hand in a plan, wait for the decision, open the gate of this assignment."""
+
+from pydantic import Field, JsonValue
+
+from crewboard.records import Gate, Request
+from crewboard.store import agreements, mailbox, roster
+from crewboard.worker.outcome import Outcome
+from crewboard.worker.tools.base import Context, Input, Tool
+from crewboard.worker.tools.talking import wait_for
+
+
+class SubmitPlan(Input):
+    plan: str = Field(description="markdown")
+    files: list[str] = Field(default=[], description="files that it touches")
+    commands: list[str] = Field(default=[], description="commands that it will run")
+    risk: str = ""
+
+
+def plan_request_id(name: str, assignment: str, revision: int) -> str:
+    """The id of the nth plan of an assignment, the same after a crash."""
+    return f"plan-{mailbox.derived_id(name, assignment, revision)[:12]}"
+
+
+async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
+    recorder = context.recorder
+    assignment = recorder.conversation.assignment
+    if assignment is None or not given.plan.strip():
+        return Outcome("the plan is empty", is_error=True)
+    team = recorder.agent.team
+    revision = assignment.plans
+    payload: dict[str, JsonValue] = {
+        "plan": given.plan,
+        "files": list(given.files),
+        "commands": list(given.commands),
+        "risk": given.risk,
+        "revision": revision + 1,
+    }
+    request = agreements.ask(
+        team,
+        plan_request_id(context.name, assignment.id, revision),
+        "plan_approval",
+        context.name,
+        roster.load(team).plan_approver,
+        payload,
+        recorder.now(),
+        supersedes=plan_request_id(context.name, assignment.id, revision - 1) if revision else None,
+    )
+    decided = await wait_for(context, request, "plan waits for approval")
+    return _decided(context, decided)
+
+
+def _decided(context: Context, request: Request) -> Outcome:
+    feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
+    if request.status == "approved":
+        context.recorder.append(Gate(ts=context.recorder.now(), open=True, request_id=request.id))
+        edited = f"\nThe plan was changed; carry out this one:\n{request.edited}" if request.edited else ""
+        return Outcome(f"The plan is approved by {request.decided_by}. Carry it out.{feedback}{edited}")
+    if request.status == "rejected":
+        return Outcome(
+            f"The plan is rejected by {request.decided_by}.{feedback}\nRevise it and submit it again.",
+            is_error=True,
+        )
+    return Outcome(f"The plan was {request.status}; submit one again if you still need to.", is_error=True)
+
+
+SUBMIT_PLAN: Tool[SubmitPlan] = Tool(
+    "submit_plan",
+    "Hand in a plan and wait until it is approved or rejected. Where a plan is required, nothing can be written or run "
+    "before one is approved.",
+    SubmitPlan,
+    _submit_plan,
+    waits=True,
+)
+
+TOOLS = (SUBMIT_PLAN,)
