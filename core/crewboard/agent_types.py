@@ -6,6 +6,12 @@ from crewboard.errors import UsageError
 
 LOOK = ("read_file", "glob", "grep", "list_dir")
 TEAM = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator")
+LEADS = (
+    "task_create", "create_team", "spawn_agent", "list_team", "broadcast", "request_shutdown", "request_plan",
+    "review_plan", "delete_team",
+)  # fmt: skip
+"""What only a lead has: the tools that run a team."""
+
 GATED = frozenset({"bash", "write_file", "edit_file"})
 """What an agent may not use before its plan is approved."""
 
@@ -62,6 +68,18 @@ _ALL = (
         summary="reads the workspace and runs commands; writes nothing in it",
         prompt="You run and judge tests. You do not change files of the workspace. "
         "Report which command you ran, what passed, what failed and why.",
+    ),
+    AgentType(
+        "lead",
+        ("bash", "read_file", "write_file", "edit_file", "glob", "grep", "list_dir", "submit_plan", *LEADS),
+        writes=True,
+        executes=True,
+        model="claude-opus-5-5",
+        summary="runs the team: hires, assigns, reviews and ends agents; may do what code may",
+        prompt="You lead a team of agents for the operator. Split the work, hire agents of the type that fits (explore "
+        "reads, plan designs, code changes, test runs), give each one clear prompt, and put tasks on the board. Their "
+        "results reach you as mail; a foreground hire gives you its result at once. Check what they report before you "
+        "report it. Ask the operator when a decision is theirs. End agents that are no longer needed.",
     ),
 )
 

@@ -71,6 +71,11 @@ class Message(Record):
         return value
 
     @property
+    def wants_plan(self) -> bool:
+        """Whether its sender, who must be in charge, wants a plan before anything is written or run."""
+        return self.metadata.get("plan_required") is True and self.from_ in (OPERATOR, LEAD)
+
+    @property
     def starts_work(self) -> bool:
         """Whether it enters the conversation and, if its reader is free, starts an assignment."""
         return self.type in STARTS_WORK or (self.type == "plan_approval_request" and self.to == LEAD)
@@ -97,6 +102,19 @@ class Member(Record):
     autoclaim: bool = False
 
 
+class Rule(Record):
+    """A standing yes: `agent` may use `tool` within `scope` without asking (`--ask`).
+
+    For bash the scope is a program: any single command that starts it. For files it is a folder of the workspace.
+    """
+
+    id: str
+    agent: Name
+    tool: str
+    scope: str
+    at: Time = 0
+
+
 class Config(Record):
     """`config.json`: who is on the team, and its settings."""
 
@@ -107,6 +125,7 @@ class Config(Record):
     rev: int = 0
     plan_approver: Literal["operator", "lead"] = "operator"
     members: list[Member] = []
+    rules: list[Rule] = []
 
     def member(self, name: str) -> Member | None:
         """The member called `name`, if there is one."""
@@ -121,6 +140,7 @@ class Flags(Record):
 
     once: bool = False
     plan: bool = False
+    ask: bool = False
     network: bool = False
     unsafe_no_sandbox: bool = False
     max_turns: Annotated[int, Field(ge=1)] = 100
@@ -130,7 +150,9 @@ class Flags(Record):
 class Spec(Record):
     """`spec.json`: what an agent was hired for, and what it should do.
 
-    `run` is the run that is wanted. A `prompt_id` that the journal does not know means a fresh conversation.
+    `run` is the run that is wanted. A `prompt_id` that the journal does not know means a fresh conversation. The
+    mailbox is read from byte `mail_from` on: a lead starts at its end. While `foreground`, whoever hired it takes the
+    answer to the prompt itself, and no mail is sent of it.
     """
 
     prompt: str
@@ -141,6 +163,8 @@ class Spec(Record):
     flags: Flags = Flags()
     run: Annotated[int, Field(ge=1)] = 1
     want: Want = "running"
+    mail_from: int = 0
+    foreground: bool = False
     by: Name = OPERATOR
     at: Time = 0
 
@@ -344,6 +368,7 @@ class RunStarted(_Event):
     model: str
     fresh: bool
     prompt_id: str
+    mail_from: int = 0
     boot_id: str = ""
     start_ticks: int = 0
 
@@ -391,7 +416,10 @@ class ToolStart(_Event):
 
 
 class ToolResult(_Event):
-    """What a tool call gave; `seconds` is how long it took."""
+    """What a tool call gave; `seconds` is how long it took.
+
+    `consumed` are ids of mail that the result already holds, and that therefore never enters the conversation.
+    """
 
     kind: Literal["tool_result"] = "tool_result"
     tool_use_id: str
@@ -399,6 +427,7 @@ class ToolResult(_Event):
     content: str
     is_error: bool = False
     seconds: float = 0
+    consumed: list[str] = []
 
 
 class Gate(_Event):

@@ -6,6 +6,7 @@ walked again from a later request, in which other tools may be offered.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 
@@ -40,6 +41,17 @@ _VERBS = "(?:tell|send|ask|run|re-?run|list|mark|complete|claim|submit|search|gr
 _NO_PATH = re.compile(r"^(?:e\.g|i\.e|etc|and/or)\b|^\d+(\.\d+)*$", re.IGNORECASE)
 
 
+@dataclass
+class Walk:
+    """One walk through the steps of an assignment. `left` are the calls on record that no step was fed with yet."""
+
+    left: deque[Done]
+    made: list[Done] = field(default_factory=list)
+    """The calls that steps were fed with."""
+    plan: Done | None = None
+    """The approval of a plan; one is enough for an assignment."""
+
+
 @dataclass(frozen=True)
 class Ask:
     """One piece of work: a clause of somebody's mail. `whole` is all that they wrote."""
@@ -51,8 +63,7 @@ class Ask:
     talk: Conversation
     dispatch: Callable[["Ask"], "Steps | None"]
     """Finds the steps for what is asked, clause by clause; None if no rule knows any of it."""
-    approved: list[Done] = field(default_factory=list)
-    """The plan that was approved on this walk, shared by all parts of one mail."""
+    walk: Walk
 
     @property
     def low(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from crewboard.fence import Fenced, fence, unfence
+from crewboard.names import OPERATOR
 from crewboard.offline.validate import turns
 from crewboard.offline.wire import Block, CountRequest, Text, ToolResult, ToolUse
 
@@ -17,6 +18,9 @@ _REPORTS_TO = re.compile(r"^You report to (\S+?)\.", re.MULTILINE)
 
 HIRE_PROMPT = "prompt"
 """The kind of fenced mail that holds what an agent was hired for."""
+
+NOTICE = "notice"
+"""The kind of fenced mail in which the system itself speaks."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +57,16 @@ class Mail:
     author: str
     kind: str
     text: str
+    turn: int = -1
+    """The assistant message that it came behind."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """The system's own words: what stands between fenced mail in user messages."""
+    """The system's own words: mail of the kind "notice", or what stands between fenced mail."""
 
     text: str
+    turn: int = -1
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,11 @@ class Conversation:
         """What happened since the last answer: the present assignment."""
         last = max((place for place, entry in enumerate(self.entries) if _ends(entry)), default=-1)
         return self.entries[last + 1 :]
+
+    @property
+    def plan_required(self) -> bool:
+        """Whether nothing may be written or run before a plan is approved."""
+        return "submit_plan" in self.tools and "plan is required" in self.system.lower()
 
     @property
     def hire_prompt(self) -> str | None:
@@ -130,8 +142,17 @@ def read(request: CountRequest) -> Conversation:
         report_to=reports_to[1] if reports_to else "lead",
         system=system,
         tools=frozenset(tool.name for tool in request.tools),
-        entries=tuple(_entries(request)),
+        entries=tuple(_with_an_author(list(_entries(request)))),
     )
+
+
+def _with_an_author(entries: list[Entry]) -> list[Entry]:
+    """Where nothing is fenced, somebody tries the server by hand: plain text is what the operator asks."""
+    if only_mail(entries):
+        return entries
+    return [
+        Mail(OPERATOR, HIRE_PROMPT, entry.text, entry.turn) if isinstance(entry, Notice) else entry for entry in entries
+    ]
 
 
 def _ends(entry: Entry) -> bool:
@@ -163,18 +184,21 @@ def _heard(blocks: list[Block], calls: dict[str, ToolUse], turn: int) -> Iterabl
             use = calls[block.tool_use_id]
             yield Done(use.name, use.input, block.text, bool(block.is_error), turn)
         elif isinstance(block, Text):
-            yield from _read_text(block.text)
+            yield from _read_text(block.text, turn)
 
 
-def _read_text(text: str) -> Iterable[Entry]:
+def _read_text(text: str, turn: int) -> Iterable[Entry]:
     """Mail and notices of one text, in their order."""
     for piece in unfence(text):
         before, _, text = text.partition(_as_it_stood(piece))
         if before.strip():
-            yield Notice(before.strip())
-        yield Mail(piece.author, piece.kind, piece.text)
+            yield Notice(before.strip(), turn)
+        if piece.kind == NOTICE:
+            yield Notice(piece.text, turn)
+        else:
+            yield Mail(piece.author, piece.kind, piece.text, turn)
     if text.strip():
-        yield Notice(text.strip())
+        yield Notice(text.strip(), turn)
 
 
 def _as_it_stood(piece: Fenced) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from crewboard.names import LEAD, OPERATOR
 from crewboard.offline import policy
 from crewboard.offline.conversation import HIRE_PROMPT, Call, Conversation, Mail, only_mail
 from crewboard.offline.policy import Thought
@@ -51,9 +52,10 @@ def _calls(turn: Turn, talk: Conversation) -> list[Call]:
 
 
 def _waiting_mail(talk: Conversation) -> list[Mail]:
-    """What the operator or the lead wrote while the script was running."""
+    """What was written while the script was running and calls for more than to be read."""
     return [
         mail
         for mail in only_mail(talk.span)
-        if mail.author in {"operator", "lead"} and mail.kind not in {HIRE_PROMPT, *policy.SILENT}
+        if mail.kind not in {HIRE_PROMPT, *policy.SILENT}
+        and (mail.author in {OPERATOR, LEAD} or policy.knows(talk, mail))
     ]

@@ -6,7 +6,8 @@ _EXIT = re.compile(r"^\[?\s*exit(?:ed)?(?:\s+(?:with|code|status))*\D{0,3}(-?\d+
 _NUMBERED = re.compile(r"^\s*(\d+)\t(.*)$")
 _FOUND = re.compile(r"^(.+?):(\d+):(.*)$")
 _REJECTED = re.compile(r"\b(reject|denied|declin|not approved|turned down)", re.IGNORECASE)
-_FEEDBACK = re.compile(r"feedback:?\s*(.+)", re.IGNORECASE | re.DOTALL)
+_FEEDBACK = re.compile(r"feedback:?\s*(.+?)\s*(?:\nRevise it and submit it again\.?\s*)?\Z", re.IGNORECASE | re.DOTALL)
+_ANSWER = re.compile(r"\s*the operator answers:\s*", re.IGNORECASE)
 _FAILED_TEST = re.compile(r"^(?:FAIL|ERROR|FAILED)[:\s]\s*(\S+)", re.MULTILINE)
 _TALLY = re.compile(r"^(?:Ran \d+ tests?|=* ?\d+ (?:passed|failed|error)|OK\b|FAILED \()")
 
@@ -71,6 +72,11 @@ def found(text: str) -> list[tuple[str, int, str]]:
 def rejected(text: str) -> bool:
     """Whether the answer to a plan was no."""
     return bool(_REJECTED.search(text.split("\n", 1)[0]))
+
+
+def answer(text: str) -> str:
+    """What the operator answered to a question, word for word."""
+    return _ANSWER.sub("", text, count=1).strip()
 
 
 def feedback(text: str) -> str:

@@ -8,12 +8,13 @@ between requests, and a worker that was killed goes on where its journal ends.
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from crewboard.agent_types import GATED
-from crewboard.offline.ask import Ask, Rule, Steps, clauses
-from crewboard.offline.conversation import Call, Conversation, Done, Entry, Mail, Notice
+from crewboard.names import SYSTEM
+from crewboard.offline.ask import Ask, Rule, Steps, Walk, clauses
+from crewboard.offline.conversation import NOTICE, Call, Conversation, Done, Entry, Mail, Notice
 from crewboard.offline.rules import act, look, plan, talk, team
 
 RULES: tuple[Rule, ...] = (
@@ -43,7 +44,6 @@ SILENT = frozenset({"idle_notification", "teammate_terminated"})
 """Mail that is read and calls for nothing."""
 
 _REFUSES = re.compile(r"\b(?:refuse|do not|don't|never)\s+(?:to\s+)?(?:shut ?down|leave|stop)\b", re.IGNORECASE)
-_SUMMARISE = re.compile(r"\bsummar", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,47 @@ def think(talk_so_far: Conversation) -> Thought:
     return think_about(talk_so_far, items, [entry for entry in entries if isinstance(entry, Done)])
 
 
-def think_about(talk_so_far: Conversation, items: Iterable[Mail | Notice], done: Sequence[Done]) -> Thought:
+def think_about(talk_so_far: Conversation, items: Iterable[Mail | Notice], done: Iterable[Done]) -> Thought:
     """The reply to `items`, of which the calls `done` were made so far."""
     answers = []
-    left = deque(call for call in done if call.tool != "shutdown_response")
-    for item in items:
-        steps = _steps(talk_so_far, item)
+    walk = Walk(deque(call for call in done if call.tool != "shutdown_response"))
+    for item in _in_turn(items, walk):
+        steps = _steps(_ask(talk_so_far, item, walk), item)
         if steps is None:
             continue
-        outcome = _walk(steps, left, talk_so_far.tools)
+        outcome = _take(steps, walk, talk_so_far.tools)
         if isinstance(outcome, Call):
             return Thought(outcome.say, (outcome,))
         answers.append(outcome)
     return Thought("\n\n".join(answer for answer in answers if answer) or talk.so_far(talk_so_far))
+
+
+def _in_turn(items: Iterable[Mail | Notice], walk: Walk) -> Iterator[Mail | Notice]:
+    """Mail as it came, and what the system says of a task last, for it is closed when the work is done.
+
+    Where a call on record is older than the mail that is next, the work had been done by then.
+    """
+    notices: list[Notice] = []
+    for item in items:
+        if isinstance(item, Notice):
+            notices.append(item)
+            continue
+        if walk.left and walk.left[0].turn <= item.turn:
+            yield from notices
+            notices.clear()
+        yield item
+    yield from notices
+
+
+def knows(talk_so_far: Conversation, mail: Mail) -> bool:
+    """Whether a rule knows what to do about `mail`."""
+    ask = _ask(talk_so_far, mail, Walk(deque()))
+    return bool(team.work_on_task(ask) or _dispatch(ask))
+
+
+def _ask(talk_so_far: Conversation, item: Mail | Notice, walk: Walk) -> Ask:
+    author, kind = (item.author, item.kind) if isinstance(item, Mail) else (SYSTEM, NOTICE)
+    return Ask(item.text, item.text, author, kind, talk_so_far, _dispatch, walk)
 
 
 def asked_to_leave(talk_so_far: Conversation) -> Thought | None:
@@ -97,27 +125,25 @@ def _since_interrupt(span: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return span[places[-1] :] if places else span
 
 
-def _steps(talk_so_far: Conversation, item: Mail | Notice) -> Steps | None:
+def _steps(ask: Ask, item: Mail | Notice) -> Steps | None:
     if isinstance(item, Notice):
-        return team.remind(item) or _summarise(talk_so_far, item)
+        return team.close_own(ask) or _summarise(ask, item)
     if item.kind in SILENT:
         return None
-    ask = Ask(item.text, item.text, item.author, item.kind, talk_so_far, _dispatch)
     return team.work_on_task(ask) or _dispatch(ask) or _plan_first(ask) or talk.otherwise(ask)
+
+
+def _summarise(ask: Ask, notice: Notice) -> Steps | None:
+    """A notice that wants the conversation summed up, because the window is filling."""
+    asks_now = ask.talk.entries[-1] is notice and ask.has(r"\bsummar")
+    return talk.status(ask.about("summary")) if asks_now else None
 
 
 def _plan_first(ask: Ask) -> Steps | None:
     """What nobody knows how to do is planned, by who may not do anything before a plan is approved."""
     planned = any(isinstance(entry, Done) and entry.tool == "submit_plan" for entry in ask.talk.span)
-    gated = "submit_plan" in ask.talk.tools and not GATED & ask.talk.tools
+    gated = ask.talk.plan_required or ("submit_plan" in ask.talk.tools and not GATED & ask.talk.tools)
     return plan.plan_all(ask) if planned or gated else None
-
-
-def _summarise(talk_so_far: Conversation, notice: Notice) -> Steps | None:
-    """A notice that wants the conversation summed up, because the window is filling."""
-    if talk_so_far.entries[-1] is not notice or not _SUMMARISE.search(notice.text):
-        return None
-    return talk.status(Ask("summary", notice.text, "system", "notice", talk_so_far, _dispatch))
 
 
 def _dispatch(ask: Ask) -> Steps | None:
@@ -143,17 +169,18 @@ def _one_after_the_other(found: list[Steps]) -> Steps:
     return "\n\n".join(dict.fromkeys(text for text in said if text))
 
 
-def _walk(steps: Steps, left: deque[Done], tools: frozenset[str]) -> Call | str:
+def _take(steps: Steps, walk: Walk, tools: frozenset[str]) -> Call | str:
     """Feed the steps with what their calls gave; returns the first call that was not made yet, else their answer.
 
-    A call that is not the next in the record was not offered when its turn came, so nothing was called.
+    A call that is not the next on record was not offered when its turn came, so nothing was called.
     """
     try:
         call = next(steps)
         while True:
-            if left and left[0].tool == call.tool:
-                call = steps.send(left.popleft())
-            elif left or call.tool not in tools:
+            if walk.left and walk.left[0].tool == call.tool:
+                walk.made.append(walk.left.popleft())
+                call = steps.send(walk.made[-1])
+            elif walk.left or call.tool not in tools:
                 call = steps.send(Done(call.tool, call.input, "", unavailable=True))
             else:
                 return call

@@ -9,17 +9,18 @@ of that name with that prompt then says and calls what its `turns` hold, in orde
   server's pace; `least` is the delay that remains however high the pace;
 - `then`, branches: `{"on": …, "text": …, "calls": …}` is played in the place of the next turn if what the calls gave
   was `rejected` (a plan), an `error` (a tool refused) or `failed` (a command's exit code was not 0), or if it holds
-  `"says": "some words"`. After a branch the same branches are looked at again, each but `rejected` once.
+  the words of `says` (with `of`, if what that tool gave last holds them). After a branch the same branches are looked
+  at again, each but `rejected` once.
 
 Text and inputs may quote what tools gave, so that a script never says what is not so: `{bash:tail}` is the end of the
 last command's output, `{read_file notes.py:lines}` the number of lines of that file. Behind the colon: `text`, `line`
 (the first), `tail`, `exit`, `tally` (what a test runner says at its end), `lines`, `count` (of paths or matches),
-`feedback`.
+`feedback` (what was said with a decision), `answer` (the operator's).
 """
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,7 +41,10 @@ _WHAT: dict[str, Callable[[str], str]] = {
     "lines": lambda text: str(outputs.last_number(text)),
     "count": lambda text: str(len(outputs.paths(text))),
     "feedback": outputs.feedback,
+    "answer": outputs.answer,
 }
+
+_NUMBERS = frozenset({"lines", "count", "exit"})
 
 Seconds = Annotated[float, Field(ge=0)]
 
@@ -72,6 +76,7 @@ class Branch(Turn):
 
     on: Literal["rejected", "error", "failed", "says"]
     says: str = ""
+    of: str = ""
 
 
 class ScenarioAgent(_Data):
@@ -145,13 +150,15 @@ def play(turns: Sequence[Turn], replies: Iterable[Sequence[Done]]) -> tuple[Turn
     current: Turn = turns[0]
     extra: list[Done] = []
     used: set[int] = set()
+    so_far: list[Done] = []
     for done in replies:
+        so_far.extend(done)
         if not done:
             return None, []
         if not current.calls:
             extra.extend(done)
             continue
-        branch = next((index for index in _branches(turns[place], done) if index not in used), None)
+        branch = next((index for index in _branches(turns[place], done, so_far) if index not in used), None)
         if branch is not None:
             current = turns[place].then[branch]
             used |= {branch} if turns[place].then[branch].on != "rejected" else set()
@@ -163,8 +170,11 @@ def play(turns: Sequence[Turn], replies: Iterable[Sequence[Done]]) -> tuple[Turn
     return current, extra
 
 
-def _branches(turn: Turn, done: Sequence[Done]) -> Iterable[int]:
-    return (index for index, branch in enumerate(turn.then) if any(_holds(branch, call) for call in done))
+def _branches(turn: Turn, done: Sequence[Done], so_far: Sequence[Done]) -> Iterator[int]:
+    for index, branch in enumerate(turn.then):
+        calls = [call for call in so_far if call.tool == branch.of][-1:] if branch.of else done
+        if any(_holds(branch, call) for call in calls):
+            yield index
 
 
 def _holds(branch: Branch, call: Done) -> bool:
@@ -190,5 +200,5 @@ def _quote(found: re.Match[str], done: Sequence[Done]) -> str:
     about = found["about"]
     for call in reversed(done):
         if call.tool == found["tool"] and (about is None or about in map(str, call.input.values())):
-            return _WHAT[found["what"]](call.text)
+            return "unknown" if found["what"] in _NUMBERS and not call.ok else _WHAT[found["what"]](call.text)
     return f"(no {found['tool']})"

@@ -6,7 +6,7 @@ was killed in between may do it all again.
 
 from pydantic import JsonValue
 
-from crewboard.records import Request, RequestStatus, RequestType
+from crewboard.records import Answer, Request, RequestStatus, RequestType
 from crewboard.store import mailbox, requests
 from crewboard.store.directory import TeamDirectory
 
@@ -84,6 +84,11 @@ def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | No
         else:
             newest = request
     return newest
+
+
+def answer_id(name: str, answer: Answer) -> str:
+    """The id of the mail that carries an agent's answer, the same however often it is sent."""
+    return mailbox.derived_id(name, "answer", answer.run, answer.assignment)
 
 
 def _mail_id(request_id: str, part: str) -> str:

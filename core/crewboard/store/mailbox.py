@@ -3,7 +3,7 @@
 import hashlib
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -98,9 +98,9 @@ def _spill(team: TeamDirectory, message: Message) -> Message:
     return message.model_copy(update={"content": pointer, "metadata": metadata})
 
 
-def read(team: TeamDirectory, name: str, offset: int = 0, *, known: Iterable[str] = ()) -> Batch:
+def read(team: TeamDirectory, name: str, offset: int = 0, *, known: Container[str] = ()) -> Batch:
     """Read the messages of `name` from `offset` on; those whose id is `known` or stood before are dropped."""
-    seen = set(known)
+    seen: set[str] = set()
     batch = Batch(offset)
     for line, end in files.read_lines(team.inbox(name), offset):
         batch.offset = end
@@ -109,10 +109,18 @@ def read(team: TeamDirectory, name: str, offset: int = 0, *, known: Iterable[str
         except BadDataError:
             batch.damaged += 1
             continue
-        if message and message.id not in seen:
+        if message and message.id not in seen and message.id not in known:
             seen.add(message.id)
             batch.letters.append((message, end))
     return batch
+
+
+def size(team: TeamDirectory, name: str) -> int:
+    """Bytes that a mailbox holds."""
+    try:
+        return team.inbox(name).stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _message(line: bytes | None) -> Message | None:

@@ -1,13 +1,11 @@
 """Tells workers that there is something to read, so that they need not look all the time.
 
-A worker looks by itself every second or two; a bell only makes it look now. The bell is SIGURG, which does nothing to
-a process that does not listen for it yet.
+A worker looks by itself every second or two; a bell only makes it look now.
 """
 
 import asyncio
 import json
 import logging
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,23 +18,12 @@ from watchdog.events import (
 )
 from watchdog.observers import Observer
 
-from crewboard import process
-from crewboard.records import Lease
-from crewboard.store import lease
 from crewboard.store.directory import TeamDirectory
-
-BELL = signal.SIGURG
+from crewboard.supervisor.ring import ring_worker
 
 _EVENTS: list[type[FileSystemEvent]] = [FileCreatedEvent, FileModifiedEvent, FileMovedEvent]
 
 log = logging.getLogger(__name__)
-
-
-def ring_worker(team: TeamDirectory, name: str) -> None:
-    """Make the worker of `name` look, if it lives."""
-    holder = lease.holder(team.agent(name).lease, Lease)
-    if holder is not None:
-        process.send_signal(holder.pid, BELL, holder.start_ticks)
 
 
 class _Notes(FileSystemEventHandler):

@@ -17,7 +17,7 @@ from crewboard.store import lease
 from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.store.documents import Cached
 from crewboard.supervisor import bury, embedded
-from crewboard.supervisor.doorbell import Doorbells, ring_worker
+from crewboard.supervisor.doorbell import Doorbells
 from crewboard.supervisor.launch import Ended, PopenLauncher, Ref
 
 SWEEP = 2.0
@@ -235,8 +235,6 @@ class Supervisor:
             self._launcher.signal(watched.ref, signal.SIGTERM)
         elif spec.want == "stopped" and watched.told_at is None:
             watched.told_at = time.monotonic() + LEAVE_PATIENCE
-        elif spec.want == "paused":
-            ring_worker(self._team, watched.agent.name)
         if watched.told_at is not None:
             left = watched.told_at + GRACE - time.monotonic()
             if left <= 0:

@@ -6,6 +6,7 @@ A ring for a start carries the caller's whole environment, because the key is in
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,12 +14,16 @@ import time
 from collections.abc import Mapping
 from typing import Literal
 
+from crewboard import process
 from crewboard.errors import TryLaterError
-from crewboard.records import Supervisor
+from crewboard.records import Lease, Supervisor
 from crewboard.store import lease
 from crewboard.store.directory import TeamDirectory
 
 Verb = Literal["bell", "start", "leave"]
+
+BELL = signal.SIGURG
+"""Does nothing to a process that does not listen for it yet."""
 
 UP_WITHIN = 15.0
 """Seconds that a supervisor may need to come up on a busy machine."""
@@ -63,6 +68,13 @@ def ring(
             _start(team)
         time.sleep(0.01)
     raise TryLaterError(f"the supervisor of {team.path.name} does not come up; see {team.supervisor_log}")
+
+
+def ring_worker(team: TeamDirectory, name: str) -> None:
+    """Make the worker of `name` look at its files now, if it lives."""
+    holder = lease.holder(team.agent(name).lease, Lease)
+    if holder is not None:
+        process.send_signal(holder.pid, BELL, holder.start_ticks)
 
 
 def _deliver(path: str, line: bytes) -> bool:

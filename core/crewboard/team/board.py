@@ -1,6 +1,7 @@
 """The task board, as the operator or the lead changes it."""
 
 from crewboard import agent_types
+from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
 from crewboard.store import tasks
 from crewboard.team.context import Team
@@ -21,6 +22,8 @@ def add_task(
     Raises:
         UsageError: No subject, no such owner, no such type, or no such task to be blocked by.
     """
+    if not subject.strip():
+        raise UsageError("a task needs a subject")
     if owner is not None:
         team.member(owner)
     if required_type is not None:

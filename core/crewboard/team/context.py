@@ -41,8 +41,9 @@ class Team:
         config = self.config
         member = config.member(name)
         if member is None:
-            known = ", ".join(m.name for m in config.members) or "nobody yet"
-            raise UsageError(f"there is no agent {name!r} on this team; there are {known}")
+            known = ", ".join(m.name for m in config.members)
+            who = f"there are {known}" if known else "nobody is hired yet"
+            raise UsageError(f"there is no agent {name!r} on this team; {who}")
         return member
 
     def agent(self, name: str) -> AgentDirectory:

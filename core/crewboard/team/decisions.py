@@ -59,7 +59,7 @@ def _respond(
     sha256: str | None = None,
     edited: str | None = None,
 ) -> Request:
-    if not REQUEST_ID.fullmatch(request_id):
+    if not REQUEST_ID.fullmatch(request_id) or not team.directory.exists():
         raise BadDataError(f"there is no request {request_id}; `crewboard requests` lists what waits")
     return agreements.respond(
         team.directory,

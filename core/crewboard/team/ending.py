@@ -99,7 +99,20 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     Raises:
         TryLaterError: Something is still alive.
     """
-    names = everybody(team)
+    if ring.is_alive(team.directory):
+        ring.ring(team.directory, "leave")
+    end_all(team, everybody(team), now=now)
+    wait_until(lambda: not ring.is_alive(team.directory), 10)
+    if purge:
+        shutil.rmtree(team.directory.path, ignore_errors=False)
+
+
+def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
+    """End the workers of `names`: all are asked at once, and what is left after ten seconds is ended.
+
+    Raises:
+        TryLaterError: Something is still alive.
+    """
     if not now:
         for name in names:
             _ask(team, name, "the team is being deleted")
@@ -107,14 +120,11 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     left = [name for name in names if lease.is_held(team.directory.agent(name).lease)]
     for name in left:
         agents.want(team.directory.agent(name), "killed")
-    if left or ring.is_alive(team.directory):
-        ring.ring(team.directory, "leave")
+    if left:
+        ring.ring(team.directory)
     _wait_for_leases(team, left, 10, again=True)
-    wait_until(lambda: not ring.is_alive(team.directory), 10)
     if any(lease.is_held(team.directory.agent(name).lease) for name in left):
         raise TryLaterError(f"some workers are still alive; see {team.directory.supervisor_log}")
-    if purge:
-        shutil.rmtree(team.directory.path, ignore_errors=False)
 
 
 def everybody(team: Team) -> list[str]:

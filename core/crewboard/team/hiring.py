@@ -25,7 +25,8 @@ class Hire:
     """What `spawn` is told.
 
     An agent that is idle must have been hired with the same flags: with those `given` by name, or, where
-    that is None, with all of them.
+    that is None, with all of them. `foreground` means that the hirer takes the answer itself and wants no mail of
+    it; `prompt_id` names the prompt, where the hirer must find it again after a crash.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Hire:
     model: str | None = None
     flags: Flags = field(default_factory=Flags)
     given: frozenset[str] | None = None
+    foreground: bool = False
+    prompt_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
         assign_silently(team, hire.flags.task, hire.name)
     model = choose_model(hire.type, hire.model, team.environment)
     now = team.now()
-    prompt_id = mailbox.new_id()
+    prompt_id = hire.prompt_id or mailbox.new_id()
 
     def edit(old: Spec | None) -> Spec:
         if lease.is_held(agent.lease):
@@ -136,12 +139,18 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
         return Spec(
             prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
             flags=hire.flags, run=newest + 1, want="running", by=team.by, at=now,
+            mail_from=old.mail_from if old else _mail_from(team, hire.name), foreground=hire.foreground,
         )  # fmt: skip
 
     spec = agents.change_spec(agent, edit)
     _enlist(team, hire, model, now)
     _start(team, agent, spec)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True)
+
+
+def _mail_from(team: Team, name: str) -> int:
+    """Where a new agent's mailbox begins: the lead's seat had another reader until now."""
+    return mailbox.size(team.directory, name) if name == LEAD else 0
 
 
 def _check_not_starting(agent: AgentDirectory, spec: Spec | None, now: float) -> None:

@@ -53,9 +53,10 @@ async def _live(recorder: Recorder) -> None:
     attention.listen()
     helper = Helper(recorder.agent)
     model = Model(recorder, attention)
+    environment = dict(os.environ)
     forget_secrets()
     try:
-        await Loop(recorder, attention, model, helper).run()
+        await Loop(recorder, attention, model, helper, environment).run()
     finally:
         await helper.end()
 
@@ -90,7 +91,7 @@ def main() -> int:
     recorder.append(
         RunStarted(
             ts=time.time(), pid=me.pid, type=spec.type, model=spec.model, fresh=recorder.fresh,
-            prompt_id=spec.prompt_id, boot_id=me.boot_id, start_ticks=me.start_ticks,
+            prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
         )
     )  # fmt: skip
     recorder.show("starting")

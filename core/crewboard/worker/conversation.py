@@ -35,6 +35,8 @@ class Assignment:
 
     id: str
     answers: list[str]
+    plan_wanted: bool = False
+    """A plan was asked for in the middle of it, or with it."""
     gate_open: bool = False
     calls: int = 0
     plans: int = 0
@@ -69,6 +71,8 @@ class Conversation:
     reminded: set[int] = field(default_factory=set)
     """Tasks whose owner was reminded that they are in progress."""
     shutdowns_told: set[str] = field(default_factory=set)
+    consumed: set[str] = field(default_factory=set)
+    """Ids of mail whose content a tool result already held."""
     repeats: int = 0
     """How often the last tool call came with the same input and outcome."""
     _last_call: tuple[str, str, str] | None = None
@@ -103,6 +107,7 @@ class Conversation:
 
     def _begin(self, event: RunStarted) -> None:
         self.run, self.results = event.run, 0
+        self.cursor = max(self.cursor, event.mail_from)
         if event.fresh:
             self.entries.clear()
             self.pending.clear()
@@ -115,6 +120,7 @@ class Conversation:
         self.damaged += event.damaged
         self.known.update(message.id for message in event.messages)
         waiting = {message.id: message for message in [*self.deferred, *event.messages] if message.enters}
+        entering = [waiting[ident] for ident in event.entered if ident in waiting]
         if event.prompt is not None and event.assignment is not None:
             self.prompts.add(event.assignment)
             self._add_text(fence(event.prompt_from, "prompt", event.assignment, event.prompt))
@@ -123,13 +129,15 @@ class Conversation:
                 self._add_text(fence(message.from_, message.type, message.id, _body(message)))
         for number, notice in enumerate(event.notices):
             self._add_text(fence(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice))
-        self.deferred = list(waiting.values())
+        self.deferred = [message for message in waiting.values() if message.id not in self.consumed]
         self.shutdowns_told.update(event.shutdowns)
         if event.reminds is not None:
             self.reminded.add(event.reminds)
         if event.assignment is not None:
             self.assignment = Assignment(event.assignment, [])
         if self.assignment is not None:
+            if any(message.wants_plan for message in entering):
+                self.assignment.plan_wanted, self.assignment.gate_open = True, False
             prompt = [event.assignment] if event.prompt is not None and event.assignment else []
             self.assignment.answers += [*prompt, *event.entered]
 
@@ -147,6 +155,8 @@ class Conversation:
 
     def _result(self, event: ToolResult) -> None:
         self.pending = [block for block in self.pending if block["id"] != event.tool_use_id]
+        self.consumed.update(event.consumed)
+        self.deferred = [message for message in self.deferred if message.id not in self.consumed]
         block = {
             "type": "tool_result",
             "tool_use_id": event.tool_use_id,
@@ -180,7 +190,9 @@ class Conversation:
 
 
 def _body(message: Message) -> str:
-    """The text of a message; those without any say at least what they are."""
+    """The text of a message; those without any say at least what they are, a plan which request it is."""
+    if message.type == "plan_approval_request":
+        return f"request_id: {message.metadata.get('request_id')}\n\n{message.content}"
     return message.content if message.content.strip() else f"({message.type})"
 
 

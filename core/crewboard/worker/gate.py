@@ -8,11 +8,11 @@ from crewboard.agent_types import GATED, TEAM, agent_type
 from crewboard.store import agreements
 from crewboard.worker.outcome import Outcome
 from crewboard.worker.recorder import Recorder
-from crewboard.worker.tools import bash, board, files, planning, talking
+from crewboard.worker.tools import bash, board, files, lead, planning, talking
 from crewboard.worker.tools.base import Tool
 
 TOOLS: dict[str, Tool[Any]] = {
-    tool.name: tool for module in (bash, files, talking, board, planning) for tool in module.TOOLS
+    tool.name: tool for module in (bash, files, talking, board, planning, lead) for tool in module.TOOLS
 }
 
 USUAL_DEADLINE = 60.0
@@ -30,16 +30,22 @@ class Gate:
     def shut(self) -> bool:
         """Whether the agent may not write or run anything, because its plan is not approved."""
         assignment = self._recorder.conversation.assignment
-        return self._recorder.spec.flags.plan and not (assignment and assignment.gate_open)
+        return self.gated and not (assignment and assignment.gate_open)
+
+    @property
+    def gated(self) -> bool:
+        """Whether this assignment needs a plan."""
+        assignment = self._recorder.conversation.assignment
+        return self._recorder.spec.flags.plan or bool(assignment and assignment.plan_wanted)
 
     def allowed(self) -> list[str]:
         """The tools that the agent has, in a fixed order so that the prompt cache holds."""
         names = [*self._type.tools, *TEAM]
-        if self._recorder.spec.flags.plan and "submit_plan" not in names:
+        if self.gated and "submit_plan" not in names:
             names.append("submit_plan")
         if self._asked_to_leave():
             names.append("shutdown_response")
-        return [name for name in names if name in TOOLS]
+        return names
 
     def _asked_to_leave(self) -> bool:
         agent = self._recorder.agent

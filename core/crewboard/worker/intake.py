@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from crewboard.records import Intake, Message
 from crewboard.store import mailbox
+from crewboard.worker.conversation import Conversation
 from crewboard.worker.recorder import Recorder
 
 
@@ -19,7 +20,7 @@ def take_in(
     """
     conversation = recorder.conversation
     batch = mailbox.read(recorder.agent.team, recorder.agent.name, conversation.cursor, known=conversation.known)
-    candidates = [*conversation.deferred, *batch.messages]
+    candidates = _candidates(conversation, batch)
     entering = [message.id for message in candidates if message.enters and message.type != "task_assignment"]
     if batch.offset == conversation.cursor and not entering and not notices:
         return 0
@@ -41,7 +42,7 @@ def start_assignment(recorder: Recorder) -> Message | None:
     """Take in what arrived while the agent was free. Returns the message that starts an assignment, if one does."""
     conversation = recorder.conversation
     batch = mailbox.read(recorder.agent.team, recorder.agent.name, conversation.cursor, known=conversation.known)
-    candidates = [*conversation.deferred, *batch.messages]
+    candidates = _candidates(conversation, batch)
     first = next((message for message in candidates if message.starts_work), None)
     if first is None:
         if batch.offset != conversation.cursor:
@@ -61,6 +62,11 @@ def start_assignment(recorder: Recorder) -> Message | None:
         )
     )
     return next((message for message in entering if message.type == "task_assignment"), first)
+
+
+def _candidates(conversation: Conversation, batch: mailbox.Batch) -> list[Message]:
+    """What could enter: all but what a tool result already held."""
+    return [m for m in [*conversation.deferred, *batch.messages] if m.id not in conversation.consumed]
 
 
 def _enter_with(first: Message, candidates: list[Message]) -> list[Message]:

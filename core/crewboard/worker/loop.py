@@ -4,35 +4,42 @@ Every step can be the last before a SIGKILL; the next run goes on from the journ
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard.names import LEAD
-from crewboard.records import Answer, Intake, Reply, Sent, State, Task, ToolResult, ToolStart
-from crewboard.store import agreements, files, mailbox, requests, roster, tasks
+from crewboard.records import Answer, Intake, Reply, Sent, State, Task
+from crewboard.store import agreements, files, mailbox, roster, tasks
 from crewboard.worker import intake
 from crewboard.worker.attention import Attention, Interrupted, Leave
+from crewboard.worker.calls import Calls
 from crewboard.worker.gate import Gate
 from crewboard.worker.helper import Helper
 from crewboard.worker.model import Model, ModelError
 from crewboard.worker.outcome import Outcome
 from crewboard.worker.prompt import PROJECT_FILES, system_prompt
 from crewboard.worker.recorder import Recorder
-from crewboard.worker.tools.base import Context
 from crewboard.worker.tools.board import describe
-
-UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran; check before doing it again"
 
 
 class Loop:
     """One run of one agent."""
 
-    def __init__(self, recorder: Recorder, attention: Attention, model: Model, helper: Helper) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        attention: Attention,
+        model: Model,
+        helper: Helper,
+        environment: Mapping[str, str],
+    ) -> None:
         self._recorder = recorder
         self._attention = attention
         self._model = model
         self._helper = helper
         self._gate = Gate(recorder)
+        self._calls = Calls(recorder, attention, self._gate, helper, environment)
         self._team = recorder.agent.team
         self._name = recorder.agent.name
         self._told_idle = False
@@ -87,7 +94,8 @@ class Loop:
             recorder.show(state, "held by the operator" if state == "paused" else "")
         if state == "idle" and not self._told_idle and recorder.conversation.results:
             self._told_idle = True
-            self._send("idle_notification", "free for work", ident=("idle", recorder.spec.run, self._results))
+            ident = mailbox.derived_id(self._name, "idle", recorder.spec.run, self._results)
+            self._send("idle_notification", "free for work", ident=ident)
 
     @property
     def _results(self) -> int:
@@ -169,7 +177,7 @@ class Loop:
         conversation = self._recorder.conversation
         while conversation.assignment is not None:
             try:
-                await self._run_pending()
+                await self._calls.run_pending()
                 await self._hold_while_paused()
                 self._take_in_between()
                 if conversation.assignment.calls >= self._recorder.spec.flags.max_turns:
@@ -177,7 +185,7 @@ class Loop:
                     return
                 self._take_reply(await self._call())
             except Interrupted:
-                self._drop_pending()
+                self._calls.drop_pending()
             except ModelError as error:
                 self._fail(str(error), error.code)
 
@@ -228,7 +236,7 @@ class Loop:
         if reply.stop_reason == "pause_turn" or (reply.stop_reason == "tool_use" and conversation.pending):
             return
         for block in list(conversation.pending):
-            self._result(block, Outcome("not run: the reply was cut off before its end", is_error=True))
+            self._calls.result(block, Outcome("not run: the reply was cut off before its end", is_error=True))
         if reply.stop_reason == "max_tokens":
             self._notify(["Your reply reached its length limit. Go on, in smaller pieces."])
             return
@@ -237,62 +245,6 @@ class Loop:
             self._fail(f"the model stopped: {reply.stop_reason}. {text}".strip(), ExitCode.FAILED)
             return
         self._answer(text)
-
-    # -------------------------------------------------------------------------------------------------- tools
-
-    async def _run_pending(self) -> None:
-        """Run the tool calls of the last reply that have no result yet."""
-        conversation = self._recorder.conversation
-        for block in list(conversation.pending):
-            self._attention.check_leave()
-            started = block["id"] in conversation.started
-            tool = self._gate.find(block["name"])
-            if isinstance(tool, Outcome):
-                self._result(block, tool)
-            elif started and not tool.waits:
-                self._result(block, Outcome(UNKNOWN_OUTCOME, is_error=True))
-            else:
-                await self._run_tool(block, started=started)
-
-    async def _run_tool(self, block: dict[str, Any], *, started: bool) -> None:
-        recorder = self._recorder
-        tool = self._gate.find(block["name"])
-        given = tool if isinstance(tool, Outcome) else Gate.parse(tool, block["input"])
-        if isinstance(tool, Outcome) or isinstance(given, Outcome):
-            self._result(block, given)
-            return
-        began = recorder.now()
-        if not started:
-            recorder.append(ToolStart(ts=began, tool_use_id=block["id"], name=tool.name, input=block["input"]))
-        recorder.show("working", in_words(tool.name, block["input"]), deadline=Gate.deadline(tool, given, began))
-        context = Context(recorder, self._attention, self._helper, block["id"])
-        work = tool.run(context, given)
-        outcome = await work if tool.waits else await self._attention.during(work)
-        self._result(block, outcome, recorder.now() - began)
-
-    def _result(self, block: dict[str, Any], outcome: Outcome, seconds: float = 0) -> None:
-        recorder = self._recorder
-        recorder.append(
-            ToolResult(
-                ts=recorder.now(),
-                tool_use_id=block["id"],
-                name=block["name"],
-                content=outcome.content,
-                is_error=outcome.is_error,
-                seconds=round(seconds, 3),
-            )
-        )
-
-    def _drop_pending(self) -> None:
-        """After an interrupt: what was running has no outcome, what had not begun is not run."""
-        conversation = self._recorder.conversation
-        waiting_for = self._recorder.status.waiting_for
-        if waiting_for is not None:
-            requests.close(self._team, waiting_for, "cancelled", self._name, self._recorder.now())
-        for block in list(conversation.pending):
-            ran = block["id"] in conversation.started
-            words = "interrupted before it ended" if ran else "not run: interrupted"
-            self._result(block, Outcome(f"{words}; read your mail", is_error=True))
 
     # ------------------------------------------------------------------------------------------------- answer
 
@@ -340,15 +292,27 @@ class Loop:
         answer = self._recorder.conversation.unsent
         if answer is None:
             return
+        if self._is_taken(answer):
+            self._told_idle = True
+            return
         kind = "error" if answer.error is not None else "result"
         self._send(
             kind,
             answer.error or answer.text,
-            ident=("answer", answer.run, answer.assignment),
+            ident=agreements.answer_id(self._name, answer),
             metadata={"result": answer.result, "answers": list(answer.answers)},
         )
 
-    def _send(self, kind: str, text: str, *, ident: tuple[object, ...], metadata: dict[str, Any] | None = None) -> None:
+    def _is_taken(self, answer: Answer) -> bool:
+        """Whether whoever hired this agent takes the answer to its prompt itself.
+
+        Read after the answer is committed: a hirer that stops waiting says so first and looks for the answer then, so
+        that one of both sees the other.
+        """
+        spec = agents.spec(self._recorder.agent)
+        return spec is not None and spec.foreground and answer.assignment == spec.prompt_id
+
+    def _send(self, kind: str, text: str, *, ident: str, metadata: dict[str, Any] | None = None) -> None:
         recorder = self._recorder
         member = roster.load(self._team).member(self._name)
         message = mailbox.compose(
@@ -356,7 +320,7 @@ class Loop:
             member.report_to if member else LEAD,
             kind,
             text,
-            ident=mailbox.derived_id(self._name, *ident),
+            ident=ident,
             ts=recorder.now(),
             metadata=metadata,
         )
@@ -369,10 +333,3 @@ _REASONS = {
     ExitCode.API_UNAVAILABLE: "api_unavailable",
     ExitCode.LIMIT: "turn_limit",
 }
-
-
-def in_words(name: str, arguments: dict[str, Any]) -> str:
-    """A tool call in one line, for the roster."""
-    order = ("command", "path", "pattern", "question", "to", "task_id", "plan")
-    first = next((str(arguments[key]) for key in order if key in arguments), "")
-    return f"{name} {first}".strip().replace("\n", " ")

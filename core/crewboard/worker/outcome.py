@@ -9,3 +9,5 @@ class Outcome:
 
     content: str
     is_error: bool = False
+    consumed: tuple[str, ...] = ()
+    """Ids of mail whose content this already is."""

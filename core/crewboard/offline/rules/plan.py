@@ -43,24 +43,27 @@ def _plan(ask: Ask, task: str) -> Steps:
 def until_approved(ask: Ask) -> Generator[Call, Done, Done]:
     """Submit a plan for all that was asked, and again after each rejection; returns what submit_plan said last.
 
-    One approval is enough for all of one mail.
+    One approval is enough for an assignment.
     """
     objections: list[str] = []
-    while not ask.approved:
+    while ask.walk.plan is None:
         done = yield Call("submit_plan", _draft(ask, objections), say="Here is my plan.")
         if _approved(done):
-            ask.approved.append(done)
+            ask.walk.plan = done
         elif not outputs.rejected(done.text):
             return done
         objections.append(outputs.feedback(done.text))
-    return ask.approved[0]
+    return ask.walk.plan
 
 
 def act(ask: Ask, call: Call) -> Generator[Call, Done, Done]:
     """Do `call`; where a plan must be approved first, hand one in and do it then."""
-    done = yield call
-    if done.ok or ask.approved or not (done.unavailable or _WANTS_PLAN.search(done.text)):
-        return done
+    if not ask.talk.plan_required or ask.walk.plan:
+        done = yield call
+        if done.ok or ask.walk.plan or not (done.unavailable or _WANTS_PLAN.search(done.text)):
+            return done
+    else:
+        done = Done(call.tool, call.input, "", unavailable=True)
     decided = yield from until_approved(ask)
     if decided.unavailable:
         return done

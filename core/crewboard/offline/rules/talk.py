@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from crewboard.names import LEAD, OPERATOR
 from crewboard.offline import outputs
 from crewboard.offline.ask import Ask, Steps, bullets, quoted
 from crewboard.offline.conversation import Conversation, Done, Said, only_mail
@@ -67,7 +68,7 @@ def otherwise(ask: Ask) -> Steps:
     """What is said when no rule knows what to do."""
     if ask.kind == "interrupt":
         return _speak(so_far(ask.talk))
-    if ask.kind in {"result", "error", "broadcast"} or ask.author not in {"operator", "lead"}:
+    if ask.kind in {"result", "error", "broadcast"} or ask.author not in {OPERATOR, LEAD}:
         return _speak(f"I read what {ask.author} wrote; there is nothing in it for me to do.")
     return _speak(f"I do not know how to do this: “{_first_line(ask.whole)}”\n\n{introduction(ask.talk)}")
 

@@ -35,7 +35,7 @@ def _ask_operator(question: str, options: list[str]) -> Steps:
     done = yield Call("ask_operator", {"question": question, **({"options": options} if options else {})})
     if not done.ok:
         return refused("ask_operator", done)
-    return f"I asked: {question}\nThe answer: {done.text.strip()}"
+    return f"I asked: {question}\nThe operator answered: {outputs.answer(done.text)}"
 
 
 def send(ask: Ask) -> Steps | None:
@@ -113,7 +113,7 @@ def work_on_task(ask: Ask) -> Steps | None:
     """Claim task 3 and do it. It takes the whole mail, as the task is complete only after the last of it."""
     asked = ask.match(rf"\b(?:claim|take|pick up|start|do|work on|begin)\b[^.\n]*?{_TASK}")
     if asked is None and ask.kind == "task_assignment":
-        asked = ask.match(_TASK) or ask.match(r"#(\d+)\b")
+        asked = ask.match(rf"^\W*{_TASK}:?")
     if asked:
         rest = f"{ask.text[: asked.start()]}\n{ask.text[asked.end() :]}"
         return _work_on(ask, int(asked[1]), _without_small_talk(rest))
@@ -123,16 +123,18 @@ def work_on_task(ask: Ask) -> Steps | None:
 
 
 def _without_small_talk(rest: str) -> str:
-    return re.sub(
-        r"^\W*(?:and|then|do it|please|it|is yours|was assigned to you)\b", "", rest.strip(), flags=re.IGNORECASE
-    ).strip()
+    words = r"^\W*(?:and|then|do it|please|it|is yours|was assigned to you)\b"
+    return re.sub(words, "", rest.strip(), flags=re.IGNORECASE).strip()
 
 
 def _work_on(ask: Ask, task_id: int, rest: str) -> Steps:
+    why_not = _not_to_be_had(ask, task_id)
+    if why_not:
+        return why_not
     claimed = yield Call("task_claim", {"task_id": task_id}, say=f"Taking task {task_id}.")
     if not claimed.ok:
         return refused("task_claim", claimed)
-    steps = ask.dispatch(ask.about(rest)) or ask.dispatch(ask.about(claimed.text))
+    steps = ask.dispatch(ask.about(rest)) or ask.dispatch(ask.about(claimed.text.partition(":")[2]))
     if steps:
         said = yield from steps
     else:
@@ -141,22 +143,31 @@ def _work_on(ask: Ask, task_id: int, rest: str) -> Steps:
     return f"{said}\n\n{closed}"
 
 
+def _not_to_be_had(ask: Ask, task_id: int) -> str | None:
+    """What the system said if it could not put the task in progress."""
+    notices = [entry.text for entry in ask.talk.span if isinstance(entry, Notice)]
+    return next((text for text in notices if re.match(rf"task {task_id} could not be", text)), None)
+
+
 def _claim_any(ask: Ask) -> Steps:
     listed = yield Call("task_list")
     if not listed.ok:
         return refused("task_list", listed)
-    open_tasks = [line for line in outputs.lines(listed.text) if re.search(r"\bpending\b", line)]
+    open_tasks = [line for line in outputs.lines(listed.text) if re.search(r"\bpending\b(?!.*blocked)", line)]
     ids = [number for line in open_tasks for number in re.findall(r"\d+", line)[:1]]
     if not ids:
         return "There is no task to claim."
     return (yield from _work_on(ask, int(ids[0]), ""))
 
 
-def remind(notice: Notice) -> Steps | None:
-    """The system's reminder that a task is still in progress."""
-    found = re.search(_TASK, notice.text, re.IGNORECASE)
-    if found and re.search(
-        r"in progress|unfinished|still|not (?:yet )?(?:completed|finished)|open", notice.text, re.IGNORECASE
-    ):
-        return _update(int(found[1]), "completed")
-    return None
+def close_own(ask: Ask) -> Steps | None:
+    """The system says which task is one's own, or that it is still in progress."""
+    own = ask.match(r"^Your task is #(\d+)\b") or ask.match(r"#(\d+)\b.*\bis still in progress\b")
+    return _close_own(ask, int(own[1])) if own else None
+
+
+def _close_own(ask: Ask, task_id: int) -> Steps:
+    updates = [done for done in ask.walk.made if done.tool == "task_update" and done.ok]
+    if any(done.input.get("task_id") == task_id for done in updates):
+        return ""
+    return (yield from _update(task_id, "completed"))

@@ -1,6 +1,6 @@
 """What a tool is: a name, words for the model, the form of its input, and a function."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -29,6 +29,8 @@ class Context:
     attention: Attention
     helper: Helper
     tool_use_id: str
+    environment: Mapping[str, str]
+    """What this worker was started with, keys included: for agents that a lead hires, never for a command."""
 
     @property
     def name(self) -> str:
@@ -38,13 +40,17 @@ class Context:
 
 @dataclass(frozen=True)
 class Tool(Generic[In]):
-    """One tool. A `waits` tool may be taken up again after a crash: it finds its own request."""
+    """One tool. One that `waits` listens for interrupts itself, and takes its own wait up again after a crash.
+
+    A `repeatable` one may be run again after a crash, because doing it twice is doing it once.
+    """
 
     name: str
     description: str
     input: type[In]
     run: Callable[[Context, In], Coroutine[Any, Any, Outcome]]
     waits: bool = False
+    repeatable: bool = False
     seconds: Callable[[In], float] | None = None
     """How long a call may take before the agent counts as stuck; None for the usual."""
 

@@ -6,7 +6,7 @@ from crewboard.records import Gate, Request
 from crewboard.store import agreements, mailbox, roster
 from crewboard.worker.outcome import Outcome
 from crewboard.worker.tools.base import Context, Input, Tool
-from crewboard.worker.tools.talking import wait_for
+from crewboard.worker.waiting import wait_for
 
 
 class SubmitPlan(Input):

@@ -4,12 +4,13 @@ from pydantic import Field
 
 from crewboard.errors import UsageError
 from crewboard.names import LEAD, OPERATOR, is_name
-from crewboard.records import Message, Request, Sent
-from crewboard.store import agreements, lease, mailbox, requests, roster
+from crewboard.records import Message, Sent
+from crewboard.store import agreements, lease, mailbox, roster
 from crewboard.worker import intake
 from crewboard.worker.attention import Leave
 from crewboard.worker.outcome import Outcome
 from crewboard.worker.tools.base import Context, Input, Tool
+from crewboard.worker.waiting import wait_for
 
 
 class SendMessage(Input):
@@ -87,26 +88,6 @@ async def _ask_operator(context: Context, given: AskOperator) -> Outcome:
     return Outcome(f"the question was {decided.status}; go on without an answer", is_error=True)
 
 
-async def wait_for(context: Context, request: Request, doing: str) -> Request:
-    """Wait until a request is closed; the agent agrees to shut down meanwhile.
-
-    Raises:
-        Interrupted: Somebody wants the agent to read its mail; the request is cancelled.
-        Leave: The run ends; the request stays open unless the supervisor buries the agent.
-    """
-    team, recorder, attention = context.recorder.agent.team, context.recorder, context.attention
-    recorder.show("waiting", doing, waiting_for=request.id)
-
-    async def closed() -> Request:
-        while True:
-            current = requests.load(team, request.id)
-            if current is not None and current.status != "pending":
-                return current
-            await attention.wait()
-
-    return await attention.during(closed(), waiting=True)
-
-
 async def _shutdown_response(context: Context, given: ShutdownResponse) -> Outcome:
     team, recorder = context.recorder.agent.team, context.recorder
     request = agreements.pending_shutdown(team, context.name, recorder.now())
@@ -121,7 +102,11 @@ async def _shutdown_response(context: Context, given: ShutdownResponse) -> Outco
 
 
 SEND_MESSAGE: Tool[SendMessage] = Tool(
-    "send_message", "Send a message to a teammate, to lead or to operator.", SendMessage, _send_message
+    "send_message",
+    "Send a message to a teammate, to lead or to operator.",
+    SendMessage,
+    _send_message,
+    repeatable=True,
 )
 READ_INBOX: Tool[Nothing] = Tool("read_inbox", "See what arrived since this turn began.", Nothing, _read_inbox)
 ASK_OPERATOR: Tool[AskOperator] = Tool(

@@ -1,0 +1,114 @@
+"""Running the tool calls of a reply: through the gate, with permission where that is asked for, and journalled."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from crewboard.agent_types import GATED
+from crewboard.records import ToolResult, ToolStart
+from crewboard.store import requests
+from crewboard.worker import permission
+from crewboard.worker.attention import Attention
+from crewboard.worker.gate import Gate
+from crewboard.worker.helper import Helper
+from crewboard.worker.outcome import Outcome
+from crewboard.worker.recorder import Recorder
+from crewboard.worker.tools.base import Context, Tool
+
+UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran; check before doing it again"
+
+Block = dict[str, Any]
+
+
+class Calls:
+    """The tool calls of one worker."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        attention: Attention,
+        gate: Gate,
+        helper: Helper,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._recorder = recorder
+        self._attention = attention
+        self._gate = gate
+        self._helper = helper
+        self._environment = environment
+
+    async def run_pending(self) -> None:
+        """Run the calls of the last reply that have no result yet.
+
+        Raises:
+            Interrupted: Somebody wants the agent to read its mail.
+            Leave: The run ends.
+        """
+        conversation = self._recorder.conversation
+        for block in list(conversation.pending):
+            self._attention.check_leave()
+            tool = self._gate.find(block["name"])
+            given = tool if isinstance(tool, Outcome) else Gate.parse(tool, block["input"])
+            if isinstance(tool, Outcome) or isinstance(given, Outcome):
+                self.result(block, given)
+            elif block["id"] not in conversation.started:
+                await self._start(block, tool, given)
+            elif tool.waits or tool.repeatable:
+                await self._run(block, tool, given)
+            else:
+                self.result(block, Outcome(UNKNOWN_OUTCOME, is_error=True))
+
+    async def _start(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  the tool's own input model
+        """Ask where that was wished for, note that the call begins, and run it."""
+        recorder = self._recorder
+        if recorder.spec.flags.ask and tool.name in GATED:
+            refusal = await permission.ask(self._context(block), tool.name, block["input"])
+            if refusal is not None:
+                self.result(block, refusal)
+                return
+        recorder.append(ToolStart(ts=recorder.now(), tool_use_id=block["id"], name=tool.name, input=block["input"]))
+        await self._run(block, tool, given)
+
+    async def _run(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
+        recorder = self._recorder
+        began = recorder.now()
+        recorder.show("working", in_words(tool.name, block["input"]), deadline=Gate.deadline(tool, given, began))
+        work = tool.run(self._context(block), given)
+        outcome = await work if tool.waits else await self._attention.during(work)
+        self.result(block, outcome, recorder.now() - began)
+
+    def _context(self, block: Block) -> Context:
+        return Context(self._recorder, self._attention, self._helper, block["id"], self._environment)
+
+    def result(self, block: Block, outcome: Outcome, seconds: float = 0) -> None:
+        """Journal what a call gave."""
+        recorder = self._recorder
+        recorder.append(
+            ToolResult(
+                ts=recorder.now(),
+                tool_use_id=block["id"],
+                name=block["name"],
+                content=outcome.content,
+                is_error=outcome.is_error,
+                consumed=list(outcome.consumed),
+                seconds=round(seconds, 3),
+            )
+        )
+
+    def drop_pending(self) -> None:
+        """After an interrupt: what was running has no outcome, what had not begun is not run."""
+        recorder = self._recorder
+        if recorder.status.waiting_for is not None:
+            requests.close(
+                recorder.agent.team, recorder.status.waiting_for, "cancelled", recorder.agent.name, recorder.now()
+            )
+        for block in list(recorder.conversation.pending):
+            ran = block["id"] in recorder.conversation.started
+            words = "interrupted before it ended" if ran else "not run: interrupted"
+            self.result(block, Outcome(f"{words}; read your mail", is_error=True))
+
+
+def in_words(name: str, arguments: dict[str, Any]) -> str:
+    """A tool call in one line, for the roster."""
+    order = ("command", "path", "pattern", "question", "to", "task_id", "teammate", "name", "subject", "plan")
+    first = next((str(arguments[key]) for key in order if key in arguments), "")
+    return f"{name} {first}".strip().replace("\n", " ")

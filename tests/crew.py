@@ -1,0 +1,128 @@
+"""A team of real workers for tests: real processes and files, the embedded model over loopback."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from crewboard import process
+from crewboard.offline.server import ModelServer
+from crewboard.records import Answer, Event, Flags, Lease, Request
+from crewboard.store import agents, journal, lease, requests
+from crewboard.store.directory import AgentDirectory, TeamDirectory
+from crewboard.supervisor import ring
+from crewboard.team import context, ending, hiring
+from crewboard.view.fold import AgentView, TeamView
+from crewboard.view.follow import Follower
+from crewboard.view.reader import read_team
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+"""Seconds after which a condition counts as never coming true, on a busy machine with two cores."""
+
+
+def eventually(condition: Callable[[], T | None], what: str = "the condition", seconds: float = PATIENCE) -> T:
+    """Wait until `condition` gives something true, and return that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if (found := condition()) is not None and found is not False:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true within {seconds:g} s")
+        time.sleep(0.01)
+
+
+class Crew:
+    """One team below `root`, whose workers talk to `model`."""
+
+    def __init__(self, root: Path, model: ModelServer, **environment: str) -> None:
+        self.model = model
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not ring.is_secret(key)},
+            "ANTHROPIC_BASE_URL": model.url,
+            "ANTHROPIC_API_KEY": "a-key-of-the-tests",
+            **environment,
+        }
+        self.team = context.Team(TeamDirectory(root / ".crewboard" / "default"), environment=self.environment).ensure()
+        self.directory = self.team.directory
+        self.root = root
+
+    def agent(self, name: str) -> AgentDirectory:
+        return self.directory.agent(name)
+
+    def hire(self, name: str, kind: str, prompt: str, **flags: Any) -> hiring.Assignment:
+        return hiring.spawn(self.team, hiring.Hire(name, kind, prompt, flags=Flags(**flags)))
+
+    def answer(self, assignment: hiring.Assignment) -> Answer:
+        """The answer to an assignment, however it ended."""
+        follower = Follower(self.agent(assignment.agent), assignment.id, assignment.run).rewind()
+
+        def look() -> Answer | None:
+            follower.read()
+            return follower.answer
+
+        return eventually(look, f"{assignment.agent}'s answer")
+
+    def answer_to(self, name: str, ident: str) -> Answer:
+        """The answer of `name` to the prompt or message `ident`."""
+        return self.answer(hiring.Assignment(name, ident, 0, fresh=False))
+
+    def run(self, name: str, kind: str, prompt: str, **flags: Any) -> Answer:
+        """Hire, and wait for the answer."""
+        return self.answer(self.hire(name, kind, prompt, **flags))
+
+    def view(self) -> TeamView:
+        return read_team(self.directory)
+
+    def see(self, name: str) -> AgentView:
+        found = self.view().agent(name)
+        assert found is not None
+        return found
+
+    def wait_for(self, name: str, *states: str) -> AgentView:
+        """Wait until an agent is in one of `states`."""
+
+        def look() -> AgentView | None:
+            seen = self.see(name)
+            return seen if seen.state in states else None
+
+        return eventually(look, f"{name} being {' or '.join(states)}")
+
+    def pending(self, kind: str) -> Request:
+        """The one pending request of a type, once it is there."""
+
+        def look() -> Request | None:
+            return next((r for r in requests.pending(self.directory) if r.type == kind), None)
+
+        return eventually(look, f"a {kind} request")
+
+    def events(self, name: str) -> list[Event]:
+        return [event for event, _ in journal.read(self.agent(name).journal) if event is not None]
+
+    def pid(self, name: str) -> int:
+        holder = lease.holder(self.agent(name).lease, Lease)
+        assert holder is not None
+        return holder.pid
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Signal a worker of ours, by its own identity."""
+        holder = lease.holder(self.agent(name).lease, Lease)
+        assert holder is not None
+        assert process.send_signal(holder.pid, number, holder.start_ticks)
+
+    def supervisor_pid(self) -> int:
+        pid = self.view().supervisor.pid
+        assert pid is not None
+        return pid
+
+    def end(self) -> None:
+        """End everything that this team started, and make sure that nothing is left."""
+        ending.delete(self.team, now=True)
+        for name in [member.name for member in self.team.config.members]:
+            assert not lease.is_held(self.agent(name).lease)
+            status = agents.status(self.agent(name))
+            assert status is None or not process.is_same(status.pid, status.boot_id, status.start_ticks)
+        assert not ring.is_alive(self.directory)
