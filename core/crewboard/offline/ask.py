@@ -23,7 +23,8 @@ _QUOTED = re.compile(
     re.DOTALL,
 )
 _VERBATIM = re.compile(
-    _QUOTED.pattern
+    r"\n+```.*?```|"  # a block is no line of its own, but belongs to what stands before it
+    + _QUOTED.pattern
     + r"|\b(?:run|execute)\s*:[^\n]+"  # a command, up to the end of its line
     + r"|\b(?:containing|contents?|with|saying)\s*:\s*\n.+\Z",  # a file's content, up to the end
     re.DOTALL | re.IGNORECASE,
@@ -117,7 +118,7 @@ def clauses(text: str) -> list[str]:
 
 
 def _sentences(text: str) -> list[str]:
-    return re.split(r"\n+|;\s+|(?<=[.!?])\s+(?=[A-Z\0])|,?\s*\b(?:and\s+)?then\b[,:]?\s*", text)
+    return re.split(r"\n+|;\s+|(?<=[.!?])\s+(?=[A-Z\0])|,?\s*\b(?i:and\s+)?(?i:then)\b[,:]?\s*", text)
 
 
 def _cut_at_and(sentence: str) -> list[str]:

@@ -8,7 +8,7 @@ _FOUND = re.compile(r"^(.+?):(\d+):(.*)$")
 _REJECTED = re.compile(r"\b(reject|denied|declin|not approved|turned down)", re.IGNORECASE)
 _FEEDBACK = re.compile(r"feedback:?\s*(.+?)\s*(?:\nRevise it and submit it again\.?\s*)?\Z", re.IGNORECASE | re.DOTALL)
 _ANSWER = re.compile(r"\s*the operator answers:\s*", re.IGNORECASE)
-_FAILED_TEST = re.compile(r"^(?:FAIL|ERROR|FAILED)[:\s]\s*(\S+)", re.MULTILINE)
+_FAILED_TEST = re.compile(r"^(?:FAIL|ERROR|FAILED)[:\s]\s*([^\s(]\S*)", re.MULTILINE)
 _TALLY = re.compile(r"^(?:Ran \d+ tests?|=* ?\d+ (?:passed|failed|error)|OK\b|FAILED \()")
 
 

@@ -39,6 +39,8 @@ async def supervise(team: TeamDirectory, lock: int) -> None:
 
 def main() -> int:
     """Run one team's supervisor."""
+    if os.fork():
+        os._exit(0)  # whoever started us need not reap us
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     os.umask(0o077)
     team = TeamDirectory(Path(sys.argv[1]))

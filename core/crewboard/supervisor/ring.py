@@ -90,10 +90,10 @@ def _deliver(path: str, line: bytes) -> bool:
 
 
 def _start(team: TeamDirectory) -> None:
-    """Start a supervisor, detached. If somebody else's is quicker, this one leaves at once."""
+    """Start a supervisor, which detaches itself. If somebody else's is quicker, this one leaves at once."""
     environment = {key: value for key, value in os.environ.items() if not is_secret(key)}
     with team.supervisor_log.open("ab") as log:
-        subprocess.Popen(
+        subprocess.run(
             [sys.executable, "-I", "-m", "crewboard.supervisor", str(team.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -101,4 +101,5 @@ def _start(team: TeamDirectory) -> None:
             cwd="/",
             env=environment,
             start_new_session=True,
+            check=False,
         )

@@ -10,7 +10,7 @@ from typing import Any
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard.names import LEAD
 from crewboard.records import Answer, Intake, Reply, Sent, State, Task
-from crewboard.store import agreements, files, mailbox, roster, tasks
+from crewboard.store import agents, agreements, files, mailbox, roster, tasks
 from crewboard.worker import intake
 from crewboard.worker.attention import Attention, Interrupted, Leave
 from crewboard.worker.calls import Calls

@@ -20,7 +20,9 @@ def write(ask: Ask) -> Steps | None:
     if not ask.has(r"\b(create|write|make|save|put|add|store)\b"):
         return None
     path = _target(ask)
-    if path is None or not (ask.has(r"\bfile\b|\bscript\b|\b(in|to|into|as)\b") or _given(ask, path) is not None):
+    if path is None or not (
+        ask.has(r"\bfile\b|\bscript\b|\bprints?\b|\b(in|to|into|as)\b") or _given(ask, path) is not None
+    ):
         return None
     return _write(ask, path)
 

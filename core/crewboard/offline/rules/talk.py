@@ -26,7 +26,8 @@ def say(ask: Ask) -> Steps | None:
     """Reply with exactly: hello."""
     asked = ask.match(
         r"^\W*(?:please\s+)?(?:(?:reply|answer|respond)(?=\s+(?:with|exactly|only|just)|:)|say\b|echo\b|repeat\b)"
-        r"(?:\s+(?:with|exactly|only|just|the|this|words?|text|single|one|following|after me)\b)*\s*:?\s*(.+)$"
+        r"(?:\s+(?:with|exactly|only|just|the|this|following|after me|(?:(?:one|single)\s+)*(?:words?|text))\b)*"
+        r"\s*:?\s*(.+)$"
     )
     if asked is None or re.match(r"(?:where|what|who|how|why|if|whether|when)\b", asked[1], re.IGNORECASE):
         return None

@@ -66,7 +66,7 @@ def _send(ask: Ask, to: str, text: str) -> Steps:
 
 def inbox(ask: Ask) -> Steps | None:
     """Read your inbox."""
-    return _inbox() if ask.has(r"\b(inbox|mailbox|your mail|new mail|for mail)\b") else None
+    return _inbox() if ask.has(r"\b(inbox|mailbox|your mail|new mail|check (for )?mail)\b") else None
 
 
 def _inbox() -> Steps:

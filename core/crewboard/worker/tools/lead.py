@@ -178,15 +178,15 @@ async def _wait_for_child(context: Context, assignment: hiring.Assignment) -> Ou
     try:
         why = await context.attention.during(needs_us(), waiting=True)
     except Interrupted:
-        if (outcome := _stop_waiting(context, follower)) is None:
+        if (outcome := _stop_waiting(follower)) is None:
             raise
         return outcome
     if not why:
-        return _result(context, follower)
-    return _stop_waiting(context, follower) or Outcome(why)
+        return _result(follower)
+    return _stop_waiting(follower) or Outcome(why)
 
 
-def _stop_waiting(context: Context, follower: Follower) -> Outcome | None:
+def _stop_waiting(follower: Follower) -> Outcome | None:
     """Leave the answer to the mail; if it came at this very moment, it is the result after all."""
 
     def edit(spec: Spec | None) -> Spec:
@@ -196,10 +196,10 @@ def _stop_waiting(context: Context, follower: Follower) -> Outcome | None:
 
     agents.change_spec(follower.agent, edit)
     follower.read()
-    return _result(context, follower) if follower.answer is not None else None
+    return _result(follower) if follower.answer is not None else None
 
 
-def _result(context: Context, follower: Follower) -> Outcome:
+def _result(follower: Follower) -> Outcome:
     answer = follower.answer
     if answer is None:
         return Outcome(f"{follower.agent.name} gave no answer", is_error=True)
@@ -331,5 +331,6 @@ REVIEW_PLAN: Tool[ReviewPlan] = Tool(
 DELETE_TEAM: Tool[Nothing] = Tool("delete_team", "End every other agent. The files stay.", Nothing, _delete_team)
 
 TOOLS = (
-    TASK_CREATE, CREATE_TEAM, SPAWN_AGENT, LIST_TEAM, BROADCAST, REQUEST_SHUTDOWN, REQUEST_PLAN, REVIEW_PLAN, DELETE_TEAM,
+    TASK_CREATE, CREATE_TEAM, SPAWN_AGENT, LIST_TEAM, BROADCAST, REQUEST_SHUTDOWN, REQUEST_PLAN, REVIEW_PLAN,
+    DELETE_TEAM,
 )  # fmt: skip

@@ -1,0 +1,160 @@
+"""Killing and resuming: nothing is lost, doubled or run twice; nobody is falsely alive."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from crewboard import process
+from crewboard.offline.script import calls, says
+from crewboard.offline.server import ModelServer
+from crewboard.records import ToolResult
+from crewboard.store import agents, mailbox, tasks
+from crewboard.team import board, ending, hiring, mail
+
+from tests.crew import Crew, eventually
+
+
+def test_a_killed_worker_is_dead_with_its_signal_and_its_task_goes_back(crew: Crew) -> None:
+    crew.run("other", "explore", "List all Python files")
+    task = board.add_task(crew.team, "look at it")
+    crew.hire("fixer", "test", "run: sleep 300", task=task.id, unsafe_no_sandbox=True)
+    eventually(lambda: "sleep 300" in crew.see("fixer").doing, "the command")
+    children = process.descendants(crew.pid("fixer"))
+    crew.kill("fixer")
+    seen = crew.wait_for("fixer", "crashed")
+    assert seen.exit is not None
+    assert seen.exit.signal == signal.SIGKILL
+    assert [need.kind for need in crew.view().needs] == ["death"]
+    eventually(lambda: tasks.load(crew.directory, task.id).status == "pending", "the task's return")
+    assert tasks.load(crew.directory, task.id).last_owner == "fixer"
+    eventually(lambda: not any(process.start_ticks(pid) for pid in children), "the end of the command")
+
+    def told() -> bool:
+        return any(m.type == "teammate_terminated" for m in mailbox.read(crew.directory, "other").messages)
+
+    eventually(told, "the others being told")
+
+
+def test_a_tool_that_was_running_is_never_run_again_by_itself(tmp_path: Path) -> None:
+    with ModelServer(script=[calls("bash", command="echo ran >> log; sleep 300"), says("checked")]) as model:
+        crew = Crew(tmp_path, model)
+        hired = crew.hire("fixer", "code", "do it", unsafe_no_sandbox=True)
+        eventually(lambda: (tmp_path / "log").exists(), "the command")
+        crew.kill("fixer")
+        crew.wait_for("fixer", "crashed")
+        hiring.resume(crew.team, "fixer")
+        assert crew.answer(hired).text == "checked"
+        (result,) = [event for event in crew.events("fixer") if isinstance(event, ToolResult)]
+        assert "outcome unknown" in result.content
+        assert (tmp_path / "log").read_text() == "ran\n"
+        crew.end()
+
+
+def test_a_killed_supervisor_changes_nothing_and_its_successor_learns_the_signal(crew: Crew) -> None:
+    crew.run("scout", "explore", "List all Python files")
+    process.send_signal(crew.supervisor_pid(), signal.SIGKILL)
+    eventually(lambda: not crew.view().supervisor.alive, "the end of the supervisor")
+    sent = mail.send(crew.team, "scout", "Give me a summary")
+    crew.answer_to("scout", sent.id)
+    crew.hire("second", "explore", "List all Python files")
+    eventually(lambda: crew.view().supervisor.alive, "a new supervisor")
+    crew.kill("scout")
+    seen = crew.wait_for("scout", "crashed", "vanished")
+    assert seen.exit is None or seen.exit.signal in (signal.SIGKILL, None)
+
+
+def test_a_fresh_hire_after_an_end_forgets_the_conversation_and_keeps_the_mailbox(crew: Crew) -> None:
+    crew.run("scout", "explore", "List all Python files", once=True)
+    crew.wait_for("scout", "exited")
+    mail.send(crew.team, "scout", "while you were away")
+    again = crew.hire("scout", "explore", "List all Markdown files", once=True)
+    assert again.fresh
+    assert again.run == 2
+    crew.answer(again)
+    conversation = str(crew.model.requests[-1]["messages"])
+    assert "while you were away" in conversation
+    assert "Python files" not in conversation
+
+
+def test_stop_asks_an_idle_agent_and_it_leaves(crew: Crew) -> None:
+    crew.run("scout", "explore", "List all Python files")
+    crew.wait_for("scout", "idle")
+    ending.stop(crew.team, "scout")
+    seen = crew.wait_for("scout", "exited")
+    assert seen.exit is not None
+    assert (seen.exit.code, seen.exit.reason) == (0, "shutdown")
+
+
+def test_stop_now_ends_a_busy_agent_with_all_that_it_started(crew: Crew) -> None:
+    crew.hire("tester", "test", "run: (setsid sleep 300 &) ; sleep 300", unsafe_no_sandbox=True)
+    eventually(lambda: "sleep" in crew.see("tester").doing, "the command")
+    eventually(lambda: len(process.descendants(crew.pid("tester"))) >= 3, "its children")
+    family = process.descendants(crew.pid("tester"))
+    ending.stop_now(crew.team, "tester")
+    assert crew.see("tester").state == "exited"
+    eventually(lambda: not any(process.start_ticks(pid) for pid in family), "the end of its children")
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_refused_credentials_end_the_worker_with_78(tmp_path: Path, code: int) -> None:
+    from crewboard.offline.faults import Fault
+
+    with ModelServer(faults=[Fault(kind="status", status=code)]) as model:
+        crew = Crew(tmp_path, model)
+        answer = crew.run("scout", "explore", "List all Python files")
+        assert answer.code == 78
+        seen = crew.wait_for("scout", "crashed")
+        assert seen.exit is not None
+        assert seen.exit.code == 78
+        crew.end()
+
+
+def test_a_bad_day_of_the_api_costs_nothing_but_time(tmp_path: Path) -> None:
+    from crewboard.offline.faults import Fault
+
+    faults = [
+        Fault(kind="status", status=529),
+        Fault(kind="cut", after=1),
+        Fault(kind="clean_cut", after=1),
+        Fault(kind="error_event", after=1),
+        Fault(kind="status", status=500),
+    ]
+    with ModelServer(faults=faults, script=[says("here it is")]) as model:
+        crew = Crew(tmp_path, model)
+        hired = crew.hire("scout", "explore", "go")
+        seen = crew.wait_for("scout", "retrying")
+        assert seen.retry_at is not None
+        assert crew.answer(hired).text == "here it is"
+        assert [event.kind for event in crew.events("scout")].count("retry") == 5
+        crew.end()
+
+
+def test_an_api_that_stays_away_ends_the_work_with_69_and_the_agent_lives(tmp_path: Path) -> None:
+    from crewboard.offline.faults import Fault
+
+    with ModelServer(faults=[Fault(kind="status", status=529)] * 9) as model:
+        crew = Crew(tmp_path, model, CREWBOARD_RETRY_BUDGET="1")
+        answer = crew.run("scout", "explore", "go")
+        assert answer.code == 69
+        seen = crew.wait_for("scout", "idle")
+        assert seen.last_error is not None
+        assert "529" in seen.last_error
+        assert [m.type for m in mailbox.read(crew.directory, "lead").messages][:1] == ["error"]
+        crew.end()
+
+
+def test_the_turn_limit_ends_the_work_with_79(tmp_path: Path) -> None:
+    with ModelServer(script=[calls("list_dir")] * 9) as model:
+        crew = Crew(tmp_path, model)
+        answer = crew.run("scout", "explore", "go", max_turns=3)
+        assert answer.code == 79
+        assert len(model.requests) == 3
+        crew.end()
+
+
+def test_an_exit_record_says_which_run_it_is(crew: Crew) -> None:
+    crew.run("scout", "explore", "List all Python files", once=True)
+    crew.wait_for("scout", "exited")
+    record = agents.exit_record(crew.agent("scout"))
+    assert record is not None
+    assert record.run == 1
