@@ -14,6 +14,9 @@ _PR_SET_NO_NEW_PRIVS = 38
 _STATE, _PPID, _START_TICKS = 0, 1, 19
 """Fields of /proc/<pid>/stat behind the name, counted from the state (proc_pid_stat(5), fields 3, 4 and 22)."""
 
+_SOCKET_PATH = 7
+"""Field of a line of /proc/net/unix; what is unnamed lacks it, an abstract name begins with @."""
+
 
 @cache
 def boot_id() -> str:
@@ -98,6 +101,16 @@ def adopt_orphans() -> None:
 def no_new_privileges() -> None:
     """Never gain rights by exec, for this process and all that it starts."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def unix_sockets() -> list[str]:
+    """Paths to which processes of this machine bound unix sockets."""
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
+    except OSError:
+        return []
+    named = (line.split(maxsplit=_SOCKET_PATH) for line in lines)
+    return sorted({fields[_SOCKET_PATH] for fields in named if fields[_SOCKET_PATH:] and fields[-1].startswith("/")})
 
 
 MARK = "CREWBOARD_WORKER"

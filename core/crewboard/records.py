@@ -126,6 +126,7 @@ class Config(Record):
     plan_approver: Literal["operator", "lead"] = "operator"
     members: list[Member] = []
     rules: list[Rule] = []
+    budget: str | None = None
 
     def member(self, name: str) -> Member | None:
         """The member called `name`, if there is one."""
@@ -141,6 +142,8 @@ class Flags(Record):
     once: bool = False
     plan: bool = False
     ask: bool = False
+    autoclaim: bool = False
+    budget: str | None = None
     network: bool = False
     unsafe_no_sandbox: bool = False
     max_turns: Annotated[int, Field(ge=1)] = 100
@@ -343,6 +346,14 @@ def payload_sha256(payload: dict[str, JsonValue]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+class Cooldown(Record):
+    """`cooldown.json`: until when nobody of the team calls the API, because it asked for that."""
+
+    until: Time = 0
+    by: Name = OPERATOR
+    error: str = ""
+
+
 class OperatorState(Record):
     """`operator.json`: what the operator has read (bytes, by mailbox) and acknowledged (run, by agent)."""
 
@@ -379,7 +390,8 @@ class Intake(_Event):
     `messages` are all that lay between the old and the new `cursor`; `entered` names those, of these or of earlier
     ones, that join the conversation now. `assignment` is the id of the assignment that begins with it, if one does.
     `prompt` is the hire prompt, with the first intake of a fresh conversation. `notices` are the system's own words;
-    they may tell of shutdown requests (`shutdowns`, ids) or remind of an unfinished task (`reminds`, its id).
+    they may tell of shutdown requests (`shutdowns`, ids), remind of an unfinished task (`reminds`, its id), begin one
+    that the agent claimed by itself (`claimed`) or warn that a budget is nearly used up (`warned`).
     """
 
     kind: Literal["intake"] = "intake"
@@ -392,6 +404,8 @@ class Intake(_Event):
     notices: list[str] = []
     shutdowns: list[str] = []
     reminds: int | None = None
+    claimed: int | None = None
+    warned: bool = False
     assignment: str | None = None
 
 
@@ -404,6 +418,7 @@ class Reply(_Event):
     usage: Tokens
     model: str = ""
     seconds: float = 0
+    cost_usd: float | None = None
 
 
 class ToolStart(_Event):
@@ -466,6 +481,23 @@ class Retry(_Event):
     until: Time
 
 
+class Cleared(_Event):
+    """The results of these tool calls are old, and are left out of the conversation from now on."""
+
+    kind: Literal["cleared"] = "cleared"
+    tool_use_ids: list[str]
+
+
+class Summary(_Event):
+    """The conversation was summarised: the text stands for its first `covers` blocks."""
+
+    kind: Literal["summary"] = "summary"
+    covers: int
+    text: str
+    usage: Tokens
+    cost_usd: float | None = None
+
+
 class RunEnded(_Event):
     """The worker ended in order."""
 
@@ -475,7 +507,7 @@ class RunEnded(_Event):
 
 
 Event = Annotated[
-    RunStarted | Intake | Reply | ToolStart | ToolResult | Gate | Answer | Sent | Retry | RunEnded,
+    RunStarted | Intake | Reply | ToolStart | ToolResult | Gate | Answer | Sent | Retry | Cleared | Summary | RunEnded,
     Field(discriminator="kind"),
 ]
 """One line of a journal."""

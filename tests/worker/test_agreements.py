@@ -206,7 +206,9 @@ def test_a_foreground_hire_of_the_lead_is_its_tool_result_and_no_mail(started: S
     assert answer.text == "all scanned"
     assert "three files" in tool_results(crew, "lead")[0].content
     assert [m.type for m in mailbox.read(crew.directory, "lead").messages if m.from_ == "scanner"] == []
-    assert [m.content for m in mailbox.read(crew.directory, "operator").messages if m.type == "result"] == ["all scanned"]
+    assert [m.content for m in mailbox.read(crew.directory, "operator").messages if m.type == "result"] == [
+        "all scanned"
+    ]
 
 
 def test_a_background_result_reaches_the_lead_as_mail(started: Starter) -> None:

@@ -25,7 +25,7 @@ _QUOTED = re.compile(
 _VERBATIM = re.compile(
     r"\n+```.*?```|"  # a block is no line of its own, but belongs to what stands before it
     + _QUOTED.pattern
-    + r"|\b(?:run|execute)\s*:[^\n]+"  # a command, up to the end of its line
+    + r"|\b(?:run|execute|bash)\s*:[^\n]+"  # a command, up to the end of its line
     + r"|\b(?:containing|contents?|with|saying)\s*:\s*\n.+\Z",  # a file's content, up to the end
     re.DOTALL | re.IGNORECASE,
 )
@@ -38,6 +38,11 @@ _PATH = re.compile(
 )
 _VERBS = "(?:tell|send|ask|run|re-?run|list|mark|complete|claim|submit|search|grep|read|notify|message)"
 """Words that begin a piece of work of its own behind "and"."""
+
+_TELLS = re.compile(
+    r"\b(?:ask|say|reply|message|plan|containing|saying|(?:tell|send)(?!\s+(?:me|us)\b))\b", re.IGNORECASE
+)
+"""Words behind which "and" may belong to what is to be said."""
 
 _NO_PATH = re.compile(r"^(?:e\.g|i\.e|etc|and/or)\b|^\d+(\.\d+)*$", re.IGNORECASE)
 
@@ -125,7 +130,7 @@ def _cut_at_and(sentence: str) -> list[str]:
     """Cut before "and" where another piece of work follows, but not in what somebody is to be told."""
     pieces = re.split(rf",?\s+and\s+(?={_VERBS}\b)", sentence, flags=re.IGNORECASE)
     for place, piece in enumerate(pieces):
-        if re.search(r"\b(?:tell|send|ask|say|reply|message|plan|containing|saying)\b", piece, re.IGNORECASE):
+        if _TELLS.search(piece):
             return [*pieces[:place], " and ".join(pieces[place:])]
     return pieces
 

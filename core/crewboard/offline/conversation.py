@@ -45,6 +45,11 @@ class Done:
     """The tool is not offered; nothing was called."""
 
     @property
+    def left_out(self) -> bool:
+        """Whether the conversation no longer holds what the tool gave."""
+        return self.text.startswith("(left out to save room")
+
+    @property
     def ok(self) -> bool:
         """Whether the tool did what it was asked."""
         return not (self.is_error or self.unavailable)
@@ -194,7 +199,8 @@ def _read_text(text: str, turn: int) -> Iterable[Entry]:
         if before.strip():
             yield Notice(before.strip(), turn)
         if piece.kind == NOTICE:
-            yield Notice(piece.text, turn)
+            # A notice that sums up the conversation holds the mail of the present assignment, fenced as it was.
+            yield from _read_text(piece.text, turn)
         else:
             yield Mail(piece.author, piece.kind, piece.text, turn)
     if text.strip():

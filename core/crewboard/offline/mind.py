@@ -1,4 +1,7 @@
-"""What to reply to a request: the scenario of the agent that asks, else the rules for free prompts."""
+"""What to reply to a request: the scenario of the agent that asks, else the rules for free prompts.
+
+A worker whose window is filling asks for a summary in a request of its own, without tools.
+"""
 
 from collections.abc import Sequence
 
@@ -8,19 +11,33 @@ from crewboard.offline.conversation import HIRE_PROMPT, Call, Conversation, Mail
 from crewboard.offline.policy import Thought
 from crewboard.offline.reply import Reply, Speed, of_thought
 from crewboard.offline.scenario import Scenario, ScenarioAgent, Turn, fill, play
+from crewboard.offline.wire import CountRequest
 
 FREE_SPEED = Speed(delay=0.15, word=0.012)
 """How fast free prompts are answered: quick, and still seen to stream."""
 
 
-def think(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
+_MOST_LINES = 60
+_LONGEST_LINE = 200
+
+
+def think(request: CountRequest, talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
     """The reply to a request, whose like always gets the same."""
+    if not request.tools and "summarise" in talk.system.lower():
+        return of_thought(Thought(summary(request.messages[-1].text)), FREE_SPEED)
     leaving = policy.asked_to_leave(talk)
     if leaving is not None:
         return of_thought(leaving, FREE_SPEED)
     agent = _scripted(talk, scenarios)
     reply = _play(talk, agent) if agent else None
     return reply or of_thought(policy.think(talk), FREE_SPEED)
+
+
+def summary(transcript: str) -> str:
+    """What an agent said and called, line by line, out of a transcript of its work."""
+    lines = [line[:_LONGEST_LINE] for line in transcript.splitlines() if line.startswith("assistant")]
+    told = "\n".join(lines[-_MOST_LINES:]) or "(nothing was said or called)"
+    return f"An extract, as the embedded model is no language model and cannot summarise:\n\n{told}"
 
 
 def _scripted(talk: Conversation, scenarios: Sequence[Scenario]) -> ScenarioAgent | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from crewboard.agent_types import GATED
 from crewboard.names import SYSTEM
 from crewboard.offline.ask import Ask, Rule, Steps, Walk, clauses
-from crewboard.offline.conversation import NOTICE, Call, Conversation, Done, Entry, Mail, Notice
+from crewboard.offline.conversation import HIRE_PROMPT, NOTICE, Call, Conversation, Done, Entry, Mail, Notice, only_mail
 from crewboard.offline.rules import act, look, plan, talk, team
 
 RULES: tuple[Rule, ...] = (
@@ -43,7 +43,9 @@ RULES: tuple[Rule, ...] = (
 SILENT = frozenset({"idle_notification", "teammate_terminated"})
 """Mail that is read and calls for nothing."""
 
-_REFUSES = re.compile(r"\b(?:refuse|do not|don't|never)\s+(?:to\s+)?(?:shut ?down|leave|stop)\b", re.IGNORECASE)
+_REFUSES = re.compile(r"\b(?:refuse|do not|don't|never)\s+(?:to\s+)?(?:shut ?down|leave)\b", re.IGNORECASE)
+
+_APPROVED = re.compile(r"^Your plan, which is approved:", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def think(talk_so_far: Conversation) -> Thought:
 def think_about(talk_so_far: Conversation, items: Iterable[Mail | Notice], done: Iterable[Done]) -> Thought:
     """The reply to `items`, of which the calls `done` were made so far."""
     answers = []
-    walk = Walk(deque(call for call in done if call.tool != "shutdown_response"))
+    walk = Walk(deque(call for call in done if call.tool != "shutdown_response"), plan=_plan_in(talk_so_far))
     for item in _in_turn(items, walk):
         steps = _steps(_ask(talk_so_far, item, walk), item)
         if steps is None:
@@ -74,6 +76,12 @@ def think_about(talk_so_far: Conversation, items: Iterable[Mail | Notice], done:
             return Thought(outcome.say, (outcome,))
         answers.append(outcome)
     return Thought("\n\n".join(answer for answer in answers if answer) or talk.so_far(talk_so_far))
+
+
+def _plan_in(talk_so_far: Conversation) -> Done | None:
+    """The approval that a summary of the conversation tells of."""
+    approved = any(isinstance(entry, Notice) and _APPROVED.search(entry.text) for entry in talk_so_far.span)
+    return Done("submit_plan", {}, "The plan is approved.") if approved else None
 
 
 def _in_turn(items: Iterable[Mail | Notice], walk: Walk) -> Iterator[Mail | Notice]:
@@ -127,20 +135,17 @@ def _since_interrupt(span: tuple[Entry, ...]) -> tuple[Entry, ...]:
 
 def _steps(ask: Ask, item: Mail | Notice) -> Steps | None:
     if isinstance(item, Notice):
-        return team.close_own(ask) or _summarise(ask, item)
+        return team.close_own(ask)
     if item.kind in SILENT:
         return None
-    return team.work_on_task(ask) or _dispatch(ask) or _plan_first(ask) or talk.otherwise(ask)
+    return team.work_on_task(ask) or _dispatch(ask) or _plan_first(ask, item) or talk.otherwise(ask)
 
 
-def _summarise(ask: Ask, notice: Notice) -> Steps | None:
-    """A notice that wants the conversation summed up, because the window is filling."""
-    asks_now = ask.talk.entries[-1] is notice and ask.has(r"\bsummar")
-    return talk.status(ask.about("summary")) if asks_now else None
-
-
-def _plan_first(ask: Ask) -> Steps | None:
-    """What nobody knows how to do is planned, by who may not do anything before a plan is approved."""
+def _plan_first(ask: Ask, mail: Mail) -> Steps | None:
+    """Work that no rule knows is planned, by who may not do anything before a plan is approved."""
+    begins = next(iter(only_mail(ask.talk.span))) is mail
+    if not begins or mail.kind not in {HIRE_PROMPT, "message", "task_assignment"}:
+        return None
     planned = any(isinstance(entry, Done) and entry.tool == "submit_plan" for entry in ask.talk.span)
     gated = ask.talk.plan_required or ("submit_plan" in ask.talk.tools and not GATED & ask.talk.tools)
     return plan.plan_all(ask) if planned or gated else None
@@ -179,6 +184,8 @@ def _take(steps: Steps, walk: Walk, tools: frozenset[str]) -> Call | str:
         while True:
             if walk.left and walk.left[0].tool == call.tool:
                 walk.made.append(walk.left.popleft())
+                if walk.made[-1].left_out:
+                    return _lost(walk.made[-1])
                 call = steps.send(walk.made[-1])
             elif walk.left or call.tool not in tools:
                 call = steps.send(Done(call.tool, call.input, "", unavailable=True))
@@ -186,3 +193,8 @@ def _take(steps: Steps, walk: Walk, tools: frozenset[str]) -> Call | str:
                 return call
     except StopIteration as end:
         return str(end.value)
+
+
+def _lost(done: Done) -> str:
+    about = ", ".join(str(value) for value in done.input.values())
+    return f"What {done.tool} ({about}) gave was left out of my window to save room; I cannot answer from it any more."

@@ -34,7 +34,7 @@ _HERE = Path(__file__).parent
 _PLACEHOLDER = re.compile(r"\{(?P<tool>[a-z_]+)(?: (?P<about>[^{}:]+))?:(?P<what>[a-z]+)\}")
 _WHAT: dict[str, Callable[[str], str]] = {
     "text": str.strip,
-    "line": lambda text: next(iter(outputs.lines(text)), ""),
+    "line": lambda text: " ".join(next(iter(outputs.lines(text)), "").split()),
     "tail": outputs.tail,
     "exit": lambda text: str(outputs.exit_code(text)),
     "tally": outputs.tally,

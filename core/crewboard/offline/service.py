@@ -84,7 +84,7 @@ class Service:
         fault = self.faults.next_for(talk.name)
         if fault and await faults.before(fault, client, request_id):
             return
-        reply = self.script.reply(talk.name, asked) or mind.think(talk, self.scenarios)
+        reply = self.script.reply(talk.name, asked) or mind.think(asked, talk, self.scenarios)
         whole = message(reply, asked.model, incoming.body, usage, asked.max_tokens)
         if asked.stream:
             await self._stream(whole, reply, client, request_id, fault)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from crewboard.errors import UsageError
+from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records import Cursor, Exit, Spec, Status
-from crewboard.store import documents
+from crewboard.store import documents, journal
 from crewboard.store.directory import AgentDirectory
 
 
@@ -29,8 +29,16 @@ def cursor(agent: AgentDirectory) -> Cursor:
 
 
 def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> Spec:
-    """Replace the spec by what `edit` makes of it, with nobody else in between."""
-    agent.path.mkdir(mode=0o700, exist_ok=True)
+    """Replace the spec by what `edit` makes of it, with nobody else in between.
+
+    Raises:
+        BadDataError: The spec is damaged; a copy was kept aside.
+        StorageError: The disk refused, or the team is gone.
+    """
+    try:
+        agent.path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make {agent.path}: {error.strerror}") from error
     return documents.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit)
 
 
@@ -54,26 +62,35 @@ def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
 
 
 def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
-    """Record how a run ended, unless that is known already; returns what stands there."""
+    """Record how a run ended, unless that is known already; returns what stands there.
+
+    A damaged record of an earlier end is kept aside.
+    """
 
     def edit(old: Exit | None) -> Exit:
         return old if old is not None and old.run >= record.run else record
 
-    return documents.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit)
+    return documents.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, renew=True)
 
 
-def mark_buried(agent: AgentDirectory, run: int) -> None:
-    """Note that the team was told how `run` ended."""
+def mark_buried(agent: AgentDirectory, record: Exit) -> Exit:
+    """Note that the team was told how `record.run` ended; returns what stands there, which may be of a later run."""
 
     def edit(old: Exit | None) -> Exit:
-        if old is None or old.run != run:
-            return old or Exit(run=run, buried=True)
-        return old.model_copy(update={"buried": True})
+        known = old if old is not None and old.run >= record.run else record
+        return known.model_copy(update={"buried": True}) if known.run == record.run else known
 
-    documents.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit)
+    return documents.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, renew=True)
 
 
 def last_run(agent: AgentDirectory) -> int:
-    """The number of the newest run that began, 0 if none did."""
-    begun, ended = status(agent), exit_record(agent)
-    return max(begun.run if begun else 0, ended.run if ended else 0)
+    """The number of the newest run that began, 0 if none did. What a damaged file should say, the journal says."""
+    return max(_run_of(agent, status), _run_of(agent, exit_record))
+
+
+def _run_of(agent: AgentDirectory, read: Callable[[AgentDirectory], Status | Exit | None]) -> int:
+    try:
+        record = read(agent)
+    except BadDataError:
+        return journal.last_run(agent.journal)
+    return record.run if record is not None else 0

@@ -4,8 +4,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.errors import CrewboardError, StorageError, UsageError
 from crewboard.names import is_name
+from crewboard.store import files
 
 HOME = ".crewboard"
 DEFAULT_TEAM = "default"
@@ -106,6 +107,10 @@ class TeamDirectory:
         return self.path / "supervisor.log"
 
     @property
+    def cooldown(self) -> Path:
+        return self.path / "cooldown.json"
+
+    @property
     def model_lock(self) -> Path:
         """Held by the embedded model's server for life; says its pid and address."""
         return self.path / "model.lock"
@@ -119,6 +124,11 @@ class TeamDirectory:
 
     def inbox(self, name: str) -> Path:
         return self.inboxes / f"{name}.jsonl"
+
+    @property
+    def last_task_id(self) -> Path:
+        """Holds the highest id that a task was ever given."""
+        return self.tasks / ".last-id"
 
     def task(self, task_id: int) -> Path:
         return self.tasks / f"{task_id}.json"
@@ -144,11 +154,11 @@ class TeamDirectory:
                 self.requests, self.agents, self.path / ".locks",
             ):  # fmt: skip
                 folder.mkdir(mode=0o700, exist_ok=True)
-            ignore = self.path.parent / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text("*\n")
         except OSError as error:
             raise StorageError(f"cannot make the team directory {self.path}: {error.strerror}") from error
+        ignore = self.path.parent / ".gitignore"
+        if not ignore.exists():
+            files.replace_file(ignore, b"*\n")
 
 
 def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None = None) -> Path:
@@ -187,6 +197,6 @@ def find_team(root: Path, name: str) -> TeamDirectory | None:
         try:
             if roster.load(team).name == name:
                 return team
-        except BadDataError:
+        except CrewboardError:
             continue
     return next((team for team in teams if team.path.name == name), None)

@@ -4,6 +4,8 @@ A damaged file is never overwritten: whoever would change it copies it aside and
 """
 
 import hashlib
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -13,6 +15,9 @@ from crewboard.records import Record
 from crewboard.store import codec, files
 
 R = TypeVar("R", bound=Record)
+
+_TICK = 50_000_000
+"""Nanoseconds within which two changes of a file may bear the same time, generously."""
 
 
 def load(path: Path, model: type[R]) -> R | None:
@@ -31,6 +36,18 @@ def load(path: Path, model: type[R]) -> R | None:
         raise BadDataError(f"{path} is damaged: {error}") from error
 
 
+def usable(path: Path, model: type[R]) -> R | None:
+    """The record at `path`, or None where there is none or it is damaged: for those who can do without.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    try:
+        return load(path, model)
+    except BadDataError:
+        return None
+
+
 def save(path: Path, record: Record, *, durable: bool = False) -> None:
     """Put `record` in the place of `path`.
 
@@ -40,22 +57,48 @@ def save(path: Path, record: Record, *, durable: bool = False) -> None:
     files.replace_file(path, codec.encode(record, indent=1), durable=durable)
 
 
-def change(path: Path, lock: Path, model: type[R], edit: Callable[[R | None], R]) -> R:
+def change(path: Path, lock: Path, model: type[R], edit: Callable[[R | None], R], *, renew: bool = False) -> R:
     """Replace the record at `path` by what `edit` makes of it, with nobody else in between.
 
-    `edit` may raise to leave everything as it is.
+    `edit` may raise to leave everything as it is. With `renew`, a damaged file counts as none, once a copy of it is
+    kept: for records that are known from elsewhere.
 
     Raises:
         BadDataError: The file is damaged; a copy was kept aside.
+        StorageError: The disk refused; the old file stands.
     """
     with files.locked(lock):
         try:
-            record = edit(load(path, model))
+            old = load(path, model)
         except BadDataError as error:
-            aside = _keep_aside(path)
-            raise BadDataError(f"{error}; a copy is kept as {aside.name}") from error
+            aside = keep_aside(path)
+            if not renew:
+                raise BadDataError(f"{error}; a copy is kept as {aside.name}") from error
+            old = None
+        record = edit(old)
         save(path, record)
         return record
+
+
+def keep_if_damaged(path: Path, model: type[Record]) -> None:
+    """Keep a copy of the file at `path` if it is damaged, before what is known from elsewhere takes its place."""
+    try:
+        load(path, model)
+    except BadDataError:
+        keep_aside(path)
+
+
+def keep_aside(path: Path) -> Path:
+    """Copy a damaged file, once, to where nobody overwrites it; returns where.
+
+    Raises:
+        StorageError: The disk refused.
+    """
+    data = files.read_file(path) or b""
+    aside = path.with_name(f"{path.name}.damaged-{hashlib.sha256(data).hexdigest()[:8]}")
+    if not aside.exists():
+        files.replace_file(aside, data)
+    return aside
 
 
 class Cached(Generic[R]):
@@ -70,15 +113,20 @@ class Cached(Generic[R]):
 
     def get(self) -> R | None:
         """The record, or None where there is none."""
+        now = time.time_ns()
         try:
-            stat = self.path.stat()
-        except OSError:
+            stat = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
             self._signature, self._record, self.damaged = None, None, False
             return None
+        except OSError:
+            self.damaged = True
+            return self._record
         signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if signature != self._signature:
-            self._signature = signature
             self._load()
+            # A file this young may be replaced by one with the same time, size and even inode.
+            self._signature = signature if now - stat.st_mtime_ns > _TICK else None
         return self._record
 
     def _load(self) -> None:
@@ -87,11 +135,3 @@ class Cached(Generic[R]):
             self.damaged = False
         except CrewboardError:
             self.damaged = True
-
-
-def _keep_aside(path: Path) -> Path:
-    data = files.read_file(path) or b""
-    aside = path.with_name(f"{path.name}.damaged-{hashlib.sha256(data).hexdigest()[:8]}")
-    if not aside.exists():
-        files.replace_file(aside, data)
-    return aside

@@ -2,21 +2,36 @@
 
 The rules and the measurements behind them: a line is appended under a lock file that is never renamed, after sealing
 what a killed writer left unterminated; a whole file is replaced, never rewritten; a reader consumes whole lines only.
+Other programs append without our lock, so that what failed is blanked in place and nothing is ever cut off: between a
+look at the end of the file and a truncation, a whole line of theirs could come to stand there.
 """
 
+import contextlib
+import errno
 import fcntl
+import itertools
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from crewboard.errors import StorageError
+from crewboard.errors import BadDataError, StorageError
 
 MAX_LINE = 16 * 1024 * 1024
 """Longest line in bytes that a reader takes; what is longer is set aside."""
 
 _CHUNK = 1 << 20
 _FILE_MODE = 0o600
+_TRIES = 8
+"""How often a line is written anew because somebody else's came to stand in the middle of it."""
+
+_LEFTOVER_AGE = 600.0
+"""Seconds after which a temporary file is what a killed writer left."""
+
+_Span = tuple[int, int]
+"""Where in a file bytes of ours stand: offset and length."""
 
 
 @contextmanager
@@ -31,10 +46,18 @@ def locked(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StorageError(f"cannot lock {path}: {error.strerror}") from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        _wait_for_lock(fd, path)
         yield
     finally:
-        os.close(fd)
+        with contextlib.suppress(OSError):  # it is closed whatever the answer, and the lock with it
+            os.close(fd)
+
+
+def _wait_for_lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError as error:
+        raise StorageError(f"cannot lock {path}: {error.strerror}") from error
 
 
 def append_line(path: Path, lock: Path, line: bytes, *, durable: bool = False) -> None:
@@ -44,6 +67,7 @@ def append_line(path: Path, lock: Path, line: bytes, *, durable: bool = False) -
 
     Raises:
         StorageError: The disk refused; nothing of the line is left.
+        BadDataError: The line is longer than any reader takes.
     """
     with locked(lock):
         append_unlocked(path, line, durable=durable)
@@ -51,43 +75,68 @@ def append_line(path: Path, lock: Path, line: bytes, *, durable: bool = False) -
 
 def append_unlocked(path: Path, line: bytes, *, durable: bool = False) -> None:
     """`append_line` for a file with one writer, which needs no lock."""
+    if len(line) > MAX_LINE:
+        raise BadDataError(f"a line of {len(line)} bytes for {path} is longer than any reader takes ({MAX_LINE})")
+    ours: list[_Span] = []
     try:
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        _seal(fd)
-        start = os.fstat(fd).st_size
         try:
-            _write_all(fd, line)
+            _write_line(fd, path, line, ours)
             if durable:
                 os.fsync(fd)
-        except OSError:
-            _take_back(fd, start, line)
-            raise
+        finally:
+            os.close(fd)
     except OSError as error:
+        _blank(path, ours)
         raise StorageError(f"cannot write {path}: {error.strerror}; nothing was added") from error
-    finally:
-        os.close(fd)
+
+
+def _write_line(fd: int, path: Path, line: bytes, ours: list[_Span]) -> None:
+    """Write `line` in one piece; `ours` says, whatever happens, which bytes of the file are it."""
+    for _ in range(_TRIES):
+        _seal(fd)
+        left = line
+        while left:
+            count = _write_some(fd, left)
+            ours.append((os.lseek(fd, 0, os.SEEK_CUR) - count, count))
+            left = left[count:]
+        if _in_one_piece(ours):
+            return
+        _blank(path, ours)
+        ours.clear()
+    raise OSError(errno.EAGAIN, "others keep writing in between")
 
 
 def _seal(fd: int) -> None:
     """End a line that a killed writer left open. Its own write, never taken back, so that the next line is whole."""
     size = os.fstat(fd).st_size
     if size and os.pread(fd, 1, size - 1) != b"\n":
-        _write_all(fd, b"\n")
+        _write_some(fd, b"\n")
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
+def _write_some(fd: int, data: bytes) -> int:
+    count = os.write(fd, data)
+    if count == 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return count
 
 
-def _take_back(fd: int, start: int, line: bytes) -> None:
-    """Remove the beginning of `line` that was written at `start`, unless somebody has appended behind it."""
-    written = os.fstat(fd).st_size - start
-    if 0 < written <= len(line) and os.pread(fd, written, start) == line[:written]:
-        os.ftruncate(fd, start)
+def _in_one_piece(spans: list[_Span]) -> bool:
+    """Whether nobody else's bytes stand between ours: a short write lets others in, if they take no lock."""
+    return all(start + count == after for (start, count), (after, _) in itertools.pairwise(spans))
+
+
+def _blank(path: Path, spans: list[_Span]) -> None:
+    """Turn bytes of ours into empty lines, which readers pass over. Needs no room on the disk, and moves nothing."""
+    if not spans:
+        return
+    with contextlib.suppress(OSError):  # what stays is half a line, which the next writer seals
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for start, count in spans:
+                os.pwrite(fd, b"\n" * count, start)
+        finally:
+            os.close(fd)
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
@@ -96,19 +145,46 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
     Raises:
         StorageError: The disk refused; the old file stands.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{threading.get_native_id()}.tmp")
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+        _write_whole(temporary, data, durable=durable)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise StorageError(f"cannot write {path}: {error.strerror}; the old file stands") from error
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _write_whole(path: Path, data: bytes, *, durable: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+    try:
+        while data:
+            data = data[_write_some(fd, data) :]
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make a rename survive a power failure, where the file system can: the file stands there in any case."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _write_all(fd, data)
-            if durable:
-                os.fsync(fd)
+            os.fsync(fd)
         finally:
             os.close(fd)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StorageError(f"cannot write {path}: {error.strerror}; the old file stands") from error
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove the temporary files that killed writers left in `folder` and below."""
+    oldest = time.time() - _LEFTOVER_AGE
+    for path in folder.rglob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            if os.stat(path).st_mtime < oldest:
+                os.unlink(path)
 
 
 def read_file(path: Path) -> bytes | None:
@@ -121,6 +197,20 @@ def read_file(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def size(path: Path) -> int:
+    """How many bytes `path` has; 0 where there is no such file.
+
+    Raises:
+        StorageError: It is there but cannot be looked at.
+    """
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
 
@@ -157,3 +247,49 @@ def _lines(read: Callable[[int], bytes], offset: int) -> Iterator[tuple[bytes | 
         held += len(rest)
         too_long = too_long or held > MAX_LINE
         pieces = [] if too_long else [*pieces, rest]
+
+
+def tail_offset(path: Path, tail: int) -> int:
+    """Where the whole lines begin that the last `tail` bytes of `path` hold; 0 bytes: where the next line will begin.
+
+    Reads a few blocks of the file, however long it is.
+
+    Raises:
+        StorageError: The file is there but cannot be read.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        end = _last_newline(fd, os.fstat(fd).st_size) + 1
+        start = end - tail
+        return 0 if start <= 0 else _first_newline(fd, start - 1, end) + 1
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    finally:
+        os.close(fd)
+
+
+def _last_newline(fd: int, end: int) -> int:
+    """Where the last newline before `end` stands, -1 if there is none."""
+    while end > 0:
+        start = max(0, end - _CHUNK)
+        found = os.pread(fd, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found
+        end = start
+    return -1
+
+
+def _first_newline(fd: int, start: int, end: int) -> int:
+    """Where the first newline from `start` on stands; there is one before `end`."""
+    while start < end:
+        block = os.pread(fd, _CHUNK, start)
+        found = block.find(b"\n")
+        if found >= 0:
+            return start + found
+        start += len(block) or end
+    return end - 1

@@ -13,6 +13,7 @@ def append(path: Path, event: Event) -> None:
 
     Raises:
         StorageError: The disk refused; nothing was added.
+        BadDataError: The event cannot be written so that it can be read again; nothing was added.
     """
     files.append_unlocked(path, codec.encode(event))
 
@@ -28,14 +29,15 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Event | None, int]]:
             yield None, end
 
 
-def tail_offset(path: Path, size: int) -> int:
-    """Where the last `size` bytes of whole lines begin."""
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, 2)
-            if end <= size:
-                return 0
-            start = file.seek(end - size)
-            return start + len(file.readline())
-    except FileNotFoundError:
-        return 0
+def tail_offset(path: Path, tail: int) -> int:
+    """Where the whole lines begin that the last `tail` bytes hold; 0 bytes: where the next line will begin.
+
+    Raises:
+        StorageError: The file is there but cannot be read.
+    """
+    return files.tail_offset(path, tail)
+
+
+def last_run(path: Path) -> int:
+    """The number of the newest run that the journal tells of, 0 if none."""
+    return max((event.run for event, _ in read(path) if event is not None), default=0)

@@ -26,10 +26,11 @@ def _whole_file(kind: int) -> bytes:
 def take(path: Path) -> int | None:
     """Take the lease at `path` for as long as this process lives; None if somebody has it.
 
-    Returns the descriptor that holds it: keep it open. It does not pass to other programs.
+    Returns the descriptor that holds it: keep it open. It does not pass to other programs. What the last holder wrote
+    into it is gone, so that nobody takes them for this one.
 
     Raises:
-        StorageError: The file cannot be opened.
+        StorageError: The file cannot be opened or locked.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -37,24 +38,41 @@ def take(path: Path) -> int | None:
         raise StorageError(f"cannot open {path}: {error.strerror}") from error
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
+        os.ftruncate(fd, 0)
     except (BlockingIOError, PermissionError):
         os.close(fd)
         return None
+    except OSError as error:
+        os.close(fd)
+        raise StorageError(f"cannot lock {path}: {error.strerror}") from error
     return fd
 
 
 def sign(fd: int, holder: Record) -> None:
-    """Write into a lease that is held who holds it."""
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, codec.encode(holder), 0)
+    """Write into a lease that is held who holds it.
+
+    Raises:
+        StorageError: The disk refused.
+    """
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, codec.encode(holder), 0)
+    except OSError as error:
+        raise StorageError(f"cannot sign a lease: {error.strerror}") from error
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lease at `path`. Takes nothing."""
+    """Whether somebody holds the lease at `path`. Takes nothing.
+
+    Raises:
+        StorageError: The file is there but cannot be looked at, so that nobody may call its holder dead.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as error:
+        raise StorageError(f"cannot look at {path}: {error.strerror}") from error
     try:
         answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
     finally:

@@ -1,4 +1,7 @@
-"""Mailboxes: append-only logs of messages. Reading moves a cursor that the reader keeps; no line is ever removed."""
+"""Mailboxes: append-only logs of messages. Reading moves a cursor that the reader keeps; no line is ever removed.
+
+Other programs append too, without our lock: whole lines, and perhaps behind half a line that a killed writer left.
+"""
 
 import hashlib
 import time
@@ -16,6 +19,12 @@ from crewboard.store.directory import TeamDirectory
 MAX_MESSAGE = 256 * 1024
 """Longest message line in bytes (contract § 3)."""
 
+MANY = 2 * 1024 * 1024
+"""Bytes of mail that make one entry of a journal: far below the longest line, however its text is escaped there."""
+
+_STARTS_TRIED = 8
+"""How many places of a damaged line are tried as the beginning of a whole message."""
+
 _POINTER = "[The whole text, {size} bytes, is in {path}. It begins:]\n\n{head}"
 _HEAD = 2000
 
@@ -24,17 +33,24 @@ _HEAD = 2000
 class Batch:
     """What lay in a mailbox between two offsets.
 
-    `letters` are the messages with the offset behind each; `damaged` counts lines that are no message.
+    `letters` are the messages with the offset behind each, `damage` the offsets behind lines that are no message, or
+    of which only the end is one. `more` says that the mailbox goes on.
     """
 
     offset: int
     letters: list[tuple[Message, int]] = field(default_factory=list)
-    damaged: int = 0
+    damage: list[int] = field(default_factory=list)
+    more: bool = False
 
     @property
     def messages(self) -> list[Message]:
         """The messages alone."""
         return [message for message, _ in self.letters]
+
+    @property
+    def damaged(self) -> int:
+        """How many lines are no message."""
+        return len(self.damage)
 
 
 def new_id() -> str:
@@ -98,18 +114,28 @@ def _spill(team: TeamDirectory, message: Message) -> Message:
     return message.model_copy(update={"content": pointer, "metadata": metadata})
 
 
-def read(team: TeamDirectory, name: str, offset: int = 0, *, known: Container[str] = ()) -> Batch:
-    """Read the messages of `name` from `offset` on; those whose id is `known` or stood before are dropped."""
+def read(
+    team: TeamDirectory, name: str, offset: int = 0, *, known: Container[str] = (), limit: int | None = None
+) -> Batch:
+    """Read the messages of `name` from `offset` on; those whose id is `known` or stood before are dropped.
+
+    With a `limit`, stops behind the line that reaches so many bytes. A mailbox that is shorter than `offset` was
+    replaced by somebody, and is read from its beginning; `known` keeps what was read from being read twice.
+
+    Raises:
+        StorageError: The mailbox is there but cannot be read.
+    """
+    path = team.inbox(name)
+    start = offset if offset <= size(team, name) else 0
+    batch = Batch(start)
     seen: set[str] = set()
-    batch = Batch(offset)
-    for line, end in files.read_lines(team.inbox(name), offset):
+    for line, end in files.read_lines(path, start):
+        if limit is not None and batch.offset - start >= limit:
+            batch.more = True
+            break
         batch.offset = end
-        try:
-            message = _message(line)
-        except BadDataError:
-            batch.damaged += 1
-            continue
-        if message and message.id not in seen and message.id not in known:
+        message = _take(line, end, batch)
+        if message is not None and message.id not in known and message.id not in seen:
             seen.add(message.id)
             batch.letters.append((message, end))
     return batch
@@ -117,14 +143,38 @@ def read(team: TeamDirectory, name: str, offset: int = 0, *, known: Container[st
 
 def size(team: TeamDirectory, name: str) -> int:
     """Bytes that a mailbox holds."""
+    return files.size(team.inbox(name))
+
+
+def _take(line: bytes | None, end: int, batch: Batch) -> Message | None:
+    """The message on a line, None for an empty one; damage is noted."""
+    if line is not None and not line.strip():
+        return None
     try:
-        return team.inbox(name).stat().st_size
-    except FileNotFoundError:
-        return 0
+        return _message(line)
+    except BadDataError:
+        batch.damage.append(end)
+        return _behind_damage(line)
 
 
-def _message(line: bytes | None) -> Message | None:
-    """The message on a line, None for an empty one."""
+def _message(line: bytes | None) -> Message:
     if line is None or len(line) > MAX_MESSAGE:
         raise BadDataError(f"a line longer than {MAX_MESSAGE} bytes")
-    return codec.decode(line, Message) if line.strip() else None
+    return codec.decode(line, Message)
+
+
+def _behind_damage(line: bytes | None) -> Message | None:
+    """The whole message that somebody appended to half a line, if there is one.
+
+    A killed writer leaves a line without its end. We seal it; other programs append right behind it.
+    """
+    start = 0
+    for _ in range(_STARTS_TRIED if line is not None else 0):
+        start = line.find(b'{"', start + 1) if line is not None else -1
+        if start < 0:
+            return None
+        try:
+            return _message(line[start:] if line is not None else None)
+        except BadDataError:
+            continue
+    return None

@@ -28,7 +28,11 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
     Raises:
         BadDataError: Its file is damaged.
     """
-    return documents.load(team.request(request_id), Request)
+    path = team.request(request_id)
+    request = documents.load(path, Request)
+    if request is not None and request.id != request_id:
+        raise BadDataError(f"{path} is damaged: it says that it is request {request.id}")
+    return request
 
 
 def load_all(team: TeamDirectory) -> list[Request]:
@@ -36,7 +40,7 @@ def load_all(team: TeamDirectory) -> list[Request]:
     found = []
     for path in team.requests.glob("*.json"):
         try:
-            request = documents.load(path, Request)
+            request = load(team, path.stem)
         except BadDataError:
             continue
         if request is not None:

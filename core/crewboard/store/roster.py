@@ -9,14 +9,19 @@ from crewboard.store import documents
 from crewboard.store.directory import TeamDirectory
 
 
+_LAST_GOOD: dict[TeamDirectory, documents.Cached[Config]] = {}
+
+
 def load(team: TeamDirectory) -> Config:
-    """The team's roster and settings.
+    """The team's roster and settings; while the file is damaged, what this process last read there. To be read only.
 
     Raises:
         UsageError: There is no such team.
-        BadDataError: The file is damaged.
+        BadDataError: The file is damaged, and was so from the beginning.
+        StorageError: It cannot be read.
     """
-    config = documents.load(team.config, Config)
+    known = _LAST_GOOD.setdefault(team, documents.Cached(team.config, Config))
+    config = known.get() or documents.load(team.config, Config)
     if config is None:
         raise UsageError(f"there is no team in {team.path}")
     return config
@@ -35,6 +40,18 @@ def create(team: TeamDirectory, description: str, now: float) -> Config:
         return Config(name=team.path.name, description=description, created_at=now)
 
     return documents.change(team.config, team.lock("roster"), Config, fresh)
+
+
+def ensure(team: TeamDirectory, now: float) -> Config:
+    """Write the roster of a new team, unless somebody has done so."""
+    if not team.exists():
+        documents.change(
+            team.config,
+            team.lock("roster"),
+            Config,
+            lambda old: old or Config(name=team.path.name, created_at=now),
+        )
+    return load(team)
 
 
 def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:

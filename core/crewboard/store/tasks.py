@@ -1,5 +1,6 @@
 """The task board: one file a task, ids never reused, one task in progress for each owner."""
 
+import re
 from collections.abc import Callable
 
 from crewboard.errors import BadDataError, TryLaterError, UsageError
@@ -12,6 +13,7 @@ CLOSED = frozenset({"completed", "failed", "cancelled"})
 """What a task does not come back from by itself."""
 
 _LOCK = "tasks"
+_FILE_NAME = re.compile(r"[1-9][0-9]{0,8}\.json")
 
 
 def load(team: TeamDirectory, task_id: int) -> Task:
@@ -21,15 +23,18 @@ def load(team: TeamDirectory, task_id: int) -> Task:
         UsageError: There is none.
         BadDataError: Its file is damaged.
     """
-    task = documents.load(team.task(task_id), Task)
+    path = team.task(task_id)
+    task = documents.load(path, Task)
     if task is None:
         raise UsageError(f"there is no task {task_id}")
+    if task.id != task_id:
+        raise BadDataError(f"{path} is damaged: it says that it is task {task.id}")
     return task
 
 
 def ids(team: TeamDirectory) -> list[int]:
     """The ids of all tasks, in order."""
-    return sorted(int(path.stem) for path in team.tasks.glob("*.json") if path.stem.isdigit())
+    return sorted(int(path.stem) for path in team.tasks.glob("*.json") if _FILE_NAME.fullmatch(path.name))
 
 
 def load_all(team: TeamDirectory) -> list[Task]:
@@ -75,14 +80,14 @@ def add(
             created_at=now,
             updated_at=now,
         )
-        files.replace_file(team.lock("task-id"), str(task.id).encode())
+        files.replace_file(team.last_task_id, str(task.id).encode())
         documents.save(team.task(task.id), task)
         return task
 
 
 def _last_id(team: TeamDirectory) -> int:
     """The highest id ever given, so that no id comes back after its file was taken away."""
-    data = files.read_file(team.lock("task-id"))
+    data = files.read_file(team.last_task_id)
     return int(data) if data and data.isdigit() else 0
 
 
@@ -134,6 +139,8 @@ def update(
 ) -> Task:
     """Change a task's status or owner. Only its owner, the lead or the operator may.
 
+    A task in progress that becomes pending goes back to the board, for anybody to claim.
+
     Raises:
         UsageError: `by` may not, or another task of the owner's is in progress.
     """
@@ -142,6 +149,8 @@ def update(
         if by not in (OPERATOR, LEAD, task.owner):
             raise UsageError(f"task {task_id} is not {by}'s: only its owner, the lead or the operator may change it")
         changed = task.model_copy(update={"owner": owner or task.owner, "status": status or task.status})
+        if status == "pending" and owner is None and task.status == "in_progress":
+            changed.owner, changed.last_owner = None, task.owner
         if owner and owner != task.owner and status is None and task.status == "in_progress":
             changed.status = "pending"
         if changed.status == "in_progress" and changed.owner is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crewboard import process
 from crewboard.records import Supervisor as SupervisorInfo
-from crewboard.store import lease
+from crewboard.store import files, lease
 from crewboard.store.directory import TeamDirectory
 from crewboard.supervisor import door, embedded
 from crewboard.supervisor.launch import PopenLauncher
@@ -48,6 +48,7 @@ def main() -> int:
     if lock is None:
         return 0
     process.adopt_orphans()
+    files.clear_leftovers(team.path)
     asyncio.run(supervise(team, lock))
     return 0
 

@@ -5,7 +5,7 @@ import logging
 from crewboard import process
 from crewboard.names import LEAD, SYSTEM
 from crewboard.records import EXIT_REASONS, Config, Exit, Spec, Status
-from crewboard.store import agents, lease, mailbox, requests, roster, tasks
+from crewboard.store import agents, documents, lease, mailbox, requests, roster, tasks
 from crewboard.store.directory import AgentDirectory
 from crewboard.supervisor.launch import Ended, end_marked
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float) -> Exit:
     """Write how a run ended, unless its worker wrote that itself."""
-    spec, status = agents.spec(agent), agents.status(agent)
+    spec, status = documents.usable(agent.spec, Spec), documents.usable(agent.status, Status)
     reason = _reason(run, spec, status)
     record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=now)
     return agents.write_exit(agent, record)
@@ -32,7 +32,7 @@ def bury(agent: AgentDirectory, record: Exit, now: float) -> None:
     """Tell the team of the end of `record.run`: its task goes back, its requests are cancelled, the others hear."""
     if record.buried:
         return
-    status = agents.status(agent)
+    status = documents.usable(agent.status, Status)
     if status is not None and status.run == record.run and status.start_ticks:
         end_marked(f"{process.MARK}={process.mark(status.pid, status.start_ticks)}")
     team = agent.team
@@ -45,7 +45,7 @@ def bury(agent: AgentDirectory, record: Exit, now: float) -> None:
             SYSTEM, name, "teammate_terminated", f"{agent.name} ended: {words}", ident=ident, ts=now
         )
         mailbox.send(team, message)
-    agents.mark_buried(agent, record.run)
+    agents.mark_buried(agent, record)
     log.info("%s run %d ended: %s", agent.name, record.run, words)
 
 

@@ -116,7 +116,7 @@ class Supervisor:
             watched = self._watch(name)
             try:
                 self._reconcile(watched)
-            except CrewboardError as error:
+            except (CrewboardError, OSError) as error:
                 log.error("%s: %s", name, error)  # noqa: TRY400  the sentence says it; there is no bug to trace
 
     def _hired(self) -> list[str]:

@@ -89,10 +89,14 @@ def _deliver(path: str, line: bytes) -> bool:
         return False
 
 
+def _for_us_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _start(team: TeamDirectory) -> None:
     """Start a supervisor, which detaches itself. If somebody else's is quicker, this one leaves at once."""
     environment = {key: value for key, value in os.environ.items() if not is_secret(key)}
-    with team.supervisor_log.open("ab") as log:
+    with open(team.supervisor_log, "ab", opener=_for_us_alone) as log:
         subprocess.run(
             [sys.executable, "-I", "-m", "crewboard.supervisor", str(team.path)],
             stdin=subprocess.DEVNULL,

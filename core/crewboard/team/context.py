@@ -54,7 +54,7 @@ class Team:
         """Make the default team if it is not there yet."""
         if not self.directory.exists():
             self.directory.make()
-            roster.create(self.directory, "", self.now())
+            roster.ensure(self.directory, self.now())
         return self
 
 

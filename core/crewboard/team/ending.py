@@ -7,9 +7,10 @@ from pathlib import Path
 from crewboard.errors import BadDataError, StorageError, TryLaterError
 from crewboard.names import is_name
 from crewboard.records import Request
-from crewboard.store import agents, agreements, lease, mailbox, requests, roster, tasks
+from crewboard.store import agreements, lease, mailbox, requests, roster, tasks
 from crewboard.supervisor import ring
 from crewboard.team.context import POLL, Team, wait_until
+from crewboard.team.rescue import want_killed
 
 DELETE_PATIENCE = 10.0
 """Seconds that all workers together have to leave when their team is deleted (contract § 5)."""
@@ -60,7 +61,7 @@ def stop_now(team: Team, name: str) -> None:
     agent = team.agent(name)
     if not lease.is_held(agent.lease):
         return
-    agents.want(agent, "killed")
+    want_killed(team, name)
     ring.ring(team.directory)
     _wait_for_leases(team, [name], 10, again=True)
     if lease.is_held(agent.lease):
@@ -119,7 +120,7 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
         _wait_for_leases(team, names, DELETE_PATIENCE)
     left = [name for name in names if lease.is_held(team.directory.agent(name).lease)]
     for name in left:
-        agents.want(team.directory.agent(name), "killed")
+        want_killed(team, name)
     if left:
         ring.ring(team.directory)
     _wait_for_leases(team, left, 10, again=True)

@@ -171,6 +171,7 @@ def _enlist(team: Team, hire: Hire, model: str, now: float) -> None:
             added_at=old.added_at if old else now,
             report_to=OPERATOR if hire.name == LEAD else LEAD,
             plan_required=hire.flags.plan,
+            autoclaim=hire.flags.autoclaim,
         ),
     )
 

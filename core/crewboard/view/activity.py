@@ -6,6 +6,7 @@ from typing import Any
 
 from crewboard.records import (
     Answer,
+    Cleared,
     Event,
     Gate,
     Intake,
@@ -14,6 +15,7 @@ from crewboard.records import (
     RunEnded,
     RunStarted,
     Sent,
+    Summary,
     ToolResult,
     ToolStart,
 )  # fmt: skip
@@ -26,7 +28,7 @@ _MOST = 500
 
 @dataclass(frozen=True)
 class Activity:
-    """One line: when, what kind (`start mail think say tool gate answer error sent retry end`), text, how long."""
+    """One line: when, what kind (`start mail think say tool gate answer error sent retry room end`), text, how long."""
 
     ts: float
     kind: str
@@ -54,7 +56,7 @@ def describe(event: Event) -> list[Activity]:
 
 
 def _words(  # noqa: PLR0911  one kind of event, one line
-    event: RunStarted | ToolStart | ToolResult | Gate | Answer | Sent | Retry | RunEnded,
+    event: RunStarted | ToolStart | ToolResult | Gate | Answer | Sent | Retry | Cleared | Summary | RunEnded,
 ) -> tuple[str, str]:
     match event:
         case RunStarted():
@@ -72,6 +74,10 @@ def _words(  # noqa: PLR0911  one kind of event, one line
             return "sent", f"→ {event.message.to}: {event.message.type} {event.message.content}"
         case Retry():
             return "retry", f"attempt {event.attempt}: {event.error}"
+        case Cleared():
+            return "room", f"left out {len(event.tool_use_ids)} old tool results"
+        case Summary():
+            return "room", f"summarised {event.covers} blocks"
         case RunEnded():
             return "end", f"{event.reason}, code {event.code}"
 

@@ -65,8 +65,7 @@ class ChangeReader:
 
     def _skip_mail(self) -> None:
         for name in self._mailboxes():
-            ends = [end for _, end in files.read_lines(self._team.inbox(name))]
-            self._offsets[name] = ends[-1] if ends else 0
+            self._offsets[name] = files.tail_offset(self._team.inbox(name), 0)
 
     def _mail(self) -> Iterator[Change]:
         for name in self._mailboxes():

@@ -15,6 +15,9 @@ _NEED_OF_REQUEST: dict[str, NeedKind] = {
 }  # fmt: skip
 
 
+_WAITS: frozenset[Shown] = frozenset({"dead", "ask", "stuck", "loop"})
+
+
 @dataclass(frozen=True)
 class Need:
     """Something that waits for the operator."""
@@ -61,8 +64,12 @@ class AgentView:
 
     @property
     def urgency(self) -> tuple[int, float, str]:
-        """Sorts the most urgent first, the longest waiting before the others."""
-        return URGENCY.index(self.shown), self.since, self.name
+        """Sorts the most urgent first, and of what waits for somebody the longest waiting first.
+
+        Those who are simply at work begin something new every few seconds; by age they would never stand still.
+        """
+        asked = min((request.created_at for request in self.asks), default=self.since)
+        return URGENCY.index(self.shown), asked if self.shown in _WAITS else 0, self.name
 
 
 @dataclass(frozen=True)

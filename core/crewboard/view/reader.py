@@ -18,7 +18,7 @@ from crewboard.records import (
     Status,
     Task,
 )  # fmt: skip
-from crewboard.store import mailbox, tasks
+from crewboard.store import files, mailbox, tasks
 from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.store.documents import Cached
 from crewboard.view.fold import AgentFacts, AgentView, SupervisorView, TeamView, find_needs, fold_agent
@@ -29,25 +29,57 @@ R = TypeVar("R", bound=Record)
 MEASURE_EVERY = 1.0
 """Seconds between two looks at CPU and memory."""
 
+EXACT = 1024 * 1024
+"""Bytes of unread mail that are read as messages."""
+
 
 class Unread:
-    """Counts what lies in a mailbox behind a cursor, reading each byte once."""
+    """Counts what lies in a mailbox behind a cursor, reading each byte once.
+
+    In a mailbox that was left for very long, only the newest `EXACT` bytes are read as messages, and each line before
+    them counts as one.
+    """
 
     def __init__(self, team: TeamDirectory, name: str, cursor: int) -> None:
         self._team = team
         self._name = name
-        self._batch = mailbox.Batch(cursor)
-        self._ends: list[int] = []
-        self.damaged = 0
+        self._offset = cursor
+        self._lines: list[int] = []
+        self._letters: dict[str, int] = {}
+        self._damage: list[int] = []
 
     def count(self, cursor: int) -> int:
         """How many messages lie behind `cursor`."""
-        batch = mailbox.read(self._team, self._name, self._batch.offset)
-        self._batch = batch
-        self.damaged += batch.damaged
-        self._ends += [end for _, end in batch.letters]
-        self._ends = [end for end in self._ends if end > cursor]
-        return len(self._ends)
+        size = mailbox.size(self._team, self._name)
+        if size < self._offset:  # somebody replaced it by a shorter one
+            self._offset, self._lines, self._letters, self._damage = 0, [], {}, []
+        if size - self._offset > EXACT:
+            self._skim(size - EXACT)
+        batch = mailbox.read(self._team, self._name, self._offset, known=self._letters)
+        self._offset = batch.offset
+        self._letters.update((message.id, end) for message, end in batch.letters)
+        self._damage += batch.damage
+        self._forget(cursor)
+        return len(self._lines) + len(self._letters)
+
+    @property
+    def damaged(self) -> int:
+        """How many lines behind the cursor are no message."""
+        return len(self._damage)
+
+    def _skim(self, until: int) -> None:
+        """Count lines up to the byte `until`."""
+        for line, end in files.read_lines(self._team.inbox(self._name), self._offset):
+            if end > until:
+                return
+            self._offset = end
+            if line is None or line.strip():
+                self._lines.append(end)
+
+    def _forget(self, cursor: int) -> None:
+        self._lines = [end for end in self._lines if end > cursor]
+        self._letters = {ident: end for ident, end in self._letters.items() if end > cursor}
+        self._damage = [end for end in self._damage if end > cursor]
 
 
 class AgentReader:
@@ -66,8 +98,8 @@ class AgentReader:
     def damaged(self) -> int:
         """Damaged files of the agent, and lines of its mailbox that are no message."""
         cursor = self.cursor.get() or Cursor()
-        files = (self.spec, self.status, self.exit, self.cursor)
-        return sum(file.damaged for file in files) + cursor.damaged + self.unread.damaged
+        records = (self.spec, self.status, self.exit, self.cursor)
+        return sum(record.damaged for record in records) + cursor.damaged + self.unread.damaged
 
 
 class Folder(Generic[R]):
@@ -214,8 +246,8 @@ class TeamReader:
 
     def _damaged(self, agents: Iterable[AgentView]) -> int:
         boxes = sum(box.damaged for box in self._mailboxes.values())
-        files = self._config.damaged + self._operator.damaged + self._tasks.damaged + self._requests.damaged
-        return files + boxes + sum(agent.damaged for agent in agents)
+        records = self._config.damaged + self._operator.damaged + self._tasks.damaged + self._requests.damaged
+        return records + boxes + sum(agent.damaged for agent in agents)
 
 
 def operator_mailboxes(members: Iterable[Member]) -> frozenset[str]:

@@ -113,6 +113,8 @@ def _gone(seen: Evidence) -> Finding:
     since = seen.status.beat if seen.status else 0
     if seen.status and seen.status.boot_id and seen.status.boot_id != seen.boot_id:
         return Finding("exited", since, EXIT_REASONS["reboot"])
+    if seen.spec and seen.status and seen.spec.run == seen.status.run and seen.spec.want in ("killed", "stopped"):
+        return Finding("exited", since, EXIT_REASONS["killed"])  # asked for; the supervisor is about to record it
     return Finding("vanished", since, "gone without an exit record: killed while nobody watched")
 
 

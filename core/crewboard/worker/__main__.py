@@ -24,8 +24,8 @@ _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCod
 
 def _begin(agent: AgentDirectory) -> tuple[Spec, int] | None:
     """Take the lease for the wanted run; None if it is not ours to run."""
-    spec = agents.spec(agent)
     held = lease.take(agent.lease)
+    spec = agents.spec(agent)
     if spec is None or held is None or agents.last_run(agent) >= spec.run:
         return None
     me = os.getpid()
@@ -78,14 +78,8 @@ def _run(recorder: Recorder) -> tuple[int, str]:
     return ExitCode.INTERNAL, "internal"
 
 
-def main() -> int:
-    """Run the agent whose directory is the argument."""
-    agent = AgentDirectory(Path(sys.argv[1]))
-    begun = _begin(agent)
-    if begun is None:
-        return ExitCode.DONE
-    spec, _held = begun
-    _harden()
+def _announce(agent: AgentDirectory, spec: Spec) -> Recorder:
+    """Note in journal and status that the run began."""
     recorder = Recorder(agent, spec)
     me = recorder.status
     recorder.append(
@@ -95,6 +89,22 @@ def main() -> int:
         )
     )  # fmt: skip
     recorder.show("starting")
+    return recorder
+
+
+def main() -> int:
+    """Run the agent whose directory is the argument."""
+    agent = AgentDirectory(Path(sys.argv[1]))
+    try:
+        begun = _begin(agent)
+        if begun is None:
+            return ExitCode.DONE
+        spec, _held = begun
+        _harden()
+        recorder = _announce(agent, spec)
+    except CrewboardError as error:
+        sys.stderr.write(f"{agent.name}: {error}\n")
+        return error.exit_code
     code, reason = _run(recorder)
     try:
         recorder.finish(code, reason)

@@ -18,6 +18,9 @@ UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran
 
 Block = dict[str, Any]
 
+LARGEST_RESULT = 100_000
+"""Characters of a result, where the window is not known yet."""
+
 
 class Calls:
     """The tool calls of one worker."""
@@ -35,15 +38,17 @@ class Calls:
         self._gate = gate
         self._helper = helper
         self._environment = environment
+        self._largest = LARGEST_RESULT
 
-    async def run_pending(self) -> None:
-        """Run the calls of the last reply that have no result yet.
+    async def run_pending(self, largest: int) -> None:
+        """Run the calls of the last reply that have no result yet; of results, `largest` characters are kept.
 
         Raises:
             Interrupted: Somebody wants the agent to read its mail.
             Leave: The run ends.
         """
         conversation = self._recorder.conversation
+        self._largest = largest
         for block in list(conversation.pending):
             self._attention.check_leave()
             tool = self._gate.find(block["name"])
@@ -87,12 +92,19 @@ class Calls:
                 ts=recorder.now(),
                 tool_use_id=block["id"],
                 name=block["name"],
-                content=outcome.content,
+                content=self._fitted(outcome.content),
                 is_error=outcome.is_error,
                 consumed=list(outcome.consumed),
                 seconds=round(seconds, 3),
             )
         )
+
+    def _fitted(self, text: str) -> str:
+        """A result that one window can hold."""
+        if len(text) <= self._largest:
+            return text
+        half = self._largest // 2
+        return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
     def drop_pending(self) -> None:
         """After an interrupt: what was running has no outcome, what had not begun is not run."""

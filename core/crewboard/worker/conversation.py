@@ -12,6 +12,7 @@ from crewboard.fence import fence
 from crewboard.names import SYSTEM
 from crewboard.records import (
     Answer,
+    Cleared,
     Event,
     Gate,
     Intake,
@@ -20,10 +21,13 @@ from crewboard.records import (
     RunEnded,
     RunStarted,
     Sent,
+    Summary,
     Tokens,
     ToolResult,
     ToolStart,
 )  # fmt: skip
+
+CLEARED = "(left out to save room; call the tool again if you need it)"
 
 Block = dict[str, Any]
 """One content block of the Messages API."""
@@ -63,7 +67,17 @@ class Conversation:
     """Ids of those among them that began to run."""
     unsent: Answer | None = None
     """An answer whose mail may not have been sent."""
+    last_answer: Answer | None = None
+    answers: int = 0
+    """Answers and errors of all runs."""
     tokens: Tokens = field(default_factory=Tokens)
+    cost_usd: float | None = None
+    warned: bool = False
+    """Whether a budget was said to be nearly used up, in this conversation."""
+    cleared: set[str] = field(default_factory=set)
+    """Ids of tool calls whose results are left out."""
+    assignment_texts: list[str] = field(default_factory=list)
+    """The fenced texts of the assignment at hand, and its approved plan."""
     last_usage: Tokens = field(default_factory=Tokens)
     run: int = 0
     results: int = 0
@@ -77,8 +91,9 @@ class Conversation:
     """How often the last tool call came with the same input and outcome."""
     _last_call: tuple[str, str, str] | None = None
     _inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _plans: dict[str, str] = field(default_factory=dict)
 
-    def apply(self, event: Event) -> None:  # noqa: C901  one case a kind, nothing more
+    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912  one case a kind, nothing more
         """Take one event in."""
         match event:
             case RunStarted():
@@ -90,6 +105,8 @@ class Conversation:
             case ToolStart():
                 self.started.add(event.tool_use_id)
                 self._inputs[event.tool_use_id] = (event.name, str(sorted(event.input.items())))
+                if event.name == "submit_plan":
+                    self._plans[event.tool_use_id] = str(event.input.get("plan", ""))
             case ToolResult():
                 self._result(event)
             case Gate():
@@ -97,11 +114,16 @@ class Conversation:
                     self.assignment.gate_open = event.open
             case Answer():
                 self.assignment = None
-                self.unsent = event
+                self.unsent = self.last_answer = event
+                self.answers += 1
                 self.results += event.result is not None
             case Sent():
                 if event.message.type in ("result", "error"):
                     self.unsent = None
+            case Cleared():
+                self.cleared.update(event.tool_use_ids)
+            case Summary():
+                self._summarise(event)
             case RunEnded():
                 pass
 
@@ -113,10 +135,12 @@ class Conversation:
             self.pending.clear()
             self.started.clear()
             self.assignment = None
+            self.last_answer = None
+            self.warned = False
             self.last_usage = Tokens()
 
     def _take_in(self, event: Intake) -> None:
-        self.cursor = max(self.cursor, event.cursor)
+        self.cursor = event.cursor
         self.damaged += event.damaged
         self.known.update(message.id for message in event.messages)
         waiting = {message.id: message for message in [*self.deferred, *event.messages] if message.enters}
@@ -130,16 +154,39 @@ class Conversation:
         for number, notice in enumerate(event.notices):
             self._add_text(fence(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice))
         self.deferred = [message for message in waiting.values() if message.id not in self.consumed]
+        self.warned = self.warned or event.warned
         self.shutdowns_told.update(event.shutdowns)
         if event.reminds is not None:
             self.reminded.add(event.reminds)
         if event.assignment is not None:
             self.assignment = Assignment(event.assignment, [])
+            self.assignment_texts = self._newest_texts()
         if self.assignment is not None:
             if any(message.wants_plan for message in entering):
                 self.assignment.plan_wanted, self.assignment.gate_open = True, False
             prompt = [event.assignment] if event.prompt is not None and event.assignment else []
             self.assignment.answers += [*prompt, *event.entered]
+
+    def _newest_texts(self) -> list[str]:
+        """The texts at the end of the conversation that nothing has answered yet."""
+        texts: list[str] = []
+        for role, block in reversed(self.entries):
+            if role != "user" or block["type"] != "text":
+                break
+            texts.insert(0, block["text"])
+        return texts
+
+    def _summarise(self, event: Summary) -> None:
+        self.entries = self.entries[event.covers :]
+        text = f"The conversation so far, summarised:\n\n{event.text}"
+        self.entries.insert(0, ("user", {"type": "text", "text": fence(SYSTEM, "notice", f"{event.ts:.3f}", text)}))
+        self._pay(event.usage, event.cost_usd)
+        self.last_usage = Tokens()
+
+    def _pay(self, usage: Tokens, cost_usd: float | None) -> None:
+        self.tokens = self.tokens + usage
+        if cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + cost_usd
 
     def _add_text(self, text: str) -> None:
         self.entries.append(("user", {"type": "text", "text": text}))
@@ -148,7 +195,7 @@ class Conversation:
         self.entries += [("assistant", block) for block in event.content]
         self.pending = [block for block in event.content if block.get("type") == "tool_use"]
         self.started.clear()
-        self.tokens = self.tokens + event.usage
+        self._pay(event.usage, event.cost_usd)
         self.last_usage = event.usage
         if self.assignment:
             self.assignment.calls += 1
@@ -165,6 +212,8 @@ class Conversation:
         self.entries.append(("user", {**block, "is_error": True} if event.is_error else block))
         if event.name == "submit_plan" and self.assignment:
             self.assignment.plans += 1
+            if self.assignment.gate_open:
+                self.assignment_texts.append(f"Your plan, which is approved:\n{self._plans.get(event.tool_use_id, '')}")
         name, arguments = self._inputs.pop(event.tool_use_id, (event.name, ""))
         call = (name, arguments, event.content)
         self.repeats = self.repeats + 1 if call == self._last_call else 1
@@ -176,11 +225,33 @@ class Conversation:
         for role, block in self.entries:
             if not turns or turns[-1]["role"] != role:
                 turns.append({"role": role, "content": []})
-            turns[-1]["content"].append(block)
+            turns[-1]["content"].append(self._without_cleared(block))
         for turn in turns:
             if turn["role"] == "user":
                 turn["content"].sort(key=lambda block: block["type"] != "tool_result")
         return turns
+
+    def _without_cleared(self, block: Block) -> Block:
+        return {**block, "content": CLEARED} if block.get("tool_use_id") in self.cleared else block
+
+    @property
+    def clearable(self) -> list[str]:
+        """Ids of the tool calls whose results still stand whole, oldest first."""
+        results = (block for _, block in self.entries if block["type"] == "tool_result")
+        return [block["tool_use_id"] for block in results if block["tool_use_id"] not in self.cleared]
+
+    def transcript(self) -> str:
+        """The conversation as plain text."""
+        lines = []
+        for role, block in self.entries:
+            match self._without_cleared(block):
+                case {"type": "text", "text": text}:
+                    lines.append(f"{role}: {text}")
+                case {"type": "tool_use", "name": name, "input": arguments}:
+                    lines.append(f"{role} calls {name}: {arguments}")
+                case {"type": "tool_result", "content": content}:
+                    lines.append(f"result: {content}")
+        return "\n".join(lines)
 
     @property
     def context_used(self) -> int:

@@ -1,11 +1,21 @@
 """Reading mail: one append to the journal picks it up, moves the cursor and lets it enter the conversation."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from crewboard.records import Intake, Message
 from crewboard.store import mailbox
 from crewboard.worker.conversation import Conversation
 from crewboard.worker.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What lies in the mailbox, not picked up yet. `first` starts an assignment, if anything does."""
+
+    batch: mailbox.Batch
+    candidates: list[Message]
+    first: Message | None
 
 
 def take_in(
@@ -18,12 +28,21 @@ def take_in(
 
     Returns how many messages entered.
     """
+    entered, more = _take_batch(recorder, notices, shutdowns)
+    while more:
+        fresh, more = _take_batch(recorder)
+        entered += fresh
+    return entered
+
+
+def _take_batch(recorder: Recorder, notices: Sequence[str] = (), shutdowns: Sequence[str] = ()) -> tuple[int, bool]:
+    """Take in as much as one entry of the journal holds: how many messages entered, and whether there is more."""
     conversation = recorder.conversation
-    batch = mailbox.read(recorder.agent.team, recorder.agent.name, conversation.cursor, known=conversation.known)
+    batch = _read(recorder)
     candidates = _candidates(conversation, batch)
     entering = [message.id for message in candidates if message.enters and message.type != "task_assignment"]
     if batch.offset == conversation.cursor and not entering and not notices:
-        return 0
+        return 0, False
     recorder.append(
         Intake(
             ts=recorder.now(),
@@ -35,33 +54,49 @@ def take_in(
             shutdowns=list(shutdowns),
         )
     )
-    return len(entering)
+    return len(entering), batch.more
 
 
-def start_assignment(recorder: Recorder) -> Message | None:
-    """Take in what arrived while the agent was free. Returns the message that starts an assignment, if one does."""
-    conversation = recorder.conversation
-    batch = mailbox.read(recorder.agent.team, recorder.agent.name, conversation.cursor, known=conversation.known)
-    candidates = _candidates(conversation, batch)
-    first = next((message for message in candidates if message.starts_work), None)
-    if first is None:
-        if batch.offset != conversation.cursor:
-            recorder.append(
-                Intake(ts=recorder.now(), messages=batch.messages, cursor=batch.offset, damaged=batch.damaged)
-            )
-        return None
-    entering = _enter_with(first, candidates)
+def _read(recorder: Recorder) -> mailbox.Batch:
+    conversation, agent = recorder.conversation, recorder.agent
+    return mailbox.read(agent.team, agent.name, conversation.cursor, known=conversation.known, limit=mailbox.MANY)
+
+
+def look(recorder: Recorder) -> Arrived:
+    """What arrived while the agent was free. Mail that starts nothing is picked up on the way to what does."""
+    while True:
+        batch = _read(recorder)
+        candidates = _candidates(recorder.conversation, batch)
+        first = next((message for message in candidates if message.starts_work), None)
+        arrived = Arrived(batch, candidates, first)
+        if first is not None or not batch.more:
+            return arrived
+        pick_up(recorder, arrived)
+
+
+def pick_up(recorder: Recorder, arrived: Arrived) -> None:
+    """Journal mail that starts no work."""
+    batch = arrived.batch
+    if batch.offset != recorder.conversation.cursor:
+        recorder.append(Intake(ts=recorder.now(), messages=batch.messages, cursor=batch.offset, damaged=batch.damaged))
+
+
+def start(recorder: Recorder, arrived: Arrived, notices: Sequence[str] = ()) -> None:
+    """Begin the assignment that `arrived.first` starts, with `notices` of ours beside the mail."""
+    if arrived.first is None:
+        return
+    batch = arrived.batch
     recorder.append(
         Intake(
             ts=recorder.now(),
             messages=batch.messages,
             cursor=batch.offset,
             damaged=batch.damaged,
-            entered=[message.id for message in entering],
-            assignment=first.id,
+            entered=[message.id for message in _enter_with(arrived.first, arrived.candidates)],
+            notices=list(notices),
+            assignment=arrived.first.id,
         )
     )
-    return next((message for message in entering if message.type == "task_assignment"), first)
 
 
 def _candidates(conversation: Conversation, batch: mailbox.Batch) -> list[Message]:
@@ -70,9 +105,5 @@ def _candidates(conversation: Conversation, batch: mailbox.Batch) -> list[Messag
 
 
 def _enter_with(first: Message, candidates: list[Message]) -> list[Message]:
-    """What enters with the message that starts the work: all that is not another task."""
-    tasks = [message for message in candidates if message.type == "task_assignment"]
-    taken = first if first.type == "task_assignment" else tasks[0] if tasks else None
-    return [
-        message for message in candidates if message.enters and (message.type != "task_assignment" or message is taken)
-    ]
+    """What enters with the message that starts the work: all but tasks that wait for an assignment of their own."""
+    return [m for m in candidates if m.enters and (m.type != "task_assignment" or m is first)]

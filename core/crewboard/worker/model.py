@@ -10,8 +10,10 @@ import anthropic
 import httpx2
 from anthropic import AsyncAnthropic
 
+from crewboard import prices
 from crewboard.errors import ExitCode
 from crewboard.records import Reply, Retry, Tokens
+from crewboard.store import cooldown
 from crewboard.worker.attention import Attention
 from crewboard.worker.recorder import Recorder
 
@@ -29,11 +31,14 @@ USUAL_WINDOW = 200_000
 
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
+SPREAD = 2.0
+"""Seconds over which a team comes back after a rest."""
 BUDGET = 120.0
 """Seconds that all waits of one call may take together; `CREWBOARD_RETRY_BUDGET` says another figure."""
 
 _OK = 200
 _RETRIED_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+_SHARED = frozenset({429, 529})
 _RETRIED_ERROR = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 
 
@@ -53,6 +58,8 @@ class _Refusal:
     again: bool
     code: ExitCode = ExitCode.API_UNAVAILABLE
     wait: float = 0
+    shared: bool = False
+    """Whether the whole team should hold its calls back."""
 
 
 class Model:
@@ -63,13 +70,10 @@ class Model:
         self._attention = attention
         self._rng = rng
         self._budget = float(os.environ.get("CREWBOARD_RETRY_BUDGET") or BUDGET)
+        offline = os.environ.get("CREWBOARD_OFFLINE") == "1"
+        self._prices = None if offline else prices.load(recorder.agent.team.root)
         timeout = anthropic.Timeout(SILENCE, connect=15.0)
         self._client = AsyncAnthropic(max_retries=0, timeout=timeout)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the model answers from this machine, as the embedded one does."""
-        return self._client.base_url.host in ("127.0.0.1", "localhost", "::1")
 
     async def window(self) -> int:
         """Tokens that the model's window holds."""
@@ -79,8 +83,10 @@ class Model:
             return USUAL_WINDOW
         return info.max_input_tokens or USUAL_WINDOW
 
-    async def reply(self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]]) -> Reply:
-        """One reply to the conversation.
+    async def reply(
+        self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
+    ) -> Reply:
+        """One reply to the conversation, of at most `longest` tokens.
 
         Raises:
             ModelError: The API refuses for good, or kept failing for longer than the budget of time.
@@ -89,7 +95,7 @@ class Model:
         """
         request: dict[str, Any] = {
             "model": self._recorder.spec.model,
-            "max_tokens": MAX_TOKENS,
+            "max_tokens": longest,
             "system": system,
             "messages": messages,
             "cache_control": {"type": "ephemeral"},
@@ -99,6 +105,7 @@ class Model:
         waited = 0.0
         attempt = 1
         while True:
+            await self._rest_with_team()
             self._recorder.show("working", "thinking", deadline=self._recorder.now() + DEADLINE)
             outcome = await self._attention.during(self._attempt(request))
             if isinstance(outcome, Reply):
@@ -108,6 +115,8 @@ class Model:
                 raise ModelError(outcome.text, outcome.code)
             if waited + delay > self._budget:
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
+            if outcome.shared:
+                cooldown.ask_for(self._recorder.agent, self._recorder.now() + delay, outcome.text)
             await self._wait(outcome, attempt, delay)
             waited += delay
             attempt += 1
@@ -116,12 +125,22 @@ class Model:
         exponential = min(FIRST_DELAY * 2.0 ** (attempt - 1), LONGEST_DELAY)
         return exponential * (0.8 + 0.4 * self._rng())
 
+    async def _rest_with_team(self) -> None:
+        """Wait while the API asked the team for a rest; come back one after the other."""
+        recorder = self._recorder
+        while (rest := cooldown.current(recorder.agent)) is not None and rest.until > recorder.now():
+            until = rest.until + self._rng() * SPREAD
+            await self._pass_time(f"the team rests: {rest.error}", until, rest.error)
+
     async def _wait(self, refusal: _Refusal, attempt: int, delay: float) -> None:
+        until = self._recorder.now() + delay
+        self._recorder.append(Retry(ts=self._recorder.now(), error=refusal.text, attempt=attempt, until=until))
+        await self._pass_time(f"retry {attempt}: {refusal.text}", until, refusal.text)
+
+    async def _pass_time(self, doing: str, until: float, error: str) -> None:
         """Wait visibly. An interrupt ends the wait, and a worker in it agrees to shut down."""
         recorder = self._recorder
-        until = recorder.now() + delay
-        recorder.append(Retry(ts=recorder.now(), error=refusal.text, attempt=attempt, until=until))
-        recorder.show("retrying", f"retry {attempt}: {refusal.text}", retry_at=until, last_error=refusal.text)
+        recorder.show("retrying", doing, retry_at=until, last_error=error)
 
         async def pass_time() -> None:
             while (left := until - recorder.now()) > 0:
@@ -157,18 +176,20 @@ class Model:
         if message.stop_reason is None:
             return _Refusal("the reply ended without its end", again=True)
         usage = message.usage
+        used = Tokens(
+            input=usage.input_tokens,
+            output=usage.output_tokens,
+            cache_read=usage.cache_read_input_tokens or 0,
+            cache_write=usage.cache_creation_input_tokens or 0,
+        )
         return Reply(
             ts=recorder.now(),
             content=[block.to_dict(mode="json") for block in message.content],
             stop_reason=message.stop_reason,
-            usage=Tokens(
-                input=usage.input_tokens,
-                output=usage.output_tokens,
-                cache_read=usage.cache_read_input_tokens or 0,
-                cache_write=usage.cache_creation_input_tokens or 0,
-            ),
+            usage=used,
             model=message.model,
             seconds=round(recorder.now() - began, 3),
+            cost_usd=self._prices.cost(message.model, used) if self._prices else None,
         )
 
 
@@ -178,7 +199,12 @@ def _judge_status(error: anthropic.APIStatusError) -> _Refusal:
     said = error.body.get("error", {}) if isinstance(error.body, dict) else {}
     words = str(said.get("message", "") if isinstance(said, dict) else "") or error.message
     if error.status_code in _RETRIED_STATUS or (error.status_code == _OK and kind in _RETRIED_ERROR):
-        return _Refusal(f"{error.status_code} {kind}: {words}", again=True, wait=_retry_after(error))
+        return _Refusal(
+            f"{error.status_code} {kind}: {words}",
+            again=True,
+            wait=_retry_after(error),
+            shared=error.status_code in _SHARED,
+        )
     if error.status_code in (401, 403):
         return _Refusal(
             f"the API refused the credentials ({error.status_code}): {words}",

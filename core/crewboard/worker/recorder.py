@@ -1,5 +1,6 @@
 """The one place where a worker writes: journal first, then its memory, then the projections for watchers."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ class Recorder:
         self.spec = spec
         self.now = clock
         self.damaged_events = 0
+        documents.keep_if_damaged(agent.status, Status)
+        documents.keep_if_damaged(agent.cursor, Cursor)
         self.conversation: Conversation = replay(self._history())
         self.fresh = spec.prompt_id not in self.conversation.prompts
         """Whether the hire prompt still has to start a conversation."""
@@ -57,7 +60,8 @@ class Recorder:
         journal.append(self.agent.journal, event)
         self.conversation.apply(event)
         if isinstance(event, Intake):
-            cursor = Cursor(offset=self.conversation.cursor, damaged=self.conversation.damaged)
+            damaged = self.conversation.damaged + self.damaged_events
+            cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
             documents.save(self.agent.cursor, cursor)
 
     def show(
@@ -85,6 +89,7 @@ class Recorder:
                 "waiting_for": waiting_for,
                 "task": self.task,
                 "tokens": conversation.tokens,
+                "cost_usd": conversation.cost_usd,
                 "context": Context(used=conversation.context_used, limit=self.context_limit),
                 "last_error": kept_error,
                 "retry_at": retry_at,
@@ -106,13 +111,15 @@ class Recorder:
         """Show watchers all of the reply that came in so far."""
         self._live_at = time.monotonic()
         piece, self._live = self._live, b""
-        with self.agent.live.open("ab") as file:
+        # What is no part of the record must not end a run because the disk is full.
+        with contextlib.suppress(OSError), self.agent.live.open("ab") as file:
             file.write(piece)
 
     def clear_live(self) -> None:
         """A new reply begins."""
         self._live = b""
-        self.agent.live.write_bytes(b"")
+        with contextlib.suppress(OSError):
+            self.agent.live.write_bytes(b"")
 
     def finish(self, code: int, reason: str) -> None:
         """Record how the run ends.

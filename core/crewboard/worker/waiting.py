@@ -1,7 +1,7 @@
 """Waiting for the answer to a request."""
 
 from crewboard.records import Request
-from crewboard.store import requests
+from crewboard.store.documents import Cached
 from crewboard.worker.tools.base import Context
 
 
@@ -15,9 +15,11 @@ async def wait_for(context: Context, request: Request, doing: str) -> Request:
     team, recorder, attention = context.recorder.agent.team, context.recorder, context.attention
     recorder.show("waiting", doing, waiting_for=request.id)
 
+    known = Cached(team.request(request.id), Request)  # a file that is damaged meanwhile is no answer
+
     async def closed() -> Request:
         while True:
-            current = requests.load(team, request.id)
+            current = known.get()
             if current is not None and current.status != "pending":
                 return current
             await attention.wait()

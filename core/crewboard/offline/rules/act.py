@@ -15,16 +15,20 @@ _PROGRAMS = (
 )
 
 
+_CREATES = r"(?<![/.\w-])(?:create|make|add|generate)\b(?![./])"
+_WRITES = r"(?<![/.\w-])(?:create|write|make|save|put|add|generate)\b(?![./])"
+_ANSWER = r"\b(?:the|their|his|her|my)\s+(?:operator's\s+)?(?:answer|reply|choice)"
+_NEW_FILE = rf"{_WRITES}\s+(?:(?:me|a|an|the|new|empty|small|text|[a-z]+)\s+){{0,4}}(?:file|script)\b"
+
+
 def write(ask: Ask) -> Steps | None:
     """Create a file notes.txt containing hello."""
-    if not ask.has(r"\b(create|write|make|save|put|add|store)\b"):
-        return None
     path = _target(ask)
-    if path is None or not (
-        ask.has(r"\bfile\b|\bscript\b|\bprints?\b|\b(in|to|into|as)\b") or _given(ask, path) is not None
-    ):
+    if path is None or not ask.has(_WRITES):
         return None
-    return _write(ask, path)
+    named = ask.has(_NEW_FILE) or ask.has(_CREATES + r"\s+[`'\"]?" + re.escape(path))
+    answer = ask.has(_ANSWER + r"\s+(?:to|in|into)\b")
+    return _write(ask, path) if named or answer or _given(ask, path) is not None else None
 
 
 def _target(ask: Ask) -> str | None:
@@ -35,19 +39,22 @@ def _target(ask: Ask) -> str | None:
 
 
 def _given(ask: Ask, path: str) -> str | None:
-    """The content that was asked for, if any was."""
+    """The content that was asked for, if any was: in quotes, or behind a word that can only mean content.
+
+    Bare words behind "with" are content only where a file is made: "write a.py with care" must not harm a.py.
+    """
     pieces = [text for text in quoted(ask.text) if text != path]
     if pieces:
         return pieces[0]
     told = ask.match(
         r"\b(?:containing|contains?|contents?|saying|that says|"
-        r"with(?:\s+the)?(?:\s+(?:content|contents|text|words?|line))?)"
-        r"\s*:?\s+(?!\b(?:file|path)\b)(.+)$"
-    )
+        r"with(?:\s+the)?\s+(?:content|contents|text|words?|line))\s*:?\s+(.+)$"
+    ) or (ask.match(r"\bwith\s*:?\s+(.+)$") if ask.has(_CREATES) or ask.has(_NEW_FILE) else None)
     if told:
         return re.sub(r"(?<!\.)\.$", "", told[1].strip())
     before = ask.match(
-        r"\b(?:write|put|save|add)\s+(.+?)\s+(?:to|in|into)\s+(?:the\s+|a\s+)?(?:new\s+)?(?:file\s+)?" + re.escape(path)
+        rf"{_WRITES}\s+(?:the\s+)?(?:text|line|words?|content)\s+(.+?)\s+(?:to|in|into)\s+(?:\w+\s+){{0,3}}"
+        + re.escape(path)
     )
     return before[1] if before else None
 
@@ -58,6 +65,9 @@ def _content(ask: Ask, path: str) -> str:
         said = quoted(printed[1])
         return f"print({(said[0] if said else printed[1])!r})\n"
     given = _given(ask, path)
+    answers = [done.text for done in ask.walk.made if done.tool == "ask_operator" and done.ok]
+    if answers and (given is None or re.fullmatch(_ANSWER, given)) and ask.has(_ANSWER):
+        return outputs.answer(answers[-1])
     return given if given is not None else f"{ask.talk.name} was asked: {ask.text}\n"
 
 
@@ -93,13 +103,15 @@ def run_command(ask: Ask) -> Steps | None:
 
 
 def _command(ask: Ask) -> str | None:
-    verbatim = ask.match(r"\b(?:run|execute)\s*:\s*([^\n]+)$")
+    verbatim = ask.match(r"\b(?:run|execute|bash)\s*:\s*([^\n]+)$")
     if verbatim:
         marked = quoted(verbatim[1])
         return marked[0] if marked and verbatim[1].strip() == f"`{marked[0]}`" else verbatim[1].strip()
     if ask.has(r"\b(?:re-?run|run|execute|call)\b.*(?:`|```)") and quoted(ask.text):
         return quoted(ask.text)[0]
-    bare = ask.match(rf"\b(?:run|execute)\s+(?:the\s+)?(?:command\s+)?((?:\./\S+|(?:{_PROGRAMS})\b).*?)\.?$")
+    bare = ask.match(
+        rf"\b(?:run|execute|bash to|bash tool to)\s+(?:the\s+)?(?:command\s+)?((?:\./\S+|(?:{_PROGRAMS})\b).*?)\.?$"
+    )
     if bare and not re.match(r"tests?\b(?!\s+-)", bare[1]):
         return bare[1]
     nap = ask.match(r"^\W*(?:please\s+)?(?:sleep|wait)\s+(?:for\s+)?(\d+(?:\.\d+)?)\s*(?:s|sec|seconds?)?\b")

@@ -24,7 +24,8 @@ def list_files(ask: Ask) -> Steps | None:
     wanted = r"\b(list|find|show|give|count|which|what|how many|name)\b.*\b(files|modules|scripts|documents)\b"
     if "*" not in ask.text and (ask.has(r"\blines?\b") or any("." in path for path in paths(ask.text))):
         return None
-    if not ask.has(wanted) and not (ask.has(r"\b(list|find|glob|show)\b") and "*" in ask.text):
+    plain = ask.about(unquoted(ask.text))
+    if not plain.has(wanted) and not (plain.has(r"(?<![.\w])(list|find|glob|show)\b") and "*" in ask.text):
         return None
     return _list_files(_pattern(ask), _folder(ask))
 

@@ -1,0 +1,201 @@
+"""Which system calls a command may not make, as programs for seccomp.
+
+bubblewrap's namespaces hide most of the machine already: there the filter closes what leads to new namespaces and to
+rarely used parts of the kernel. Beside Landlock it carries more: sockets, shared memory, metadata of files.
+"""
+
+import errno
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from functools import cache
+
+_LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+"""linux/bpf_common.h: load a word of the call, and it with a value, jump if equal or not less, end."""
+
+_ALLOW = 0x7FFF0000
+_REFUSE = 0x00050000
+_NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
+"""linux/seccomp.h: struct seccomp_data."""
+
+_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""Column of `_NUMBERS`, and AUDIT_ARCH_*."""
+
+_X32 = 0x40000000
+"""Calls of the x32 ABI, a second door to every call of x86_64."""
+
+_NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "unshare": (272, 97), "setns": (308, 268),
+    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431),
+    "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442), "open_tree_attr": (467, 467),
+    "clone": (56, 220), "clone3": (435, 435),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
+    "open_by_handle_at": (304, 265), "kexec_load": (246, 104), "kexec_file_load": (320, 294),
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "reboot": (169, 142),
+    "acct": (163, 89), "swapon": (167, 224), "swapoff": (168, 225), "syslog": (103, 116), "quotactl": (179, 60),
+    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
+    "ioctl": (16, 29), "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "process_mrelease": (448, 448),
+    "prlimit64": (302, 261), "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
+    "migrate_pages": (256, 238), "move_pages": (279, 239),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
+    "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
+    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, None),
+    "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54), "utime": (132, None), "utimes": (235, None),
+    "futimesat": (261, None), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+    "setxattrat": (463, 463), "removexattrat": (466, 466), "file_setattr": (469, 469),
+    "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424), "fcntl": (72, 25),
+}  # fmt: skip
+"""On x86_64 and on aarch64."""
+
+_NEW_NAMESPACES = 0x7E020000
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
+
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
+_FS_IOC_SETFLAGS, _FS_IOC_FSSETXATTR = 0x40086602, 0x401C5820
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
+_SOCK_TYPE = 0xF
+_WORD = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Refuse a call: always, or while an argument, masked, is one of `values` (`unless`: is none of them)."""
+
+    call: str
+    error: int = errno.EPERM
+    argument: int | None = None
+    mask: int = _WORD
+    values: tuple[int, ...] = ()
+    unless: bool = False
+
+
+def _all(*calls: str, error: int = errno.EPERM) -> list[Rule]:
+    return [Rule(call, error) for call in calls]
+
+
+def _others(argument: int, *calls: str) -> list[Rule]:
+    """Calls on a process: allowed on oneself (0) alone."""
+    return [Rule(call, argument=argument, values=(0,), unless=True) for call in calls]
+
+
+_NAMESPACES = [
+    *_all("mount", "umount2", "pivot_root", "unshare", "setns", "open_tree", "move_mount", "fsopen", "fsconfig"),
+    *_all("fsmount", "fspick", "mount_setattr", "open_tree_attr"),
+    Rule("clone", argument=0, mask=_NEW_NAMESPACES, values=(0,), unless=True),
+    Rule("clone3", errno.ENOSYS),  # its flags lie in memory, where a filter cannot look; libc then takes clone
+]
+_KERNEL = _all(
+    "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "open_by_handle_at", "kexec_load", "kexec_file_load",
+    "init_module", "finit_module", "delete_module", "reboot", "acct", "swapon", "swapoff", "syslog", "quotactl",
+    "keyctl", "add_key", "request_key",
+)  # fmt: skip
+_PROCESSES = [
+    *_all("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "process_madvise"),
+    *_all("process_mrelease", "migrate_pages", "move_pages"),
+    *_others(0, "prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"),
+    *_others(1, "setpriority", "ioprio_set"),
+]
+_SHARED_MEMORY = _all(
+    "shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl",
+    "mq_open", "mq_unlink",
+)  # fmt: skip
+_METADATA = _all(
+    "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat", "utime", "utimes",
+    "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
+    "setxattrat", "removexattrat", "file_setattr",
+    error=0,
+)  # fmt: skip
+"""Without effect, and without error: copying a file sets its mode, and must not fail for that."""
+
+_SIGNALS = [
+    *_all("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"),
+    Rule("fcntl", argument=1, values=(_F_SETOWN, _F_SETSIG, _F_SETOWN_EX)),
+]
+
+
+def _terminals(*more: int) -> list[Rule]:
+    return [Rule("ioctl", argument=1, values=(_TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP, *more))]
+
+
+def _sockets(families: tuple[int, ...]) -> list[Rule]:
+    """No sockets but of `families`. Without unix sockets a connected pair is left, of a kind that stays connected."""
+    rules = [Rule("socket", errno.EACCES, argument=0, values=families, unless=True)]
+    if socket.AF_UNIX not in families:
+        kinds = (int(socket.SOCK_STREAM), int(socket.SOCK_SEQPACKET))
+        rules.append(Rule("socketpair", errno.EACCES, argument=1, mask=_SOCK_TYPE, values=kinds, unless=True))
+    return rules if families else [*rules, Rule("connect", errno.EACCES)]
+
+
+_INTERNET = (int(socket.AF_INET), int(socket.AF_INET6), int(getattr(socket, "AF_NETLINK", 16)))
+
+
+def in_bubblewrap(*, network: bool) -> dict[str, list[Rule]]:
+    """Rules, by name, for a command that has namespaces of its own. With the host's network go its abstract sockets."""
+    families = _INTERNET if network else (*_INTERNET, int(socket.AF_UNIX))
+    return {"namespaces": _NAMESPACES, "kernel": _KERNEL, "terminals": _terminals(), "sockets": _sockets(families)}
+
+
+def beside_landlock(*, network: bool, writes: bool, scoped: bool) -> dict[str, list[Rule]]:
+    """Rules, by name, for a command that shares the host's namespaces; `scoped`: Landlock keeps signals in."""
+    flags = () if writes else (_FS_IOC_SETFLAGS, _FS_IOC_FSSETXATTR)
+    return {
+        "namespaces": _NAMESPACES,
+        "kernel": _KERNEL,
+        "terminals": _terminals(*flags),
+        "sockets": _sockets(_INTERNET if network else ()),
+        "processes": _PROCESSES,
+        "shared memory": _SHARED_MEMORY,
+        "metadata": [] if writes else _METADATA,
+        "signals": [] if scoped else _SIGNALS,
+    }
+
+
+@cache
+def architecture() -> tuple[int, int] | None:
+    """Column of the numbers, and AUDIT_ARCH, of this machine; None where no filter can be built."""
+    return _ARCHITECTURES.get(os.uname().machine)
+
+
+def program(rules: list[Rule]) -> bytes:
+    """The rules as a program for seccomp; what they do not name is allowed. Calls of another architecture are not.
+
+    Raises:
+        OSError: There are no numbers for this machine.
+    """
+    here = architecture()
+    if here is None:
+        raise OSError(errno.ENOSYS, f"no system call numbers for {os.uname().machine}")
+    column, audit = here
+    code = [(_LOAD, 0, 0, _ARCH_AT), (_EQUAL, 1, 0, audit), _refuse(errno.ENOSYS), (_LOAD, 0, 0, _NUMBER_AT)]
+    if column == 0:
+        code += [(_AT_LEAST, 0, 1, _X32), _refuse(errno.ENOSYS)]
+    for rule in rules:
+        number = _NUMBERS[rule.call][column]
+        if number is not None:
+            body = _body(rule)
+            code += [(_EQUAL, 0, len(body), number), *body]
+    code.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("=HBBI", *step) for step in code)
+
+
+def _refuse(error: int) -> tuple[int, int, int, int]:
+    return (_RETURN, 0, 0, _REFUSE | error)
+
+
+def _body(rule: Rule) -> list[tuple[int, int, int, int]]:
+    """What to do with one call; ends in a verdict either way."""
+    if rule.argument is None:
+        return [_refuse(rule.error)]
+    verdicts = [_refuse(rule.error), (_RETURN, 0, 0, _ALLOW)]
+    otherwise, matched = verdicts if rule.unless else reversed(verdicts)
+    tests = [(_EQUAL, len(rule.values) - index, 0, value) for index, value in enumerate(rule.values)]
+    load = (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * rule.argument)
+    return [load, (_AND, 0, 0, rule.mask), *tests, otherwise, matched]

@@ -1,0 +1,133 @@
+"""Landlock, seccomp and capabilities as the kernel offers them: system calls by number, through ctypes.
+
+Each of the restrictions holds for the thread that asks for it and for all that this thread starts, for good.
+"""
+
+import ctypes
+import os
+import stat
+import struct
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+"""landlock_*(2): the same numbers on every architecture."""
+
+_VERSION = 1
+_PATH_BENEATH = 1
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
+MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+"""linux/landlock.h: what a rule can allow."""
+
+READ = EXECUTE | READ_FILE | READ_DIR
+WRITE = (
+    WRITE_FILE | TRUNCATE | REFER | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO | MAKE_SYM
+)
+_FOR_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+_TCP = 0b11
+_ABSTRACT_SOCKETS, _SIGNALS = 0b01, 0b10
+
+SCOPES_SIGNALS = 6
+"""The first ABI that keeps signals and abstract sockets inside; 4 was the first with rules for TCP, 5 for ioctl."""
+
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+_CAPABILITY_VERSION_3 = 0x20080522
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+    return result
+
+
+def _prctl(option: int, *values: int) -> int:
+    return int(_libc.prctl(option, *(ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4])))
+
+
+def landlock_abi() -> int:
+    """Which version of Landlock the kernel speaks; 0 where it has none or it is switched off."""
+    if sys.platform != "linux":
+        return 0
+    with suppress(OSError):
+        return _checked(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION), "landlock")
+    return 0
+
+
+def _attributes(abi: int, *, network: bool, scoped: bool) -> bytes:
+    """`struct landlock_ruleset_attr`, as long as `abi` knows it: all that is handled here is refused unless granted."""
+    handled = (1 << (13 + (abi >= 2) + (abi >= 3) + (abi >= 5))) - 1  # noqa: PLR2004  each ABI added one right
+    tcp = 0 if network else _TCP
+    attributes = struct.pack("=Q", handled)
+    attributes += struct.pack("=Q", tcp) if abi >= 4 else b""  # noqa: PLR2004
+    scopes = _ABSTRACT_SOCKETS | _SIGNALS if scoped else 0
+    return attributes + (struct.pack("=Q", scopes) if abi >= SCOPES_SIGNALS else b"")
+
+
+def restrict_files(grants: Iterable[tuple[Path, int]], abi: int, *, network: bool, scoped: bool = True) -> None:
+    """Leave this thread and its children what `grants` name: a file or folder, with all below it, and rights to it.
+
+    A granted path that is a link, or is not there, grants nothing.
+
+    Raises:
+        OSError: The kernel refused; nothing is restricted.
+    """
+    attributes = _attributes(abi, network=network, scoped=scoped)
+    handled = int.from_bytes(attributes[:8], "little")
+    size = ctypes.c_size_t(len(attributes))
+    ruleset = _checked(_libc.syscall(_CREATE_RULESET, ctypes.c_char_p(attributes), size, 0), "landlock")
+    try:
+        for path, rights in grants:
+            with suppress(FileNotFoundError, PermissionError, NotADirectoryError):
+                _grant(ruleset, path, rights & handled)
+        _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "landlock")
+    finally:
+        os.close(ruleset)
+
+
+def _grant(ruleset: int, path: Path, rights: int) -> None:
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISLNK(mode):
+            return
+        allowed = rights if stat.S_ISDIR(mode) else rights & _FOR_FILES
+        rule = ctypes.c_char_p(struct.pack("=Qi", allowed, fd))
+        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), f"landlock {path}")
+    finally:
+        os.close(fd)
+
+
+def no_new_privileges() -> None:
+    """Never gain rights by exec."""
+    _checked(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
+
+
+def filter_calls(program: bytes) -> None:
+    """Have each system call judged by a seccomp program (`calls.program`).
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    steps = ctypes.create_string_buffer(program)
+    described = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(steps)))
+    _checked(_prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(described)), "seccomp")
+
+
+def drop_capabilities() -> None:
+    """Give up what root may do beyond an ordinary user.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    header = ctypes.c_char_p(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
+    _checked(_libc.capset(header, ctypes.c_char_p(bytes(24))), "capset")

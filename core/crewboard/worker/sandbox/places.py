@@ -1,0 +1,106 @@
+"""Which folders of the machine matter to a sandbox: where secrets lie, where tools lie, where sockets listen."""
+
+import os
+import pwd
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from crewboard.store.directory import HOME as TEAMS
+
+_SYSTEM = tuple(Path(name) for name in ("/usr", "/etc", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/nix", "/opt"))
+
+_HOMES = ("/home", "/root", "/Users")
+_VOLATILE = ("/run", "/tmp", "/var/tmp")  # noqa: S108  they are hidden, nothing is put there
+
+_SYSTEM_SECRETS = tuple(
+    Path(name)
+    for name in ("/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
+                 "/etc/ssh", "/etc/ssl/private")
+)  # fmt: skip
+
+_TOOL_VARIABLES = (
+    "VIRTUAL_ENV", "PYENV_ROOT", "RUSTUP_HOME", "GOROOT", "JAVA_HOME", "NVM_DIR", "NODE_PATH", "PYTHONPATH",
+)  # fmt: skip
+"""Variables that name folders of tools."""
+
+_TOOLS_AT_HOME = (
+    ".pyenv", ".rustup", ".nvm", ".asdf", ".volta", ".sdkman", ".deno/bin", ".bun/bin", ".local/lib", ".local/share/uv",
+    ".local/share/mise", ".local/share/pipx", ".local/share/pnpm",
+)  # fmt: skip
+"""Where tools are installed below a home; nothing of these keeps passwords."""
+
+_BESIDE_BIN = ("lib", "lib64", "libexec")
+
+
+def _real(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """Folders that are there, under their real paths, each once."""
+    found = (Path(os.path.realpath(name)) for name in names if name)
+    return list(dict.fromkeys(path for path in found if path.is_dir()))
+
+
+def homes() -> list[Path]:
+    """Where users keep what is theirs: the usual places, `$HOME`, and the home of the user database."""
+    try:
+        own = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        own = ""
+    return [path for path in _real([*_HOMES, os.environ.get("HOME", ""), own]) if not _is_of_the_system(path)]
+
+
+def _is_of_the_system(path: Path) -> bool:
+    """Whether hiding `path` would hide programs: the home of a service user may be `/`, or `/usr/sbin`."""
+    return any(path.is_relative_to(folder) or folder.is_relative_to(path) for folder in _SYSTEM)
+
+
+def volatile() -> list[Path]:
+    """Where sockets, locks and temporary files of the host lie."""
+    given = [os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), tempfile.gettempdir()]
+    return [path for path in _real([*_VOLATILE, *given]) if not _is_of_the_system(path)]
+
+
+def outermost(folders: Iterable[Path]) -> list[Path]:
+    """The folders that lie in none of the others."""
+    given = list(dict.fromkeys(folders))
+    return [path for path in given if not any(other in path.parents for other in given)]
+
+
+def own_code() -> list[Path]:
+    """What this program itself runs from: its interpreter, its packages, itself."""
+    package = Path(__file__).resolve().parents[2]
+    return [*_real([sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))]), package.parent]
+
+
+def tools(hidden: list[Path]) -> list[Path]:
+    """Folders of tools that lie below hidden ones and have to be seen all the same."""
+    candidates = [*map(str, own_code()), *(os.environ.get(name, "") for name in _TOOL_VARIABLES)]
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        if os.path.isabs(folder):
+            candidates += [folder, *(os.path.join(os.path.dirname(folder), beside) for beside in _BESIDE_BIN)]
+    candidates += [str(home / name) for home in homes() for name in _TOOLS_AT_HOME]
+    below = (path for path in _real(candidates) if any(folder in path.parents for folder in hidden))
+    return outermost(path for path in below if not _shows_a_home(path))
+
+
+def _shows_a_home(path: Path) -> bool:
+    return any(home.is_relative_to(path) for home in homes())
+
+
+def system_secrets() -> list[Path]:
+    """Secrets of the machine that this user could read, which is root as a rule."""
+    return [path for path in _SYSTEM_SECRETS if os.access(path, os.R_OK)]
+
+
+def team_folders(root: Path) -> list[Path]:
+    """The team directories of the workspace and of those it lies in."""
+    return [folder / TEAMS for folder in (root, *root.parents) if (folder / TEAMS).is_dir()]
+
+
+def private_entries(home: Path) -> list[Path]:
+    """What of a home must stay hidden when the home is itself the workspace: all that is hidden by its name."""
+    return [Path(entry.path) for entry in os.scandir(home) if entry.name.startswith(".") and not _is_shared(entry.name)]
+
+
+def _is_shared(name: str) -> bool:
+    return name in (TEAMS, ".venv", ".github", ".editorconfig") or (name.startswith(".git") and name != ".gitconfig")

@@ -1,0 +1,117 @@
+"""Keeping a long conversation inside the model's window.
+
+First the results of old tool calls are left out, then the conversation is summarised. Both are events of the journal,
+so that a worker that was killed in between goes on with the same conversation.
+"""
+
+import json
+from typing import Any
+
+from crewboard.errors import ExitCode
+from crewboard.records import Cleared, Summary
+from crewboard.worker.model import MAX_TOKENS, Model, ModelError
+from crewboard.worker.recorder import Recorder
+
+CHARACTERS_A_TOKEN = 3.0
+"""Careful: English prose has about four, code and JSON about three."""
+
+CLEAR_AT = 0.5
+SUMMARISE_AT = 0.7
+"""Shares of the room at which old results are cleared, and the conversation is summarised."""
+
+KEPT_RESULTS = 2
+"""The newest tool results, which are never cleared."""
+
+LARGEST_RESULT = 0.1
+"""Share of the window that one tool result may take."""
+
+_REPLY_SHARE = 4
+_TRANSCRIPT_SHARE = 0.6
+
+_ASK = """\
+Summarise the work below for the agent that will go on with it and will see nothing else of it. Keep: what was asked, \
+word for word where it matters; the plan and what of it is done; what was found out, with files and lines; decisions \
+and their reasons; what is still open, questions that wait for an answer among them. Leave out greetings and old output.
+
+"""
+_SYSTEM = "You summarise the work of an agent. You answer with the summary alone."
+
+
+class Window:
+    """The window of one worker's model."""
+
+    def __init__(self, recorder: Recorder, model: Model) -> None:
+        self._recorder = recorder
+        self._model = model
+
+    @property
+    def longest_reply(self) -> int:
+        """Tokens that a reply may have, so that small windows keep room for the conversation."""
+        return min(MAX_TOKENS, self._recorder.context_limit // _REPLY_SHARE)
+
+    @property
+    def largest_result(self) -> int:
+        """Characters that one tool result may have."""
+        return int(self._recorder.context_limit * LARGEST_RESULT * CHARACTERS_A_TOKEN)
+
+    @property
+    def _room(self) -> int:
+        return self._recorder.context_limit - self.longest_reply
+
+    async def make_room(self, system: str, tools: list[dict[str, Any]]) -> None:
+        """See to it that the next request fits.
+
+        Raises:
+            ModelError: It cannot: the system prompt and the newest mail alone are too large.
+            Interrupted: Somebody wants the agent to read its mail.
+            Leave: The run ends.
+        """
+        if self._size(system, tools) > self._room * CLEAR_AT:
+            self._clear()
+        if self._size(system, tools) > self._room * SUMMARISE_AT:
+            await self._summarise()
+        if self._size(system, tools) > self._room:
+            raise ModelError(
+                f"the conversation does not fit into the window of {self._recorder.context_limit} tokens",
+                ExitCode.FAILED,
+            )
+
+    def _size(self, system: str, tools: list[dict[str, Any]]) -> int:
+        """Tokens of the next request, estimated on the careful side."""
+        messages = self._recorder.conversation.messages()
+        return int((len(system) + len(json.dumps(tools)) + len(json.dumps(messages))) / CHARACTERS_A_TOKEN)
+
+    def _clear(self) -> None:
+        """Leave out the results of all but the newest tool calls."""
+        recorder = self._recorder
+        old = recorder.conversation.clearable[:-KEPT_RESULTS]
+        if old:
+            recorder.append(Cleared(ts=recorder.now(), tool_use_ids=old))
+
+    async def _summarise(self) -> None:
+        recorder, conversation = self._recorder, self._recorder.conversation
+        recorder.show("working", "summarises the conversation")
+        most = int(self._room * _TRANSCRIPT_SHARE * CHARACTERS_A_TOKEN)
+        covers = len(conversation.entries)
+        transcript = _head_and_tail(conversation.transcript(), most)
+        request = [{"role": "user", "content": [{"type": "text", "text": _ASK + transcript}]}]
+        reply = await self._model.reply(_SYSTEM, [], request, self.longest_reply)
+        text = "".join(block.get("text", "") for block in reply.content if block.get("type") == "text")
+        kept = _head_and_tail("\n\n".join(conversation.assignment_texts), most // 3)
+        recorder.append(
+            Summary(
+                ts=recorder.now(),
+                covers=covers,
+                text=f"{text.strip() or '(nothing)'}\n\nYour assignment, word for word:\n\n{kept}",
+                usage=reply.usage,
+                cost_usd=reply.cost_usd,
+            )
+        )
+
+
+def _head_and_tail(text: str, most: int) -> str:
+    """`text`, or its beginning and its end when it is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    head = most // 3
+    return f"{text[:head]}\n[{len(text) - most} characters left out]\n{text[head - most :]}"

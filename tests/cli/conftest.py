@@ -1,0 +1,60 @@
+"""Fixtures of the command line's tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from crewboard.store import roster
+from crewboard.store.directory import TeamDirectory
+from crewboard.team.context import Team
+from tests.cli.shell import Cli, clean_environment
+from tests.crew import Crew, eventually
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """The command line in an empty directory."""
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def team(directory: TeamDirectory) -> Team:
+    """The default team in that directory, with nobody at work."""
+    return Team(directory)
+
+
+@pytest.fixture
+def offline(tmp_path: Path) -> Iterator[Cli]:
+    """The command line on the embedded model; whatever it starts is ended, and none of it may be left."""
+    run = Cli(tmp_path, clean_environment(CREWBOARD_OFFLINE="1", CREWBOARD_OFFLINE_PACE="0"))
+    yield run
+    for found in run("team", "list", "--json").json:
+        assert run("team", "delete", found["name"], "--now").code == 0
+    eventually(lambda: not processes_of(tmp_path), "the end of every process of the team", 10)
+
+
+@pytest.fixture
+def live(crew: Crew) -> Cli:
+    """The command line beside a team of real workers."""
+    return Cli(crew.root, crew.environment)
+
+
+def processes_of(root: Path) -> list[psutil.Process]:
+    """Whatever runs with the root in its command line."""
+    return [
+        found
+        for found in psutil.process_iter(["cmdline"])
+        if any(str(root) in part for part in found.info["cmdline"] or [])
+    ]
+
+
+@pytest.fixture
+def damaged(directory: TeamDirectory) -> TeamDirectory:
+    """A team whose roster was torn."""
+    whole = directory.config.read_bytes()
+    directory.config.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(Exception, match="damaged"):
+        roster.load(directory)
+    return directory

@@ -1,0 +1,38 @@
+"""Agents that are only files, for what needs no worker."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+
+from pydantic import JsonValue
+
+from crewboard.records import Flags, Member, Request, RequestType, Spec, Status
+from crewboard.store import agents, documents, lease, requests, roster
+from crewboard.team.context import Team
+
+
+def enlist(team: Team, name: str, kind: str = "code", **status: object) -> None:
+    """Put an agent on the roster that has run once."""
+    roster.put(team.directory, Member(name=name, type=kind, model="m"))
+    spec = Spec(prompt="work", prompt_id=f"p-{name}", type=kind, model="m", flags=Flags(), at=1)
+    agents.change_spec(team.directory.agent(name), lambda _: spec)
+    set_status(team, name, **status)
+
+
+def set_status(team: Team, name: str, **status: object) -> None:
+    """Write the status as a worker would."""
+    whole = {"run": 1, "pid": 1, "state": "idle", "since": 1, **status}
+    documents.save(team.directory.agent(name).status, Status.model_validate(whole))
+
+
+@contextmanager
+def alive(team: Team, name: str) -> Iterator[None]:
+    """Hold the lease of an agent as its worker would."""
+    fd = lease.take(team.directory.agent(name).lease)
+    assert fd is not None
+    with closing(open(fd, "rb")):  # noqa: PTH123  the descriptor is the lock
+        yield
+
+
+def ask(team: Team, ident: str, kind: RequestType, payload: Mapping[str, JsonValue]) -> Request:
+    """A pending request of `fixer`'s to the operator."""
+    return requests.open_request(team.directory, ident, kind, "fixer", "operator", dict(payload), 5.0)

@@ -1,0 +1,89 @@
+"""The command line as a user's shell runs it: a real process of `crewboard` in a directory."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crewboard.supervisor import ring
+
+COMMAND = [sys.executable, "-I", "-m", "crewboard_tui.cli"]
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """Ours without keys and without settings of crewboard."""
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not ring.is_secret(key) and not key.startswith(("CREWBOARD_", "PYTHON")) and key != "COLUMNS"
+    }
+    return {**kept, **more}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How one command came out."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401  whatever the command printed
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    def refused(self, code: int, *words: str) -> None:
+        """It ended with `code` and one sentence that has all of `words`, and printed nothing else."""
+        assert self.code == code, (self.out, self.err)
+        assert self.out == ""
+        assert "Traceback" not in self.err
+        assert self.err.count("\n") == 1, self.err
+        for word in words:
+            assert word in self.err
+
+
+@dataclass(frozen=True)
+class Cli:
+    """Runs commands in `root`."""
+
+    root: Path
+    environment: Mapping[str, str] = field(default_factory=clean_environment)
+
+    def __call__(self, *arguments: str, stdin: bytes = b"", seconds: float = 60) -> Ran:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=self.root,
+            env=dict(self.environment),
+            input=stdin,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a command that goes on; end it with `finish`."""
+        return subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=self.root,
+            env=dict(self.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def with_environment(self, **more: str) -> "Cli":
+        return Cli(self.root, {**self.environment, **more})
+
+
+def finish(process: subprocess.Popen[bytes], number: int | None = None, seconds: float = 30) -> Ran:
+    """Signal a command, if `number` says so, and wait for its end."""
+    if number is not None:
+        process.send_signal(number)
+    out, err = process.communicate(timeout=seconds)
+    return Ran(process.returncode, out.decode(), err.decode())

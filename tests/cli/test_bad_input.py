@@ -1,0 +1,187 @@
+"""A user's mistake: one clear sentence, the right exit code, nothing changed, no traceback."""
+
+import pytest
+
+from crewboard.records import Member
+from crewboard.store import mailbox, roster
+from crewboard.store.directory import TeamDirectory
+from crewboard.team.context import Team
+from crewboard_tui.cli import program
+from tests.cli.files import ask
+from tests.cli.shell import Cli
+
+SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("nope",), 2, ("there is no command 'nope'",)),
+        (("statu",), 2, ("did you mean 'status'",)),
+        (("status", "--wrong"), 2, ("--wrong",)),
+        (("send", "scout"), 2, ("Missing argument",)),
+        (("--root", "/nowhere/at/all", "status"), 2, ("/nowhere/at/all is not a directory",)),
+        (("--team", "ghosts", "status"), 2, ("there is no team 'ghosts'", "team create ghosts")),
+        (("--team", "No Good", "status"), 2, ("cannot name a team",)),
+        (("team", "create", "Bad"), 2, ("cannot name a team",)),
+        (("team", "create", "agents"), 2, ("reserved",)),
+        (("team", "delete", "ghosts"), 2, ("there is no team",)),
+        (("spawn", "scout", "--type", "wizard", "--prompt", "x"), 2, ("'wizard'", "explore, plan, code, test")),
+        (("spawn", "Scout", "--type", "explore", "--prompt", "x"), 2, ("cannot name an agent",)),
+        (("spawn", "a" * 33, "--type", "explore", "--prompt", "x"), 2, ("cannot name an agent",)),
+        (("spawn", "../x", "--type", "explore", "--prompt", "x"), 2, ("cannot name an agent",)),
+        (("spawn", "operator", "--type", "explore", "--prompt", "x"), 2, ("reserved",)),
+        (("spawn", "lead", "--type", "explore", "--prompt", "x"), 2, ("reserved",)),
+        (("spawn", "scout", "--type", "explore", "--prompt", "  "), 2, ("needs a prompt",)),
+        (("spawn", "scout", "--type", "explore"), 2, ("--prompt", "--prompt-file")),
+        ((*SPAWN, "--prompt-file", "-"), 2, ("--prompt", "--prompt-file")),
+        (("spawn", "scout", "--type", "explore", "--prompt-file", "gone.md"), 2, ("there is no file gone.md",)),
+        (("spawn", "scout", "--type", "explore", "--prompt-file", "."), 2, ("a directory",)),
+        ((*SPAWN, "--max-turns", "0"), 2, ("--max-turns",)),
+        ((*SPAWN, "--task", "7"), 2, ("there is no task 7",)),
+        (SPAWN, 78, ("no API key", "ANTHROPIC_API_KEY", "--offline")),
+        (("resume", "scout"), 2, ("there is no agent 'scout'",)),
+        (("resume",), 2, ("--all",)),
+        (("resume", "scout", "--all"), 2, ("--all",)),
+        (("send", "nobody", "hi"), 2, ("nobody on this team is called 'nobody'", "operator, lead")),
+        (("send", "lead", " "), 2, ("empty",)),
+        (("broadcast", "hi"), 2, ("nobody on the team",)),
+        (("inbox", "../../etc/passwd"), 2, ("nobody on this team",)),
+        (("approve", "plan-1"), 65, ("there is no request plan-1",)),
+        (("approve", "../config"), 65, ("there is no request ../config",)),
+        (("approve", "x" * 300), 65, ("there is no request",)),
+        (("reject", "plan-1", "--feedback", "no"), 65, ("there is no request",)),
+        (("reject", "plan-1"), 2, ("--feedback",)),
+        (("answer", "ask-1", ""), 2, ("empty",)),
+        (("task", "add", " "), 2, ("needs a subject",)),
+        (("task", "add", "x", "--blocked-by", "one"), 2, ("no task id",)),
+        (("task", "add", "x", "--blocked-by", "9"), 2, ("there is no task 9",)),
+        (("task", "add", "x", "--owner", "ghost"), 2, ("there is no agent 'ghost'",)),
+        (("task", "add", "x", "--type", "wizard"), 2, ("'wizard'",)),
+        (("task", "update", "1"), 2, ("say what to change",)),
+        (("task", "update", "1", "--status", "done"), 2, ("--status",)),
+        (("task", "update", "1", "--status", "failed"), 2, ("there is no task 1",)),
+        (("task", "update", "9" * 400, "--status", "failed"), 2, ("no task id",)),
+        (("wait", "scout", "--until", "idle"), 2, ("there is no agent 'scout'",)),
+        (("wait", "scout", "--until", "asleep"), 2, ("no such state: asleep", "idle")),
+        (("wait", "scout", "--until", ","), 2, ("no such state",)),
+        (("wait", "scout", "--until", "idle", "--timeout", "-1"), 2, ("--timeout",)),
+        (("stop", "scout"), 2, ("there is no agent 'scout'",)),
+        (("ack", "scout"), 2, ("there is no agent 'scout'",)),
+        (("remove", "scout"), 2, ("there is no agent 'scout'",)),
+        (("log", "scout"), 2, ("there is no agent 'scout'",)),
+        (("journal", "scout"), 2, ("there is no agent 'scout'",)),
+        (("--root", "/proc", "team", "create", "crew"), 74, ("cannot make the team directory",)),
+        (("--root", "/proc", "task", "add", "x"), 74, ("cannot make the team directory",)),
+        ((), 2, ("needs a terminal",)),
+        (("board",), 2, ("needs a terminal",)),
+        (("demo",), 2, ("needs a terminal",)),
+    ],
+)
+def test_a_mistake_gets_a_sentence(cli: Cli, arguments: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
+    cli(*arguments).refused(code, *words)
+
+
+@pytest.mark.parametrize("arguments", [SPAWN, ("send", "nobody", "hi"), ("task", "add", " "), ("resume", "x"), ()])
+def test_a_mistake_leaves_no_team_behind(cli: Cli, arguments: tuple[str, ...]) -> None:
+    assert cli(*arguments).code != 0
+    assert list(cli.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [("task",), ("team",)])
+def test_a_group_alone_shows_its_help(cli: Cli, arguments: tuple[str, ...]) -> None:
+    ran = cli(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert "Usage: crewboard" in ran.err
+
+
+def test_a_team_that_exists_is_not_made_again(cli: Cli) -> None:
+    assert cli("team", "create", "crew").code == 0
+    cli("team", "create", "crew").refused(2, "the team crew exists")
+
+
+def test_a_name_that_is_taken_by_another_type(cli: Cli, team: Team) -> None:
+    roster.put(team.directory, Member(name="scout", type="plan"))
+    cli(*SPAWN).refused(2, "scout is of type plan")
+
+
+def test_an_unknown_recipient_is_told_who_there_is(cli: Cli, team: Team) -> None:
+    roster.put(team.directory, Member(name="fixer", type="code"))
+    cli("send", "fixxer", "hi").refused(2, "operator, lead, fixer")
+
+
+def test_a_prompt_that_is_no_text(cli: Cli) -> None:
+    (cli.root / "prompt").write_bytes(b"caf\xe9")
+    cli("spawn", "scout", "--type", "explore", "--prompt-file", "prompt").refused(65, "no UTF-8 text")
+
+
+def test_a_damaged_roster_is_named_and_kept(cli: Cli, damaged: TeamDirectory) -> None:
+    torn = damaged.config.read_bytes()
+    cli("task", "list").refused(2, "there is no command")
+    cli("send", "fixer", "hi").refused(65, "config.json is damaged")
+    ran = cli("status")
+    assert ran.code == 65
+    assert "config.json is damaged" in ran.err
+    assert damaged.config.read_bytes() == torn
+
+
+def test_a_damaged_roster_does_not_keep_a_team_from_ending(cli: Cli, damaged: TeamDirectory) -> None:
+    assert cli("team", "delete", "default", "--purge").code == 0
+    assert not damaged.path.exists()
+
+
+def test_damaged_lines_are_set_aside_and_told(cli: Cli, team: Team) -> None:
+    box = team.directory.inbox("operator")
+    mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", "first"))
+    with box.open("ab") as file:
+        file.write(b'{"torn": \n\n[[[[\n')
+    mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", "second"))
+    ran = cli("inbox", "operator", "--json")
+    assert [message["content"] for message in ran.json] == ["first", "second"]
+    assert "2 damaged lines" in ran.err
+
+
+def test_a_damaged_record_does_not_hide_the_others(cli: Cli, team: Team) -> None:
+    assert cli("task", "add", "first").code == 0
+    assert cli("task", "add", "second").code == 0
+    team.directory.task(1).write_text("{")
+    assert [task["subject"] for task in cli("tasks", "--json").json] == ["second"]
+    assert cli("status", "--json").json["damaged"] == 1
+    cli("task", "update", "1", "--status", "failed").refused(65, "damaged")
+
+
+def test_an_answer_that_changes_nothing(cli: Cli, team: Team) -> None:
+    plan = ask(team, "plan-1", "plan_approval", {"plan": "write it"})
+    cli("answer", "plan-1", "yes").refused(65, "cannot be answered")
+    cli("approve", "plan-1", "--sha256", "0" * 64).refused(65, "not what you saw")
+    assert cli("approve", "plan-1", "--sha256", plan.sha256).code == 0
+    cli("reject", "plan-1", "--feedback", "too late").refused(65, "already approved by operator")
+
+
+def test_an_edited_plan_must_be_there(cli: Cli, team: Team) -> None:
+    ask(team, "plan-1", "plan_approval", {"plan": "write it"})
+    cli("approve", "plan-1", "--edited-file", "gone.md").refused(2, "there is no file")
+    (cli.root / "empty.md").write_text("\n")
+    cli("approve", "plan-1", "--edited-file", "empty.md").refused(2, "empty")
+
+
+def test_a_disk_that_refuses_is_an_io_error(cli: Cli, team: Team) -> None:
+    team.directory.inbox("operator").symlink_to("/dev/full")
+    cli("send", "operator", "hi").refused(74, "cannot write")
+
+
+def test_a_terminal_that_cannot_paint(cli: Cli) -> None:
+    cli.with_environment(TERM="dumb")("board").refused(2, "needs a terminal")
+
+
+def test_an_error_of_our_own_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def explode(*_: object) -> None:
+        raise RuntimeError("boom \x1b[31m")
+
+    monkeypatch.setattr(program.crewboard, "make_context", explode)
+    assert program.run([]) == 70
+    said = capsys.readouterr().err
+    assert "internal error: RuntimeError: boom" in said
+    assert "\x1b" not in said

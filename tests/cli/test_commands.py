@@ -1,0 +1,265 @@
+"""What each command prints and changes, on a team whose agents are only files."""
+
+from pathlib import Path
+
+import pytest
+
+from crewboard.agent_types import TYPES
+from crewboard.records import Exit, Intake, Message
+from crewboard.store import agents, files, journal, mailbox, requests
+from crewboard.team.context import Team
+from tests.cli.files import alive, ask, enlist
+from tests.cli.shell import Cli
+
+AGENT_KEYS = {
+    "name", "type", "role", "state", "run", "pid", "alive", "exit", "unread", "doing", "since", "turn", "task",
+    "tokens", "context", "cost_usd", "cpu_percent", "rss_bytes", "sandbox", "model", "damaged",
+}  # fmt: skip
+"""What contract § 5 promises of each agent in `status --json`."""
+
+
+def test_an_absent_default_team_is_told_kindly(cli: Cli) -> None:
+    for command in (("status",), ("tasks",), ("requests",), ("inbox", "operator"), ("team", "list")):
+        assert cli(*command).code == 0
+    assert "no agents yet; crewboard spawn" in cli("status").out
+    assert cli("tasks", "--json").json == []
+    assert cli("requests", "--json").json == []
+    assert cli("inbox", "lead", "--json").json == []
+    assert list(cli.root.iterdir()) == []
+
+
+def test_status_json_keeps_its_promise(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    ask(team, "plan-1", "plan_approval", {"plan": "# Mend it\nquickly"})
+    assert cli("task", "add", "mend").code == 0
+    status = cli("status", "--json").json
+    assert status["team"] == "default"
+    assert Path(status["root"]) == cli.root.resolve()
+    assert status["model_backend"] == "api"
+    assert status["supervisor"] == {"pid": None, "alive": False}
+    assert status["agents"][0].keys() >= AGENT_KEYS
+    assert [request["id"] for request in status["requests"]] == ["plan-1"]
+    assert [task["subject"] for task in status["tasks"]] == ["mend"]
+    kinds = {(need["kind"], need["agent"], need["request_id"]) for need in status["needs_you"]}
+    assert ("plan", "fixer", "plan-1") in kinds
+
+
+def test_status_names_what_needs_you_and_the_command_that_answers(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    enlist(team, "courier")
+    agents.write_exit(team.directory.agent("courier"), Exit(run=1, signal=9, reason="died", at=5))
+    ask(team, "plan-1", "plan_approval", {"plan": "# Mend it"})
+    ask(team, "ask-1", "question", {"question": "tabs?"})
+    text = cli("status").out
+    for words in (
+        "killed by SIGKILL", "crewboard resume courier", "plan: Mend it", "crewboard approve plan-1", "asks: tabs?",
+        "crewboard answer ask-1 TEXT",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_a_death_needs_you_until_you_acknowledge_it(cli: Cli, team: Team) -> None:
+    enlist(team, "courier")
+    agents.write_exit(team.directory.agent("courier"), Exit(run=1, signal=9, reason="died", at=5))
+    assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == ["death"]
+    assert cli("ack", "courier", "--json").json == {"name": "courier", "acknowledged": True}
+    status = cli("status", "--json").json
+    assert status["needs_you"] == []
+    assert status["agents"][0]["state"] == "crashed"
+    assert status["agents"][0]["exit"]["signal"] == 9
+
+
+def test_sending_prints_the_message_that_lies_in_the_mailbox(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    ran = cli("send", "fixer", "naïve 日本 \U0001f600", "--json")
+    sent = ran.json
+    assert (sent["from"], sent["to"], sent["type"], sent["v"]) == ("operator", "fixer", "message", 1)
+    assert mailbox.read(team.directory, "fixer").messages == [Message.model_validate(sent)]
+    assert sent["content"] == "naïve 日本 \U0001f600"
+    assert "fixer is not running: the message is kept" in ran.err
+
+
+def test_mail_to_who_runs_is_not_called_kept(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    with alive(team, "fixer"):
+        assert cli("send", "fixer", "hi").err == ""
+    assert cli("send", "lead", "hi").err == ""
+
+
+def test_a_huge_text_arrives_whole(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    text = "x" * 100_000 + "é" * 1000
+    assert cli("send", "fixer", text).code == 0
+    assert mailbox.read(team.directory, "fixer").messages[0].content == text
+
+
+def test_bytes_that_are_no_text_do_not_end_a_send(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    assert cli("send", "fixer", b"caf\xe9".decode("utf-8", "surrogateescape")).code == 0
+    assert mailbox.read(team.directory, "fixer").messages[0].content == "caf?"
+
+
+def test_a_broadcast_is_one_copy_each(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    enlist(team, "scout")
+    sent = cli("broadcast", "freeze", "--json").json
+    assert [message["to"] for message in sent] == ["fixer", "scout"]
+    assert len({message["metadata"]["broadcast_id"] for message in sent}) == 1
+    assert mailbox.read(team.directory, "operator").messages == []
+
+
+def test_the_inbox_shows_three_times_and_drains_nothing(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    first = mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "first", ts=10.0))
+    second = mailbox.send(team.directory, mailbox.compose("lead", "fixer", "shutdown_request", "second", ts=11.0))
+    third = mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "third", ts=12.0))
+    event = Intake(ts=20.0, run=1, messages=[first, second], cursor=1, entered=[first.id], assignment="a")
+    journal.append(team.directory.agent("fixer").journal, event)
+    before = team.directory.inbox("fixer").read_bytes()
+    seen = cli("inbox", "fixer", "--json").json
+    assert [(m["picked_up_at"], m["entered_turn_at"]) for m in seen] == [(20.0, 20.0), (20.0, None), (None, None)]
+    assert [Message.model_validate(m).id for m in seen] == [first.id, second.id, third.id]
+    text = cli("inbox", "fixer").out
+    assert "operator → fixer · message · sent 1970-01-01" in text
+    assert "picked up – · in turn –" in text
+    assert team.directory.inbox("fixer").read_bytes() == before
+
+
+def test_requests_show_their_whole_text_and_how_to_answer(cli: Cli, team: Team) -> None:
+    ask(team, "plan-1", "plan_approval", {"plan": "# Mend it\n1. read\n2. write"})
+    ask(team, "ask-1", "question", {"question": "tabs or spaces?", "options": ["tabs", "spaces"]})
+    text = cli("requests").out
+    for words in ("2. write", "crewboard approve plan-1", "options: tabs, spaces", "crewboard answer ask-1"):
+        assert words in text
+    assert [request["id"] for request in cli("requests", "--json").json] == ["ask-1", "plan-1"]
+
+
+def test_answers_change_the_request_and_tell_who_asked(cli: Cli, team: Team) -> None:
+    plan = ask(team, "plan-1", "plan_approval", {"plan": "all at once"})
+    ask(team, "plan-2", "plan_approval", {"plan": "slowly"})
+    ask(team, "ask-1", "question", {"question": "tabs?"})
+    (cli.root / "plan.md").write_text("step by step")
+    approved = cli("approve", "plan-1", "--sha256", plan.sha256, "--edited-file", "plan.md", "--json").json
+    assert (approved["status"], approved["edited"], approved["decided_by"]) == ("approved", "step by step", "operator")
+    assert cli("reject", "plan-2", "--feedback", "too slow").out.strip().endswith("rejected")
+    assert cli("answer", "ask-1", "spaces").code == 0
+    types = [message.type for message in mailbox.read(team.directory, "fixer").messages]
+    assert types == ["plan_approval_response", "plan_approval_response", "question_response"]
+    assert requests.pending(team.directory) == []
+    assert cli("requests").err.strip() == "nothing waits for an answer"
+    assert len(cli("requests", "--all", "--json").json) == 3
+
+
+def test_the_task_board(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    first = cli("task", "add", "find", "--description", "all of it", "--owner", "fixer", "--json").json
+    assert (first["id"], first["owner"], first["status"]) == (1, "fixer", "pending")
+    second = cli("task", "add", "mend", "--blocked-by", "1", "--type", "code", "--json").json
+    assert (second["blocked_by"], second["required_type"]) == ([1], "code")
+    assert "after 1; for code" in cli("tasks").out
+    assert cli("task", "update", "1", "--status", "completed", "--json").json["status"] == "completed"
+    assert "after 1" not in cli("tasks").out
+    told = mailbox.read(team.directory, "fixer").messages[0]
+    assert (told.type, told.metadata["task_id"]) == ("task_assignment", 1)
+
+
+def test_a_stopped_agent_leaves_the_roster_and_its_files_are_kept(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    with alive(team, "fixer"):
+        cli("remove", "fixer").refused(75, "fixer is alive")
+    kept = Path(cli("remove", "fixer", "--json").json["kept"])
+    assert (kept / "agent" / "spec.json").exists()
+    assert cli("status", "--json").json["agents"] == []
+
+
+def test_stopping_who_is_not_running_is_done_already(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    assert cli("stop", "fixer").out == "fixer is not running\n"
+    assert cli("stop", "fixer", "--now", "--json").json["was_alive"] is False
+
+
+def test_an_agent_at_work_is_not_spawned_again(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer", state="working", doing="bash make")
+    with alive(team, "fixer"):
+        cli("spawn", "fixer", "--type", "code", "--prompt", "more").refused(75, "at work", "crewboard send fixer")
+
+
+def test_an_idle_agent_is_held_only_to_the_flags_that_are_given(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    again = ("spawn", "fixer", "--type", "code", "--prompt", "more", "--background")
+    with alive(team, "fixer"):
+        cli(*again, "--plan", "--max-turns", "7").refused(2, "max-turns, plan")
+        cli(*again, "--model", "other").refused(2, "model")
+        assert cli(*again, "--max-turns", "100").code == 0
+        assert cli(*again, "--json").json["fresh"] is False
+    assert [message.content for message in mailbox.read(team.directory, "fixer").messages] == ["more", "more"]
+
+
+def test_teams(cli: Cli) -> None:
+    made = cli("team", "create", "crew", "--description", "the best", "--json").json
+    assert (made["name"], made["description"], made["alive"]) == ("crew", "the best", 0)
+    assert cli("status", "--json").json["team"] == "crew"
+    assert cli("team", "create", "other").code == 0
+    assert [team["name"] for team in cli("team", "list", "--json").json] == ["crew", "other"]
+    assert cli("--team", "other", "status", "--json").json["team"] == "other"
+    assert cli.with_environment(CREWBOARD_TEAM="crew")("status", "--json").json["team"] == "crew"
+    assert cli("team", "delete", "crew").code == 0
+    assert (cli.root / ".crewboard" / "crew" / "config.json").exists()
+    assert cli("team", "delete", "crew", "--purge").code == 0
+    assert [team["name"] for team in cli("team", "list", "--json").json] == ["other"]
+
+
+def test_the_root_is_found_from_below(cli: Cli, team: Team) -> None:
+    below = cli.root / "src" / "deep"
+    below.mkdir(parents=True)
+    assert Path(Cli(below)("status", "--json").json["root"]) == cli.root.resolve()
+    elsewhere = Cli(Path("/")).with_environment(CREWBOARD_ROOT=str(cli.root))
+    assert Path(elsewhere("status", "--json").json["root"]) == cli.root.resolve()
+
+
+def test_files_are_for_their_owner_alone(cli: Cli) -> None:
+    assert cli("task", "add", "x").code == 0
+    for path in (cli.root / ".crewboard").rglob("*"):
+        if path.name != ".gitignore":
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
+    listed = {each["name"]: each for each in cli("types", "--json").json}
+    assert listed.keys() == TYPES.keys()
+    assert (listed["explore"]["writes"], listed["test"]["executes"]) == (False, True)
+    assert "bash" not in listed["plan"]["tools"]
+    assert "explore  reads the workspace" in cli("types").out
+
+
+def test_doctor_says_what_works_and_how_to_mend_the_rest(cli: Cli) -> None:
+    found = {check["name"]: check for check in cli("doctor", "--json").json}
+    assert {"python", "model", "sandbox", "watcher", "root", "terminal", "git"} <= found.keys()
+    assert found["model"]["mark"] == "bad"
+    assert "ANTHROPIC_API_KEY" in found["model"]["remedy"]
+    assert found["watcher"]["mark"] == "ok"
+    secret = cli.with_environment(ANTHROPIC_API_KEY="sk-secret")("doctor")
+    assert "sk-secret" not in secret.out
+    assert "ANTHROPIC_API_KEY is set" in secret.out
+    assert "embedded model" in cli("--offline", "doctor").out
+
+
+def test_journal_and_log(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    agent = team.directory.agent("fixer")
+    assert "fixer has done nothing yet" in cli("journal", "fixer").err
+    assert "fixer has written no log" in cli("log", "fixer").err
+    journal.append(agent.journal, Intake(ts=1.0, run=1, prompt="mend it\nall"))
+    files.append_unlocked(agent.journal, b"torn\n")
+    agent.log.write_text("one\ntwo")
+    ran = cli("journal", "fixer")
+    assert "operator: mend it" in ran.out
+    assert "1 damaged lines" in ran.err
+    assert cli("log", "fixer").out == "one\ntwo\n"
+    assert '"kind": "intake"' in cli("journal", "fixer", "--json").out
+
+
+@pytest.mark.parametrize("name", ["operator", "lead"])
+def test_the_operators_mailboxes_can_be_looked_into(cli: Cli, team: Team, name: str) -> None:
+    mailbox.send(team.directory, mailbox.compose("fixer", name, "result", "done"))
+    assert "fixer → " + name in cli("inbox", name).out

@@ -1,0 +1,82 @@
+"""The demo plays itself and leaves nothing behind."""
+
+import contextlib
+import signal
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pexpect
+import pyte
+import pytest
+
+from tests.cli.conftest import processes_of
+from tests.cli.shell import COMMAND, Cli, finish
+from tests.crew import eventually
+
+LIMIT = 90
+
+
+@pytest.fixture
+def scratch(cli: Cli) -> Path:
+    """Where the demo makes its scratch directory."""
+    folder = cli.root / "scratch"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def demo(cli: Cli, scratch: Path) -> Cli:
+    return cli.with_environment(
+        TMPDIR=str(scratch), ANTHROPIC_API_KEY="sk-never-used", CREWBOARD_ROOT="/nowhere", CREWBOARD_TEAM="ghosts"
+    )
+
+
+def is_clean(scratch: Path) -> bool:
+    return not list(scratch.iterdir()) and not processes_of(scratch)
+
+
+def test_the_headless_demo_ends_by_itself_with_0_and_leaves_nothing(demo: Cli, scratch: Path) -> None:
+    assert tempfile.gettempdir() != str(scratch)
+    ran = demo("demo", "--headless", seconds=LIMIT)
+    assert ran.code == 0, ran.out + ran.err
+    for scene in (
+        "killed courier", "killed by SIGKILL", "resumes courier", "approves the plan (in your place)",
+        "answers the question", "asks reviewer for a summary", "the sample's tests pass", "all went as it should",
+    ):  # fmt: skip
+        assert scene in ran.out
+    assert "no language model" in ran.out
+    assert is_clean(scratch)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_demo_that_is_interrupted_ends_its_workers(demo: Cli, scratch: Path, number: int, code: int) -> None:
+    playing = demo.start("demo", "--headless")
+    eventually(lambda: any(scratch.glob("*/.crewboard/demo/agents/courier/lease")), "the courier's hiring")
+    ran = finish(playing, number)
+    assert ran.code == code
+    assert "Traceback" not in ran.err
+    eventually(lambda: is_clean(scratch), "nothing left", 10)
+
+
+def test_the_demo_on_the_dashboard_fills_the_board_and_ends_its_workers(demo: Cli, scratch: Path) -> None:
+    child = pexpect.spawn(
+        COMMAND[0], [*COMMAND[1:], "demo"], cwd=str(demo.root), env={**demo.environment, "TERM": "xterm-256color"},
+        dimensions=(24, 80), timeout=30,
+    )  # fmt: skip
+    screen = pyte.Screen(80, 24)
+    stream = pyte.ByteStream(screen)
+
+    def shows(words: str) -> bool:
+        with contextlib.suppress(pexpect.TIMEOUT):
+            stream.feed(child.read_nonblocking(65_536, timeout=0.05))
+        return words in "\n".join(screen.display)
+
+    for words in ("scout", "courier", "killed by SIGKILL"):
+        eventually(partial(shows, words), f"{words} on the board")
+    child.send("q")
+    child.expect("The demo is over")
+    child.expect(pexpect.EOF, timeout=30)
+    child.close()
+    assert child.exitstatus == 0
+    eventually(lambda: is_clean(scratch), "nothing left", 10)

@@ -1,0 +1,245 @@
+"""The command line with real workers on the embedded model: what a user does in the first five minutes."""
+
+import json
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crewboard import process
+from crewboard.records import Answer, Lease, Spec
+from crewboard.store import agents, documents, journal, lease, mailbox
+from crewboard.store.directory import TeamDirectory
+from crewboard.view.reader import read_team
+from tests.cli.shell import Cli, finish
+from tests.crew import eventually
+
+
+@pytest.fixture
+def directory_of(offline: Cli) -> TeamDirectory:
+    """Where the team will be; nobody makes it but the commands."""
+    return TeamDirectory(offline.root / ".crewboard" / "default")
+
+
+def spawn(name: str, kind: str, prompt: str, *more: str) -> tuple[str, ...]:
+    return ("spawn", name, "--type", kind, "--prompt", prompt, *more)
+
+
+def read_up_to(running: subprocess.Popen[bytes], words: str) -> None:
+    """Read stderr up to the line with these words; the command is ended if it does not come."""
+    assert running.stderr is not None
+    patience = threading.Timer(20, running.kill)
+    patience.start()
+    found = any(words in line.decode() for line in running.stderr)
+    patience.cancel()
+    assert found
+
+
+def agent_of(offline: Cli, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(a for a in offline("status", "--json").json["agents"] if a["name"] == name)
+    return found
+
+
+def test_a_foreground_spawn_prints_the_answer_and_leaves_it_in_the_files(
+    offline: Cli, directory_of: TeamDirectory
+) -> None:
+    (offline.root / "notes.md").write_text("hello\n")
+    ran = offline(*spawn("scout", "explore", "list the files"))
+    assert ran.code == 0
+    assert "notes.md" in ran.out
+    assert "glob" in ran.err
+    told = [m for m in mailbox.read(directory_of, "lead").messages if m.type == "result"]
+    assert [message.from_ for message in told] == ["scout"]
+    assert (directory_of.path / str(told[0].metadata["result"])).read_text().strip() == ran.out.strip()
+    assert agent_of(offline, "scout")["alive"] is True
+
+
+def test_an_idle_agent_is_given_more_work(offline: Cli) -> None:
+    assert offline(*spawn("scout", "explore", "list the files", "--background")).code == 0
+    assert offline("wait", "scout", "--until", "idle", "--timeout", "30").code == 0
+    again = offline(*spawn("scout", "explore", "list the files", "--json")).json
+    assert (again["run"], again["code"], again["error"]) == (1, 0, None)
+    assert [m["content"] for m in offline("inbox", "scout", "--json").json] == ["list the files"]
+
+
+def test_once_ends_with_its_result(offline: Cli) -> None:
+    assert offline(*spawn("scout", "explore", "list the files", "--once")).code == 0
+    scout = agent_of(offline, "scout")
+    assert (scout["state"], scout["alive"], scout["exit"]["code"], scout["exit"]["reason"]) == (
+        "exited",
+        False,
+        0,
+        "finished",
+    )
+    fresh = offline(*spawn("scout", "explore", "list the files", "--once", "--json")).json
+    assert fresh["run"] == 2
+
+
+def test_background_returns_with_the_process(offline: Cli) -> None:
+    hired = offline(*spawn("scout", "explore", "list the files", "--background", "--json")).json
+    assert (hired["name"], hired["run"]) == ("scout", 1)
+    assert agent_of(offline, "scout")["pid"] == hired["pid"]
+
+
+def test_ctrl_c_detaches_and_the_agent_goes_on(offline: Cli, directory_of: TeamDirectory) -> None:
+    following = offline.start(*spawn("asker", "explore", "ask the operator: tabs or spaces?"))
+    question = eventually(lambda: next(iter(read_team(directory_of).requests), None), "the question")
+    read_up_to(following, f"crewboard answer {question.id} TEXT")
+    ran = finish(following, signal.SIGINT)
+    assert (ran.code, ran.out) == (130, "")
+    assert "asker goes on; `crewboard journal asker --follow`" in ran.err
+    assert agent_of(offline, "asker")["alive"] is True
+    assert offline("answer", question.id, "spaces").code == 0
+    assert offline("wait", "asker", "--until", "idle", "--timeout", "30").code == 0
+
+
+def test_nothing_is_written_before_the_plan_is_approved(offline: Cli, directory_of: TeamDirectory) -> None:
+    prompt = "write a file named note.md that says hello"
+    hired = offline(*spawn("writer", "code", prompt, "--plan", "--background"))
+    assert hired.code == 0, hired.err
+    plan = eventually(lambda: next(iter(read_team(directory_of).requests), None), "the plan")
+    assert plan.type == "plan_approval"
+    assert not (offline.root / "note.md").exists()
+    assert offline("approve", plan.id, "--sha256", plan.sha256).code == 0
+    assert offline("wait", "writer", "--until", "idle", "--timeout", "30").code == 0
+    assert (offline.root / "note.md").read_text().strip() == "hello"
+
+
+def test_a_message_reaches_a_running_agent(offline: Cli) -> None:
+    assert offline(*spawn("scout", "explore", "list the files")).code == 0
+    sent = offline("send", "scout", "where do you stand?", "--json").json
+    assert offline("wait", "scout", "--until", "idle", "--timeout", "30").code == 0
+    seen = next(m for m in offline("inbox", "scout", "--json").json if m["id"] == sent["id"])
+    assert sent["ts"] <= seen["picked_up_at"] <= seen["entered_turn_at"]
+    answers = [m for m in offline("inbox", "lead", "--json").json if sent["id"] in m["metadata"].get("answers", [])]
+    assert [message["type"] for message in answers] == ["result"]
+
+
+def test_a_death_is_seen_with_its_signal_and_resume_brings_it_back(offline: Cli, directory_of: TeamDirectory) -> None:
+    assert offline(*spawn("scout", "explore", "list the files")).code == 0
+    watching = offline.start("watch", "--json")
+    assert watching.stderr is not None
+    watching.stderr.readline()
+    holder = lease.holder(directory_of.agent("scout").lease, Lease)
+    assert holder is not None
+    process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
+    assert offline("wait", "scout", "--until", "crashed", "--timeout", "10").code == 0
+    scout = agent_of(offline, "scout")
+    assert (scout["exit"]["signal"], scout["alive"]) == (9, False)
+    assert [need["kind"] for need in offline("status", "--json").json["needs_you"]] == ["death"]
+    changes = _until_exit(watching)
+    assert changes[-1]["signal"] == 9
+    assert offline("resume", "scout", "--json").json["run"] == 2
+    assert agent_of(offline, "scout")["alive"] is True
+    assert offline("resume", "scout").out == "scout is running already: run 2\n"
+
+
+def _until_exit(watching: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
+    """The changes up to an exit; the watch is ended."""
+    seen: list[dict[str, Any]] = []
+    patience = threading.Timer(20, watching.kill)
+    patience.start()
+    assert watching.stdout is not None
+    for line in watching.stdout:
+        seen.append(json.loads(line))
+        if seen[-1]["kind"] == "exit":
+            break
+    patience.cancel()
+    assert finish(watching, signal.SIGINT).code == 130
+    return seen
+
+
+def test_stop_shakes_hands_and_resume_all_brings_everybody_back(offline: Cli) -> None:
+    for name in ("one", "two"):
+        assert offline(*spawn(name, "explore", "list the files", "--background")).code == 0
+        assert offline("wait", name, "--until", "idle", "--timeout", "30").code == 0
+    assert offline("stop", "one").out == "one has ended\n"
+    assert agent_of(offline, "one")["exit"]["reason"] == "shutdown"
+    assert offline("stop", "two", "--now", "--json").json == {"name": "two", "was_alive": True, "alive": False}
+    assert agent_of(offline, "two")["state"] == "exited"
+    assert [each["name"] for each in offline("resume", "--all", "--json").json] == ["one", "two"]
+    assert {agent["alive"] for agent in offline("status", "--json").json["agents"]} == {True}
+    assert offline("resume", "--all").out == "everybody is running\n"
+    assert offline("team", "delete", "default").code == 0
+
+
+def test_a_turn_limit_ends_the_work_with_79(offline: Cli) -> None:
+    ran = offline(*spawn("scout", "explore", "list the files", "--max-turns", "1"))
+    assert ran.code == 79, (ran.out, ran.err)
+    assert "scout could not finish" in ran.err
+    scout = agent_of(offline, "scout")
+    assert scout["state"] == "idle"
+    assert scout["last_error"]
+
+
+def test_a_prompt_from_standard_input_arrives_word_for_word(offline: Cli, directory_of: TeamDirectory) -> None:
+    prompt = "list the files\n# not a comment\n  \"quotes\" 'all' $HOME `x` \\ naïve 日本\n"
+    hired = offline("spawn", "scout", "--type", "explore", "--prompt-file", "-", "--background", stdin=prompt.encode())
+    assert hired.code == 0
+    spec = documents.load(directory_of.agent("scout").spec, Spec)
+    assert spec is not None
+    assert spec.prompt == prompt
+    shown = offline("wait", "scout", "--until", "idle", "--timeout", "30")
+    assert shown.code == 0
+
+
+def test_a_task_is_done_by_the_agent_that_is_hired_for_it(offline: Cli) -> None:
+    assert offline("task", "add", "survey").code == 0
+    assert offline(*spawn("scout", "explore", "list the files", "--task", "1")).code == 0
+    assert offline("tasks", "--json").json[0]["owner"] == "scout"
+
+
+def test_a_worker_that_is_killed_while_it_is_followed(offline: Cli, directory_of: TeamDirectory) -> None:
+    following = offline.start(*spawn("asker", "explore", "ask the operator: tabs or spaces?"))
+    eventually(lambda: next(iter(read_team(directory_of).requests), None), "the question")
+    holder = lease.holder(directory_of.agent("asker").lease, Lease)
+    assert holder is not None
+    process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
+    ran = finish(following)
+    assert (ran.code, ran.out) == (1, "")
+    assert "asker ended before it answered: killed by SIGKILL; `crewboard resume asker`" in ran.err
+
+
+def test_the_journal_tells_the_same_as_its_events(offline: Cli, directory_of: TeamDirectory) -> None:
+    ran = offline(*spawn("scout", "explore", "list the files"))
+    lines = offline("journal", "scout", "--json").out.splitlines()
+    assert len(lines) == len(list(journal.read(directory_of.agent("scout").journal)))
+    answer = next(json.loads(line) for line in lines if json.loads(line)["kind"] == "answer")
+    assert Answer.model_validate(answer).text == ran.out.strip()
+    assert "answer" in offline("journal", "scout").out
+    assert agents.last_run(directory_of.agent("scout")) == 1
+
+
+def test_a_key_is_written_to_no_file(offline: Cli, directory_of: TeamDirectory) -> None:
+    secret = "sk-ant-of-this-test"
+    keyed = offline.with_environment(ANTHROPIC_API_KEY=secret)
+    assert keyed(*spawn("scout", "explore", "list the files")).code == 0
+    for path in Path(directory_of.path).rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("damage", ["torn", "gone"])
+def test_a_damaged_spec_keeps_nobody_alive_and_is_mended(
+    offline: Cli, directory_of: TeamDirectory, damage: str
+) -> None:
+    first = offline(*spawn("scout", "explore", "list the files"))
+    spec = directory_of.agent("scout").spec
+    before = documents.load(spec, Spec)
+    assert before is not None
+    if damage == "torn":
+        spec.write_bytes(spec.read_bytes()[:40])
+    else:
+        spec.unlink()
+    assert agent_of(offline, "scout")["state"] == "unknown"
+    assert offline("stop", "scout", "--now").code == 0
+    assert len(list(spec.parent.glob("spec.json.damaged-*"))) == (damage == "torn")
+    after = documents.load(spec, Spec)
+    assert after is not None
+    assert (after.prompt, after.prompt_id, after.type) == (before.prompt, before.prompt_id, before.type)
+    assert offline("resume", "scout", "--json").json["run"] == 2
+    assert offline("wait", "scout", "--until", "idle", "--timeout", "30").code == 0
+    answers = [m["content"] for m in offline("inbox", "lead", "--json").json if m["type"] == "result"]
+    assert answers == [first.out.strip()]

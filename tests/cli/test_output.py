@@ -1,0 +1,137 @@
+"""What reaches a terminal or a pipe: no control of another's, lines that fit, JSON of ASCII."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from crewboard.records import Intake, Member, Status
+from crewboard.store import agents, documents, journal, mailbox, roster
+from crewboard.team.context import Team
+from crewboard_tui.cli import output
+from tests.cli.shell import COMMAND, Cli, clean_environment, finish
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m safe\u202etxt.exe\u2066 a\u200bb\x7f [/red]"
+COLUMN = 80
+
+
+@pytest.fixture
+def hostile(team: Team) -> Team:
+    """A team all of whose texts try to drive the terminal."""
+    roster.put(team.directory, Member(name="evil", type="code", role=HOSTILE, model="m" + HOSTILE))
+    mailbox.send(team.directory, mailbox.compose("evil", "operator", "message", f"first\r\nsecond {HOSTILE}"))
+    agent = team.directory.agent("evil")
+    agent.path.mkdir()
+    agent.log.write_text(f"log {HOSTILE}\n")
+    journal.append(agent.journal, Intake(ts=1, run=1, prompt=f"do {HOSTILE}", prompt_from="operator"))
+    documents.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=HOSTILE, last_error=HOSTILE))
+    return team
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("inbox", "operator"), ("status",), ("journal", "evil"), ("log", "evil"), ("task", "add", HOSTILE), ("tasks",)],
+)
+def test_text_of_agents_cannot_drive_the_terminal(cli: Cli, hostile: Team, arguments: tuple[str, ...]) -> None:
+    cli("task", "add", HOSTILE)
+    ran = cli(*arguments)
+    assert ran.code == 0, ran.err
+    for wrong in ("\x1b", "\x07", "\x9b", "\u202e", "\u2066", "\u200b", "\x7f", "\r"):
+        assert wrong not in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("inbox", "operator", "--json"), ("status", "--json"), ("log", "evil", "--json")]
+)
+def test_json_is_ascii_and_whole(cli: Cli, hostile: Team, arguments: tuple[str, ...]) -> None:
+    ran = cli(*arguments)
+    assert ran.out.isascii()
+    assert "\x1b" not in ran.out
+    assert "\x7f" not in ran.out
+    assert "\x1b[2J" in json.dumps(json.loads(ran.out), ensure_ascii=False).encode().decode("unicode_escape")
+
+
+def test_errors_are_safe_too(cli: Cli) -> None:
+    ran = cli("send", HOSTILE, "hi")
+    ran.refused(2)
+    assert "\x1b" not in ran.err
+
+
+def test_status_fits_a_terminal_of_80_columns(cli: Cli, team: Team) -> None:
+    roster.put(team.directory, Member(name="a-very-long-name-of-an-agent-32c", type="explore"))
+    for number in range(3):
+        assert cli("task", "add", f"{number}: " + "日本語の長い件名 " * 20).code == 0
+    ran = cli("status")
+    lines = [line for line in ran.out.splitlines() if not line.startswith("root ")]
+    assert max(map(output.width, lines)) <= COLUMN
+
+
+def test_a_reader_that_has_had_enough_is_no_error(cli: Cli, team: Team) -> None:
+    for number in range(200):
+        mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", f"{number} " + "x" * 2000))
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*COMMAND, "inbox", "operator"], cwd=cli.root, env=clean_environment(), stdout=writing, stderr=subprocess.PIPE,
+        check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_full_disk_under_stdout_is_an_io_error(cli: Cli) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "types"], cwd=cli.root, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 74
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_encoding_that_lacks_a_letter_does_not_end_the_command(cli: Cli, team: Team) -> None:
+    mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", "naïve → 日本"))
+    poor = cli.with_environment(LC_ALL="POSIX", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    ran = poor("inbox", "operator")
+    assert ran.code == 0
+    assert "\\u65e5" in ran.out or "日" in ran.out
+
+
+def test_ctrl_c_ends_a_watch_with_130_and_no_traceback(cli: Cli, team: Team) -> None:
+    watching = cli.start("watch")
+    assert watching.stderr is not None
+    assert b"watching the team default" in watching.stderr.readline()
+    ran = finish(watching, signal.SIGINT)
+    assert ran.code == 130
+    assert "Traceback" not in ran.err
+
+
+def test_an_age_is_told_in_its_largest_unit() -> None:
+    assert [output.age(seconds) for seconds in (0.4, 59, 60, 3599, 3600, 200_000)] == [
+        "0s",
+        "59s",
+        "1m",
+        "60m",
+        "1h",
+        "2d",
+    ]
+
+
+def test_a_time_of_another_day_says_its_date() -> None:
+    now = time.time()
+    assert output.clock(None) == "–"
+    assert len(output.clock(now, now)) == len("12:00:00")
+    assert output.clock(now - 3 * 86_400, now).startswith("20")
+
+
+def test_wide_letters_count_twice_when_a_line_is_cut() -> None:
+    assert output.width(output.cut("日本語日本語", 7)) <= 7
+    assert output.cut("short", 7) == "short"
+
+
+def test_unknown_agents_have_a_state_too(cli: Cli, hostile: Team) -> None:
+    assert agents.spec(hostile.directory.agent("evil")) is None
+    assert cli("status", "--json").json["agents"][0]["state"] == "unknown"

@@ -1,0 +1,49 @@
+"""What a command costs before it does anything: no screen, no SDK."""
+
+import subprocess
+import sys
+
+import pytest
+
+from crewboard.team.context import Team
+from tests.cli.shell import Cli, clean_environment
+
+PROBE = """
+import sys
+from crewboard_tui.cli.program import run
+code = run(sys.argv[1:])
+heavy = [name for name in ("textual", "rich", "anthropic", "asyncio", "watchdog") if name in sys.modules]
+print(code, *heavy, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [("send", "operator", "hi"), ("status",), ("inbox", "operator"), ("tasks",), ("requests",)]
+)
+def test_everyday_commands_load_no_screen_and_no_sdk(cli: Cli, team: Team, arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PROBE, *arguments],
+        cwd=cli.root, env=clean_environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "0"
+
+
+def test_nothing_of_the_users_directory_is_imported(cli: Cli) -> None:
+    for name in ("json.py", "click.py", "crewboard.py"):
+        (cli.root / name).write_text("raise SystemExit(99)")
+    assert cli("types").code == 0
+
+
+def test_version(cli: Cli) -> None:
+    assert cli("--version").out.startswith("crewboard 0.")
+
+
+def test_help_names_every_command_and_works_for_each(cli: Cli) -> None:
+    from crewboard_tui.cli.program import SECTIONS
+
+    text = cli("--help").out
+    for command in (name for section in SECTIONS.values() for name in section):
+        assert f"  {command} " in text
+        own = cli(command, "--help")
+        assert own.code == 0
+        assert own.out.startswith(f"Usage: crewboard {command}")

@@ -1,0 +1,307 @@
+"""A team that stands still: the same files, clock, ids, pids and leases every time, for pictures and snapshots."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from crewboard.records import (
+    Answer,
+    Config,
+    Context,
+    Cursor,
+    Exit,
+    Flags,
+    Intake,
+    Member,
+    Reply,
+    RequestType,
+    RunStarted,
+    Spec,
+    State,
+    Status,
+    Supervisor,
+    Task,
+    TaskStatus,
+    Tokens,
+    ToolResult,
+    ToolStart,
+)  # fmt: skip
+from crewboard.store import agents, agreements, documents, journal, mailbox, roster
+from crewboard.store.directory import AgentDirectory, TeamDirectory
+from crewboard.team.context import Team
+from crewboard.view.processes import Usage
+
+NOW = datetime(2026, 11, 20, 15, 4, 22, tzinfo=UTC).timestamp()
+
+PLAN = """\
+# Rotate the JWT signing keys
+
+Tokens are signed with one key that has been in use for **two years**. Sign with a new key and keep accepting the
+old one until its last token has expired.
+
+1. Add `keys/ring.py`: a `KeyRing` with the current and the previous key
+2. `settings.py`: a list `JWT_KEYS`; `JWT_KEY` stays as an alias
+3. `middleware/auth.py`: verify against the ring, sign with the current key
+4. Migration 0042: the table `key_audit`
+5. `tests/test_keyring.py`, nine cases; run the whole suite
+
+## Not part of this
+
+Refresh tokens keep their own key. The alias goes in 3.0.
+"""
+
+
+@dataclass
+class FrozenProbe:
+    """What only the kernel knows, made up."""
+
+    held: dict[str, Usage] = field(default_factory=dict)
+    supervisor_pid: int | None = 4380
+    offline: bool = True
+    gone: frozenset[int] = frozenset()
+
+    def boot_id(self) -> str:
+        return "boot"
+
+    def is_held(self, agent: AgentDirectory) -> bool:
+        return agent.name in self.held
+
+    def lives(self, worker: Status) -> bool:
+        return worker.pid not in self.gone
+
+    def is_locked(self, path: Path) -> bool:
+        return self.supervisor_pid is not None if path.name == "supervisor.lock" else self.offline
+
+    def supervisor(self, path: Path) -> Supervisor | None:
+        return Supervisor(pid=self.supervisor_pid) if self.supervisor_pid else None
+
+    def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
+        return {name: self.held[name] for name in workers}
+
+
+@dataclass
+class Frozen:
+    """A team on disk and the probe that goes with it."""
+
+    directory: TeamDirectory
+    probe: FrozenProbe = field(default_factory=FrozenProbe)
+
+    @property
+    def team(self) -> Team:
+        """The team, for a dashboard or a command of the operator."""
+        return Team(self.directory, environment={"CREWBOARD_OFFLINE": "1"}, now=lambda: NOW)
+
+    def hire(
+        self, name: str, kind: str, state: State, doing: str, *, ago: float, pid: int, role: str = "", cpu: float = 0,
+        rss: int = 0, **more: Any,
+    ) -> AgentDirectory:  # fmt: skip
+        """An agent that lives, in some state for `ago` seconds."""
+        agent = self._enlist(name, kind, role)
+        self.probe.held[name] = Usage(cpu, rss * 1024 * 1024, 1 if cpu > 20 else 0)
+        status = Status(
+            run=1, pid=pid, state=state, since=NOW - ago, doing=doing, beat=NOW, model=_MODELS[kind], boot_id="boot",
+        )  # fmt: skip
+        documents.save(agent.status, status.model_copy(update=more))
+        journal.append(
+            agent.journal,
+            RunStarted(ts=NOW - 900, run=1, pid=pid, type=kind, model=_MODELS[kind], fresh=True, prompt_id=f"p-{name}"),
+        )
+        return agent
+
+    def gone(self, name: str, kind: str, record: Exit, pid: int, **more: Any) -> AgentDirectory:
+        """An agent whose run has ended."""
+        agent = self.hire(name, kind, "working", "", ago=900, pid=pid, **more)
+        del self.probe.held[name]
+        agents.write_exit(agent, record)
+        return agent
+
+    def _enlist(self, name: str, kind: str, role: str) -> AgentDirectory:
+        member = Member(name=name, type=kind, role=role, model=_MODELS[kind], added_at=NOW - 900)
+        roster.put(self.directory, member)
+        agent = self.directory.agent(name)
+        spec = Spec(
+            prompt=f"Be {name}", prompt_id=f"p-{name}", type=kind, role=role, model=_MODELS[kind], flags=Flags(),
+            at=NOW - 900,
+        )  # fmt: skip
+        agents.change_spec(agent, lambda _: spec)
+        return agent
+
+    def task(self, ident: int, subject: str, status: TaskStatus = "pending", **more: Any) -> None:
+        """A task on the board."""
+        fields: dict[str, object] = {"created_at": NOW - 900, "updated_at": NOW - 720, **more}
+        documents.save(
+            self.directory.task(ident), Task(id=ident, subject=subject, status=status).model_copy(update=fields)
+        )
+
+    def mail(self, number: int, author: str, to: str, kind: str, text: str, ago: float, **metadata: JsonValue) -> str:
+        """A message in a mailbox; returns its id."""
+        ident = f"m{number:04}"
+        message = mailbox.compose(author, to, kind, text, ident=ident, ts=NOW - ago, metadata=metadata)
+        mailbox.send(self.directory, message)
+        return ident
+
+    def read(self, name: str, messages: int, *, ago: float, entered: bool = True) -> None:
+        """Its worker has picked up the first so many messages."""
+        agent = self.directory.agent(name)
+        letters = mailbox.read(self.directory, name).letters[:messages]
+        for message, end in letters:
+            at = max(message.ts + 1, NOW - ago)
+            journal.append(
+                agent.journal,
+                Intake(ts=at, run=1, messages=[message], cursor=end, entered=[message.id] if entered else []),
+            )
+        documents.save(agent.cursor, Cursor(offset=letters[-1][1] if letters else 0))
+
+    def did(self, name: str, ago: float, tool: str, arguments: dict[str, object], result: str, seconds: float) -> None:
+        """A tool call with its outcome."""
+        agent = self.directory.agent(name)
+        ident = f"t-{name}-{ago}"
+        journal.append(agent.journal, ToolStart(ts=NOW - ago, run=1, tool_use_id=ident, name=tool, input=arguments))
+        journal.append(
+            agent.journal,
+            ToolResult(
+                ts=NOW - ago + seconds, run=1, tool_use_id=ident, name=tool, content=result, seconds=seconds,
+                is_error=result.startswith("Error"),
+            ),
+        )  # fmt: skip
+
+    def began(self, name: str, ago: float, tool: str, arguments: dict[str, object]) -> None:
+        """A tool call without an outcome."""
+        agent = self.directory.agent(name)
+        journal.append(
+            agent.journal, ToolStart(ts=NOW - ago, run=1, tool_use_id=f"t-{ago}", name=tool, input=arguments)
+        )
+
+    def said(self, name: str, ago: float, text: str, kind: str = "text") -> None:
+        """Something that its model said or thought."""
+        agent = self.directory.agent(name)
+        block = {"type": kind, kind: text}
+        journal.append(
+            agent.journal,
+            Reply(ts=NOW - ago, run=1, content=[block], stop_reason="end_turn", usage=Tokens(input=900, output=80)),
+        )
+
+    def asks(
+        self, ident: str, kind: RequestType, author: str, ago: float, payload: dict[str, JsonValue], **more: Any
+    ) -> None:
+        """A request to the operator."""
+        agreements.ask(self.directory, ident, kind, author, "operator", payload, NOW - ago, **more)
+
+
+_MODELS = {
+    "explore": "claude-haiku-5-5", "plan": "claude-opus-5-5", "code": "claude-sonnet-5-5", "test": "claude-sonnet-5-5",
+}  # fmt: skip
+
+
+def make_empty(root: Path, name: str = "demo") -> Frozen:
+    """A team with nobody on it."""
+    root.mkdir(parents=True, exist_ok=True)
+    directory = TeamDirectory(root / ".crewboard" / name)
+    directory.make()
+    documents.save(directory.config, Config(name=name, created_at=NOW - 3600))
+    return Frozen(directory)
+
+
+def make_team(root: Path) -> Frozen:
+    """Eleven agents in every state that a board can show, with tasks, mail, plans and a death."""
+    frozen = make_empty(root)
+    _hire_everybody(frozen)
+    _put_tasks(frozen)
+    _send_mail(frozen)
+    _work(frozen)
+    return frozen
+
+
+def _spent(used: int, cost: float) -> dict[str, Any]:
+    return {
+        "context": Context(used=used * 2000, limit=200_000),
+        "tokens": Tokens(input=used * 941, output=used * 88, cache_read=used * 4200),
+        "cost_usd": cost,
+    }
+
+
+def _hire_everybody(frozen: Frozen) -> None:
+    killed = Exit(run=1, signal=9, reason="died", at=NOW - 132, buried=True)
+    frozen.gone("parser", "code", killed, 4388, role="grammar", task=14, **_spent(61, 1.92))
+    hire = frozen.hire
+    hire("auth-plan", "plan", "waiting", "waits for a yes", ago=252, pid=4412, rss=118, waiting_for="req-004281",
+         task=7, turn=9, **_spent(38, 0.61))  # fmt: skip
+    hire("docs", "code", "waiting", "waits for an answer", ago=64, pid=4420, rss=96, waiting_for="req-004290",
+         **_spent(22, 0.18))  # fmt: skip
+    hire("migrate", "code", "working", "bash alembic upgrade head", ago=540, pid=4391, cpu=2, rss=210,
+         deadline=NOW - 60, task=11, **_spent(71, 2.40))  # fmt: skip
+    hire("flaky-hunt", "test", "working", "bash pytest -k sync", ago=180, pid=4402, cpu=98, rss=310, repeats=6,
+         **_spent(55, 1.05))  # fmt: skip
+    hire("api", "code", "working", "edit_file src/api/routes.py", ago=12, pid=4395, cpu=11, rss=140, role="backend",
+         task=9, turn=14, **_spent(44, 0.93))  # fmt: skip
+    hire("ui", "code", "working", "thinking", ago=31, pid=4399, cpu=1, rss=122, role="frontend", task=10,
+         **_spent(29, 0.52))  # fmt: skip
+    hire("perf", "explore", "working", "grep lru_cache src/", ago=2, pid=4405, cpu=24, rss=88, **_spent(18, 0.11))
+    hire("release", "code", "retrying", "", ago=120, pid=4410, rss=101, retry_at=NOW + 14, last_error="429 rate limit",
+         **_spent(33, 0.40))  # fmt: skip
+    hire("reviewer", "explore", "idle", "", ago=360, pid=4407, rss=79, **_spent(12, 0.07))
+    done = Exit(run=1, code=0, reason="finished", at=NOW - 600, buried=True)
+    frozen.gone("scan", "explore", done, 4385, **_spent(40, 0.20))
+
+
+def _put_tasks(frozen: Frozen) -> None:
+    frozen.task(2, "survey the repository", "completed", owner="scan", updated_at=NOW - 600)
+    frozen.task(7, "rotate JWT keys", "in_progress", owner="auth-plan", updated_at=NOW - 500)
+    frozen.task(9, "paginate /orders", "in_progress", owner="api")
+    frozen.task(10, "order list with infinite scroll", "in_progress", owner="ui", updated_at=NOW - 400)
+    frozen.task(11, "database migration 0041", "in_progress", owner="migrate", updated_at=NOW - 540)
+    frozen.task(14, "parse the 2.0 grammar", last_owner="parser", updated_at=NOW - 132)
+    frozen.task(22, "cut the release", owner="release", blocked_by=[9, 11])
+    frozen.task(23, "write the changelog")
+
+
+def _send_mail(frozen: Frozen) -> None:
+    send = frozen.mail
+    send(1, "operator", "api", "task_assignment", "Task 9: paginate /orders", 720, task_id=9)
+    send(2, "operator", "api", "broadcast", "freeze main in 20 minutes", 172, broadcast_id="b1")
+    send(3, "operator", "ui", "broadcast", "freeze main in 20 minutes", 172, broadcast_id="b1")
+    send(4, "ui", "api", "message", "what is the cursor parameter called?", 15)
+    send(5, "operator", "api", "message", "please keep ?page= as a deprecated alias", 4)
+    send(6, "api", "ui", "message", "`after`, an opaque string", 9)
+    for number, text in enumerate(("is the schema final?", "the token table moved", "ping"), 10):
+        send(number, "ui", "parser", "message", text, 140 - number)
+    for number, text in enumerate(("please look at routes.py", "and at its tests"), 20):
+        send(number, "api", "reviewer", "message", text, 60 - number)
+    send(30, "scan", "lead", "result", "The repository has 41 modules; the tests of sync are flaky.", 600,
+         result="results/scan-1-1.md")  # fmt: skip
+    send(31, "system", "lead", "teammate_terminated", "parser ended: signal 9, killed by a signal", 132)
+    frozen.read("api", 3, ago=700)
+    frozen.read("ui", 1, ago=160)
+
+
+def _work(frozen: Frozen) -> None:
+    frozen.said("api", 21, "need a cursor, not an offset", "thinking")
+    frozen.did("api", 19, "grep", {"pattern": "def list_orders", "path": "src/"}, "src/api/routes.py:204", 0.1)
+    frozen.did("api", 16, "read_file", {"path": "src/api/routes.py"}, "(48 lines)", 0.1)
+    frozen.did("api", 12, "edit_file", {"path": "src/api/routes.py"}, "replaced 1 occurrence", 0.2)
+    frozen.directory.agent("api").live.write_text(
+        "Adding cursor pagination to /orders. I keep `page` as a deprecated alias for one release and "
+    )
+    frozen.did("parser", 300, "read_file", {"path": "grammar/v2.ebnf"}, "(210 lines)", 0.1)
+    frozen.began("parser", 140, "bash", {"command": "pytest -x tests/parser"})
+    frozen.directory.agent("parser").log.write_text("collected 214 items / 3 errors\nKilled\n")
+    frozen.asks("req-004270", "plan_approval", "auth-plan", 700, {"plan": "# Rotate keys\n\nReplace the key."})
+    payload: dict[str, JsonValue] = {
+        "plan": PLAN,
+        "files": ["keys/ring.py", "settings.py", "middleware/auth.py", "migrations/0042.py", "tests/test_keyring.py"],
+        "commands": ["alembic upgrade head", "pytest"],
+        "risk": "schema change; everybody is logged out if the ring is empty",
+    }
+    frozen.asks("req-004281", "plan_approval", "auth-plan", 252, payload, supersedes="req-004270")
+    question: dict[str, JsonValue] = {
+        "question": "The 1.x API pages are linked from two blog posts. Keep them?",
+        "options": ["yes, with a banner", "no, redirect them", "ask marketing first"],
+    }
+    frozen.asks("req-004290", "question", "docs", 64, question)
+    answer = Answer(
+        ts=NOW - 600, run=1, assignment="p-scan", answers=["p-scan"], text="41 modules", result="scan-1-1.md"
+    )
+    journal.append(frozen.directory.agent("scan").journal, answer)

@@ -1,0 +1,33 @@
+"""A served model, the real SDK against it, and desks to work at."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anthropic import Anthropic
+
+from crewboard.offline.server import ModelServer
+from tests.offline.desk import Desk
+
+NewDesk = Callable[..., Desk]
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: ModelServer) -> Iterator[Anthropic]:
+    with Anthropic(base_url=server.url, api_key="offline", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+def desk(client: Anthropic, tmp_path: Path) -> NewDesk:
+    def make(**given: Any) -> Desk:
+        return Desk(client, **{"root": tmp_path, **given})
+
+    return make

@@ -1,0 +1,187 @@
+"""The Messages API, as the real SDK sees it."""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anthropic
+import pytest
+from anthropic import Anthropic
+
+from crewboard.offline.reply import Reply
+from crewboard.offline.script import calls, says
+from crewboard.offline.server import ModelServer
+
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+ASKED: dict[str, Any] = {"model": "claude-sonnet-5-5", "max_tokens": 1000, "messages": HELLO}
+TOOLS: list[Any] = [{"name": "bash", "description": "run", "input_schema": {"type": "object"}}]
+
+
+def connect(server: ModelServer, **given: Any) -> Anthropic:
+    return Anthropic(**{"base_url": server.url, "api_key": "offline", "max_retries": 0, **given})
+
+
+def test_a_streamed_reply_is_the_same_as_a_whole_one(client: Anthropic) -> None:
+    whole = client.messages.create(**ASKED)
+    with client.messages.stream(**ASKED) as stream:
+        pieces = list(stream.text_stream)
+        streamed = stream.get_final_message()
+    assert "".join(pieces) == streamed.content[0].text == whole.content[0].text  # type: ignore[union-attr]
+    assert len(pieces) > 10
+    assert streamed.stop_reason == whole.stop_reason == "end_turn"
+    assert streamed.usage.output_tokens == whole.usage.output_tokens > 1
+    assert "no language model" in "".join(pieces)
+
+
+def test_tool_input_arrives_in_pieces_and_whole() -> None:
+    given = {"command": "echo 'ü → ☃'; " + "x" * 100, "timeout": 3}
+    thought = {"type": "thinking", "thinking": "first this"}
+    use = {"type": "tool_use", "name": "bash", "input": given}
+    with ModelServer(script=[Reply([thought, {"type": "text", "text": "Now."}, use])]) as server:
+        with connect(server) as client, client.messages.stream(**ASKED, tools=TOOLS) as stream:
+            pieces = [event.partial_json for event in stream if event.type == "input_json"]
+            message = stream.get_final_message()
+        back = [block.to_dict(mode="json") for block in message.content]
+        result = {"type": "tool_result", "tool_use_id": message.content[2].id, "content": "ok"}  # type: ignore[union-attr]
+        talk: list[Any] = [*HELLO, {"role": "assistant", "content": back}, {"role": "user", "content": [result]}]
+        with connect(server) as client:
+            answer = client.messages.create(**{**ASKED, "messages": talk}, tools=TOOLS)
+    assert len(pieces) > 3
+    assert json.loads("".join(pieces)) == given == message.content[2].input  # type: ignore[union-attr]
+    assert message.content[0].thinking == "first this"  # type: ignore[union-attr]
+    assert message.stop_reason == "tool_use"
+    assert answer.stop_reason == "end_turn"
+
+
+def test_the_same_request_gets_the_same_reply_and_ids(client: Anthropic) -> None:
+    first, again = client.messages.create(**ASKED), client.messages.create(**ASKED)
+    assert first == again
+    other = client.messages.create(**{**ASKED, "messages": [{"role": "user", "content": "hello!"}]})
+    assert other.id != first.id
+
+
+def test_a_longer_answer_than_allowed_is_cut(client: Anthropic) -> None:
+    cut = client.messages.create(**{**ASKED, "max_tokens": 5})
+    assert cut.stop_reason == "max_tokens"
+    assert len(cut.content[0].text) == 20
+
+
+def test_what_an_earlier_request_held_is_read_from_the_cache(client: Anthropic) -> None:
+    system = "x" * 8000
+    marked: Any = {"cache_control": {"type": "ephemeral"}}
+    first = client.messages.create(**ASKED, system=system, **marked).usage
+    assert (first.input_tokens, first.cache_read_input_tokens) == (0, 0)
+    assert first.cache_creation_input_tokens
+    talk: Any = [*HELLO, {"role": "assistant", "content": "yes?"}, {"role": "user", "content": "go on"}]
+    second = client.messages.create(**{**ASKED, "messages": talk}, system=system, **marked).usage
+    assert second.cache_read_input_tokens == first.cache_creation_input_tokens
+    assert 0 < (second.cache_creation_input_tokens or 0) < 50
+    plain = client.messages.create(**ASKED, system=system).usage
+    assert plain.input_tokens == first.cache_creation_input_tokens
+
+
+def test_tokens_can_be_counted_and_models_looked_up(client: Anthropic) -> None:
+    counted = client.messages.count_tokens(model="claude-haiku-5-5", messages=HELLO, system="x" * 400)
+    assert 100 < counted.input_tokens < 120
+    assert {model.id for model in client.models.list()} >= {"claude-opus-5-5", "claude-haiku-5-5"}
+    assert client.models.retrieve("claude-opus-5-5").max_input_tokens == 200_000
+    with pytest.raises(anthropic.NotFoundError, match="gpt"):
+        client.models.retrieve("gpt")
+
+
+def test_a_prompt_beyond_the_window_is_refused() -> None:
+    with ModelServer(window=100) as server, connect(server) as client:
+        assert client.models.retrieve("claude-opus-5-5").max_input_tokens == 100
+        with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 100 maximum"):
+            client.messages.create(**{**ASKED, "messages": [{"role": "user", "content": "word " * 200}]})
+
+
+def test_without_a_key_nothing_is_answered(server: ModelServer) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{server.url}/v1/models")
+    with caught.value as answer:
+        assert answer.code == 401
+        assert json.load(answer)["error"]["type"] == "authentication_error"
+    with connect(server, api_key=None, auth_token="offline") as client:
+        assert client.messages.create(**ASKED).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/nothing", None, 404),
+        ("GET", "/v1/messages", None, 405),
+        ("POST", "/v1/messages", b"no json", 400),
+        ("POST", "/v1/messages", b"[]", 400),
+        ("POST", "/v1/messages/count_tokens", b"{}", 400),
+    ],
+)
+def test_what_is_no_request_is_refused_in_the_apis_form(
+    server: ModelServer, method: str, path: str, body: bytes | None, status: int
+) -> None:
+    headers = {"x-api-key": "offline", "anthropic-version": "2023-06-01"}
+    request = urllib.request.Request(server.url + path, data=body, headers=headers, method=method)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request)
+    with caught.value as answer:
+        error = json.load(answer)
+    assert caught.value.code == status
+    assert error["type"] == "error"
+    assert error["error"]["message"]
+    assert error["request_id"].startswith("req_")
+
+
+def test_a_script_is_followed_and_then_the_rules() -> None:
+    with ModelServer(script=[says("one"), calls("bash", command="true")]) as server, connect(server) as client:
+        first = client.messages.create(**ASKED, tools=TOOLS)
+        assert first == client.messages.create(**ASKED, tools=TOOLS)
+        talk: Any = [*HELLO, {"role": "assistant", "content": "one"}, {"role": "user", "content": "more"}]
+        second = client.messages.create(**{**ASKED, "messages": talk}, tools=TOOLS)
+        third = client.messages.create(**{**ASKED, "messages": [{"role": "user", "content": "say three"}]})
+    assert first.content[0].text == "one"
+    assert second.content[0].name == "bash"
+    assert third.stop_reason == "end_turn"
+    assert [body["messages"][-1]["content"] for body in server.requests] == ["hello", "hello", "more", "say three"]
+
+
+def test_each_agent_follows_its_own_script() -> None:
+    script = {"ada": [says("I am Ada")], "bob": [says("I am Bob")]}
+    with ModelServer(script=script) as server, connect(server) as client:
+        for name in ("bob", "ada"):
+            system = f'You are {name}, a code agent in the crewboard team "demo".'
+            said = client.messages.create(**ASKED, system=system)
+            assert said.content[0].text == f"I am {name.title()}"
+
+
+def test_two_hundred_clients_are_served_at_once() -> None:
+    together = threading.Barrier(200, timeout=60)
+    with ModelServer(script={str(n): [says(f"number {n}")] for n in range(200)}) as server:
+
+        def ask(number: int) -> str:
+            body = {**ASKED, "stream": True, "system": f'You are {number}, a code agent in the crewboard team "t".'}
+            headers = {"x-api-key": "k", "anthropic-version": "2023-06-01", "content-type": "application/json"}
+            request = urllib.request.Request(
+                f"{server.url}/v1/messages", data=json.dumps(body).encode(), headers=headers
+            )
+            together.wait()
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                events = [json.loads(line[6:]) for line in answer if line.startswith(b"data: ")]
+            return "".join(event["delta"].get("text", "") for event in events if "delta" in event)
+
+        with ThreadPoolExecutor(200) as pool:
+            said = list(pool.map(ask, range(200)))
+    assert said == [f"number {n}" for n in range(200)]
+
+
+def test_a_client_that_leaves_harms_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+    long = says("word " * 100_000)
+    with ModelServer(script=[long, says("still here")]) as server, connect(server) as client:
+        with client.messages.stream(**ASKED) as stream:
+            next(iter(stream.text_stream))
+        talk: Any = [{"role": "user", "content": "and now?"}]
+        said = client.messages.create(**{**ASKED, "messages": talk})
+    assert said.content[0].text == "still here"
+    assert "Traceback" not in capfd.readouterr().err

@@ -1,0 +1,347 @@
+"""The demo's scenario, walked through on a real copy of its project."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from anthropic import Anthropic
+
+from crewboard.agent_types import TEAM, TYPES
+from crewboard.offline import scenario
+from crewboard.offline.conversation import Done
+from crewboard.offline.reply import Speed, events
+from crewboard.offline.scenario import Branch, ScenarioAgent, ScriptedCall, Turn, copy_sample, fill, load, play
+from crewboard.offline.server import ModelServer
+from tests.offline.conftest import NewDesk
+from tests.offline.desk import APPROVED, PLAN_REQUIRED, Desk, rejected, run
+
+DEMO = load("demo")
+TESTS = "python3 -m unittest -q"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return copy_sample(tmp_path / "inkpot")
+
+
+def hired(desk: NewDesk, project: Path, name: str, **answers: Any) -> Desk:
+    agent = DEMO.agent(name)
+    return desk(
+        root=project,
+        name=name,
+        type=agent.type,
+        tools=(*TYPES[agent.type].tools, *TEAM),
+        rules=PLAN_REQUIRED if agent.plan else "",
+        answers=answers,
+    )
+
+
+def all_turns(agent: ScenarioAgent) -> list[Turn]:
+    return [turn for first in agent.turns for turn in (first, *first.then)]
+
+
+# ------------------------------------------------------------------------------------------------------ data
+
+
+@pytest.mark.parametrize("agent", DEMO.agents, ids=[agent.name for agent in DEMO.agents])
+def test_everybody_calls_only_what_its_type_has(agent: ScenarioAgent) -> None:
+    allowed = {*TYPES[agent.type].tools, *TEAM}
+    turns = all_turns(agent)
+    assert {call.tool for turn in turns for call in turn.calls} <= allowed
+    assert not agent.turns[-1].calls
+    text = repr(turns)
+    quoted = re.findall(r"\{([a-z_]+)[^{}:]*:([a-z]+)\}", text)
+    assert {tool for tool, _ in quoted} <= allowed
+    assert {what for _, what in quoted} <= scenario._WHAT.keys()
+
+
+def test_the_tasks_are_those_that_the_prompts_speak_of() -> None:
+    owners = {number: task.owner for number, task in enumerate(DEMO.tasks, 1)}
+    for agent in DEMO.agents:
+        number = int(re.findall(r"task on the board is (\d+)", agent.prompt)[0])
+        assert owners[number] == agent.name
+    again = DEMO.tasks[4]
+    assert again.required_type == "test"
+    assert again.blocked_by == (2,)
+
+
+def test_the_sample_has_one_failing_test(project: Path) -> None:
+    output, _ = run(TESTS, project)
+    assert "FAIL: test_recent_notes_come_newest_first" in output
+    assert "FAILED (failures=1)" in output
+
+
+def test_the_sample_is_copied_without_what_python_left_there(tmp_path: Path) -> None:
+    to = tmp_path / "there"
+    to.mkdir()
+    copied = copy_sample(to)
+    assert copied == to
+    assert (to / "CLAUDE.md").is_file()
+    assert not list(to.rglob("__pycache__"))
+    with pytest.raises(FileNotFoundError):
+        load("no-such-scenario")
+    with pytest.raises(KeyError):
+        DEMO.agent("nobody")
+
+
+# ----------------------------------------------------------------------------------------------------- walks
+
+
+def test_scout_surveys_and_tells_fixer_where_the_fault_is(desk: NewDesk, project: Path) -> None:
+    scout = hired(desk, project, "scout")
+    answer = scout.ask(DEMO.agent("scout").prompt)
+    sent = next(given for name, given in scout.calls if name == "send_message")
+    assert sent["to"] == "fixer"
+    assert re.search(r"inkpot/store\.py:\d+: .*path\.stem, reverse=True", sent["content"])
+    assert "15 tests" in answer
+    assert "10 Python files" in answer
+    assert f"`inkpot/store.py` ({len((project / 'inkpot/store.py').read_text().splitlines())} lines)" in answer
+
+
+def test_fixer_mends_it_when_its_plan_is_approved(desk: NewDesk, project: Path) -> None:
+    fixer = hired(desk, project, "fixer", submit_plan=[APPROVED])
+    answer = fixer.ask(DEMO.agent("fixer").prompt)
+    plan = next(given for name, given in fixer.calls if name == "submit_plan")
+    assert plan["files"] == ["inkpot/store.py"]
+    assert plan["commands"] == [TESTS]
+    assert fixer.used.index("submit_plan") < fixer.used.index("edit_file") < fixer.used.index("bash")
+    assert "Ran 15 tests" in answer
+    assert "exit code 0" in answer
+    output, _ = run(TESTS, project)
+    assert output.endswith("OK\n[exit code 0]")
+
+
+def test_fixer_revises_a_rejected_plan_as_often_as_it_takes(desk: NewDesk, project: Path) -> None:
+    fixer = hired(desk, project, "fixer", submit_plan=[rejected("Say more of the risk."), rejected("Now?"), APPROVED])
+    fixer.ask(DEMO.agent("fixer").prompt)
+    plans = [given["plan"] for name, given in fixer.calls if name == "submit_plan"]
+    assert len(plans) == 3
+    assert "> Say more of the risk.\n" in plans[1]
+    assert "> Now?\n" in plans[2]
+    assert fixer.used.count("edit_file") == 1
+
+
+def test_fixer_says_so_when_it_could_not_do_it(desk: NewDesk, project: Path) -> None:
+    store = project / "inkpot/store.py"
+    store.write_text(store.read_text().replace("path.stem, reverse", "int(path.stem), reverse"))
+    answer = hired(desk, project, "fixer", submit_plan=[APPROVED]).ask(DEMO.agent("fixer").prompt)
+    assert "could not make the change" in answer
+    assert "occurs 0 times" in answer
+
+    undecided = ("The plan was expired; submit one again if you still need to.", True)
+    answer = hired(desk, project, "fixer", submit_plan=[undecided]).ask(DEMO.agent("fixer").prompt)
+    assert "changed nothing" in answer
+
+
+def test_fixer_does_not_call_tests_passed_that_fail(desk: NewDesk, project: Path) -> None:
+    fixer = hired(
+        desk, project, "fixer", submit_plan=[APPROVED], bash=["Ran 1 test\n\nFAILED (errors=1)\n[exit code 1]"]
+    )
+    answer = fixer.ask(DEMO.agent("fixer").prompt)
+    assert "do not pass yet" in answer
+    assert "task_update" not in fixer.used
+
+
+@pytest.mark.parametrize(
+    ("answer", "consequence"),
+    [("move to .trash", "a rename"), ("keep deleting", "stays as it is"), ("ask Ann", "Both ways")],
+)
+def test_reviewer_builds_on_the_operators_answer(desk: NewDesk, project: Path, answer: str, consequence: str) -> None:
+    reviewer = hired(desk, project, "reviewer", ask_operator=[f"the operator answers: {answer}"])
+    review = reviewer.ask(DEMO.agent("reviewer").prompt)
+    question = next(given for name, given in reviewer.calls if name == "ask_operator")
+    assert question["options"] == ["keep deleting", "move to .trash"]
+    assert f"“{answer}”" in review
+    assert consequence in review
+
+
+def test_reviewer_answers_a_request_for_a_summary(desk: NewDesk, project: Path) -> None:
+    reviewer = hired(desk, project, "reviewer", ask_operator=["the operator answers: move to .trash"])
+    reviewer.ask(DEMO.agent("reviewer").prompt)
+    summary = reviewer.ask("Give me a summary, please", kind="message")
+    for words in ("read inkpot/store.py", "asked the operator", "move to .trash", "# Review: how inkpot removes notes"):
+        assert words in summary
+
+
+def test_a_summary_that_is_asked_for_during_the_review_comes_with_it(desk: NewDesk, project: Path) -> None:
+    reviewer = hired(desk, project, "reviewer", ask_operator=["the operator answers: keep deleting"])
+    reviewer.hear(DEMO.agent("reviewer").prompt)
+    reviewer.run_tools(reviewer.reply())
+    reviewer.hear("Send me a summary and list all Python files", kind="message")
+    answer = reviewer.work()
+    assert "# Review: how inkpot removes notes" in answer
+    assert "What I did" in answer
+    assert "10 files" in answer
+    assert reviewer.used[-1] == "glob"
+
+
+def test_tester_runs_the_tests_and_again_when_fixer_says_so(desk: NewDesk, project: Path) -> None:
+    tester = hired(desk, project, "tester")
+    first = tester.ask(DEMO.agent("tester").prompt)
+    assert "exit code 1: Ran 15 tests" in first
+    assert "note 12" in first
+
+    fixer = hired(desk, project, "fixer", submit_plan=[APPROVED])
+    fixer.ask(DEMO.agent("fixer").prompt)
+    told = next(given for name, given in fixer.calls if name == "send_message")
+    assert told["to"] == "tester"
+    second = tester.ask(told["content"], kind="message", author="fixer")
+    assert tester.calls[-3:] == [
+        ("task_claim", {"task_id": 5}),
+        ("bash", {"command": TESTS}),
+        ("task_update", {"task_id": 5, "status": "completed"}),
+    ]
+    assert f"`{TESTS}` succeeded" in second
+
+
+def test_tester_heeds_fixer_even_while_it_is_still_at_its_first_run(desk: NewDesk, project: Path) -> None:
+    tester = hired(desk, project, "tester")
+    tester.hear(DEMO.agent("tester").prompt)
+    tester.run_tools(tester.reply())
+    tester.hear("The fix is in. Claim task 5 and run the tests again.", kind="message", author="fixer")
+    tester.work()
+    assert tester.used.count("bash") == 2
+
+
+def test_what_scout_tells_fixer_does_not_change_what_fixer_does(desk: NewDesk, project: Path) -> None:
+    scout = hired(desk, project, "scout")
+    scout.ask(DEMO.agent("scout").prompt)
+    told = next(given["content"] for name, given in scout.calls if name == "send_message")
+    undisturbed = hired(desk, project, "fixer", submit_plan=[("no", True)])
+    undisturbed.ask(DEMO.agent("fixer").prompt)
+    fixer = hired(desk, project, "fixer", submit_plan=[("no", True)])
+    fixer.hear(DEMO.agent("fixer").prompt)
+    fixer.run_tools(fixer.reply())
+    fixer.hear(told, kind="message", author="scout")
+    fixer.work()
+    assert fixer.calls == undisturbed.calls
+
+
+def test_courier_goes_on_where_it_was_killed(desk: NewDesk, project: Path) -> None:
+    courier = hired(desk, project, "courier")
+    courier.hear(DEMO.agent("courier").prompt)
+    for _ in range(4):
+        courier.run_tools(courier.reply())
+    courier.reply()  # asked for, and killed before the tool ran
+    results = [
+        {"type": "tool_result", "tool_use_id": block["id"], "content": "interrupted, outcome unknown", "is_error": True}
+        for block in courier.messages[-1]["content"]
+        if block["type"] == "tool_use"
+    ]
+    again = hired(desk, project, "courier")
+    again.messages = [*courier.messages, {"role": "user", "content": results}]
+    answer = again.work()
+    assert courier.used.count("read_file") == 3
+    assert again.used.count("read_file") == 6
+    assert "- README.md: 19" in answer
+    assert "- inkpot/note.py: unknown" in answer
+    assert again.calls[-2:] == [
+        ("task_claim", {"task_id": 6}),
+        ("task_update", {"task_id": 6, "status": "completed"}),
+    ]
+
+
+def test_who_was_interrupted_listens_instead_of_going_on(desk: NewDesk, project: Path) -> None:
+    courier = hired(desk, project, "courier")
+    courier.hear(DEMO.agent("courier").prompt)
+    for _ in range(3):
+        courier.run_tools(courier.reply())
+    told = courier.ask("Where do you stand?", kind="interrupt")
+    assert "read README.md, inkpot/__init__.py" in told
+    assert courier.used.count("read_file") == 2
+
+
+def test_who_is_asked_to_leave_leaves_in_the_middle_of_its_script(desk: NewDesk, project: Path) -> None:
+    courier = hired(desk, project, "courier")
+    courier.hear(DEMO.agent("courier").prompt)
+    courier.run_tools(courier.reply())
+    courier.tools = (*courier.tools, "shutdown_response")
+    courier.run_tools(courier.reply())
+    assert courier.calls[-1] == ("shutdown_response", {"approve": True})
+
+
+def test_another_prompt_is_no_part_of_the_scenario(desk: NewDesk, project: Path) -> None:
+    assert hired(desk, project, "scout").ask("say hi") == "hi"
+    impostor = desk(root=project, name="bob")
+    assert impostor.ask(DEMO.agent("scout").prompt) != DEMO.agent("scout").turns[-1].text
+
+
+# ------------------------------------------------------------------------------------------------------ play
+
+
+def did(tool: str, text: str = "ok", *, is_error: bool = False) -> list[Done]:
+    return [Done(tool, {}, text, is_error)]
+
+
+def script(*branches: Branch) -> Sequence[Turn]:
+    return [Turn(text="a", calls=(ScriptedCall(tool="bash"),), then=branches), Turn(text="b")]
+
+
+def text_of(turns: Sequence[Turn], *replies: list[Done]) -> str | None:
+    turn, _ = play(turns, replies)
+    return turn.text if turn else None
+
+
+def test_a_script_goes_from_turn_to_turn() -> None:
+    turns = script()
+    assert text_of(turns) == "a"
+    assert text_of(turns, did("bash")) == "b"
+    assert text_of(turns, did("bash"), []) is None
+    assert play(turns, [did("bash"), did("glob")]) == (turns[1], did("glob"))
+
+
+def test_a_branch_is_played_once_unless_a_plan_is_rejected() -> None:
+    retry = (ScriptedCall(tool="bash"),)
+    turns = script(Branch(on="failed", text="again", calls=retry), Branch(on="error", text="refused"))
+    failed = did("bash", "x\n[exit code 2]")
+    assert text_of(turns, failed) == "again"
+    assert text_of(turns, failed, did("bash", "[exit code 0]")) == "b"
+    assert text_of(turns, failed, failed) == "b"
+    assert text_of(turns, did("bash", "no", is_error=True)) == "refused"
+    assert text_of(turns, did("bash", "no", is_error=True), []) is None
+
+    plans = script(Branch(on="rejected", text="revised", calls=retry))
+    no = did("submit_plan", rejected("x")[0], is_error=True)
+    assert text_of(plans, no, no, no) == "revised"
+    assert text_of(plans, no, no, did("submit_plan", APPROVED)) == "b"
+
+
+def test_a_branch_can_ask_what_another_tool_said() -> None:
+    turns = script(Branch(on="says", of="ask_operator", says="TRASH", text="then"))
+    assert text_of(turns, did("bash", "trash")) == "b"
+    assert text_of(turns, [*did("ask_operator", "move to .trash"), *did("bash")]) == "then"
+
+
+def test_text_quotes_what_tools_gave() -> None:
+    done = [
+        Done("read_file", {"path": "a.py"}, "1\tx\n2\ty"),
+        Done("read_file", {"path": "b.py"}, "no such file", is_error=True),
+        Done("bash", {"command": "x"}, "Ran 3 tests in 1s\n\nOK\n[exit code 0]"),
+    ]
+    assert fill("{read_file a.py:lines} {read_file b.py:lines} {bash:exit}", done) == "2 unknown 0"
+    assert fill({"a": ["{bash:tally}", 3]}, done) == {"a": ["Ran 3 tests in 1s, OK", 3]}
+    assert fill("{glob:count} {not a quote}", done) == "(no glob) {not a quote}"
+
+
+# ------------------------------------------------------------------------------------------------------ pace
+
+
+def test_the_pace_stretches_all_but_the_least_delay() -> None:
+    whole = {"content": [{"type": "text", "text": "one two three"}], "stop_reason": "end_turn", "usage": {}}
+
+    def seconds(pace: float) -> float:
+        return sum(event.pause for event in events(whole, Speed(delay=3, word=0.5, least=0.4).at(pace)))
+
+    assert seconds(1) == pytest.approx(4.5)
+    assert seconds(2) == pytest.approx(9)
+    assert seconds(0) == pytest.approx(0.4)
+
+
+def test_a_paced_server_takes_its_time(project: Path) -> None:
+    with ModelServer(pace=0.2) as server, Anthropic(base_url=server.url, api_key="offline") as client:
+        began = monotonic()
+        hired(lambda **given: Desk(client, **given), project, "scout").ask("say hi")
+        assert monotonic() - began > 0.15 * 0.2

@@ -1,0 +1,147 @@
+"""What the real API refuses is refused here too, with a sentence that helps."""
+
+from typing import Any
+
+import pytest
+
+from crewboard.offline.validate import InvalidRequestError, parse, signature
+from crewboard.offline.wire import MessagesRequest
+
+Blocks = list[dict[str, Any]]
+
+
+def text(words: str = "hello") -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def use(ident: str = "toolu_1", **more: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": ident, "name": "bash", "input": {}, **more}
+
+
+def result(ident: str = "toolu_1", **more: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": ident, "content": "ok", **more}
+
+
+def said(*turns: Any) -> dict[str, Any]:
+    """Messages in turns that begin with the user."""
+    roles = ("user", "assistant")
+    return {"messages": [{"role": roles[n % 2], "content": content} for n, content in enumerate(turns)]}
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    whole = {"model": "claude-sonnet-5-5", "max_tokens": 100, **said("hello"), **changes}
+    return {key: value for key, value in whole.items() if value is not None}
+
+
+TOOL = {"name": "bash", "description": "runs", "input_schema": {"type": "object", "properties": {}}}
+
+GOOD = {
+    "a string": body(),
+    "blocks": body(**said([text()])),
+    "roles in a row": body(messages=[{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]),
+    "a call and its result": body(**said("do", [text(), use()], [result(), text("and now")])),
+    "results in any order": body(**said("do", [use("a"), use("b")], [result("b"), result("a")])),
+    "results in two messages of one role": body(
+        messages=[
+            *said("do", [use("a"), use("b")])["messages"],
+            {"role": "user", "content": [result("a")]},
+            {"role": "user", "content": [result("b"), text()]},
+        ]
+    ),
+    "an empty result": body(**said("do", [use()], [result(content="")])),
+    "a result without content": body(
+        **said("do", [use()], [{key: value for key, value in result().items() if key != "content"}])
+    ),
+    "an error with words": body(**said("do", [use()], [result(is_error=True, content=[text("no")])])),
+    "a thought that comes back unchanged": body(
+        **said("x", [{"type": "thinking", "thinking": "hm", "signature": signature("hm")}, text()], "y")
+    ),
+    "a system prompt in blocks": body(system=[{**text(), "cache_control": {"type": "ephemeral"}}]),
+    "tools": body(tools=[TOOL, {**TOOL, "name": "read_file"}], tool_choice={"type": "auto"}),
+    "everything at once": body(
+        temperature=1,
+        top_p=0.5,
+        stop_sequences=["x"],
+        metadata={"user_id": "u"},
+        cache_control={"type": "ephemeral"},
+        thinking={"type": "adaptive"},
+        stream=True,
+    ),
+}
+
+BAD = {
+    "no model": (body(model=None), "model: Field required"),
+    "no max_tokens": (body(max_tokens=None), "max_tokens: Field required"),
+    "max_tokens of 0": (body(max_tokens=0), "max_tokens: Input should be greater than or equal to 1"),
+    "max_tokens as text": (body(max_tokens="10"), "max_tokens: Input should be a valid integer"),
+    "no messages": (body(messages=None), "messages: Field required"),
+    "empty messages": (body(messages=[]), "messages: at least one message is required"),
+    "an unknown field": (body(maximum=3), "maximum: Extra inputs are not permitted"),
+    "an assistant first": (body(messages=[{"role": "assistant", "content": "hi"}]), 'must use the "user" role'),
+    "an assistant last": (body(**said("a", "b")), "does not support assistant message prefill"),
+    "an unknown role": (body(messages=[{"role": "tool", "content": "hi"}]), "messages.0.role"),
+    "empty content": (body(**said([])), "messages.0: all messages must have non-empty content"),
+    "empty text": (body(**said("")), "text content blocks must be non-empty"),
+    "blank text": (body(**said(" \n")), "must contain non-whitespace text"),
+    "a blank answer in between": (body(**said("a", [text("")], "b")), "text content blocks must be non-empty"),
+    "an empty system block": (body(system=[text("")]), "system: text content blocks must be non-empty"),
+    "an unknown block": (body(**said([{"type": "poem"}])), "messages.0.content.0"),
+    "text without text": (body(**said([{"type": "text"}])), "messages.0.content.0.text: Field required"),
+    "a field of the SDK's own": (
+        body(**said([{**text(), "parsed_output": None}])),
+        "messages.0.content.0.parsed_output: Extra inputs are not permitted",
+    ),
+    "a call without a result": (
+        body(**said("do", [use()], "go on")),
+        "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1",
+    ),
+    "a call at the end": (body(**said("do", [use()])), "prefill"),
+    "one of two calls without a result": (body(**said("do", [use("a"), use("b")], [result("a")])), "after: b."),
+    "a result that comes late": (body(**said("do", [use()], "wait", "ok", [result()])), "`tool_use` ids were found"),
+    "text before the result": (body(**said("do", [use()], [text(), result()])), "`tool_use` ids were found"),
+    "a result for nothing": (body(**said([result()])), "messages.0.content.0: unexpected `tool_use_id`"),
+    "a result for another call": (
+        body(**said("do", [use("a")], [result("a"), result("b")])),
+        "messages.2.content.1: unexpected `tool_use_id` found in `tool_result` blocks: b",
+    ),
+    "two results for one call": (body(**said("do", [use()], [result(), result()])), "must have a single result"),
+    "a result of the assistant": (body(**said("a", [result()], "b")), "can only be in `user` messages"),
+    "a call of the user": (body(**said([use()])), "can only be in `assistant` messages"),
+    "an id used twice": (body(**said("a", [use()], [result()], [use()], [result()])), "ids must be unique"),
+    "an error without words": (
+        body(**said("do", [use()], [result(is_error=True, content="")])),
+        "content cannot be empty if `is_error` is true",
+    ),
+    "a tool's bad name": (body(tools=[{**TOOL, "name": "run it"}]), "tools.0.name: String should match pattern"),
+    "a tool's long name": (body(tools=[{**TOOL, "name": "x" * 129}]), "tools.0.name"),
+    "a tool twice": (body(tools=[TOOL, TOOL]), "Tool names must be unique"),
+    "a tool without schema": (body(tools=[{"name": "bash"}]), "tools.0.input_schema: Field required"),
+    "a schema of no object": (body(tools=[{**TOOL, "input_schema": {"type": "string"}}]), "tools.0.input_schema.type"),
+    "a choice of an unknown tool": (
+        body(tools=[TOOL], tool_choice={"type": "tool", "name": "fly"}),
+        "Tool 'fly' not found in provided tools",
+    ),
+    "a called tool's bad name": (body(**said("do", [use(name="a b")], [result()])), "messages.1.content.0.name"),
+    "input that is no object": (body(**said("do", [use(input="ls")], [result()])), "messages.1.content.0.input"),
+    "a thought that was changed": (
+        body(**said("x", [{"type": "thinking", "thinking": "ha", "signature": signature("hm")}, text()], "y")),
+        "Invalid `signature` in `thinking` block",
+    ),
+    "a thinking budget beyond the reply": (
+        body(thinking={"type": "enabled", "budget_tokens": 2000}),
+        "`max_tokens` must be greater than `thinking.budget_tokens`",
+    ),
+    "an unknown kind of cache": (body(cache_control={"type": "for ever"}), "cache_control.type"),
+}
+
+
+@pytest.mark.parametrize("request_body", GOOD.values(), ids=GOOD.keys())
+def test_what_the_api_takes_is_taken(request_body: dict[str, Any]) -> None:
+    assert parse(request_body, MessagesRequest).model == "claude-sonnet-5-5"
+
+
+@pytest.mark.parametrize(("request_body", "complaint"), BAD.values(), ids=BAD.keys())
+def test_what_the_api_refuses_is_refused(request_body: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        parse(request_body, MessagesRequest)
+    assert complaint in str(caught.value)

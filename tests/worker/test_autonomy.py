@@ -1,0 +1,136 @@
+"""Agents that go on by themselves: claiming, limits, long lives."""
+
+from pathlib import Path
+
+import pytest
+from crewboard.errors import UsageError
+from crewboard.offline.reply import Reply
+from crewboard.offline.script import calls, says
+from crewboard.offline.server import ModelServer
+from crewboard.prices import Budget, load, parse_budget
+from crewboard.records import Cleared, Flags, Summary, Tokens
+from crewboard.store import mailbox, tasks
+from crewboard.team import board, hiring
+
+from tests.crew import Crew, eventually
+
+
+def done(task_id: int) -> list[Reply]:
+    return [calls("task_update", task_id=task_id, status="completed"), says(f"did {task_id}")]
+
+
+def test_idle_agents_claim_what_fits_one_at_a_time_and_leave_the_rest(tmp_path: Path) -> None:
+    names = ["ann", "ben"]
+    with ModelServer() as model:
+        crew = Crew(tmp_path, model)
+        for name in names:
+            crew.hire(name, "explore", "hello", autoclaim=True)
+        first = board.add_task(crew.team, "List all Python files")
+        board.add_task(crew.team, "List all Markdown files", blocked_by=[first.id])
+        foreign = board.add_task(crew.team, "Run the tests", required_type="test")
+
+        def finished() -> bool:
+            return [task.status for task in tasks.load_all(crew.directory)][:2] == ["completed", "completed"]
+
+        eventually(finished, "both tasks")
+        assert tasks.load(crew.directory, foreign.id).status == "pending"
+        claimed = [m for m in mailbox.read(crew.directory, "lead").messages if m.type == "task_claimed"]
+        assert [m.metadata["task_id"] for m in claimed] == [1, 2]
+        crew.end()
+
+
+def test_a_killed_owner_gets_its_task_back_when_it_returns(tmp_path: Path) -> None:
+    script = [says("hello"), calls("bash", command="sleep 300"), *done(1)]
+    with ModelServer(script=script) as model:
+        crew = Crew(tmp_path, model)
+        crew.run("ann", "test", "hello", autoclaim=True, unsafe_no_sandbox=True)
+        board.add_task(crew.team, "wait")
+        eventually(lambda: "sleep" in crew.see("ann").doing, "the command")
+        crew.kill("ann")
+        crew.wait_for("ann", "crashed")
+        eventually(lambda: tasks.load(crew.directory, 1).status == "pending", "the task's return")
+        hiring.resume(crew.team, "ann")
+        eventually(lambda: tasks.load(crew.directory, 1).status == "completed", "the task")
+        crew.end()
+
+
+def test_a_used_up_budget_is_warned_of_and_ends_the_worker(tmp_path: Path) -> None:
+    with ModelServer(script=[calls("list_dir")] * 99) as model:
+        crew = Crew(tmp_path, model)
+        answer = crew.run("scout", "explore", "go", budget="30k")
+        assert answer.code == 79
+        seen = crew.wait_for("scout", "exited")
+        assert seen.exit is not None
+        assert (seen.exit.code, seen.exit.reason) == (79, "budget")
+        kinds = [m.type for m in mailbox.read(crew.directory, "lead").messages]
+        assert kinds[:2] == ["budget_warning", "error"]
+        crew.end()
+
+
+def test_money_is_counted_by_the_table_and_unknown_models_have_no_price(tmp_path: Path) -> None:
+    table = load(tmp_path)
+    used = Tokens(input=1_000_000, output=1_000_000)
+    assert table.cost("claude-sonnet-5-5", used) == pytest.approx(12.0)
+    assert table.cost("claude-sonnet-5-5-20260929", used) == pytest.approx(12.0)
+    assert table.cost("claude-haiku-5-5", Tokens(input=100_000)) == pytest.approx(0.01)
+    assert table.cost("claude-haiku-5-5", Tokens(input=100_001)) == pytest.approx(0.05, rel=1e-3)
+    assert table.cost("somebody-elses", used) is None
+    (tmp_path / ".crewboard").mkdir()
+    own = 'as_of = "2027-01-01"\n[[mine]]\ninput = 1\noutput = 2\ncache_read = 0\ncache_write = 0\n'
+    (tmp_path / ".crewboard/prices.toml").write_text(own)
+    assert load(tmp_path).cost("mine", used) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("$5", Budget(usd=5)),
+        ("2.50usd", Budget(usd=2.5)),
+        ("200k", Budget(tokens=200_000)),
+        ("1000", Budget(tokens=1000)),
+    ],
+)
+def test_budgets_are_money_or_tokens(text: str, budget: Budget) -> None:
+    assert parse_budget(text) == budget
+
+
+@pytest.mark.parametrize("text", ["", "0", "$0", "-5", "five", "$", "1e9", "5 apples"])
+def test_what_is_no_budget_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no budget"):
+        parse_budget(text)
+    assert Flags().budget is None
+
+
+def test_a_long_conversation_never_exceeds_a_small_window(tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_text("a line of some length\n" * 200)
+    window = 9000
+    replies = [calls("read_file", path="big.txt") for _ in range(40)]
+    with ModelServer(script=[*replies, says("the end")], window=window) as model:
+        crew = Crew(tmp_path, model)
+        hired = crew.hire("scout", "explore", "Read it forty times, and remember the word heron")
+        assert crew.answer(hired).text == "the end"
+        sizes = [
+            len(str(body["messages"])) + len(str(body.get("tools", ""))) + len(body["system"])
+            for body in model.requests
+        ]
+        assert max(sizes) / 3 + 2250 <= window
+        kinds = [type(event) for event in crew.events("scout")]
+        assert Cleared in kinds
+        assert "heron" in str(model.requests[-1]["messages"])
+        crew.end()
+
+
+def test_a_conversation_is_summarised_and_goes_on_across_a_kill(tmp_path: Path) -> None:
+    window = 9000
+    replies = [Reply([{"type": "text", "text": "word " * 700}, *calls("list_dir").content]) for _ in range(12)]
+    with ModelServer(script=[*replies, says("the end")], window=window) as model:
+        crew = Crew(tmp_path, model)
+        hired = crew.hire("scout", "explore", "Remember the word heron")
+        eventually(lambda: any(isinstance(e, Summary) for e in crew.events("scout")), "a summary")
+        if crew.see("scout").alive:
+            crew.kill("scout")
+            crew.wait_for("scout", "crashed")
+            hiring.resume(crew.team, "scout")
+        crew.answer(hired)
+        assert "heron" in str(model.requests[-1]["messages"])
+        crew.end()
