@@ -8,11 +8,19 @@ import struct
 from functools import cache
 from pathlib import Path
 
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 
 _STATE, _PPID, _START_TICKS = 0, 1, 19
 """Fields of /proc/<pid>/stat behind the name, counted from the state (proc_pid_stat(5), fields 3, 4 and 22)."""
+
+_ARGUMENTS = slice(45, 47)
+"""Where the arguments of a process begin and end in its memory (fields 48 and 49)."""
+
+_LONGEST_NAME = 15
+"""Bytes of a process's name that the kernel keeps."""
 
 _SOCKET_PATH = 7
 """Field of a line of /proc/net/unix; what is unnamed lacks it, an abstract name begins with @."""
@@ -87,7 +95,7 @@ def send_signal(pid: int, number: int, ticks: int = 0) -> bool:
     return True
 
 
-def _prctl(option: int, value: int) -> None:
+def _prctl(option: int, value: int | bytes) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl {option} failed")
@@ -98,9 +106,30 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def end_with_parent() -> None:
+    """Be killed when the thread that started this process ends. What this process forks does not inherit that."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def no_new_privileges() -> None:
     """Never gain rights by exec, for this process and all that it starts."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def count_threads() -> int:
+    """How many threads this process has, those that Python does not know among them."""
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def rename(name: str, arguments: list[str]) -> None:
+    """Show this process as `name` in `top`, and as started with `arguments` in `ps`, as far as there is room.
+
+    The room is what its real arguments took; the kernel shows that stretch of memory as it stands.
+    """
+    _prctl(_PR_SET_NAME, name.encode()[:_LONGEST_NAME])
+    first, end = (int(field) for field in _stat(os.getpid())[_ARGUMENTS])
+    shown = "\0".join(arguments).encode("utf-8", "surrogateescape")[: end - first - 1]
+    ctypes.memmove(first, shown.ljust(end - first, b"\0"), end - first)
 
 
 def unix_sockets() -> list[str]:

@@ -150,6 +150,15 @@ class Flags(Record):
     task: int | None = None
 
 
+class Definition(Record):
+    """A type that the project brought itself, as it was when the agent was hired."""
+
+    tools: list[str]
+    model: str
+    summary: str
+    prompt: str
+
+
 class Spec(Record):
     """`spec.json`: what an agent was hired for, and what it should do.
 
@@ -168,6 +177,7 @@ class Spec(Record):
     want: Want = "running"
     mail_from: int = 0
     foreground: bool = False
+    definition: Definition | None = None
     by: Name = OPERATOR
     at: Time = 0
 

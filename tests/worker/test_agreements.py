@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+
 from crewboard.errors import BadDataError, TryLaterError
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
@@ -12,7 +13,6 @@ from crewboard.offline.server import ModelServer
 from crewboard.records import Intake, Request, ToolResult
 from crewboard.store import mailbox, requests
 from crewboard.team import decisions, ending, hiring, mail, rules, steering
-
 from tests.crew import Crew, eventually
 
 Scripts = dict[str, Iterable[Reply]]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
@@ -11,7 +12,6 @@ from crewboard.prices import Budget, load, parse_budget
 from crewboard.records import Cleared, Flags, Summary, Tokens
 from crewboard.store import mailbox, tasks
 from crewboard.team import board, hiring
-
 from tests.crew import Crew, eventually
 
 

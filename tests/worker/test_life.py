@@ -4,13 +4,13 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from crewboard import process
 from crewboard.offline.script import calls, says
 from crewboard.offline.server import ModelServer
 from crewboard.records import ToolResult
 from crewboard.store import agents, mailbox, tasks
 from crewboard.team import board, ending, hiring, mail
-
 from tests.crew import Crew, eventually
 
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+
 from crewboard.agent_types import TYPES
-from crewboard.errors import TryLaterError, UsageError
+from crewboard.errors import UsageError
 from crewboard.fence import unfence
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
@@ -12,7 +13,6 @@ from crewboard.offline.server import ModelServer
 from crewboard.records import ToolResult
 from crewboard.store import mailbox
 from crewboard.team import mail
-
 from tests.crew import Crew, eventually
 
 

@@ -8,7 +8,6 @@ from crewboard.records import Config, Member
 from crewboard.store import documents
 from crewboard.store.directory import TeamDirectory
 
-
 _LAST_GOOD: dict[TeamDirectory, documents.Cached[Config]] = {}
 
 

@@ -1,6 +1,6 @@
 """The task board, as the operator or the lead changes it."""
 
-from crewboard import agent_types
+from crewboard import own_types
 from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
 from crewboard.store import tasks
@@ -27,7 +27,7 @@ def add_task(
     if owner is not None:
         team.member(owner)
     if required_type is not None:
-        agent_types.agent_type(required_type)
+        own_types.find(team.directory.root, required_type)
     team.ensure()
     task = tasks.add(
         team.directory, subject, team.now(),

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from crewboard import agent_types
+from crewboard import own_types
+from crewboard.agent_types import AgentType
 from crewboard.errors import CredentialsError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
+from crewboard.prices import parse_budget
 from crewboard.records import Flags, Member, Spec
 from crewboard.store import agents, lease, mailbox, roster, tasks
 from crewboard.store.directory import AgentDirectory
@@ -50,13 +52,13 @@ class Assignment:
     fresh: bool
 
 
-def choose_model(agent_type: str, explicit: str | None, environment: Mapping[str, str]) -> str:
+def choose_model(kind: AgentType, explicit: str | None, environment: Mapping[str, str]) -> str:
     """The model of a new agent: what was asked for, else the environment's, else the type's."""
     return (
         explicit
         or environment.get("CREWBOARD_MODEL")
         or environment.get("ANTHROPIC_MODEL")
-        or agent_types.agent_type(agent_type).model
+        or kind.model
     )
 
 
@@ -85,9 +87,12 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         TryLaterError: The agent is at work.
         CredentialsError: No key, so that no worker could work.
     """
-    check_agent(hire.name, agent_types.agent_type(hire.type).name)
+    kind = own_types.find(team.directory.root, hire.type)
+    check_agent(hire.name, kind.name)
     if not hire.prompt.strip():
         raise UsageError(f"{hire.name} needs a prompt: say what it should do")
+    if hire.flags.budget is not None:
+        parse_budget(hire.flags.budget)
     if hire.flags.task is not None:
         tasks.load(team.directory, hire.flags.task)
     member = team.config.member(hire.name)
@@ -96,7 +101,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     agent = team.directory.agent(hire.name)
     if member is not None and lease.is_held(agent.lease):
         return _give_more(team, agent, hire)
-    return _start_fresh(team, agent, hire)
+    return _start_fresh(team, agent, hire, kind)
 
 
 def _give_more(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
@@ -122,12 +127,12 @@ def _check_terms(hire: Hire, spec: Spec) -> None:
         raise UsageError(f"{hire.name} was hired on other terms ({terms}); spawn it without them, or stop it first")
 
 
-def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
+def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
     check_credentials(team.environment)
     team.ensure()
     if hire.flags.task is not None:
         assign_silently(team, hire.flags.task, hire.name)
-    model = choose_model(hire.type, hire.model, team.environment)
+    model = choose_model(kind, hire.model, team.environment)
     now = team.now()
     prompt_id = hire.prompt_id or mailbox.new_id()
 
@@ -140,6 +145,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
             prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
             flags=hire.flags, run=newest + 1, want="running", by=team.by, at=now,
             mail_from=old.mail_from if old else _mail_from(team, hire.name), foreground=hire.foreground,
+            definition=own_types.definition(kind),
         )  # fmt: skip
 
     spec = agents.change_spec(agent, edit)

@@ -4,7 +4,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from crewboard.agent_types import GATED, TEAM, agent_type
+from crewboard.agent_types import GATED, TEAM
+from crewboard.own_types import type_of
 from crewboard.store import agreements
 from crewboard.worker.outcome import Outcome
 from crewboard.worker.recorder import Recorder
@@ -24,7 +25,7 @@ class Gate:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._type = agent_type(recorder.spec.type)
+        self._type = type_of(recorder.spec.type, recorder.spec.definition)
 
     @property
     def shut(self) -> bool:

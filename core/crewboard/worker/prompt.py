@@ -3,7 +3,7 @@
 No text of others enters it, but for the project's own CLAUDE.md or AGENTS.md.
 """
 
-from crewboard.agent_types import agent_type
+from crewboard.own_types import type_of
 from crewboard.records import Config, Spec
 
 PROJECT_FILES = ("CLAUDE.md", "AGENTS.md")
@@ -24,7 +24,7 @@ anything. A rejected plan comes back with feedback; revise it and submit it agai
 
 def system_prompt(name: str, spec: Spec, config: Config, project: str) -> str:
     """The system prompt of one agent. `project` is the text of the workspace's CLAUDE.md or AGENTS.md."""
-    kind = agent_type(spec.type)
+    kind = type_of(spec.type, spec.definition)
     member = config.member(name)
     report_to = member.report_to if member else "lead"
     role = " ".join(spec.role.split())[:200]

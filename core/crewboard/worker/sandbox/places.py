@@ -2,11 +2,13 @@
 
 import os
 import pwd
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from crewboard import process
 from crewboard.store.directory import HOME as TEAMS
 
 _SYSTEM = tuple(Path(name) for name in ("/usr", "/etc", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/nix", "/opt"))
@@ -63,28 +65,34 @@ def volatile() -> list[Path]:
 def outermost(folders: Iterable[Path]) -> list[Path]:
     """The folders that lie in none of the others."""
     given = list(dict.fromkeys(folders))
-    return [path for path in given if not any(other in path.parents for other in given)]
+    return [path for path in given if not is_below(path, given)]
 
 
-def own_code() -> list[Path]:
-    """What this program itself runs from: its interpreter, its packages, itself."""
-    package = Path(__file__).resolve().parents[2]
-    return [*_real([sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))]), package.parent]
+def own_prefixes() -> list[Path]:
+    """Where the interpreter and the packages lie that this program runs from."""
+    return _real([sys.prefix, sys.base_prefix])
 
 
-def tools(hidden: list[Path]) -> list[Path]:
-    """Folders of tools that lie below hidden ones and have to be seen all the same."""
-    candidates = [*map(str, own_code()), *(os.environ.get(name, "") for name in _TOOL_VARIABLES)]
+def _own_code() -> list[str]:
+    """What `hands` needs to start: interpreter, packages, and this program itself, which may lie elsewhere."""
+    interpreter = os.path.dirname(os.path.realpath(sys.executable))
+    return [*map(str, own_prefixes()), interpreter, str(Path(__file__).resolve().parents[3])]
+
+
+def tools() -> list[Path]:
+    """Folders of tools, wherever they lie; none of them is, or holds, a home."""
+    candidates = [*_own_code(), *(os.environ.get(name, "") for name in _TOOL_VARIABLES)]
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         if os.path.isabs(folder):
             candidates += [folder, *(os.path.join(os.path.dirname(folder), beside) for beside in _BESIDE_BIN)]
     candidates += [str(home / name) for home in homes() for name in _TOOLS_AT_HOME]
-    below = (path for path in _real(candidates) if any(folder in path.parents for folder in hidden))
-    return outermost(path for path in below if not _shows_a_home(path))
+    kept = homes()
+    return outermost(path for path in _real(candidates) if not any(home.is_relative_to(path) for home in kept))
 
 
-def _shows_a_home(path: Path) -> bool:
-    return any(home.is_relative_to(path) for home in homes())
+def is_below(path: Path, folders: Iterable[Path]) -> bool:
+    """Whether `path` lies in one of `folders`, and is none of them."""
+    return any(folder in path.parents for folder in folders)
 
 
 def system_secrets() -> list[Path]:
@@ -93,14 +101,33 @@ def system_secrets() -> list[Path]:
 
 
 def team_folders(root: Path) -> list[Path]:
-    """The team directories of the workspace and of those it lies in."""
-    return [folder / TEAMS for folder in (root, *root.parents) if (folder / TEAMS).is_dir()]
+    """The team directories of the workspace and of the folders that it lies in."""
+    return _real(folder / TEAMS for folder in (root, *root.parents))
 
 
-def private_entries(home: Path) -> list[Path]:
-    """What of a home must stay hidden when the home is itself the workspace: all that is hidden by its name."""
-    return [Path(entry.path) for entry in os.scandir(home) if entry.name.startswith(".") and not _is_shared(entry.name)]
+def private_entries(root: Path) -> list[Path]:
+    """Where the workspace is a home, or holds homes: what lies in them and is hidden by its name."""
+    inside = [home for home in homes() if home.is_relative_to(root)]
+    entries = [entry for home in inside for entry in os.scandir(home) if entry.name.startswith(".")]
+    return [Path(entry.path) for entry in entries if not entry.is_symlink() and not _is_shared(entry.name)]
 
 
 def _is_shared(name: str) -> bool:
     return name in (TEAMS, ".venv", ".github", ".editorconfig") or (name.startswith(".git") and name != ".gitconfig")
+
+
+def host_names() -> list[Path]:
+    """Files that tell how hosts are found; on many machines they are links into /run."""
+    return [Path(os.path.realpath(name)) for name in ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")]
+
+
+def host_sockets() -> list[Path]:
+    """Unix sockets of processes of this machine that have a place among the files."""
+    return [path for path in map(Path, map(os.path.realpath, process.unix_sockets())) if _is_socket(path)]
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return False

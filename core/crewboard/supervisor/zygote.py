@@ -1,0 +1,108 @@
+"""The supervisor's side of the warm parent of its workers: starting it, asking it for a worker, ending it."""
+
+import hashlib
+import logging
+import os
+import signal
+import socket
+import sys
+import sysconfig
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import crewboard
+from crewboard import process
+from crewboard.birth import FORK, PARENT, READY, Order
+from crewboard.store.directory import AgentDirectory, TeamDirectory
+from crewboard.supervisor.launch import PopenLauncher
+
+FORK_WITHIN = 2.0
+"""Seconds that a fork may take before the parent counts as broken; on a busy machine it takes some hundredths."""
+
+_KEPT = frozenset({
+    "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH",
+})  # fmt: skip
+"""All that a warm parent gets of the environment: its workers show it as theirs in /proc for ever."""
+
+_READ_AT_START = ("ANTHROPIC_LOG", "DEFER_PYDANTIC_BUILD", "LD_", "OPENSSL_", "OTEL_", "PYDANTIC_")
+"""Beginnings of variables that the interpreter and its libraries look at once, when they are loaded."""
+
+log = logging.getLogger(__name__)
+
+
+def _environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key in _KEPT}
+
+
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in environment.items() if key.startswith(_READ_AT_START)}
+
+
+def suits(environment: Mapping[str, str]) -> bool:
+    """Whether a worker with this environment may come of a warm parent: nothing in it had to be known earlier."""
+    return environment.get("CREWBOARD_WARM") != "0" and _read_at_start(environment) == _read_at_start(_environment())
+
+
+def code_stamp() -> str:
+    """Tells the code that would be loaded now from any that was loaded before: our files, the interpreter, what is \
+installed beside us.
+
+    By name, time, size and inode, because an installer may bring files with times of long ago.
+    """
+    ours = sorted(Path(crewboard.__file__).parent.rglob("*.py"))
+    places = [*ours, Path(sys.executable), Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))]
+    seen = hashlib.sha256()
+    for place in places:
+        try:
+            found = place.stat()
+        except OSError:
+            continue  # an upgrade is under way; what is missing changes the stamp too
+        seen.update(f"{place}\0{found.st_mtime_ns}\0{found.st_size}\0{found.st_ino}\n".encode())
+    return seen.hexdigest()
+
+
+class Zygote:
+    """One warm parent, from its start to its end. `stamp` tells which code it has."""
+
+    def __init__(self, team: TeamDirectory, launcher: PopenLauncher) -> None:
+        self.stamp = code_stamp()
+        self.is_ready = False
+        self.is_gone = False
+        self.born_at = time.monotonic()
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        room = " " * 64  # for the arguments of a worker, which are longer than these
+        with theirs, team.supervisor_log.open("ab") as output:
+            self.ref = launcher.start([PARENT, str(team.path), room], _environment(), output.fileno(), theirs.fileno())
+
+    def hear(self) -> None:
+        """Take in what it says: that it is ready, or, by closing its end, that it is gone."""
+        try:
+            said = self.control.recv(len(READY), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        self.is_ready = said == READY
+        self.is_gone = not self.is_ready
+
+    def bear(self, agent: AgentDirectory, environment: Mapping[str, str]) -> int | None:
+        """Have it fork a worker; returns the pid of that, or None if there is none and will be none."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.settimeout(FORK_WITHIN)
+            try:
+                socket.send_fds(self.control, [FORK], [theirs.fileno()])
+                theirs.close()
+                pid = int(ours.recv(16))
+                ours.sendall(Order(agent.path, environment).encode())
+            except (OSError, ValueError) as error:
+                log.warning("the warm parent bore no worker: %s", error or type(error).__name__)
+                return None
+        return pid
+
+    def end(self) -> None:
+        """End it. Its workers are children of the supervisor, and stay."""
+        self.is_gone = True
+        self.control.close()
+        process.send_signal(self.ref.pid, signal.SIGKILL, self.ref.ticks)

@@ -1,0 +1,385 @@
+"""Bytes to disk and back: whole or not at all, and readers see whole lines only."""
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from crewboard.errors import BadDataError, StorageError
+from crewboard.store import files
+
+from tests.crew import eventually
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log.jsonl"
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    return tmp_path / "lock"
+
+
+def lines(path: Path, offset: int = 0) -> list[bytes | None]:
+    return [line for line, _ in files.read_lines(path, offset)]
+
+
+class Disk:
+    """Answers calls of `os.write` by a script: how many bytes are taken, or an error; then as usual."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *answers: int | OSError, between: Callable[[], None] | None = None):
+        self._answers = list(answers)
+        self._write = os.write
+        self._between = between
+        patch.setattr(os, "write", self)
+
+    def __call__(self, fd: int, data: bytes) -> int:
+        if not self._answers:
+            return self._write(fd, data)
+        answer = self._answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        count = self._write(fd, data[:answer])
+        if self._between is not None:
+            self._between()
+        return count
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+# --------------------------------------------------------------------------------------------------- appending
+
+
+def test_appended_lines_stand_in_order(log: Path, lock: Path) -> None:
+    files.append_line(log, lock, b"one\n")
+    files.append_line(log, lock, b"two\n", durable=True)
+    assert log.read_bytes() == b"one\ntwo\n"
+
+
+def test_files_are_their_owners_alone(log: Path, lock: Path, tmp_path: Path) -> None:
+    files.append_line(log, lock, b"one\n")
+    files.replace_file(tmp_path / "record", b"{}")
+    for path in (log, lock, tmp_path / "record"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_half_a_line_of_a_killed_writer_is_sealed(log: Path, lock: Path) -> None:
+    log.write_bytes(b'whole\n{"half')
+    files.append_line(log, lock, b"next\n")
+    assert lines(log) == [b"whole", b'{"half', b"next"]
+
+
+def test_a_short_write_is_finished(log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Disk(monkeypatch, 1, 2)
+    files.append_line(log, lock, b"0123456789\n")
+    assert lines(log) == [b"0123456789"]
+
+
+@pytest.mark.parametrize("taken", [0, 1, 5, 10])
+def test_a_line_that_the_disk_refuses_half_way_is_no_line(
+    log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    files.append_line(log, lock, b"before\n")
+    Disk(monkeypatch, *([taken] if taken else []), FULL)
+    with pytest.raises(StorageError, match=r"cannot write .*log\.jsonl: No space left on device; nothing was added"):
+        files.append_line(log, lock, b"0123456789\n")
+    files.append_line(log, lock, b"after\n")
+    assert [line for line in lines(log) if line] == [b"before", b"after"]
+
+
+def test_a_refusal_removes_nothing_that_somebody_appended_behind_it(
+    log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def foreign() -> None:
+        with log.open("ab") as file:
+            file.write(b"foreign\n")
+
+    Disk(monkeypatch, 4, FULL, between=foreign)
+    with pytest.raises(StorageError):
+        files.append_line(log, lock, b"0123456789\n")
+    assert [line for line in lines(log) if line] == [b"foreign"]
+
+
+def test_a_line_that_somebody_wrote_into_is_written_anew(
+    log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def foreign() -> None:
+        with log.open("ab") as file:
+            file.write(b"foreign\n")
+
+    Disk(monkeypatch, 4, between=foreign)
+    files.append_line(log, lock, b"0123456789\n")
+    assert [line for line in lines(log) if line] == [b"foreign", b"0123456789"]
+
+
+def test_who_is_always_interrupted_gives_up_and_leaves_nothing(
+    log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def foreign() -> None:
+        with log.open("ab") as file:
+            file.write(b"f\n")
+
+    class Crowded(Disk):
+        def __call__(self, fd: int, data: bytes) -> int:
+            self._answers = [1] if len(data) == 11 else []
+            return super().__call__(fd, data)
+
+    Crowded(monkeypatch, between=foreign)
+    with pytest.raises(StorageError, match="others keep writing"):
+        files.append_line(log, lock, b"0123456789\n")
+    assert {line for line in lines(log) if line} == {b"f"}
+
+
+def test_a_failed_sync_takes_the_line_back_without_moving_what_readers_know(
+    log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.append_line(log, lock, b"before\n")
+
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        with pytest.raises(StorageError, match="Input/output error"):
+            files.append_line(log, lock, b"refused\n", durable=True)
+    cursor = log.stat().st_size  # of a reader who was there in between
+    files.append_line(log, lock, b"after\n")
+    assert lines(log, cursor) == [b"after"]
+    assert [line for line in lines(log) if line] == [b"before", b"after"]
+
+
+def test_a_disk_that_refuses_even_the_blanking_leaves_half_a_line_for_the_next_writer(
+    log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+        Disk(patch, 4, FULL)
+        with pytest.raises(StorageError):
+            files.append_line(log, lock, b"0123456789\n")
+    files.append_line(log, lock, b"after\n")
+    assert lines(log) == [b"0123", b"after"]
+
+
+def test_a_line_that_no_reader_would_take_is_refused(log: Path, lock: Path) -> None:
+    with pytest.raises(BadDataError, match="longer than any reader takes"):
+        files.append_line(log, lock, b"x" * files.MAX_LINE + b"\n")
+    assert not log.exists()
+
+
+def test_appending_where_there_is_no_team_says_so(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    with pytest.raises(StorageError, match="cannot lock"):
+        files.append_line(gone / "log", gone / "lock", b"x\n")
+    with pytest.raises(StorageError, match="cannot write"):
+        files.append_line(gone / "log", tmp_path / "lock", b"x\n")
+
+
+def test_a_file_system_without_locks_is_an_error_and_no_silence(
+    log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(StorageError, match="cannot lock .*: No locks available"):
+        files.append_line(log, lock, b"x\n")
+
+
+def test_a_lock_is_waited_for(lock: Path) -> None:
+    order: list[str] = []
+    inside = threading.Event()
+
+    def second() -> None:
+        inside.wait()
+        with files.locked(lock):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with files.locked(lock):
+        inside.set()
+        eventually(lambda: _waits_for_a_lock(thread), "the second one at the lock")
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+def _waits_for_a_lock(thread: threading.Thread) -> bool:
+    return "flock" in Path(f"/proc/self/task/{thread.native_id}/wchan").read_text() or _blocked(thread)
+
+
+def _blocked(thread: threading.Thread) -> bool:
+    # Where the kernel hides what a thread waits for: asleep is all that can be seen.
+    state = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()[0]
+    return state == "S"
+
+
+def test_a_lock_file_is_never_renamed_or_removed(log: Path, lock: Path) -> None:
+    files.append_line(log, lock, b"x\n")
+    inode = lock.stat().st_ino
+    files.append_line(log, lock, b"y\n")
+    assert lock.stat().st_ino == inode
+
+
+def test_a_lock_is_released_by_an_error(lock: Path) -> None:
+    with pytest.raises(ZeroDivisionError), files.locked(lock):
+        raise ZeroDivisionError
+    with files.locked(lock):
+        pass
+
+
+# --------------------------------------------------------------------------------------------------- replacing
+
+
+def test_a_file_is_replaced_and_nothing_else_stays(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    files.replace_file(path, b"old")
+    files.replace_file(path, b"new", durable=True)
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["record.json"]
+
+
+@pytest.mark.parametrize("operation", ["open", "write", "fsync", "close", "replace"])
+def test_a_replacement_that_the_disk_refuses_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    path = tmp_path / "record.json"
+    files.replace_file(path, b"old")
+    real: Callable[..., object] = getattr(os, operation)
+
+    def refuse(*arguments: object, **named: object) -> None:
+        if operation == "close":
+            real(*arguments, **named)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, operation, refuse)
+        with pytest.raises(StorageError, match="No space left on device; the old file stands"):
+            files.replace_file(path, b"new", durable=True)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["record.json"]
+
+
+def test_a_short_write_of_a_replacement_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Disk(monkeypatch, 1, 2)
+    files.replace_file(tmp_path / "record", b"0123456789")
+    assert (tmp_path / "record").read_bytes() == b"0123456789"
+
+
+def test_a_disk_that_takes_nothing_and_says_nothing_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Disk(monkeypatch, 0)
+    with pytest.raises(StorageError, match="No space left"):
+        files.replace_file(tmp_path / "record", b"0123456789")
+
+
+def test_what_must_survive_a_power_failure_is_synced_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    files.replace_file(tmp_path / "record", b"x", durable=True)
+    assert [Path(path).name.startswith(".record.") for path in synced] == [True, False]
+    assert synced[1] == str(tmp_path)
+    files.replace_file(tmp_path / "record", b"x")
+    assert len(synced) == 2
+
+
+def test_leftovers_of_killed_writers_go_when_they_are_old(tmp_path: Path) -> None:
+    below = tmp_path / "agents" / "a"
+    below.mkdir(parents=True)
+    old, fresh, record = below / ".spec.json.17.tmp", below / ".spec.json.18.tmp", below / "spec.json"
+    for path in (old, fresh, record):
+        path.write_bytes(b"{")
+    long_ago = time.time() - 3600
+    os.utime(old, (long_ago, long_ago))
+    os.utime(record, (long_ago, long_ago))
+    files.clear_leftovers(tmp_path)
+    assert sorted(path.name for path in below.iterdir()) == [".spec.json.18.tmp", "spec.json"]
+
+
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+def test_a_file_that_is_not_there_reads_as_none(tmp_path: Path) -> None:
+    assert files.read_file(tmp_path / "nothing") is None
+    assert files.size(tmp_path / "nothing") == 0
+    assert lines(tmp_path / "nothing") == []
+    assert files.tail_offset(tmp_path / "nothing", 100) == 0
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot read"):
+        files.read_file(tmp_path)
+    with pytest.raises(StorageError, match="cannot read"):
+        list(files.read_lines(tmp_path))
+    with pytest.raises(StorageError, match="cannot read"):
+        files.size(tmp_path / ("x" * 300))
+    with pytest.raises(StorageError, match="cannot read"):
+        files.tail_offset(tmp_path, 1)
+
+
+def test_what_has_no_newline_yet_is_left_for_later(log: Path) -> None:
+    log.write_bytes(b"one\ntw")
+    assert list(files.read_lines(log)) == [(b"one", 4)]
+    with log.open("ab") as file:
+        file.write(b"o\n")
+    assert list(files.read_lines(log, 4)) == [(b"two", 8)]
+
+
+def test_offsets_lead_back_to_each_line(log: Path) -> None:
+    log.write_bytes(b"one\n\nthree\n")
+    assert list(files.read_lines(log)) == [(b"one", 4), (b"", 5), (b"three", 11)]
+    assert list(files.read_lines(log, 5)) == [(b"three", 11)]
+
+
+def test_lines_longer_than_a_block_are_put_together(log: Path) -> None:
+    long = b"x" * (files._CHUNK * 2 + 17)
+    log.write_bytes(b"a\n" + long + b"\nb\n")
+    assert lines(log) == [b"a", long, b"b"]
+
+
+def test_a_huge_line_is_passed_over_without_being_held(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_LINE", 1000)
+    monkeypatch.setattr(files, "_CHUNK", 64)
+    log.write_bytes(b"a\n" + b"x" * 1001 + b"\n" + b"y" * 1000 + b"\nb\n")
+    assert list(files.read_lines(log)) == [(b"a", 2), (None, 1004), (b"y" * 1000, 2005), (b"b", 2007)]
+
+
+@pytest.mark.parametrize(
+    ("content", "tail", "offset"),
+    [
+        (b"", 10, 0),
+        (b"no newline yet", 10, 0),
+        (b"one\ntwo\nthree\n", 100, 0),
+        (b"one\ntwo\nthree\n", 6, 8),  # exactly the last line
+        (b"one\ntwo\nthree\n", 7, 8),
+        (b"one\ntwo\nthree\n", 10, 4),
+        (b"one\ntwo\nthree\n", 5, 14),  # the last line does not fit
+        (b"one\ntwo\nthree\n", 0, 14),
+        (b"one\ntwo\nthr", 0, 8),  # a line that is being written begins at 8
+        (b"one\ntwo\nthr", 4, 4),
+    ],
+)
+def test_the_tail_begins_with_a_whole_line(log: Path, content: bytes, tail: int, offset: int) -> None:
+    log.write_bytes(content)
+    assert files.tail_offset(log, tail) == offset
+
+
+def test_the_tail_is_found_across_blocks(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_CHUNK", 4)
+    log.write_bytes(b"one\n" + b"x" * 30 + b"\n" + b"y" * 30)
+    assert files.tail_offset(log, 0) == 35
+    assert files.tail_offset(log, 31) == 4
+    assert files.tail_offset(log, 30) == 35

@@ -1,0 +1,85 @@
+"""A dashboard under test: opened at a size, pressed, and read as a person reads it."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from crewboard_tui.app import CrewboardApp
+from crewboard_tui.screens.frame import Framed
+from textual.geometry import Size
+from textual.pilot import Pilot
+
+from tests.frozen import Frozen
+
+PATIENCE = 20.0
+"""Seconds after which something that should appear counts as missing, on a busy machine."""
+
+
+@dataclass
+class Stage:
+    """One open dashboard."""
+
+    app: CrewboardApp
+    pilot: Pilot[None]
+
+    @property
+    def text(self) -> list[str]:
+        """What is on the screen, line by line, without the blanks at the ends."""
+        width, height = self.app.size
+        strips = self.app.screen._compositor.render_strips(Size(width, height))
+        return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+
+    @property
+    def all(self) -> str:
+        """What is on the screen, as one text."""
+        return "\n".join(self.text)
+
+    def part(self, ident: str) -> str:
+        """What one still part of the frame says: strip, heading, alert, keys, status."""
+        screen = self.app.screen
+        assert isinstance(screen, Framed)
+        return "\n".join("".join(span.text for span in line) for line in screen._still(ident).lines)
+
+    async def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
+        """Wait for `condition`."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what} did not come true; on the screen:\n{self.all}")
+            await self.pilot.pause(0.01)
+
+    async def sees(self, *texts: str) -> None:
+        """Wait until all of these are on the screen."""
+        for text in texts:
+            await self.until(lambda text=text: text in self.all, f"{text!r} on the screen")  # type: ignore[misc]
+
+    async def sees_not(self, text: str) -> None:
+        """Wait until this is gone from the screen."""
+        await self.until(lambda: text not in self.all, f"{text!r} gone from the screen")
+
+    async def press(self, *keys: str) -> None:
+        """Press keys, one after the other."""
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def write(self, text: str) -> None:
+        """Type a text."""
+        await self.press(*("space" if character == " " else character for character in text))
+
+    async def can(self, key: str, label: str) -> None:
+        """Wait until the footer offers a key."""
+        await self.until(lambda: f"{key} {label}" in self.part("keys"), f"{key} {label} in the footer")
+
+
+@asynccontextmanager
+async def opened(
+    frozen: Frozen, width: int = 120, height: int = 36, *, read_only: bool = False, ascii_only: bool = False
+) -> AsyncIterator[Stage]:
+    """A dashboard on a frozen team."""
+    app = CrewboardApp(frozen.team, read_only=read_only, ascii_only=ascii_only, probe=frozen.probe)
+    async with app.run_test(size=(width, height)) as pilot:
+        stage = Stage(app, pilot)
+        await stage.until(lambda: app.screen.is_mounted and isinstance(app.screen, Framed), "the first screen")
+        await pilot.pause()
+        yield stage
