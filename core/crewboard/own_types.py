@@ -94,7 +94,7 @@ def find(root: Path, name: str) -> AgentType:
 
 
 def definition(own: AgentType) -> Definition | None:
-    """What a spec has to carry of a type, so that a worker needs no file of the workspace; built-in ones need nothing."""
+    """What a spec carries of a type, so that a worker needs no file of the workspace; of a built-in one nothing."""
     if own.name in TYPES:
         return None
     return Definition(tools=list(own.tools), model=own.model, summary=own.summary, prompt=own.prompt)

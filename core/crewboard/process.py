@@ -128,8 +128,9 @@ def rename(name: str, arguments: list[str]) -> None:
     """
     _prctl(_PR_SET_NAME, name.encode()[:_LONGEST_NAME])
     first, end = (int(field) for field in _stat(os.getpid())[_ARGUMENTS])
-    shown = "\0".join(arguments).encode("utf-8", "surrogateescape")[: end - first - 1]
-    ctypes.memmove(first, shown.ljust(end - first, b"\0"), end - first)
+    if 0 < first < end:
+        shown = "\0".join(arguments).encode("utf-8", "surrogateescape")[: end - first - 1]
+        ctypes.memmove(first, shown.ljust(end - first, b"\0"), end - first)
 
 
 def unix_sockets() -> list[str]:

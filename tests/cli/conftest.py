@@ -14,9 +14,11 @@ from tests.crew import Crew, eventually
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
+def cli(tmp_path: Path) -> Iterator[Cli]:
     """The command line in an empty directory."""
-    return Cli(tmp_path)
+    run = Cli(tmp_path)
+    yield run
+    run.end()
 
 
 @pytest.fixture
@@ -30,6 +32,7 @@ def offline(tmp_path: Path) -> Iterator[Cli]:
     """The command line on the embedded model; whatever it starts is ended, and none of it may be left."""
     run = Cli(tmp_path, clean_environment(CREWBOARD_OFFLINE="1", CREWBOARD_OFFLINE_PACE="0"))
     yield run
+    run.end()
     for found in run("team", "list", "--json").json:
         assert run("team", "delete", found["name"], "--now").code == 0
     eventually(lambda: not processes_of(tmp_path), "the end of every process of the team", 10)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -53,6 +54,7 @@ class Cli:
 
     root: Path
     environment: Mapping[str, str] = field(default_factory=clean_environment)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __call__(self, *arguments: str, stdin: bytes = b"", seconds: float = 60) -> Ran:
         done = subprocess.run(
@@ -67,8 +69,8 @@ class Cli:
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a command that goes on; end it with `finish`."""
-        return subprocess.Popen(
+        """Start a command that goes on; end it with `finish`, or the fixture will."""
+        process = subprocess.Popen(
             [*COMMAND, *arguments],
             cwd=self.root,
             env=dict(self.environment),
@@ -76,9 +78,17 @@ class Cli:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """End what was started and goes on still."""
+        for process in self.started:
+            if process.poll() is None:
+                finish(process, signal.SIGTERM)
 
     def with_environment(self, **more: str) -> "Cli":
-        return Cli(self.root, {**self.environment, **more})
+        return Cli(self.root, {**self.environment, **more}, self.started)
 
 
 def finish(process: subprocess.Popen[bytes], number: int | None = None, seconds: float = 30) -> Ran:

@@ -1,9 +1,9 @@
 """Bytes to disk and back: whole or not at all, and readers see whole lines only."""
 
 import errno
+import fcntl
 import os
 import stat
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from crewboard.errors import BadDataError, StorageError
 from crewboard.store import files
-
-from tests.crew import eventually
 
 
 @pytest.fixture
@@ -191,33 +189,11 @@ def test_a_file_system_without_locks_is_an_error_and_no_silence(
         files.append_line(log, lock, b"x\n")
 
 
-def test_a_lock_is_waited_for(lock: Path) -> None:
-    order: list[str] = []
-    inside = threading.Event()
-
-    def second() -> None:
-        inside.wait()
-        with files.locked(lock):
-            order.append("second")
-
-    thread = threading.Thread(target=second)
-    thread.start()
-    with files.locked(lock):
-        inside.set()
-        eventually(lambda: _waits_for_a_lock(thread), "the second one at the lock")
-        order.append("first")
-    thread.join()
-    assert order == ["first", "second"]
-
-
-def _waits_for_a_lock(thread: threading.Thread) -> bool:
-    return "flock" in Path(f"/proc/self/task/{thread.native_id}/wchan").read_text() or _blocked(thread)
-
-
-def _blocked(thread: threading.Thread) -> bool:
-    # Where the kernel hides what a thread waits for: asleep is all that can be seen.
-    state = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()[0]
-    return state == "S"
+def test_a_lock_shuts_everybody_else_out(lock: Path) -> None:
+    with files.locked(lock), lock.open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with lock.open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_lock_file_is_never_renamed_or_removed(log: Path, lock: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_tool_that_was_running_is_never_run_again_by_itself(tmp_path: Path) ->
     with ModelServer(script=[calls("bash", command="echo ran >> log; sleep 300"), says("checked")]) as model:
         crew = Crew(tmp_path, model)
         hired = crew.hire("fixer", "code", "do it", unsafe_no_sandbox=True)
-        eventually(lambda: (tmp_path / "log").exists(), "the command")
+        eventually((tmp_path / "log").exists, "the command")
         crew.kill("fixer")
         crew.wait_for("fixer", "crashed")
         hiring.resume(crew.team, "fixer")

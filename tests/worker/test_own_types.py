@@ -41,7 +41,7 @@ def test_our_folder_comes_first_and_lists_are_lists(tmp_path: Path) -> None:
         ("name: code\ndescription: x\n", "crewboard's own"),
         ("name: Bad Name\ndescription: x\n", "cannot name"),
         ("name: x1\n", "description"),
-        ("name: [\n", "expected"),
+        ("name: [\n", "parsing a flow"),
         ("- a\n", "front matter"),
     ],
 )

@@ -11,13 +11,13 @@ from crewboard.records import Supervisor as SupervisorInfo
 from crewboard.store import files, lease
 from crewboard.store.directory import TeamDirectory
 from crewboard.supervisor import door, embedded
-from crewboard.supervisor.launch import PopenLauncher
 from crewboard.supervisor.reconcile import Supervisor
+from crewboard.supervisor.warm import WarmLauncher
 
 
 async def supervise(team: TeamDirectory, lock: int) -> None:
     """Listen, say where, and work until there is nothing left to do."""
-    supervisor = Supervisor(team, PopenLauncher())
+    supervisor = Supervisor(team, WarmLauncher(team))
     path = door.choose_path(team)
     server = await door.listen(path, supervisor.on_ring)
     lease.sign(

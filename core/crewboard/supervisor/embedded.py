@@ -10,7 +10,7 @@ from crewboard import process
 from crewboard.records import ModelServerInfo
 from crewboard.store import lease
 from crewboard.store.directory import TeamDirectory
-from crewboard.supervisor.launch import PopenLauncher
+from crewboard.supervisor.launch import Launcher
 
 UP_WITHIN = 15.0
 _POLL = 0.01
@@ -23,7 +23,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
     return environment.get("CREWBOARD_OFFLINE") == "1"
 
 
-def environment_for(team: TeamDirectory, launcher: PopenLauncher, environment: Mapping[str, str]) -> dict[str, str]:
+def environment_for(team: TeamDirectory, launcher: Launcher, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a worker, pointed at the embedded model if it is to use that; starts the server."""
     if not is_wanted(environment):
         return dict(environment)
@@ -35,7 +35,7 @@ def environment_for(team: TeamDirectory, launcher: PopenLauncher, environment: M
     }
 
 
-def _address(team: TeamDirectory, launcher: PopenLauncher, environment: Mapping[str, str]) -> str:
+def _address(team: TeamDirectory, launcher: Launcher, environment: Mapping[str, str]) -> str:
     deadline = time.monotonic() + UP_WITHIN
     started = False
     while time.monotonic() < deadline:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,8 +39,17 @@ class Ended:
 class Launcher(Protocol):
     """Starts, signals and reaps workers."""
 
-    def launch(self, agent: AgentDirectory, environment: Mapping[str, str]) -> Ref:
-        """Start the agent's worker."""
+    def open(self, wake: Callable[[], None]) -> None:
+        """Prepare; `wake` is called whenever a start that was put off should be tried again."""
+
+    def close(self) -> None:
+        """End what was prepared. Workers stay."""
+
+    def launch(self, agent: AgentDirectory, environment: Mapping[str, str]) -> Ref | None:
+        """Start the agent's worker; None if that is put off until `wake` is called."""
+
+    def start(self, module: list[str], environment: Mapping[str, str], log: int) -> Ref:
+        """Start `python -I -m` with `module` and its arguments, its output into the descriptor `log`."""
 
     def signal(self, ref: Ref, number: int, *, tree: bool = False) -> None:
         """Signal a worker; with `tree`, everything that it started too."""
@@ -53,18 +62,21 @@ class PopenLauncher:
     """Workers as children of this process, each a new interpreter in a session of its own."""
 
     def __init__(self) -> None:
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: dict[int, subprocess.Popen[bytes] | None] = {}
+        """Everything that is ours by right, as far as we started it through `Popen`."""
 
     def launch(self, agent: AgentDirectory, environment: Mapping[str, str]) -> Ref:
         """Start the agent's worker, its output into `worker.log`."""
         with agent.log.open("ab") as log:
             return self.start(["crewboard.worker", str(agent.path)], environment, log.fileno())
 
-    def start(self, module: list[str], environment: Mapping[str, str], log: int) -> Ref:
+    def start(
+        self, module: list[str], environment: Mapping[str, str], log: int, stdin: int = subprocess.DEVNULL
+    ) -> Ref:
         """Start `python -I -m` with `module` and its arguments, its output into the descriptor `log`."""
         child = subprocess.Popen(
             [sys.executable, "-I", "-m", *module],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=log,
             stderr=log,
             cwd="/",
@@ -73,6 +85,11 @@ class PopenLauncher:
         )
         self._children[child.pid] = child
         return Ref(child.pid, process.start_ticks(child.pid))
+
+    def adopt(self, pid: int) -> Ref:
+        """Take a process that fell to us, or is about to, for a child of ours."""
+        self._children[pid] = None
+        return Ref(pid, process.start_ticks(pid))
 
     def signal(self, ref: Ref, number: int, *, tree: bool = False) -> None:
         """Signal a worker; with `tree`, everything below it too."""
@@ -91,8 +108,9 @@ class PopenLauncher:
                 break
             if pid == 0:
                 break
-            if (child := self._children.pop(pid, None)) is not None:
-                child.returncode = status  # Popen must not wait for it again
+            if pid in self._children:
+                if (child := self._children.pop(pid)) is not None:
+                    child.returncode = status  # Popen must not wait for it again
                 ended[pid] = Ended.from_status(status)
         if ended:
             self._end_orphans()

@@ -18,7 +18,7 @@ from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.store.documents import Cached
 from crewboard.supervisor import bury, embedded
 from crewboard.supervisor.doorbell import Doorbells
-from crewboard.supervisor.launch import Ended, PopenLauncher, Ref
+from crewboard.supervisor.launch import Ended, Launcher, Ref
 
 SWEEP = 2.0
 """Seconds between two looks when nothing calls for one."""
@@ -64,7 +64,7 @@ class Watched:
 class Supervisor:
     """One team's supervisor."""
 
-    def __init__(self, team: TeamDirectory, launcher: PopenLauncher) -> None:
+    def __init__(self, team: TeamDirectory, launcher: Launcher) -> None:
         self._team = team
         self._launcher = launcher
         self._watched: dict[str, Watched] = {}
@@ -91,12 +91,14 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._wake.set)
         self._doorbells.start(loop)
+        self._launcher.open(self._wake.set)
         while self._has_reason_to_stay():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._next_look)
             self._wake.clear()
             self._next_look = SWEEP
             self._look()
+        self._launcher.close()
         self._doorbells.stop()
 
     def _has_reason_to_stay(self) -> bool:
@@ -214,11 +216,13 @@ class Supervisor:
         begun = self._last_run(watched)
         if spec.want != "running" or spec.run <= begun or watched.environment_run != spec.run:
             return
-        environment, watched.environment = watched.environment, None
-        if environment is None:
+        if watched.environment is None:
             return
-        environment = embedded.environment_for(self._team, self._launcher, environment)
+        environment = embedded.environment_for(self._team, self._launcher, watched.environment)
         watched.ref = self._launcher.launch(watched.agent, environment)
+        if watched.ref is None:
+            return
+        watched.environment = None
         watched.run = spec.run
         log.info("started %s run %d, pid %d", watched.agent.name, spec.run, watched.ref.pid)
 

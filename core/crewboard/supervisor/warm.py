@@ -78,26 +78,27 @@ class WarmLauncher:
             log.info("the code changed; the warm parent is begun anew")
             self._forget(self._zygote)
         if self._zygote is None and stamp != self._failed:
-            self._begin()
+            self._begin(stamp)
         return self._zygote
 
-    def _begin(self) -> None:
+    def _begin(self, stamp: str) -> None:
         loop = asyncio.get_running_loop()
-        zygote = self._zygote = Zygote(self._team, self._cold)
+        try:
+            zygote = self._zygote = Zygote(self._team, self._cold, stamp)
+        except OSError as error:
+            log.warning("no warm parent: %s", error)
+            return
         loop.add_reader(zygote.control, self._hear, zygote)
         loop.call_later(WORTH_WAITING, self._wake)
 
     def _hear(self, zygote: Zygote) -> None:
-        zygote.hear()
-        if zygote.is_ready:
+        if zygote.hear():
             log.info("warm after %.2f s, pid %d", time.monotonic() - zygote.born_at, zygote.ref.pid)
         else:
-            self._lost(zygote)
+            self._failed = self._failed if zygote.is_ready else zygote.stamp
+            log.warning("the warm parent ended, pid %d", zygote.ref.pid)
+            self._forget(zygote)
         self._wake()
-
-    def _lost(self, zygote: Zygote) -> None:
-        log.warning("the warm parent ended, pid %d", zygote.ref.pid)
-        self._forget(zygote)
 
     def _forget(self, zygote: Zygote) -> None:
         asyncio.get_running_loop().remove_reader(zygote.control)

@@ -45,12 +45,11 @@ def suits(environment: Mapping[str, str]) -> bool:
 
 
 def code_stamp() -> str:
-    """Tells the code that would be loaded now from any that was loaded before: our files, the interpreter, what is \
-installed beside us.
+    """Tells the code that would be loaded now from what was loaded before: ours, the interpreter's, what is beside us.
 
     By name, time, size and inode, because an installer may bring files with times of long ago.
     """
-    ours = sorted(Path(crewboard.__file__).parent.rglob("*.py"))
+    ours = sorted(path for path in Path(crewboard.__file__).parent.rglob("*.*") if path.suffix != ".pyc")
     places = [*ours, Path(sys.executable), Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))]
     seen = hashlib.sha256()
     for place in places:
@@ -65,26 +64,23 @@ installed beside us.
 class Zygote:
     """One warm parent, from its start to its end. `stamp` tells which code it has."""
 
-    def __init__(self, team: TeamDirectory, launcher: PopenLauncher) -> None:
-        self.stamp = code_stamp()
+    def __init__(self, team: TeamDirectory, launcher: PopenLauncher, stamp: str) -> None:
+        self.stamp = stamp
         self.is_ready = False
-        self.is_gone = False
         self.born_at = time.monotonic()
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         room = " " * 64  # for the arguments of a worker, which are longer than these
         with theirs, team.supervisor_log.open("ab") as output:
             self.ref = launcher.start([PARENT, str(team.path), room], _environment(), output.fileno(), theirs.fileno())
 
-    def hear(self) -> None:
-        """Take in what it says: that it is ready, or, by closing its end, that it is gone."""
+    def hear(self) -> bool:
+        """Take in what it says; False when it says nothing more, because it ended."""
         try:
             said = self.control.recv(len(READY), socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
         except OSError:
-            said = b""
-        self.is_ready = said == READY
-        self.is_gone = not self.is_ready
+            return False
+        self.is_ready = self.is_ready or said == READY
+        return bool(said)
 
     def bear(self, agent: AgentDirectory, environment: Mapping[str, str]) -> int | None:
         """Have it fork a worker; returns the pid of that, or None if there is none and will be none."""
@@ -97,12 +93,11 @@ class Zygote:
                 pid = int(ours.recv(16))
                 ours.sendall(Order(agent.path, environment).encode())
             except (OSError, ValueError) as error:
-                log.warning("the warm parent bore no worker: %s", error or type(error).__name__)
+                log.warning("the warm parent bore no worker: %r", error)
                 return None
         return pid
 
     def end(self) -> None:
         """End it. Its workers are children of the supervisor, and stay."""
-        self.is_gone = True
         self.control.close()
         process.send_signal(self.ref.pid, signal.SIGKILL, self.ref.ticks)

@@ -92,9 +92,9 @@ def _announce(agent: AgentDirectory, spec: Spec) -> Recorder:
     return recorder
 
 
-def main() -> int:
-    """Run the agent whose directory is the argument."""
-    agent = AgentDirectory(Path(sys.argv[1]))
+def main(path: Path) -> int:
+    """Run the agent whose directory is `path`; returns the exit code."""
+    agent = AgentDirectory(path)
     try:
         begun = _begin(agent)
         if begun is None:
@@ -114,4 +114,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1])))

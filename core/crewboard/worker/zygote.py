@@ -38,7 +38,7 @@ def _redirect(path: str | Path, flags: int, *descriptors: int) -> None:
 
 
 def _attend(control: socket.socket) -> socket.socket | None:
-    """Fork whenever the supervisor asks. Returns in each child with its socket, and here, with None, when it is gone."""
+    """Fork whenever the supervisor asks. Returns in each child, with its socket; here when the supervisor is gone."""
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, _CHUNK, 1)
         if not descriptors:

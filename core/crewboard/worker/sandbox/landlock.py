@@ -21,7 +21,7 @@ OLDEST = 3
 """The first ABI that keeps files from being truncated."""
 
 _READABLE = (
-    "/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/proc", "/sys",
+    "/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc", "/proc", "/sys",
     "/var/lib/dpkg", "/var/lib/gems", "/var/lib/texmf",
 )  # fmt: skip
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -37,8 +37,6 @@ def complaint(policy: Policy) -> str | None:
         return f"Landlock is {f'of ABI {abi}, which is older than {OLDEST}' if abi else 'not there'}"
     if calls.architecture() is None:
         return f"there is no filter of system calls for {os.uname().machine}"
-    if any(policy.root in home.parents for home in places.homes()):
-        return f"Landlock cannot hide the homes below {policy.root}"
     try:
         ended = start(policy, lambda: subprocess.run(["true"], stdin=subprocess.DEVNULL, check=False).returncode)
     except OSError as error:
@@ -99,8 +97,10 @@ def filters(policy: Policy) -> dict[str, list[calls.Rule]]:
 
 def grants(policy: Policy) -> list[Grant]:
     """Which files may be read, and which written."""
-    readable = [*map(Path, _READABLE), *_etc(), *places.tools()]
-    found = [(path, kernel.READ) for path in readable if not path.is_relative_to(policy.root)]
+    root, tools = policy.root, places.tools()
+    kept_out = [root, *places.system_secrets()]
+    found = [grant for path in [*map(Path, _READABLE), *tools] for grant in _all_but(kept_out, path, kernel.READ)]
+    found += [(path, kernel.READ) for path in tools if root in path.parents]
     found += [(Path("/dev", name), _DEVICE) for name in _DEVICES]
     found += [(path, kernel.READ) for path in places.host_names()] if policy.network else []
     found += [(policy.scratch, kernel.READ | kernel.WRITE)] if policy.scratch else []
@@ -108,29 +108,27 @@ def grants(policy: Policy) -> list[Grant]:
     return [*found, *_workspace(policy)]
 
 
-def _etc() -> list[Path]:
-    secrets = places.system_secrets()
-    if not secrets:
-        return [Path("/etc")]
-    return [path for path in Path("/etc").iterdir() if path not in secrets]
-
-
 def _workspace(policy: Policy) -> list[Grant]:
     root = policy.root
     if policy.results and policy.writes:
         # Files of `hands` are opened step by step from the root, never through a link, and never the team's.
         return [(root, kernel.READ | kernel.WRITE)]
-    private = [*places.private_entries(root), *places.team_folders(root), root / TEAMS]
-    entries = [path for path in root.iterdir() if path not in private]
-    tools = [path for path in places.tools() if places.is_below(path, [root])]
-    return [
-        (root, kernel.READ_DIR),
-        *((path, kernel.READ) for path in tools),
-        *((path, _rights(policy, path)) for path in entries),
-    ]
+    hidden = [root / TEAMS, *places.team_folders(root), *places.private_entries(root)]
+    if not policy.writes:
+        return _all_but(hidden, root, kernel.READ)
+    fixed = [root / ".git", *(path for path in places.own_prefixes() if root in path.parents)]
+    return [*_all_but([*hidden, *fixed], root, kernel.READ | kernel.WRITE), *((path, kernel.READ) for path in fixed)]
 
 
-def _rights(policy: Policy, entry: Path) -> int:
-    """What commands may do with an entry of the root and all below it."""
-    keeps_code = any(path.is_relative_to(entry) for path in places.own_prefixes())
-    return kernel.READ if not policy.writes or entry.name == ".git" or keeps_code else kernel.READ | kernel.WRITE
+def _all_but(kept_out: list[Path], folder: Path, rights: int) -> list[Grant]:
+    """Rights to a folder and all below it but `kept_out`; of the folders on the way to those, the names are shown."""
+    if folder in kept_out or places.is_below(folder, kept_out):
+        return []
+    inside = [path for path in kept_out if folder in path.parents]
+    if not inside:
+        return [(folder, rights)]
+    try:
+        entries = list(folder.iterdir())
+    except OSError:
+        return []
+    return [(folder, kernel.READ_DIR), *(grant for entry in entries for grant in _all_but(inside, entry, rights))]

@@ -1,0 +1,161 @@
+"""Records to JSON and back: whatever was written can be read, and whatever is read can be written again."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from crewboard.errors import BadDataError
+from crewboard.records import Message, Reply, Task, Tokens
+from crewboard.store import codec
+
+WHOLE: dict[str, Any] = {
+    "v": 1, "id": "m1", "ts": 1.5, "from": "scout", "to": "lead", "type": "message", "content": "hello",
+    "metadata": {},
+}  # fmt: skip
+
+
+def message(**fields: Any) -> bytes:
+    return json.dumps({**WHOLE, **fields}).encode()
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+def test_a_record_comes_back_as_it_was() -> None:
+    task = Task(id=3, subject="naïve 🦊 \u2028 \x00 \x7f", blocked_by=[1, 2])
+    assert codec.decode(codec.encode(task), Task) == task
+
+
+def test_a_line_is_ascii_and_one_line() -> None:
+    line = codec.encode(Task(id=1, subject="a\nb\r\u2028\u2029\x85\ud800é"))
+    assert line.isascii()
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert len(line.decode().splitlines()) == 1
+
+
+def test_fields_of_a_later_version_survive() -> None:
+    read = codec.decode(message(mood="good", seen={"by": ["a"]}), Message)
+    again = json.loads(codec.encode(read))
+    assert (again["mood"], again["seen"]) == ("good", {"by": ["a"]})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b" ", b"{", b"null", b"[]", b'"text"', b"17", b"\x00\x01\x02", b"\xff\xfe{\x00}\x00", b"{'id': 1}",
+        b'{"id": NaN}', message()[:-1], message() + b"}", message() + message(),
+        message(metadata={"x": float("nan")}), message(metadata={"x": float("-inf")}),
+        message()[:-1] + b', "x": 1e999}', message()[:-1] + b', "x": ' + b"9" * 5000 + b"}",
+        message(content="caf\xe9").replace(b"\\u00e9", b"\xe9"), message().replace(b"hello", b"\xed\xa0\x80"),
+        b"[" * 100_000, b'{"a":' * 100_000,
+    ],
+    ids=lambda data: repr(data[:24]),
+)  # fmt: skip
+def test_what_is_no_usable_json_is_bad_data(data: bytes) -> None:
+    with pytest.raises(BadDataError):
+        codec.decode(data, Message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"v": 2}, "v"),
+        ({"id": ""}, "id"),
+        ({"id": "x" * 65}, "id"),
+        ({"id": 5}, "id"),
+        ({"ts": -1}, "ts"),
+        ({"ts": 1e12}, "ts"),
+        ({"ts": "soon"}, "ts"),
+        ({"from": "../../etc"}, "from"),
+        ({"to": "Scout"}, "to"),
+        ({"to": "scout\n"}, "to"),
+        ({"type": "two words"}, "type"),
+        ({"type": ""}, "type"),
+        ({"content": None}, "content"),
+        ({"content": ["a"]}, "content"),
+        ({"metadata": []}, "metadata"),
+        ({"metadata": {"a": nested(40)}}, "metadata"),
+    ],
+)
+def test_what_is_no_message_is_bad_data_and_names_the_field(fields: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadDataError, match=rf"^{complaint}"):
+        codec.decode(message(**fields), Message)
+
+
+@pytest.mark.parametrize("missing", ["id", "ts", "from", "to", "type", "content"])
+def test_a_message_that_lacks_a_field_is_bad_data(missing: str) -> None:
+    data = json.dumps({key: value for key, value in WHOLE.items() if key != missing}).encode()
+    with pytest.raises(BadDataError, match="Field required"):
+        codec.decode(data, Message)
+
+
+def test_what_may_be_missing_may_be_missing() -> None:
+    data = json.dumps({key: value for key, value in WHOLE.items() if key not in ("v", "metadata")}).encode()
+    assert codec.decode(data, Message).content == "hello"
+
+
+@pytest.mark.parametrize("depth", [codec.MAX_DEPTH, 300, 900])
+def test_what_is_too_deep_to_be_journalled_is_not_taken_in(depth: int) -> None:
+    with pytest.raises(BadDataError, match="nested deeper"):
+        codec.decode(message(later=nested(depth)), Message)
+
+
+def test_a_complaint_is_short() -> None:
+    with pytest.raises(BadDataError) as caught:
+        codec.decode(message(**{"metadata": {"a" * 500: nested(40)}}), Message)
+    assert len(str(caught.value)) <= 120
+
+
+@pytest.mark.parametrize("where", ["content", "id"])
+def test_lone_surrogates_become_marks_that_every_encoding_has(where: str) -> None:
+    read = codec.decode(message(**{where: "a\ud800b"}), Message)
+    assert getattr(read, "content" if where == "content" else "id") == "a?b"
+    codec.encode(read).decode("utf-8")
+
+
+def test_pairs_of_surrogates_are_characters() -> None:
+    assert codec.decode(message(content="🦊"), Message).content == "🦊"
+
+
+def test_a_byte_order_mark_is_no_content() -> None:
+    assert codec.decode(b"\xef\xbb\xbf" + message(), Message).id == "m1"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), nested(100), {1, 2}])
+def test_what_json_has_no_form_for_is_not_written(value: object) -> None:
+    reply = Reply(ts=1, content=[{"type": "text", "text": value}], stop_reason="end_turn", usage=Tokens())
+    with pytest.raises(BadDataError):
+        codec.encode(reply)
+
+
+def test_whatever_is_taken_in_can_be_written_again() -> None:
+    """Lines that were damaged at random: each is refused, or goes out again and comes back the same."""
+    chance = random.Random(4)
+    whole = message(metadata={"a": [1, 2.5, None, "x"]}, content="some \\u00e9 text \ud83e\udd8a")
+    taken = 0
+    for _ in range(3000):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(len(data))
+            data[place : place + chance.randint(0, 2)] = chance.randbytes(chance.randint(0, 2))
+        try:
+            read = codec.decode(bytes(data), Message)
+        except BadDataError:
+            continue
+        taken += 1
+        assert codec.decode(codec.encode(read), Message) == read
+    assert taken > 100
+
+
+def test_an_event_is_read_by_its_kind() -> None:
+    line = codec.encode(Reply(ts=1, content=[], stop_reason="end_turn", usage=Tokens()))
+    assert isinstance(codec.decode_event(line), Reply)
+    for damaged in (b"{}", b'{"kind": "other"}', line[:-2], b'{"kind": "reply"}'):
+        with pytest.raises(BadDataError):
+            codec.decode_event(damaged)

@@ -1,0 +1,226 @@
+"""The dashboard: modes, themes, and the flow of snapshots from the reading thread to the screens."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
+from textual.screen import Screen
+
+from crewboard.errors import UsageError
+from crewboard.team.context import Team
+from crewboard.view.fold import Need
+from crewboard.view.processes import Probe
+from crewboard.view.reader import read_team
+from crewboard_tui import keys
+from crewboard_tui.ascii import AsciiFilter
+from crewboard_tui.desk import Desk
+from crewboard_tui.errands import Errands
+from crewboard_tui.messages import ErrandDone, TeamRead
+from crewboard_tui.palette import Commands
+from crewboard_tui.reading import Reading, Snapshot
+from crewboard_tui.screens.board import BoardScreen
+from crewboard_tui.screens.feed import FeedScreen
+from crewboard_tui.screens.frame import Framed
+from crewboard_tui.screens.help import HelpScreen
+from crewboard_tui.screens.hire import HireScreen
+from crewboard_tui.screens.inbox import InboxScreen
+from crewboard_tui.screens.needs import NeedsScreen
+from crewboard_tui.screens.numbered import Numbered
+from crewboard_tui.screens.opening import open_request
+from crewboard_tui.screens.processes import ProcessesScreen
+from crewboard_tui.screens.tasks import TasksScreen
+from crewboard_tui.text import safe_line
+from crewboard_tui.themes import DARK, LIGHT, THEMES
+from crewboard_tui.widgets.need_rows import find_need, need_key
+
+_VIEWS: tuple[type[Numbered], ...] = (
+    BoardScreen, InboxScreen, TasksScreen, NeedsScreen, ProcessesScreen, FeedScreen,
+)  # fmt: skip
+
+_HERE = Path(__file__).parent
+
+TICK = 1.0
+"""Seconds between two looks at the ages on the screen."""
+
+log = logging.getLogger(__name__)
+
+
+class CrewboardApp(App[None], inherit_bindings=False):
+    """One team on one terminal."""
+
+    CSS_PATH = [_HERE / "app.tcss", *sorted((_HERE / "screens").glob("*.tcss"))]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *keys.bindings("app"),
+        Binding("ctrl+c", "leave", "leave", show=False, id="app.leave_too"),
+    ]
+    COMMANDS = {Commands}
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+    ENABLE_COMMAND_PALETTE = True
+    NOTIFICATION_TIMEOUT = 8
+
+    def __init__(
+        self, team: Team, *, ascii_only: bool = False, read_only: bool = False, probe: Probe | None = None
+    ) -> None:
+        super().__init__()
+        self.title = f"crewboard · {team.directory.path.name}"
+        self.animation_level = "none"
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = DARK.name
+        self._ascii = [AsciiFilter()] if ascii_only else []
+        self._visited: str | None = None
+        reading = Reading(
+            team.directory, self._publish, clock=team.now, probe=probe, may_ring=not read_only and probe is None
+        )
+        self.desk = Desk(
+            team=team,
+            read_only=read_only,
+            snapshot=reading.first(),
+            reading=reading,
+            errands=Errands(self.post_message),
+            announce=self._paint_status,
+        )
+
+    def on_mount(self) -> None:
+        for view in _VIEWS:
+            self.add_mode(view.MODE, _make(view, self.desk))
+        self.switch_mode(BoardScreen.MODE)
+        self.set_interval(TICK, self._tick)
+        self.desk.reading.start()
+
+    def on_unmount(self) -> None:
+        self.desk.reading.stop()
+
+    def get_line_filters(self) -> list[LineFilter]:
+        return [*super().get_line_filters(), *self._ascii]
+
+    # ------------------------------------------------------------------------------------------------ the flow
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        """Called in the reading thread."""
+        self.post_message(TeamRead(snapshot))
+
+    def on_team_read(self, message: TeamRead) -> None:
+        self.desk.snapshot = message.snapshot
+        for screen in self._framed():
+            screen.show(message.snapshot)
+
+    def on_errand_done(self, message: ErrandDone) -> None:
+        self.desk.say(message.says, "error" if message.error else "success")
+        self.desk.reading.poke()
+        if message.then is not None:
+            message.then(not message.error, message.says)
+
+    def _tick(self) -> None:
+        hushed = self.desk.hush()
+        for screen in self._framed():
+            screen.tick()
+            screen.paint_frame(self.desk.snapshot)
+            if hushed:
+                screen.paint_keys()
+
+    def _framed(self) -> Iterable[Framed]:
+        """The full screens that can be seen, also behind something smaller."""
+        shown: list[Framed] = []
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, Framed):
+                shown.append(screen)
+                break
+        return [screen for screen in shown if screen.is_mounted]
+
+    def _paint_status(self) -> None:
+        for screen in self._framed():
+            screen.paint_status()
+
+    # ------------------------------------------------------------------------------------------------ the keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        if action == "leave":
+            # One stray letter must not throw away what is being written.
+            return not isinstance(self.screen, HireScreen)
+        return bool(self.desk.snapshot.view.needs) if action == "next_need" else True
+
+    async def action_view(self, mode: str) -> None:
+        """Go to a numbered view; the pages on top of the one that is left are kept."""
+        await self.switch_mode(mode)
+
+    async def action_next_need(self) -> None:
+        """Open the most urgent need, or the one behind the one that was opened last."""
+        needs = self.desk.snapshot.view.needs
+        names = [need_key(need) for need in needs]
+        if not names:
+            self.desk.say("nobody needs you", "dim")
+            return
+        at = (names.index(self._visited) + 1) % len(names) if self._visited in names else 0
+        await self._open(needs[at])
+
+    async def action_open_need(self, key: str) -> None:
+        """Open one need."""
+        need = find_need(self.desk.snapshot.view, key)
+        if need is not None:
+            await self._open(need)
+
+    async def _open(self, need: Need) -> None:
+        self._visited = need_key(need)
+        request = self.desk.snapshot.view.request(need.request_id) if need.request_id else None
+        if request is not None:
+            open_request(self, self.desk, request)
+            return
+        while len(self.screen_stack) > 1:
+            await self.pop_screen()
+        await self.switch_mode(NeedsScreen.MODE)
+        if isinstance(self.screen, NeedsScreen):
+            self.screen.show_need(self._visited)
+
+    def action_help(self) -> None:
+        self.push_screen(HelpScreen(self.screen))
+
+    def action_turn_theme(self) -> None:
+        self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+
+    def action_leave(self) -> None:
+        self.exit()
+
+
+def _make(view: type[Numbered], desk: Desk) -> Callable[[], Screen[Any]]:
+    return lambda: view(desk)
+
+
+def farewell(team: Team) -> str:
+    """What stays behind when the dashboard is left, and how to come back."""
+    view = read_team(team.directory)
+    living = [agent.name for agent in view.agents if agent.alive]
+    name = view.name
+    if not living:
+        return f"Nobody of {name} is running. `crewboard --team {name}` opens the board again."
+    verb = "goes" if len(living) == 1 else "go"
+    return (
+        f"{safe_line(', '.join(living))} {verb} on working. `crewboard --team {name}` comes back to them; "
+        f"`crewboard --team {name} stop NAME` ends one."
+    )
+
+
+def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> None:  # noqa: A002
+    """Show the dashboard until it is left; says then what goes on without it, or `on_leave`.
+
+    Raises:
+        UsageError: There is no terminal to show it on.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
+    app = CrewboardApp(team, ascii_only=ascii or not speaks_utf8(), read_only=read_only)
+    app.run()
+    for label, thread in app.desk.errands.running():
+        sys.stderr.write(f"{label} …\n")
+        thread.join()
+    sys.stdout.write((farewell(team) if on_leave is None else on_leave) + "\n")
+
+
+def speaks_utf8() -> bool:
+    """Whether the terminal is said to show more than ASCII."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

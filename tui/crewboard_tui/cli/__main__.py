@@ -1,0 +1,5 @@
+"""`python -m crewboard_tui.cli`."""
+
+from crewboard_tui.cli import main
+
+main()

@@ -1,0 +1,52 @@
+"""The dashboard and the demo, which is the dashboard with a team at work."""
+
+import os
+import sys
+
+import click
+
+from crewboard.errors import UsageError
+from crewboard_tui.cli.session import Session
+
+
+@click.command()
+@click.option("--ascii", "plain_glyphs", is_flag=True, help="Glyphs of ASCII alone.")
+@click.option("--read-only", is_flag=True, help="Look, change nothing.")
+@click.pass_obj
+def board(session: Session, plain_glyphs: bool, read_only: bool) -> None:
+    """Open the dashboard, as `crewboard` alone does.
+
+    q leaves it; the agents go on.
+    """
+    team = session.team
+    check_terminal()
+    from crewboard_tui.app import run
+
+    run(team, ascii=plain_glyphs, read_only=read_only)
+
+
+@click.command()
+@click.option("--headless", is_flag=True, help="Print the events and end by itself.")
+def demo(headless: bool) -> None:
+    """Show a team at work on a scratch copy of a small project.
+
+    Five agents, each its own process; they read, edit and test real files. Their thinking comes from the
+    embedded model, which is no language model: no key and no network are needed. Leaving ends the agents.
+    """
+    if not headless:
+        check_terminal()
+    from crewboard_tui.demo import run
+
+    raise click.exceptions.Exit(run(headless=headless))
+
+
+def check_terminal() -> None:
+    """Make sure that there is a terminal to paint on.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the dashboard needs a terminal; `crewboard status` and `crewboard watch` do not")
+    if os.environ.get("TERM") == "dumb":
+        raise UsageError("the dashboard needs a terminal that can do more than TERM=dumb; try `crewboard status`")

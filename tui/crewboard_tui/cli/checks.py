@@ -1,0 +1,165 @@
+"""What `doctor` looks at."""
+
+import importlib.metadata
+import locale
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from crewboard.errors import CredentialsError
+from crewboard.team.hiring import check_credentials
+from crewboard.view.watch import Watcher
+from crewboard_tui.cli.session import Session
+
+Mark = Literal["ok", "note", "bad"]
+
+HINT_WITHIN = 2.0
+"""Seconds in which a file event must arrive."""
+
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "virtiofs"})
+"""File systems whose changes from elsewhere make no events here."""
+
+_OLDEST_PYTHON = (3, 11)
+_SMALLEST = (60, 12)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, and what to do if it is not as it should be."""
+
+    name: str
+    mark: Mark
+    detail: str
+    remedy: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As `doctor --json` prints it."""
+        return asdict(self)
+
+
+def all_checks(session: Session) -> list[Check]:
+    """Everything, in the order in which it matters."""
+    environment = session.team.environment
+    return [
+        python(),
+        model(environment.get("CREWBOARD_OFFLINE") == "1", dict(environment)),
+        sandbox(),
+        watcher(),
+        files(session.root),
+        terminal(),
+        git(session.root),
+    ]
+
+
+def python() -> Check:
+    """The interpreter and the SDK."""
+    version = platform.python_version()
+    try:
+        sdk = importlib.metadata.version("anthropic")
+    except importlib.metadata.PackageNotFoundError:
+        return Check("python", "bad", f"{version}, without the anthropic SDK", "install crewboard again")
+    if sys.version_info < _OLDEST_PYTHON:
+        return Check("python", "bad", version, "crewboard needs Python 3.11 or newer")
+    return Check("python", "ok", f"{version}, anthropic {sdk}")
+
+
+def model(offline: bool, environment: dict[str, str]) -> Check:
+    """Which model workers would reach. Nothing is sent."""
+    if offline:
+        return Check("model", "ok", "the embedded model: no key, no network, no language model")
+    try:
+        check_credentials(environment)
+    except CredentialsError as error:
+        return Check("model", "bad", "no API key", str(error).partition(": ")[2])
+    which = "ANTHROPIC_API_KEY" if environment.get("ANTHROPIC_API_KEY") else "ANTHROPIC_AUTH_TOKEN"
+    where = environment.get("ANTHROPIC_BASE_URL") or "the SDK's own address"
+    return Check("model", "ok", f"{which} is set (not tried), for {where}")
+
+
+def sandbox() -> Check:
+    """What holds agents in."""
+    remedy = "let agents work where you would let a stranger's script run: a container, a scratch clone"
+    return Check("sandbox", "bad", "none: commands run unconfined, with your rights", remedy)
+
+
+def watcher() -> Check:
+    """Whether file events arrive."""
+    with tempfile.TemporaryDirectory(prefix="crewboard-doctor-") as folder:
+        seen = threading.Semaphore(0)
+        watching = Watcher(Path(folder), seen.release)
+        watching.start()
+        try:
+            seen.acquire(timeout=HINT_WITHIN)
+            (Path(folder) / "hint").write_text("")
+            hinted = watching.hinted and seen.acquire(timeout=HINT_WITHIN / 4)
+        finally:
+            watching.stop()
+    if hinted:
+        return Check("watcher", "ok", "file events arrive")
+    remedy = "raise fs.inotify.max_user_watches and max_user_instances (sysctl)"
+    return Check("watcher", "note", "no file events; the view is read once a second", remedy)
+
+
+def files(root: Path) -> Check:
+    """Whether the root can hold a team."""
+    if not os.access(root, os.W_OK):
+        return Check("root", "bad", f"{root} cannot be written to", "choose another with --root")
+    kind = _file_system(root)
+    if kind in _NETWORK:
+        return Check("root", "note", f"{root} is on {kind}", "events and locks are weak there; prefer a local disk")
+    return Check("root", "ok", str(root))
+
+
+def _file_system(path: Path) -> str:
+    """The kind of file system that `path` is on."""
+    mounts = [part for part in psutil.disk_partitions(all=True) if path.is_relative_to(part.mountpoint)]
+    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else ""
+
+
+def terminal() -> Check:
+    """What the dashboard could paint on."""
+    if not sys.stdout.isatty():
+        return Check("terminal", "note", "stdout is no terminal", "run `crewboard` in one for the dashboard")
+    size = shutil.get_terminal_size()
+    colours = "no colours" if os.environ.get("NO_COLOR") else _colours()
+    encoding = locale.getpreferredencoding(do_setlocale=False)
+    detail = f"{os.environ.get('TERM', 'no TERM')}, {size.columns} × {size.lines}, {colours}, {encoding}"
+    if encoding.lower().replace("-", "") != "utf8":
+        return Check("terminal", "note", detail, "`crewboard board --ascii`, or a UTF-8 locale")
+    if size < _SMALLEST:
+        return Check("terminal", "note", detail, "60 × 12 or more shows everything that matters")
+    return Check("terminal", "ok", detail)
+
+
+def _colours() -> str:
+    if os.environ.get("COLORTERM") in ("truecolor", "24bit"):
+        return "16 million colours"
+    return "256 colours" if "256" in os.environ.get("TERM", "") else "16 colours"
+
+
+def git(root: Path) -> Check:
+    """Whether what agents change can be seen and undone."""
+    program = shutil.which("git")
+    if program is None:
+        return Check("git", "note", "not installed", "install it: changes of agents are easiest to review there")
+    version = _output([program, "--version"]).removeprefix("git version ")
+    if _output([program, "-C", str(root), "rev-parse", "--is-inside-work-tree"]) == "true":
+        return Check("git", "ok", f"{version}, and the root is in a repository")
+    return Check("git", "note", f"{version}; the root is in no repository", "`git init`, to see and undo changes")
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,162 @@
+"""A foreground `spawn`: the agent's work on stderr, its answer on stdout, its exit code as ours."""
+
+import time
+from dataclasses import dataclass, field
+
+from crewboard.errors import ExitCode
+from crewboard.records import Answer, Event, Exit, Sent
+from crewboard.store import lease
+from crewboard.store import requests as store
+from crewboard.supervisor import ring
+from crewboard.team import hiring
+from crewboard.team.context import POLL, Team, wait_until
+from crewboard.team.hiring import Assignment, Hire
+from crewboard.view.activity import Activity, describe
+from crewboard.view.fold import summarise
+from crewboard.view.follow import Follower
+from crewboard.view.reader import operator_mailboxes
+from crewboard.view.states import describe_exit
+from crewboard_tui.cli.output import clock, columns, cut, note, say, say_json
+
+ASK_EVERY = 0.25
+"""Seconds between two looks at what the agent asks."""
+
+BURIED_WITHIN = 15.0
+"""Seconds that a supervisor has to say how a worker ended that is gone."""
+
+MAILED_WITHIN = 5.0
+"""Seconds that a worker has to mail the answer that its journal holds."""
+
+_QUIET = frozenset({"mail", "answer", "error"})
+"""Kinds of activity that are said elsewhere: the prompt is ours, the answer goes to stdout."""
+
+_HOW_TO_ANSWER = {
+    "plan_approval": "crewboard approve {id}, or reject {id} --feedback F; `crewboard requests` shows it",
+    "permission": "crewboard approve {id}, or reject {id} --feedback F",
+    "question": "crewboard answer {id} TEXT",
+}
+
+
+@dataclass
+class Following:
+    """One assignment that is waited for."""
+
+    team: Team
+    assignment: Assignment
+    follower: Follower
+    told: set[str] = field(default_factory=set)
+    look_again: float = 0
+
+    def run(self) -> Answer | Exit | None:
+        """Wait for the answer, or for the run to end without one; None if the worker vanished."""
+        gone_at: float | None = None
+        while True:
+            ended = self.follower.ended()
+            events = self._read()
+            if self.follower.answer is not None:
+                self._wait_for_its_mail(events)
+                return self.follower.answer
+            if ended is not None:
+                return ended
+            if lease.is_held(self.follower.agent.lease):
+                gone_at = None
+                self._tell_what_it_asks()
+            elif gone_at is None:
+                gone_at = time.monotonic()
+                ring.ring(self.team.directory)
+            elif time.monotonic() - gone_at > BURIED_WITHIN:
+                return None
+            time.sleep(POLL)
+
+    def _read(self) -> list[Event]:
+        events = self.follower.read()
+        for event in events:
+            _show(self.assignment.agent, event)
+        return events
+
+    def _wait_for_its_mail(self, events: list[Event]) -> None:
+        """Whoever we return to may look for the result in the mailbox: let it get there."""
+        deadline = time.monotonic() + MAILED_WITHIN
+        while not any(map(_tells_result, events)) and time.monotonic() < deadline:
+            if self.follower.ended():
+                return
+            time.sleep(POLL)
+            events = self._read()
+
+    def _tell_what_it_asks(self) -> None:
+        if time.monotonic() < self.look_again:
+            return
+        self.look_again = time.monotonic() + ASK_EVERY
+        mine = operator_mailboxes(self.team.config.members)
+        for request in store.pending(self.team.directory):
+            if request.from_ != self.assignment.agent or request.to not in mine or request.id in self.told:
+                continue
+            self.told.add(request.id)
+            note(f"{request.from_} waits for you: {cut(summarise(request), columns())}")
+            note("  " + _HOW_TO_ANSWER.get(request.type, "").format(id=request.id))
+
+
+def _tells_result(event: Event) -> bool:
+    return isinstance(event, Sent) and event.message.type in ("result", "error")
+
+
+def spawn_and_follow(team: Team, hire: Hire, *, as_json: bool) -> int:
+    """Hire, wait for the answer and print it; returns the exit code."""
+    follower = Follower(team.directory.agent(hire.name), "", 0)
+    try:
+        assignment = hiring.spawn(team, hire)
+        follower.ident, follower.run = assignment.id, assignment.run
+        outcome = Following(team, assignment, follower).run()
+        if hire.flags.once and isinstance(outcome, Answer):
+            wait_until(lambda: not lease.is_held(follower.agent.lease), BURIED_WITHIN)
+    except KeyboardInterrupt:
+        note(f"\ndetached: {hire.name} goes on; `crewboard journal {hire.name} --follow` looks again")
+        return ExitCode.INTERRUPTED
+    return _tell(assignment, outcome, as_json=as_json)
+
+
+def _tell(assignment: Assignment, outcome: Answer | Exit | None, *, as_json: bool) -> int:
+    answer = outcome if isinstance(outcome, Answer) else None
+    code, why = _judge(assignment.agent, outcome)
+    if as_json:
+        say_json(
+            {
+                "name": assignment.agent,
+                "run": assignment.run,
+                "assignment": assignment.id,
+                "text": answer.text if answer else None,
+                "result": answer.result if answer else None,
+                "error": why,
+                "code": code,
+            }
+        )
+    elif answer is not None and answer.text:
+        say(answer.text)
+    if why:
+        note(f"crewboard: {why}")
+    return code
+
+
+def _judge(name: str, outcome: Answer | Exit | None) -> tuple[int, str | None]:
+    """The exit code for how an assignment came out, and the sentence that explains it if it went wrong."""
+    if isinstance(outcome, Answer):
+        if outcome.error is None:
+            return ExitCode.DONE, None
+        return outcome.code or ExitCode.FAILED, f"{name} could not finish: {outcome.error}"
+    if outcome is None:
+        return ExitCode.FAILED, f"{name} is gone without a word; `crewboard resume {name}` lets it go on"
+    how = describe_exit(outcome)
+    again = f"`crewboard resume {name}` lets it go on"
+    return outcome.code or ExitCode.FAILED, f"{name} ended before it answered: {how}; {again}"
+
+
+def _show(name: str, event: Event) -> None:
+    for activity in describe(event):
+        if activity.kind not in _QUIET and activity.text:
+            note(_line(name, activity))
+
+
+def _line(name: str, activity: Activity) -> str:
+    seconds = f" ({activity.seconds:.1f}s)" if activity.seconds and activity.kind == "done" else ""
+    head = f"{clock(activity.ts)} {name} {activity.kind:<5} "
+    return head + cut(activity.text, columns() - len(head) - len(seconds)) + seconds

@@ -1,0 +1,102 @@
+"""What one agent did: its journal in a person's words, and what its process printed."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from crewboard.records import Event
+from crewboard_tui.cli.output import as_json, clock, note, say, say_json_line
+from crewboard_tui.cli.session import Session
+
+POLL = 0.1
+"""Seconds between two looks at a file that is followed."""
+
+_INDENT = 18
+
+
+@click.command()
+@click.argument("name")
+@click.option("--follow", is_flag=True, help="Go on as it grows, until Ctrl-C.")
+@as_json
+@click.pass_obj
+def log(session: Session, name: str, follow: bool, as_json: bool) -> None:
+    """Print what the worker of NAME wrote to stdout and stderr.
+
+    That is mostly warnings; `crewboard journal` says what the agent did.
+    """
+    path = session.team.agent(name).log
+    if not path.exists():
+        note(f"{name} has written no log")
+    for line in _lines(path, follow=follow):
+        if as_json:
+            say_json_line({"line": line})
+        else:
+            say(line)
+
+
+def _lines(path: Path, *, follow: bool) -> Iterator[str]:
+    """The lines of a text that grows; a last one without its newline too, unless it is followed."""
+    offset = 0
+    while True:
+        data = _from(path, offset)
+        whole, newline, rest = data.rpartition(b"\n")
+        offset += len(whole) + len(newline)
+        yield from whole.decode(errors="replace").split("\n") if newline else []
+        if not follow:
+            yield from [rest.decode(errors="replace")] if rest else []
+            return
+        time.sleep(POLL)
+
+
+def _from(path: Path, offset: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+@click.command()
+@click.argument("name")
+@click.option("--follow", is_flag=True, help="Go on as things happen, until Ctrl-C.")
+@as_json
+@click.pass_obj
+def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
+    """Print everything that the agent NAME did, oldest first.
+
+    With --json the events themselves, one a line.
+    """
+    from crewboard.store import journal as store
+
+    path = session.team.agent(name).journal
+    offset, damaged = 0, 0
+    if not path.exists():
+        note(f"{name} has done nothing yet")
+    while True:
+        for event, end in store.read(path, offset):
+            offset = end
+            if event is None:
+                damaged += 1
+            elif as_json:
+                say_json_line(event.model_dump())
+            else:
+                _show(event)
+        if not follow:
+            break
+        time.sleep(POLL)
+    if damaged:
+        note(f"{damaged} damaged lines of the journal were set aside")
+
+
+def _show(event: Event) -> None:
+    from crewboard.view.activity import describe
+
+    for activity in describe(event):
+        seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
+        first, *more = activity.text.splitlines() or [""]
+        say(f"{clock(activity.ts)}  {activity.kind:<6}  {first}{seconds}")
+        for line in more:
+            say((" " * _INDENT + line).rstrip())

@@ -1,0 +1,104 @@
+"""Mail: sending it, and looking into mailboxes without draining them."""
+
+from typing import Any
+
+import click
+
+from crewboard.names import LEAD, OPERATOR
+from crewboard.records import Message
+from crewboard.store import roster
+from crewboard.team import mail
+from crewboard.team.context import Team
+from crewboard_tui.cli import params
+from crewboard_tui.cli.output import as_json, clock, indented, note, say, say_json
+from crewboard_tui.cli.session import Session
+
+
+@click.command()
+@click.argument("name")
+@click.argument("text", type=params.text)
+@as_json
+@click.pass_obj
+def send(session: Session, name: str, text: str, as_json: bool) -> None:
+    """Send TEXT to the agent NAME, as the operator.
+
+    It starts work if the agent is idle, and is read before its next model call if it works. An agent that is
+    not running reads it when it is resumed.
+
+    Example: crewboard send fixer "keep the old parameter for one release"
+    """
+    team = session.team
+    roster.recipient(team.config, name)
+    if text.strip():
+        team.ensure()
+    message = mail.send(team, name, text)
+    _tell(team, [message], as_json)
+
+
+@click.command()
+@click.argument("text", type=params.text)
+@as_json
+@click.pass_obj
+def broadcast(session: Session, text: str, as_json: bool) -> None:
+    """Send TEXT to every agent, one copy each.
+
+    Example: crewboard broadcast "freeze main in 20 minutes"
+    """
+    team = session.team
+    _tell(team, mail.broadcast(team, text), as_json, many=True)
+
+
+def _tell(team: Team, messages: list[Message], as_json: bool, *, many: bool = False) -> None:
+    dumped = [message.model_dump() for message in messages]
+    if as_json:
+        say_json(dumped if many else dumped[0])
+    else:
+        say("sent to " + ", ".join(message.to for message in messages))
+    asleep = [message.to for message in messages if not mail.is_listening(team, message.to)]
+    for name in asleep:
+        note(f"{name} is not running: the message is kept; `crewboard resume {name}` lets it read")
+
+
+@click.command()
+@click.argument("name")
+@as_json
+@click.pass_obj
+def inbox(session: Session, name: str, as_json: bool) -> None:
+    """Look into the mailbox of NAME, draining nothing.
+
+    NAME is an agent, `operator` (that is you) or `lead`. Each message carries three times: sent, picked up by its
+    reader, entered a turn.
+    """
+    from crewboard.view.mail import Letter, MailReader
+
+    team = session.team
+    roster.recipient(team.config, name)
+    reader = MailReader(team.directory, name, tail=False)
+    letters = reader.read()
+    if reader.damaged:
+        note(f"{reader.damaged} damaged lines of the mailbox were set aside")
+    if as_json:
+        say_json([_as_json(letter) for letter in letters])
+        return
+    if not letters:
+        note(f"the mailbox of {name} is empty")
+    person_reads = name == OPERATOR or (name == LEAD and team.config.member(LEAD) is None)
+
+    def show(letter: Letter) -> None:
+        message = letter.message
+        times = f"sent {clock(message.ts)}"
+        if not person_reads:
+            times += f" · picked up {clock(letter.picked_up_at)} · in turn {clock(letter.entered_turn_at)}"
+        say(f"{message.from_} → {message.to} · {message.type} · {times}")
+        say(indented(message.content))
+
+    for letter in letters:
+        show(letter)
+
+
+def _as_json(letter: Any) -> dict[str, Any]:  # noqa: ANN401  its module is loaded when it is needed
+    return {
+        **letter.message.model_dump(),
+        "picked_up_at": letter.picked_up_at,
+        "entered_turn_at": letter.entered_turn_at,
+    }

@@ -1,0 +1,114 @@
+"""How data and progress are printed: data on stdout, as text or JSON, everything else on stderr."""
+
+import json
+import shutil
+import time
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from crewboard_tui.text import safe_line, safe_text
+
+NARROWEST = 40
+"""Columns below which nothing is cut any more."""
+
+_DAY = 24 * 60 * 60
+
+
+def as_json(command: Any) -> Any:  # noqa: ANN401  click decorates whatever stands below
+    """The option `--json` of every command that prints data."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def say(text: str) -> None:
+    """Print text of anybody's on stdout."""
+    click.echo(safe_text(text))
+
+
+def note(text: str) -> None:
+    """Print progress on stderr."""
+    click.echo(safe_text(text), err=True)
+
+
+def say_json(value: object) -> None:
+    """Print a value as indented ASCII JSON."""
+    click.echo(_dump(value, indent=2))
+
+
+def say_json_line(value: object) -> None:
+    """Print a value as JSON on one line, at once."""
+    click.echo(_dump(value))
+
+
+def _dump(value: object, indent: int | None = None) -> str:
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
+    return text.replace("\x7f", "\\u007f")
+
+
+def columns() -> int:
+    """How wide the terminal is; 80 where there is none."""
+    return max(NARROWEST, shutil.get_terminal_size((80, 24)).columns)
+
+
+def clock(ts: float | None, now: float | None = None) -> str:
+    """A time of day, with its date when that is another; a dash for no time."""
+    if ts is None:
+        return "–"
+    moment = time.localtime(ts)
+    today = time.localtime(time.time() if now is None else now)
+    same_day = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M", moment)
+
+
+def age(seconds: float) -> str:
+    """A span in its largest unit: 12s, 4m, 3h, 2d."""
+    for size, unit in ((_DAY, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{max(0, seconds):.0f}s"
+
+
+def width(text: str) -> int:
+    """How many columns `text` takes."""
+    return sum(_columns_of(character) for character in text)
+
+
+def _columns_of(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def cut(text: str, room: int) -> str:
+    """`text` on one line of at most `room` columns."""
+    return _fit(safe_line(text), room)
+
+
+def _fit(line: str, room: int) -> str:
+    if width(line) <= room:
+        return line
+    kept = ""
+    for character in line:
+        if width(kept) + _columns_of(character) > room - 1:
+            break
+        kept += character
+    return kept + "…"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: str = "") -> list[str]:
+    """Rows under a header in columns; the last column takes what room is left."""
+    cells = [list(header), *([safe_line(cell) for cell in row] for row in rows)]
+    widths = [max(width(row[place]) for row in cells) for place in range(len(header) - 1)]
+    return [indent + _fit(_row(row, widths), columns() - len(indent)) for row in cells]
+
+
+def _row(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [cell + " " * (size - width(cell)) for cell, size in zip(row, widths, strict=False)]
+    return "  ".join([*cells, row[-1]]).rstrip()
+
+
+def indented(text: str, by: str = "    ") -> str:
+    """A block of somebody's text under a line of ours."""
+    return "\n".join(by + line if line else "" for line in safe_text(text).splitlines())

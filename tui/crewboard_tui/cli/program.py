@@ -1,0 +1,134 @@
+"""The command `crewboard`: its global options, its list of commands, and how whatever goes wrong is told."""
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import shell_complete
+
+from crewboard import __version__
+from crewboard.errors import CrewboardError, ExitCode
+from crewboard_tui.cli.lazy import LazyGroup
+from crewboard_tui.cli.output import note
+from crewboard_tui.cli.session import Session
+from crewboard_tui.text import safe_line
+
+SECTIONS = {
+    "See": {
+        "board": "board:board",
+        "status": "status:status",
+        "watch": "watching:watch",
+        "wait": "watching:wait",
+        "inbox": "mail:inbox",
+        "requests": "requests:requests",
+        "tasks": "tasks:tasks",
+        "journal": "logs:journal",
+        "log": "logs:log",
+    },
+    "Hire and speak": {
+        "spawn": "hiring:spawn",
+        "resume": "hiring:resume",
+        "send": "mail:send",
+        "broadcast": "mail:broadcast",
+        "task": "tasks:task",
+    },
+    "Answer": {
+        "approve": "requests:approve",
+        "reject": "requests:reject",
+        "answer": "requests:answer",
+        "ack": "ending:ack",
+    },
+    "End": {"stop": "ending:stop", "remove": "ending:remove", "team": "teams:team"},
+    "Around it": {"demo": "board:demo", "types": "machine:types", "doctor": "machine:doctor"},
+}
+"""Where each command lives: module and name, in the order of the help."""
+
+
+@click.group(
+    cls=LazyGroup,
+    sections=SECTIONS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--root", metavar="DIR", help="The workspace; else $CREWBOARD_ROOT, else the nearest .crewboard/.")
+@click.option("--team", metavar="NAME", help="The team; else $CREWBOARD_TEAM, else the only one, else `default`.")
+@click.option("--offline", is_flag=True, help="Workers use the embedded model: no key, no network.")
+@click.version_option(__version__, prog_name="crewboard", message="%(prog)s %(version)s")
+@click.pass_context
+def crewboard(context: click.Context, root: str | None, team: str | None, offline: bool) -> None:
+    """Hire, watch, steer and stop a team of Claude agents, each its own process.
+
+    Without a command: the dashboard. Try `crewboard demo` first; it needs no key.
+    """
+    context.obj = Session(root, team, offline or os.environ.get("CREWBOARD_OFFLINE") == "1")
+    if context.invoked_subcommand is None:
+        board = crewboard.get_command(context, "board")
+        if board is not None:
+            context.invoke(board)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; what goes wrong is told in a sentence on stderr."""
+    _never_fail_to_print()
+    if instruction := os.environ.get("_CREWBOARD_COMPLETE"):
+        return shell_complete(crewboard, {}, "crewboard", "_CREWBOARD_COMPLETE", instruction)
+    try:
+        with crewboard.make_context("crewboard", list(arguments)) as context:
+            crewboard.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        _drop_unwritten()
+    except Exception as error:  # noqa: BLE001  the last door: nothing passes it as a traceback
+        return _tell(error)
+    return ExitCode.DONE
+
+
+def _never_fail_to_print() -> None:
+    """Print marks for what the terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_unwritten() -> None:
+    """Let go of what stdout does not take, or it would be tried, and complained of, once more at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _tell(error: Exception) -> int:
+    if os.environ.get("CREWBOARD_DEBUG") == "1":
+        traceback.print_exception(error)
+    match error:
+        case CrewboardError():
+            sentence, code = str(error), int(error.exit_code)
+        case click.exceptions.NoArgsIsHelpError():
+            note(error.format_message())
+            return ExitCode.USAGE
+        case click.UsageError():
+            sentence, code = _usage(error), int(ExitCode.USAGE)
+        case click.ClickException():
+            sentence, code = error.format_message(), int(ExitCode.USAGE)
+        case OSError():
+            _drop_unwritten()
+            where = f" {error.filename}" if error.filename else ""
+            sentence, code = f"the system refused:{where} {error.strerror or error}", int(ExitCode.IO)
+        case _:
+            sentence = f"internal error: {type(error).__name__}: {error}; CREWBOARD_DEBUG=1 shows where"
+            code = int(ExitCode.INTERNAL)
+    note(f"crewboard: {safe_line(sentence)}")
+    return code
+
+
+def _usage(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx else "crewboard"
+    return f"{error.format_message().rstrip('.')}; `{command} --help` says more"

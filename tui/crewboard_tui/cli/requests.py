@@ -1,0 +1,110 @@
+"""Requests: what waits for an answer, and answering it."""
+
+import time
+
+import click
+
+from crewboard.errors import UsageError
+from crewboard.records import Request
+from crewboard.team import decisions
+from crewboard_tui.cli import params
+from crewboard_tui.cli.output import age, as_json, clock, indented, note, say, say_json
+from crewboard_tui.cli.session import Session
+
+_BODY = {"plan_approval": "plan", "question": "question", "permission": "summary", "shutdown": "reason"}
+_ANSWERS = {
+    "plan_approval": "crewboard approve {id}   or   crewboard reject {id} --feedback F",
+    "permission": "crewboard approve {id}   or   crewboard reject {id} --feedback F",
+    "question": "crewboard answer {id} TEXT",
+}
+
+
+@click.command()
+@click.option("--all", "everything", is_flag=True, help="Those that were answered or closed too.")
+@as_json
+@click.pass_obj
+def requests(session: Session, everything: bool, as_json: bool) -> None:
+    """List what waits for an answer, with its whole text."""
+    from crewboard.store import requests as store
+
+    team = session.team.directory
+    found = store.load_all(team) if everything else store.pending(team)
+    if as_json:
+        say_json([request.model_dump() for request in found])
+        return
+    if not found:
+        note("nothing was ever asked" if everything else "nothing waits for an answer")
+    for request in found:
+        _show(request)
+
+
+def _show(request: Request) -> None:
+    closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
+    waiting = f" for {age(time.time() - request.created_at)}" if request.status == "pending" else ""
+    say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {request.status}{waiting}{closed}")
+    say(indented(str(request.payload.get(_BODY[request.type], ""))))
+    options = request.payload.get("options")
+    if isinstance(options, list):
+        say(indented("options: " + ", ".join(map(str, options))))
+    if request.feedback:
+        say(indented(f"answer: {request.feedback}"))
+    if request.status == "pending" and request.type in _ANSWERS:
+        say(f"    → {_ANSWERS[request.type].format(id=request.id)}")
+
+
+@click.command()
+@click.argument("ident", metavar="ID")
+@click.option("--feedback", type=params.text, help="Said with it.")
+@click.option("--sha256", help="Of what you saw; refused if it is not what stands there now.")
+@click.option("--edited-file", metavar="F", help="The plan as you rewrote it; `-` is standard input.")
+@as_json
+@click.pass_obj
+def approve(
+    session: Session,
+    ident: str,
+    feedback: str | None,
+    sha256: str | None,
+    edited_file: str | None,
+    as_json: bool,
+) -> None:
+    """Say yes to the plan or permission with this ID.
+
+    An answer that changes nothing (closed, unknown, another type) exits 65 and says why.
+
+    Example: crewboard approve plan-1f3a --feedback "keep it small"
+    """
+    edited = params.read_text(edited_file) if edited_file is not None else None
+    if edited is not None and not edited.strip():
+        raise UsageError(f"the plan in {edited_file} is empty")
+    _tell(decisions.approve(session.team, ident, feedback=feedback, sha256=sha256, edited=edited), as_json)
+
+
+@click.command()
+@click.argument("ident", metavar="ID")
+@click.option("--feedback", type=params.text, required=True, help="Why; the agent revises by it.")
+@click.option("--sha256", help="Of what you saw; refused if it is not what stands there now.")
+@as_json
+@click.pass_obj
+def reject(session: Session, ident: str, feedback: str, sha256: str | None, as_json: bool) -> None:
+    """Say no to the plan or permission with this ID, and why."""
+    _tell(decisions.reject(session.team, ident, feedback, sha256=sha256), as_json)
+
+
+@click.command()
+@click.argument("ident", metavar="ID")
+@click.argument("text", type=params.text)
+@as_json
+@click.pass_obj
+def answer(session: Session, ident: str, text: str, as_json: bool) -> None:
+    """Answer the question with this ID.
+
+    Example: crewboard answer ask-77c0 "keep the 1.x pages"
+    """
+    _tell(decisions.answer(session.team, ident, text), as_json)
+
+
+def _tell(request: Request, as_json: bool) -> None:
+    if as_json:
+        say_json(request.model_dump())
+    else:
+        say(f"{request.type} {request.id} of {request.from_}: {request.status}")

@@ -1,0 +1,38 @@
+"""What the global options say: which root, which team, which model."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from crewboard.store.directory import find_root
+from crewboard.team.context import Team, choose_team
+
+
+@dataclass(frozen=True)
+class Session:
+    """The global options of one call."""
+
+    root_option: str | None = None
+    team_option: str | None = None
+    offline: bool = False
+
+    @property
+    def root(self) -> Path:
+        """The workspace.
+
+        Raises:
+            UsageError: The one that was named is no directory.
+        """
+        return find_root(self.root_option)
+
+    @property
+    def team(self) -> Team:
+        """The team to work on. The default one need not exist yet.
+
+        Raises:
+            UsageError: The one that was named does not exist.
+        """
+        environment = dict(os.environ)
+        if self.offline:
+            environment["CREWBOARD_OFFLINE"] = "1"
+        return Team(choose_team(self.root, self.team_option), environment=environment)

@@ -1,0 +1,107 @@
+"""The whole view of a team on one page."""
+
+import click
+
+from crewboard.errors import ExitCode
+from crewboard.view import report
+from crewboard.view.fold import AgentView, Need, TeamView
+from crewboard.view.reader import read_team
+from crewboard.view.states import describe_exit
+from crewboard_tui.cli.output import age, as_json, columns, cut, note, say, say_json, table
+from crewboard_tui.cli.session import Session
+from crewboard_tui.cli.tasks import describe as describe_tasks
+
+_NEXT_STEP = {
+    "death": "crewboard resume {agent}, or ack {agent}",
+    "plan": "crewboard approve {id}, or reject {id} --feedback F",
+    "permission": "crewboard approve {id}, or reject {id} --feedback F",
+    "question": "crewboard answer {id} TEXT",
+    "stuck": "crewboard journal {agent}, or stop {agent} --now",
+    "looping": "crewboard send {agent} TEXT, or stop {agent}",
+    "failed_start": "crewboard resume {agent}, or remove {agent}",
+}
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def status(session: Session, as_json: bool) -> None:
+    """Show the team: what needs you, its agents, requests and tasks."""
+    view = read_team(session.team.directory)
+    if as_json:
+        say_json(report.status(view))
+    else:
+        for line in describe(view):
+            say(line)
+    if view.problem:
+        note(f"crewboard: {view.problem}")
+        raise click.exceptions.Exit(int(ExitCode.BAD_DATA))
+
+
+def describe(view: TeamView) -> list[str]:
+    """The view in a person's words, in lines that fit the terminal."""
+    return [
+        *_head(view),
+        *_section("needs you", [line for need in view.needs for line in _need(need, view.now)]),
+        *_section("agents", _agents(view)),
+        *_section("requests", _requests(view)),
+        *_section("tasks", describe_tasks(list(view.tasks), "  ") if view.tasks else []),
+    ]
+
+
+def _head(view: TeamView) -> list[str]:
+    supervisor = f"supervisor {view.supervisor.pid}" if view.supervisor.alive else "no supervisor"
+    model = "embedded model (no language model)" if view.model_backend == "offline" else "Messages API"
+    lines = [cut(f"team {view.name} · {supervisor} · {model}", columns()), f"root {view.root}"]
+    if view.description:
+        lines.append(cut(view.description, columns()))
+    if view.damaged:
+        lines.append(f"{view.damaged} damaged lines or files were set aside")
+    if not view.agents:
+        lines += ["", 'no agents yet; crewboard spawn NAME --type explore --prompt "…"']
+    return lines
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    return ["", title, *lines] if lines else []
+
+
+def _need(need: Need, now: float) -> list[str]:
+    step = _NEXT_STEP[need.kind].format(agent=need.agent, id=need.request_id)
+    return [
+        "  " + cut(f"{need.agent} · {need.kind} · {age(now - need.since)} · {need.summary}", columns() - 2),
+        f"      → {step}",
+    ]
+
+
+def _agents(view: TeamView) -> list[str]:
+    if not view.agents:
+        return []
+    rows = [_row(agent, view.now) for agent in sorted(view.agents, key=lambda agent: agent.urgency)]
+    return table(("NAME", "TYPE", "STATE", "FOR", "PID", "TASK", "MAIL", "DOING"), rows, indent="  ")
+
+
+def _row(agent: AgentView, now: float) -> tuple[str, ...]:
+    doing = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.doing
+    if agent.shown == "done" and agent.state != "exited":
+        doing += " (acknowledged)"
+    if agent.alive and agent.last_error and agent.state == "idle":
+        doing = f"last error: {agent.last_error}"
+    return (
+        agent.name,
+        agent.type,
+        agent.state,
+        age(now - agent.since) if agent.since else "–",
+        str(agent.pid) if agent.alive and agent.pid else "–",
+        f"#{agent.task}" if agent.task else "–",
+        str(agent.unread) if agent.unread else "–",
+        doing,
+    )
+
+
+def _requests(view: TeamView) -> list[str]:
+    rows = [
+        (request.id, request.type, f"{request.from_} → {request.to}", age(view.now - request.created_at))
+        for request in view.requests
+    ]
+    return table(("ID", "TYPE", "FROM → TO", "FOR"), rows, indent="  ") if rows else []

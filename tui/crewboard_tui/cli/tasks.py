@@ -1,0 +1,108 @@
+"""The task board."""
+
+from typing import get_args
+
+import click
+
+from crewboard.errors import UsageError
+from crewboard.records import Task, TaskStatus
+from crewboard.team import board
+from crewboard_tui.cli import params
+from crewboard_tui.cli.lazy import LazyGroup
+from crewboard_tui.cli.output import as_json, note, say, say_json, table
+from crewboard_tui.cli.session import Session
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def tasks(session: Session, as_json: bool) -> None:
+    """List the task board."""
+    from crewboard.store import tasks as store
+
+    found = store.load_all(session.team.directory)
+    if as_json:
+        say_json([task.model_dump() for task in found])
+    elif not found:
+        note('the task board is empty; crewboard task add "SUBJECT"')
+    else:
+        for line in describe(found):
+            say(line)
+
+
+def describe(found: list[Task], indent: str = "") -> list[str]:
+    """The task board as a table."""
+    from crewboard.store.tasks import blockers
+
+    board_by_id = {task.id: task for task in found}
+    rows = []
+    for task in found:
+        waits = blockers(task, board_by_id) if task.status == "pending" else []
+        notes = [f"after {', '.join(map(str, waits))}" if waits else ""]
+        notes += [f"for {task.required_type}" if task.required_type else ""]
+        rest = f" ({'; '.join(part for part in notes if part)})" if any(notes) else ""
+        owner = task.owner or (f"({task.last_owner})" if task.last_owner else "–")
+        rows.append((f"#{task.id}", task.status.replace("_", " "), owner, task.subject + rest))
+    return table(("ID", "STATUS", "OWNER", "SUBJECT"), rows, indent=indent)
+
+
+@click.group(cls=LazyGroup, sections={"Commands": {"add": "tasks:add", "update": "tasks:update"}})
+def task() -> None:
+    """Put tasks on the board, or change them."""
+
+
+@click.command()
+@click.argument("subject", type=params.text)
+@click.option("--description", type=params.text, default="", help="What is to be done.")
+@click.option("--owner", help="The agent that is to do it; it is told.")
+@click.option("--blocked-by", type=params.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
+@click.option("--type", "required_type", metavar="T", help="Only agents of this type may claim it.")
+@as_json
+@click.pass_obj
+def add(
+    session: Session,
+    subject: str,
+    description: str,
+    owner: str | None,
+    blocked_by: list[int],
+    required_type: str | None,
+    as_json: bool,
+) -> None:
+    """Put a task on the board.
+
+    Example: crewboard task add "paginate /orders" --owner api --blocked-by 1,2
+    """
+    team = session.team
+    new = board.add_task(
+        team,
+        subject,
+        description=description,
+        owner=owner,
+        blocked_by=blocked_by,
+        required_type=required_type,
+    )
+    _tell(new, as_json)
+
+
+@click.command()
+@click.argument("task_id", metavar="ID", type=params.task_id)
+@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="Its new status.")
+@click.option("--owner", help="Its new owner; told.")
+@as_json
+@click.pass_obj
+def update(session: Session, task_id: int, status: TaskStatus | None, owner: str | None, as_json: bool) -> None:
+    """Change a task. Completing one unblocks those that wait for it.
+
+    Example: crewboard task update 3 --status completed
+    """
+    if status is None and owner is None:
+        raise UsageError("say what to change: --status, --owner or both")
+    _tell(board.update_task(session.team, task_id, status=status, owner=owner), as_json)
+
+
+def _tell(changed: Task, as_json: bool) -> None:
+    if as_json:
+        say_json(changed.model_dump())
+    else:
+        owner = f", {changed.owner}" if changed.owner else ""
+        say(f"task {changed.id}: {changed.status.replace('_', ' ')}{owner} · {changed.subject}")

@@ -1,0 +1,98 @@
+"""Teams: making, listing and deleting them."""
+
+from typing import Any
+
+import click
+
+from crewboard.errors import BadDataError, UsageError
+from crewboard.names import check_team
+from crewboard.store import lease, roster
+from crewboard.store.directory import TeamDirectory, find_team, team_directories
+from crewboard.team import context, ending
+from crewboard.team.context import Team
+from crewboard_tui.cli import params
+from crewboard_tui.cli.lazy import LazyGroup
+from crewboard_tui.cli.output import as_json, note, say, say_json, table
+from crewboard_tui.cli.session import Session
+
+
+@click.group(
+    cls=LazyGroup,
+    sections={"Commands": {"create": "teams:create", "list": "teams:list_", "delete": "teams:delete"}},
+)
+def team() -> None:
+    """Make, list and delete teams."""
+
+
+@click.command()
+@click.argument("name")
+@click.option("--description", type=params.text, default="", help="What the team is for.")
+@as_json
+@click.pass_obj
+def create(session: Session, name: str, description: str, as_json: bool) -> None:
+    """Make the team NAME below the root."""
+    made = context.create(session.root, name, description)
+    if as_json:
+        say_json(_describe(made.directory))
+    else:
+        say(f"made the team {name} in {made.directory.path}")
+
+
+@click.command("list")
+@as_json
+@click.pass_obj
+def list_(session: Session, as_json: bool) -> None:
+    """List the teams below the root."""
+    found = [_describe(each) for each in team_directories(session.root)]
+    if as_json:
+        say_json(found)
+        return
+    if not found:
+        note(f"no teams below {session.root} yet; crewboard team create NAME")
+        return
+    rows = [
+        (each["name"], str(each["agents"]), str(each["alive"]), each["problem"] or each["description"])
+        for each in found
+    ]
+    for line in table(("TEAM", "AGENTS", "ALIVE", "DESCRIPTION"), rows):
+        say(line)
+
+
+def _describe(directory: TeamDirectory) -> dict[str, Any]:
+    names = ending.everybody(Team(directory))
+    alive = sum(lease.is_held(directory.agent(name).lease) for name in names)
+    known: dict[str, Any] = {"name": directory.path.name, "description": "", "agents": len(names)}
+    try:
+        config = roster.load(directory)
+        known |= {"name": config.name, "description": config.description, "agents": len(config.members)}
+        problem = None
+    except BadDataError as error:
+        problem = str(error)
+    return {**known, "alive": alive, "path": str(directory.path), "problem": problem}
+
+
+@click.command()
+@click.argument("name")
+@click.option("--now", is_flag=True, help="Ask nobody: end all workers and what they started.")
+@click.option("--purge", is_flag=True, help="Delete the team's files as well.")
+@as_json
+@click.pass_obj
+def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -> None:
+    """End all workers of the team NAME.
+
+    All are asked at once; who is still there after 10 s is ended with everything that it started. The files
+    stay unless you say --purge.
+    """
+    directory = find_team(session.root, check_team(name))
+    if directory is None:
+        raise UsageError(f"there is no team {name!r} in {session.root}")
+    alive = _describe(directory)["alive"]
+    if alive:
+        note(f"ends {alive} worker{'s' if alive > 1 else ''} of the team {name}")
+    ending.delete(Team(directory), now=now, purge=purge)
+    if as_json:
+        say_json({"name": name, "ended": alive, "purged": purge})
+    elif purge:
+        say(f"the team {name} and its files are gone")
+    else:
+        say(f"the workers of {name} have ended; its files stay in {directory.path} (--purge deletes them)")

@@ -1,0 +1,36 @@
+"""The demo on the dashboard: the team fills the board while a person looks on, and ends when they leave."""
+
+import threading
+import time
+
+from crewboard.errors import CrewboardError, ExitCode
+from crewboard.team.context import POLL
+from crewboard_tui.demo.stage import Stage
+
+AT_WORK_WITHIN = 60.0
+"""Seconds in which the courier must be at work to be killed at it."""
+
+
+def play(stage: Stage) -> int:
+    """Open the dashboard at once and fill it in the background; returns the exit code."""
+    threading.Thread(target=_fill, args=(stage,), name="crewboard-demo", daemon=True).start()
+    from crewboard_tui.app import run
+
+    run(stage.team, on_leave="The demo is over: its agents end now, and its scratch copy is removed.")
+    return ExitCode.DONE
+
+
+def _fill(stage: Stage) -> None:
+    """Hire everybody, then kill the courier when it is at work."""
+    try:
+        for hired in stage.hire_all():
+            hired.result()
+        deadline = time.monotonic() + AT_WORK_WITHIN
+        while not stage.leaving and time.monotonic() < deadline:
+            if status := stage.courier_at_work():
+                stage.kill_courier(status)
+                return
+            time.sleep(POLL)
+    except CrewboardError as error:
+        if not stage.leaving:
+            stage.tell_operator(f"The demo could not be played as it should: {error}")

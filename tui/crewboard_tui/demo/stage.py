@@ -1,0 +1,134 @@
+"""The demo's stage: its scratch directory, its team, its tasks and agents, and taking it all down."""
+
+import os
+import shutil
+import signal
+import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import psutil
+
+from crewboard import process
+from crewboard.errors import CrewboardError
+from crewboard.names import OPERATOR, SYSTEM
+from crewboard.offline import scenario
+from crewboard.offline.scenario import Scenario, ScenarioAgent
+from crewboard.records import Flags, Status, ToolStart
+from crewboard.store import agents, journal, lease, tasks
+from crewboard.supervisor import ring
+from crewboard.team import context, ending, hiring
+from crewboard.team.context import Team, wait_until
+from crewboard.team.hiring import Assignment, Hire
+from crewboard.team.mail import post
+
+COURIER = "courier"
+"""The agent that is killed, so that everybody sees what a death looks like."""
+
+_CALLS_BEFORE_DEATH = 2
+_GONE_WITHIN = 5.0
+_IGNORED = ("CREWBOARD_", "ANTHROPIC_")
+"""Beginnings of environment variables that a demo does not heed."""
+
+
+@dataclass
+class Stage:
+    """A team called demo in a scratch copy of the sample project."""
+
+    team: Team
+    scenario: Scenario
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(max_workers=8))
+    leaving: bool = False
+
+    @classmethod
+    def build(cls, *, pace: str) -> "Stage":
+        """Make the scratch copy, the team and its tasks; nobody is hired yet."""
+        root = Path(tempfile.mkdtemp(prefix="crewboard-demo-")).resolve()
+        try:
+            scenario.copy_sample(root)
+            demo = scenario.load("demo")
+            team = replace(context.create(root, "demo", demo.description), environment=_environment(pace))
+            for task in demo.tasks:
+                tasks.add(
+                    team.directory,
+                    task.subject,
+                    team.now(),
+                    description=task.description,
+                    owner=task.owner,
+                    blocked_by=list(task.blocked_by),
+                    required_type=task.required_type,
+                )
+        except BaseException:
+            shutil.rmtree(root, ignore_errors=True)
+            raise
+        return cls(team, demo)
+
+    @property
+    def root(self) -> Path:
+        """The scratch directory."""
+        return self.team.directory.root
+
+    def hire_all(self) -> list[Future[Assignment]]:
+        """Begin to hire everybody at once."""
+        return [self.pool.submit(self._hire, agent) for agent in self.scenario.agents]
+
+    def _hire(self, agent: ScenarioAgent) -> Assignment:
+        flags = Flags(plan=agent.plan)
+        return hiring.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
+
+    def courier_at_work(self) -> Status | None:
+        """The courier's status once it is visibly at work."""
+        agent = self.team.directory.agent(COURIER)
+        calls = sum(isinstance(event, ToolStart) for event, _ in journal.read(agent.journal))
+        status = agents.status(agent)
+        return status if status and status.state == "working" and calls >= _CALLS_BEFORE_DEATH else None
+
+    def kill_courier(self, status: Status) -> None:
+        """End the courier as the kernel would when memory is short, and tell the operator that it was the demo."""
+        process.send_signal(status.pid, signal.SIGKILL, status.start_ticks)
+        told = f"The demo killed {COURIER} (pid {status.pid}) with SIGKILL, to show what a death looks like."
+        self.tell_operator(f"{told} Resume it: it remembers its work.")
+
+    def tell_operator(self, text: str) -> None:
+        """Put a word of the demo's own into the operator's mailbox."""
+        post(replace(self.team, by=SYSTEM), OPERATOR, "message", text)
+
+    def clear(self) -> list[str]:
+        """End everybody and remove the scratch directory; returns what could not be removed, in words."""
+        self.leaving = True
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        left = []
+        try:
+            ending.delete(self.team, now=True)
+        except CrewboardError as error:
+            left.append(str(error))
+        wait_until(lambda: not self._processes(), _GONE_WITHIN)
+        left += self._processes()
+        shutil.rmtree(self.root, ignore_errors=True)
+        return left + ([str(self.root)] if self.root.exists() else [])
+
+    def _processes(self) -> list[str]:
+        """What still runs for the demo's team."""
+        directory = self.team.directory
+        locks = [directory.supervisor_lock, directory.model_lock]
+        locks += [agent / "lease" for agent in directory.agents.glob("*")]
+        held = [f"{path} is held" for path in locks if lease.is_held(path)]
+        marks = str(self.root)
+        running = [
+            f"process {found.info['pid']} runs"
+            for found in psutil.process_iter(["pid", "cmdline", "cwd"])
+            if found.info["pid"] != os.getpid()
+            and any(marks in part for part in (*(found.info["cmdline"] or []), found.info["cwd"] or ""))
+        ]
+        return held + running
+
+
+def _environment(pace: str) -> dict[str, str]:
+    """The environment of the demo's workers: no key, no setting of another team's."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not ring.is_secret(name) and (not name.startswith(_IGNORED) or name == "CREWBOARD_SANDBOX")
+    }
+    return {**kept, "CREWBOARD_OFFLINE": "1", "CREWBOARD_OFFLINE_PACE": pace}

@@ -1,0 +1,62 @@
+"""What every screen works with: the team, what was last read of it, and the way to change it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+
+from crewboard.team.context import Team
+from crewboard_tui.errands import Errands, Then
+from crewboard_tui.reading import Interest, Reading, Snapshot
+
+SAID_FOR = 8.0
+"""Seconds that the outcome of a command stays on the screen; a failure stays twice as long."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """The last thing that a command said, until it is old news (monotonic seconds)."""
+
+    text: str
+    tone: str
+    until: float
+
+
+@dataclass
+class Desk:
+    """Shared by all screens of one dashboard."""
+
+    team: Team
+    read_only: bool
+    snapshot: Snapshot
+    reading: Reading
+    errands: Errands
+    announce: Callable[[], None]
+    said: Said | None = None
+    drafts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def now(self) -> float:
+        """Epoch seconds by the team's clock."""
+        return self.team.now()
+
+    def do(self, label: str, command: Callable[[], str], then: Then | None = None) -> None:
+        """Run a command in a thread, saying what is being done; its outcome is shown when it comes."""
+        self.say(f"{label} …", "info")
+        self.errands.start(label, command, then)
+
+    def say(self, text: str, tone: str = "success") -> None:
+        """Show a sentence on the status line for a while."""
+        lasts = 2 * SAID_FOR if tone == "error" else SAID_FOR
+        self.said = Said(text, tone, monotonic() + lasts)
+        self.announce()
+
+    def hush(self) -> bool:
+        """Forget what was said if it is old news; whether there was something to forget."""
+        if self.said is None or monotonic() < self.said.until:
+            return False
+        self.said = None
+        return True
+
+    def look_at(self, interest: Interest) -> None:
+        """Have what a screen shows read as well."""
+        self.reading.look_at(interest)

@@ -1,0 +1,40 @@
+"""What a filter lets through: words anywhere, `s:state`, `a:agent`, `#task`."""
+
+from crewboard.records import Task
+from crewboard.view.fold import AgentView
+from crewboard_tui.states import LOOKS
+
+
+def matches(text: str, wanted: str) -> bool:
+    """Whether every word of `wanted` is in `text`, in any case."""
+    return all(word in text.lower() for word in wanted.lower().split())
+
+
+def matches_agent(agent: AgentView, wanted: str) -> bool:
+    """Whether an agent passes the filter."""
+    return all(_agent_has(agent, word) for word in wanted.lower().split())
+
+
+def _agent_has(agent: AgentView, word: str) -> bool:
+    if word.startswith("s:"):
+        return word[2:] in (LOOKS[agent.shown].word + " " + agent.state + " " + agent.shown)
+    if word.startswith("a:"):
+        return word[2:] in agent.name
+    if word.startswith("#"):
+        return word[1:] == str(agent.task or "")
+    return word in f"{agent.name} {agent.type} {agent.role} {agent.doing} {agent.reason}".lower()
+
+
+def matches_task(task: Task, wanted: str) -> bool:
+    """Whether a task passes the filter."""
+    return all(_task_has(task, word) for word in wanted.lower().split())
+
+
+def _task_has(task: Task, word: str) -> bool:
+    if word.startswith("s:"):
+        return word[2:] in task.status
+    if word.startswith("a:"):
+        return word[2:] in (task.owner or task.last_owner or "")
+    if word.startswith("#"):
+        return word[1:] == str(task.id)
+    return word in f"{task.subject} {task.owner or ''} {task.description}".lower()

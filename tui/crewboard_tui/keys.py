@@ -1,0 +1,132 @@
+"""The binding table: every key of the dashboard, once. Footer, help and palette are made from it.
+
+A key belongs to a scope; a screen or a widget takes the scopes that it understands. `footer` ranks a key among those
+that work here and now, the lowest first; a key without a rank stands in the help and in the palette alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key. `id` names it in a file of the user's own keys; the footer shows `label`, help and palette `says`."""
+
+    id: str
+    keys: str
+    action: str
+    label: str
+    says: str
+    scope: str
+    footer: int | None = None
+    changes: bool = False
+
+    @property
+    def binding(self) -> Binding:
+        """The key as Textual knows it."""
+        return Binding(self.keys, self.action, self.label, tooltip=self.says, id=self.id, show=self.footer is not None)
+
+
+SCOPES = {
+    "list": "in a list",
+    "log": "in a text",
+    "agents": "an agent",
+    "request": "a request",
+    "edit": "while you write",
+    "inbox": "mail",
+    "view": "this view",
+    "app": "everywhere",
+}
+"""Headings of the help, in its order."""
+
+KEYS: tuple[Key, ...] = (
+    Key("app.next", "!", "app.next_need", "next", "the next thing that needs you, opened on its own page", "app", 10),
+    Key("list.open", "enter", "open", "open", "go in", "list", 20),
+    Key("agent.answer", "a", "answer", "answer", "open what it asks", "agents", 30, changes=True),
+    Key("agent.resume", "r", "resume", "resume", "start it again, with its memory", "agents", 32, changes=True),
+    Key("agent.fresh", "R", "resume_fresh", "fresh", "start it again from its prompt, without memory", "agents", 33,
+        changes=True),
+    Key("agent.acknowledge", "D", "acknowledge", "seen", "acknowledge its death", "agents", 34, changes=True),
+    Key("agent.message", "m", "message", "msg", "write to the selected agent", "agents", 40, changes=True),
+    Key("agent.broadcast", "b", "broadcast", "all", "write to the marked agents, else to everybody", "agents", 48,
+        changes=True),
+    Key("agent.hire", "n", "hire", "new", "hire an agent", "agents", 42, changes=True),
+    Key("agent.stop", "x", "stop", "stop", "ask it to shut down", "agents", 44, changes=True),
+    Key("agent.end", "X", "end", "end it", "end it and everything it started: press twice within 2 s", "agents", 46,
+        changes=True),
+    Key("request.approve", "a", "approve", "approve", "say yes to exactly what is shown", "request", 20, changes=True),
+    Key("request.deny", "d", "deny", "deny", "say no, with feedback", "request", 22, changes=True),
+    Key("request.edit", "e", "edit", "edit→approve", "edit the plan, then approve it", "request", 24, changes=True),
+    Key("request.next", "]", "next_request", "next", "the next thing that needs you", "request"),
+    Key("edit.send", "ctrl+s", "send", "send", "send it", "edit", 12, changes=True),
+    Key("inbox.reply", "m", "reply", "reply", "write to the owner of this mailbox", "inbox", 40, changes=True),
+    Key("inbox.broadcast", "b", "broadcast", "all", "write to everybody", "inbox", 42, changes=True),
+    Key("inbox.unread", "u", "toggle_unread", "unread only", "show what is not read yet, or all", "inbox", 44),
+    Key("view.tab", "]", "next_tab", "tab", "the next tab", "tabs", 14),
+    Key("view.tab_back", "[", "previous_tab", "", "the tab before", "tabs"),
+    Key("agent.sort", "s", "sort", "sort", "sort by the next column", "sort", 70),
+    Key("agent.reverse", "S", "reverse", "reverse", "turn the order round", "sort"),
+    Key("view.filter", "/", "filter", "find", "show only what matches: words, s:state, #task", "view", 60),
+    Key("view.pane", "tab", "app.focus_next", "pane", "the next pane", "view", 56),
+    Key("view.pane_back", "shift+tab", "app.focus_previous", "", "the pane before", "view"),
+    Key("view.zoom", "z", "zoom", "zoom", "this pane alone on the screen, and back", "view"),
+    Key("view.copy", "y", "copy", "copy", "copy the selected line to the clipboard of your terminal", "view"),
+    Key("list.down", "j,down", "down", "", "down", "list"),
+    Key("list.up", "k,up", "up", "", "up", "list"),
+    Key("list.top", "g,home", "top", "", "to the top", "list"),
+    Key("list.bottom", "G,end", "bottom", "", "to the end", "list"),
+    Key("list.page_down", "ctrl+d,pagedown", "page_down", "", "half a page down", "list"),
+    Key("list.page_up", "ctrl+u,pageup", "page_up", "", "half a page up", "list"),
+    Key("list.mark", "space", "mark", "", "mark it", "marks"),
+    Key("list.mark_all", "*", "mark_all", "", "mark all that are shown, or none", "marks"),
+    Key("log.down", "j,down", "scroll_line(1)", "", "a line down", "log"),
+    Key("log.up", "k,up", "scroll_line(-1)", "", "a line up", "log"),
+    Key("log.top", "g,home", "scroll_top", "", "to the top", "log"),
+    Key("log.bottom", "G,end", "scroll_bottom", "", "to the end", "log"),
+    Key("log.page_down", "ctrl+d,pagedown,space", "scroll_page(1)", "", "half a page down", "log"),
+    Key("log.page_up", "ctrl+u,pageup", "scroll_page(-1)", "", "half a page up", "log"),
+    Key("log.follow", "f", "follow", "follow", "follow the end as it grows, or stay", "log", 58),
+    Key("app.board", "1", "app.view('board')", "", "the Board", "app"),
+    Key("app.inbox", "2", "app.view('inbox')", "", "every mailbox", "app"),
+    Key("app.tasks", "3", "app.view('tasks')", "", "the task board", "app"),
+    Key("app.needs", "4", "app.view('needs')", "", "everything that needs you", "app"),
+    Key("app.processes", "5", "app.view('processes')", "", "the worker processes", "app"),
+    Key("app.feed", "6", "app.view('feed')", "", "everything that happens, newest last", "app"),
+    Key("app.palette", ":,ctrl+p", "app.command_palette", "command", "every command that works here", "app", 62),
+    Key("app.help", "?", "app.help", "help", "what the keys of this pane do", "app", 64),
+    Key("app.theme", "T", "app.turn_theme", "", "light or dark colours", "app"),
+    Key("app.leave", "q", "app.leave", "leave", "leave the dashboard; the workers go on", "app", 66),
+    Key("view.back", "escape", "back", "back", "one layer back", "back", 68),
+)  # fmt: skip
+
+BY_ID = {key.id: key for key in KEYS}
+
+NAMES = {
+    "enter": "⏎", "escape": "Esc", "space": "Space", "down": "↓", "up": "↑", "pagedown": "PgDn", "pageup": "PgUp",
+    "home": "Home", "end": "End", "tab": "Tab", "shift+tab": "S-Tab",
+}  # fmt: skip
+
+
+def bindings(*scopes: str) -> list[Binding]:
+    """The keys of some scopes, for a screen or a widget to take as its own."""
+    return [key.binding for key in KEYS if key.scope in scopes]
+
+
+def show_key(name: str) -> str:
+    """A key as it is written on the screen: `^s` for `ctrl+s`."""
+    if name.startswith("ctrl+"):
+        return "^" + name.removeprefix("ctrl+")
+    return NAMES.get(name, name)
+
+
+def show_keys(names: str) -> str:
+    """Several keys for one thing: `j ↓`."""
+    return " ".join(show_key(name) for name in names.split(","))
+
+
+def known(ids: Iterable[str | None]) -> list[Key]:
+    """The keys with these ids, each once, in the table's order."""
+    wanted = set(ids)
+    return [key for key in KEYS if key.id in wanted]

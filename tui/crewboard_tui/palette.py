@@ -1,0 +1,62 @@
+"""The command palette: every command that works here and now, by name."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+
+from crewboard_tui.keys import Key
+from crewboard_tui.lines import pad
+from crewboard_tui.widgets.key_line import press, working_keys
+
+_NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
+_LABEL = 14
+
+
+@dataclass(frozen=True)
+class _Command:
+    key: Key
+    pressed: str
+    run: Callable[[], Awaitable[None]]
+
+    @property
+    def title(self) -> Content:
+        return Content(
+            f"{pad(self.key.label or self.key.id.partition('.')[2], _LABEL)}{self.key.says}  ({self.pressed})"
+        )
+
+    def score(self, query: str) -> float:
+        """How well the words of `query` fit; 0 when one of them is nowhere."""
+        label, text = self.key.label.lower(), f"{self.key.label} {self.key.says} {self.key.id}".lower()
+        words = query.lower().split()
+        if not words or not all(word in text for word in words):
+            return 0
+        return 2 if any(label.startswith(word) for word in words) else 1
+
+
+class Commands(Provider):
+    """Offers what the binding table says, as far as it works on the screen that the palette was called from."""
+
+    async def discover(self) -> Hits:
+        for command in self._commands():
+            yield DiscoveryHit(command.title, command.run, text=command.title.plain)
+
+    async def search(self, query: str) -> Hits:
+        for command in self._commands():
+            score = command.score(query)
+            if score > 0:
+                yield Hit(score, command.title, command.run, text=command.title.plain)
+
+    def _commands(self) -> list[_Command]:
+        return [
+            _Command(key, pressed, self._press(key.id))
+            for key, pressed in working_keys(self.screen)
+            if key.id not in _NOT_HERE and key.says
+        ]
+
+    def _press(self, ident: str) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            await press(self.app, self.screen, ident)
+
+        return run

@@ -1,0 +1,255 @@
+"""Reading the team, away from the screen: one thread folds the files, and tells the app only what is new.
+
+The app says what it shows (`Interest`); what it does not show is not read. One message goes to the app for each batch
+of changes, at most eight a second while they keep coming, and none while nothing changes.
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from crewboard.errors import CrewboardError
+from crewboard.names import OPERATOR
+from crewboard.store.directory import AgentDirectory, TeamDirectory
+from crewboard.supervisor import ring
+from crewboard.view.activity import Activity, ActivityReader
+from crewboard.view.autopsy import Autopsy, examine
+from crewboard.view.fold import AgentView, SupervisorView, TeamView
+from crewboard.view.mail import Letter, MailReader
+from crewboard.view.processes import Probe
+from crewboard.view.reader import TeamReader
+from crewboard.view.watch import GATHER, Watcher
+
+BURST = 1 / 8
+"""Seconds between two publications while changes keep coming."""
+
+RING_EVERY = 5.0
+"""Seconds between two attempts to wake a supervisor that is gone."""
+
+_LIVE_TAIL = 16 * 1024
+_FEED_MOST = 400
+_KEPT = 64
+
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Interest:
+    """What is on the screen: whose work, which mailbox, whose death, and whether everybody's work in one stream."""
+
+    agent: str | None = None
+    mailbox: str | None = None
+    autopsy: str | None = None
+    everybody: bool = False
+
+
+@dataclass(frozen=True)
+class FeedLine:
+    """One thing that somebody did."""
+
+    agent: str
+    what: Activity
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The team and what the screen shows of it beyond the roster, read at one time.
+
+    `live` is the reply that is being streamed by `interest.agent`. `mail_end` is the byte of the mailbox up to which
+    `letters` were read. `hinted` says whether file events arrive.
+    """
+
+    view: TeamView
+    interest: Interest = Interest()
+    activity: tuple[Activity, ...] = ()
+    live: str = ""
+    letters: tuple[Letter, ...] = ()
+    mail_end: int = 0
+    autopsy: Autopsy | None = None
+    feed: tuple[FeedLine, ...] = ()
+    hinted: bool = True
+    problem: str | None = None
+
+
+@dataclass
+class Pace:
+    """How long to gather before the next publication: a moment after quiet, longer in a burst."""
+
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=4))
+
+    def note(self, now: float) -> None:
+        """Something was published."""
+        self.recent.append(now)
+
+    def delay(self, now: float) -> float:
+        """Seconds to gather from now on."""
+        busy = len(self.recent) == self.recent.maxlen and now - self.recent[0] < 1
+        return BURST if busy else GATHER
+
+
+class Details:
+    """Reads what the screen shows beyond the roster. Readers are kept, so that coming back costs nothing."""
+
+    def __init__(self, team: TeamDirectory) -> None:
+        self._team = team
+        self._activity: OrderedDict[str, ActivityReader] = OrderedDict()
+        self._mail: OrderedDict[str, MailReader] = OrderedDict()
+        self._autopsies: dict[str, tuple[object, Autopsy]] = {}
+
+    def read(self, view: TeamView, interest: Interest) -> Snapshot:
+        """Everything that `interest` names."""
+        shown = Snapshot(view=view, interest=interest)
+        if interest.agent and view.agent(interest.agent):
+            shown = replace(
+                shown, activity=self._activity_of(interest.agent), live=read_live(self._team.agent(interest.agent))
+            )
+        if interest.mailbox:
+            reader = _keep(self._mail, interest.mailbox, lambda: MailReader(self._team, interest.mailbox or ""))
+            shown = replace(shown, letters=tuple(reader.read()), mail_end=reader.offset)
+        if interest.autopsy:
+            shown = replace(shown, autopsy=self._autopsy(view, interest.autopsy))
+        if interest.everybody:
+            shown = replace(shown, feed=self._feed(view))
+        return shown
+
+    def _activity_of(self, name: str) -> tuple[Activity, ...]:
+        return tuple(_keep(self._activity, name, lambda: ActivityReader(self._team.agent(name))).read())
+
+    def _feed(self, view: TeamView) -> tuple[FeedLine, ...]:
+        lines = [FeedLine(agent.name, what) for agent in view.agents for what in self._activity_of(agent.name)]
+        return tuple(sorted(lines, key=lambda each: each.what.ts)[-_FEED_MOST:])
+
+    def _autopsy(self, view: TeamView, name: str) -> Autopsy | None:
+        agent = view.agent(name)
+        if agent is None or agent.alive:
+            return None
+        evidence = (agent.run, agent.exit, agent.unread, view.tasks)
+        known = self._autopsies.get(name)
+        if known is None or known[0] != evidence:
+            known = self._autopsies[name] = (evidence, examine(self._team, view, agent))
+        return known[1]
+
+
+def _keep(readers: OrderedDict[str, R], name: str, make: Callable[[], R]) -> R:
+    """The reader of `name`, made if need be; the ones that were used longest ago are let go."""
+    if name not in readers:
+        readers[name] = make()
+        while len(readers) > _KEPT:
+            readers.popitem(last=False)
+    readers.move_to_end(name)
+    return readers[name]
+
+
+def read_live(agent: AgentDirectory) -> str:
+    """The reply that is being streamed, or its end if it is long."""
+    try:
+        with agent.live.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _LIVE_TAIL))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+class Reading:
+    """The thread that reads. `publish` is called in it, with what is new."""
+
+    def __init__(
+        self,
+        team: TeamDirectory,
+        publish: Callable[[Snapshot], object],
+        *,
+        clock: Callable[[], float],
+        probe: Probe | None = None,
+        may_ring: bool = True,
+    ) -> None:
+        self._team = team
+        self._publish = publish
+        self._reader = TeamReader(team, clock=clock, probe=probe)
+        self._details = Details(team)
+        self._pace = Pace()
+        self._interest = Interest()
+        self._last: Snapshot | None = None
+        self._may_ring = may_ring
+        self._rang_at = float("-inf")
+        self._watcher = Watcher(team.path, self._read, pace=lambda: self._pace.delay(time.monotonic()))
+
+    def first(self) -> Snapshot:
+        """What stands there now, read before the thread begins, so that the first picture is a true one."""
+        self._last = self._snapshot()
+        return self._last
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._watcher.stop()
+
+    def look_at(self, interest: Interest) -> None:
+        """Say what the screen shows now; it is read at once."""
+        if interest != self._interest:
+            self._interest = interest
+            self._watcher.poke()
+
+    def poke(self) -> None:
+        """Read now: something was changed from here."""
+        self._watcher.poke()
+
+    def _read(self) -> None:
+        snapshot = self._snapshot()
+        if self._last is None or _differs(snapshot, self._last):
+            self._last = snapshot
+            self._pace.note(time.monotonic())
+            self._publish(snapshot)
+        self._wake_supervisor(snapshot.view)
+
+    def _snapshot(self) -> Snapshot:
+        try:
+            view = self._reader.read()
+            return replace(self._details.read(view, self._interest), hinted=self._watcher.hinted)
+        except (CrewboardError, OSError) as error:
+            problem = str(error)
+        except Exception as error:
+            # Reading goes on at the next change; a thread that died would leave a screen that lies.
+            log.exception("reading failed")
+            problem = f"an error in crewboard while reading: {type(error).__name__}: {error}"
+        return replace(self._last or Snapshot(_nothing(self._team)), problem=problem)
+
+    def _wake_supervisor(self, view: TeamView) -> None:
+        """Nobody else may notice that a supervisor was killed: whoever sees it rings."""
+        wanted = any(agent.alive or _is_unburied(agent) for agent in view.agents)
+        due = time.monotonic() - self._rang_at > RING_EVERY
+        if self._may_ring and wanted and due and not view.supervisor.alive:
+            self._rang_at = time.monotonic()
+            threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
+
+    def _ring(self) -> None:
+        try:
+            ring.ring(self._team)
+        except (CrewboardError, OSError) as error:
+            log.warning("no supervisor: %s", error)
+
+
+def _nothing(team: TeamDirectory) -> TeamView:
+    """A team of which nothing could be read."""
+    return TeamView(
+        name=team.path.name, path=team.path, root=team.root, description="", plan_approver=OPERATOR,
+        model_backend="api", supervisor=SupervisorView(None, alive=False), agents=(), requests=(), tasks=(), needs=(),
+    )  # fmt: skip
+
+
+def _is_unburied(agent: AgentView) -> bool:
+    ended = agent.state in ("exited", "crashed", "vanished")
+    return ended and (agent.exit is None or not agent.exit.buried)
+
+
+def _differs(new: Snapshot, old: Snapshot) -> bool:
+    """Whether anything but the time of reading is different."""
+    return replace(new, view=replace(new.view, now=0)) != replace(old, view=replace(old.view, now=0))

@@ -1,0 +1,1 @@
+"""Screens, one `.py` and one `.tcss` each."""

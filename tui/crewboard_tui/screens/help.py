@@ -1,0 +1,67 @@
+"""`?`: what the keys of this pane do, and what the shapes mean."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.content import Content
+from textual.screen import ModalScreen, Screen
+
+from crewboard_tui import keys
+from crewboard_tui.lines import Line, Span
+from crewboard_tui.states import LOOKS
+from crewboard_tui.widgets.key_line import working_keys
+from crewboard_tui.widgets.log import Log
+
+_WORDS = {
+    "dead": "killed or crashed, until you acknowledge it",
+    "ask": "waits for your answer",
+    "stuck": "no progress past its deadline",
+    "loop": "the same call with the same outcome, again and again",
+    "run": "at work",
+    "wait": "waits for something that is not you",
+    "pause": "held by you",
+    "idle": "no work",
+    "done": "ended in order",
+    "start": "coming up",
+    "unknown": "no telemetry, or facts that disagree",
+}
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys that work on the screen behind it, by scope."""
+
+    BINDINGS = [Binding("escape,q,question_mark", "dismiss", "back", id="help.leave")]
+
+    def __init__(self, behind: Screen[Any]) -> None:
+        super().__init__()
+        self._lines = help_lines(behind)
+
+    def compose(self) -> ComposeResult:
+        log = Log(id="help", classes="pane", follow=False, follows=False)
+        log.border_title = Content("Keys that work here")
+        log.border_subtitle = Content("j k move · Esc back")
+        yield log
+
+    def on_mount(self) -> None:
+        self.query_one(Log).show(self._lines)
+
+
+def help_lines(screen: Screen[Any]) -> list[Line]:
+    """What the keys that work on `screen` do, and the legend of the states."""
+    working = working_keys(screen)
+    lines: list[Line] = []
+    for scope, title in _scopes(key.scope for key, _ in working):
+        lines += [(Span(title, "bold"),)]
+        lines += [(Span(f"  {pressed:<14}", "key"), Span(key.says)) for key, pressed in working if key.scope == scope]
+        lines.append(())
+    lines.append((Span("States", "bold"),))
+    for state, look in LOOKS.items():
+        lines.append((Span(f"  {look.glyph} {look.word:<12}", look.tone), Span(_WORDS[state])))
+    return lines
+
+
+def _scopes(present: Iterable[str]) -> list[tuple[str, str]]:
+    found = set(present)
+    return [(scope, title) for scope, title in keys.SCOPES.items() if scope in found]

@@ -1,0 +1,200 @@
+"""`2` Inbox: every mailbox, and what lies in the selected one. Looking never moves a worker's cursor."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.widget import Widget
+
+from crewboard.errors import CrewboardError
+from crewboard.names import LEAD, OPERATOR
+from crewboard.team import mail
+from crewboard.view.fold import TeamView
+from crewboard.view.mail import Letter
+from crewboard_tui import keys
+from crewboard_tui.desk import Desk
+from crewboard_tui.lines import Span, pad, spread
+from crewboard_tui.reading import Interest, Snapshot
+from crewboard_tui.screens.frame import Framed
+from crewboard_tui.screens.numbered import Numbered
+from crewboard_tui.states import LOOKS
+from crewboard_tui.widgets.letters import Box, Letters, whole_letter
+from crewboard_tui.widgets.log import Log
+from crewboard_tui.widgets.rows import Row, Rows
+from crewboard_tui.widgets.titles import title
+
+
+class InboxScreen(Numbered):
+    """Mailboxes left, their mail right; Enter reads one message in full."""
+
+    MODE = "inbox"
+    AUTO_FOCUS = "#boxes"
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("inbox")]
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._unread_only = False
+        self._read_to: dict[str, int] = {}
+
+    def body(self) -> Iterable[Widget]:
+        with Horizontal():
+            yield Rows(id="boxes", classes="pane")
+            yield Letters(id="mail", classes="pane")
+        letter = Log(id="letter", classes="pane", follow=False, follows=False)
+        yield letter
+
+    def interest(self) -> Interest:
+        return Interest(mailbox=self._box_name())
+
+    def _box_name(self) -> str | None:
+        return (self.query_one("#boxes", Rows).selected or OPERATOR) if self.is_mounted else None
+
+    def selected_agent(self) -> str | None:
+        name = self._box_name()
+        return name if name and self.desk.snapshot.view.agent(name) else None
+
+    def offers(self, action: str) -> bool | None:
+        if action == "reply":
+            return self._writes_to() is not None
+        if action == "message":
+            return False
+        if action == "toggle_unread":
+            return True
+        return super().offers(action)
+
+    # ----------------------------------------------------------------------------------------------- painting
+
+    def paint(self, snapshot: Snapshot) -> None:
+        boxes = self.query_one("#boxes", Rows)
+        boxes.show([_box_row(name, snapshot.view, boxes.row_width) for name in mailboxes(snapshot.view)])
+        title(boxes, "Mailboxes")
+        self._paint_mail(snapshot)
+
+    def _box(self, view: TeamView) -> Box:
+        name = self._box_name() or OPERATOR
+        return Box(name, operators=name in operators(view), unread=view.unread.get(name, 0))
+
+    def _shown(self, snapshot: Snapshot) -> list[Letter]:
+        box = self._box(snapshot.view)
+        if snapshot.interest.mailbox != box.name:
+            return []
+        letters = list(snapshot.letters)
+        if self._unread_only:
+            letters = letters[len(letters) - min(box.unread, len(letters)) :]
+        words = self.filter.lower().split()
+        return [each for each in letters if all(word in _haystack(each) for word in words)]
+
+    def _paint_mail(self, snapshot: Snapshot) -> None:
+        pane = self.query_one("#mail", Letters)
+        box = self._box(snapshot.view)
+        pane.read(self._shown(snapshot), box, "no mail matches" if self.filter else "no mail")
+        whose = "yours" if box.operators else "seen as its worker sees it"
+        title(pane, f"{box.name} · {box.unread} not read · {whose}", "never drained from here")
+        if box.operators and snapshot.interest.mailbox == box.name:
+            self._read_to[box.name] = snapshot.mail_end
+        self._paint_letter()
+
+    def _paint_letter(self) -> None:
+        pane = self.query_one("#letter", Log)
+        selected = self.query_one("#mail", Rows).selected
+        letter = next((each for each in self.desk.snapshot.letters if each.message.id == selected), None)
+        title(pane, "Message")
+        pane.show(whole_letter(letter, pane.line_width) if letter else [])
+
+    # ------------------------------------------------------------------------------------------------- events
+
+    @on(Rows.Moved, "#boxes")
+    def _other_box(self) -> None:
+        self._note_read(keep=self._box_name())
+        self.desk.look_at(self.interest())
+        self._paint_mail(self.desk.snapshot)
+        self.paint_keys()
+
+    @on(Rows.Moved, "#mail")
+    def _other_letter(self) -> None:
+        self.query_one("#letter", Log).restart()
+        self._paint_letter()
+
+    @on(Rows.Opened, "#boxes")
+    def _into_box(self) -> None:
+        self.query_one("#mail").focus()
+
+    @on(Rows.Opened, "#mail")
+    def _into_letter(self) -> None:
+        self.query_one("#letter").focus()
+
+    def on_screen_suspend(self) -> None:
+        # A palette or a help page on top still shows the mail behind it.
+        if isinstance(self.app.screen, Framed):
+            self._note_read(keep=None)
+
+    def on_unmount(self) -> None:
+        self._note_read(keep=None)
+
+    def _note_read(self, keep: str | None) -> None:
+        """The operator's own mail was on the screen and is left: it counts as read."""
+        if self.desk.read_only:
+            return
+        for name in [name for name in self._read_to if name != keep]:
+            try:
+                mail.mark_read(self.desk.team, name, self._read_to.pop(name))
+            except CrewboardError as error:
+                self.desk.say(str(error), "error")
+
+    def action_toggle_unread(self) -> None:
+        self._unread_only = not self._unread_only
+        self._paint_mail(self.desk.snapshot)
+
+    def _writes_to(self) -> str | None:
+        """Whom a reply goes to: the owner of the mailbox, or who wrote to the operator."""
+        agent = self.selected_agent()
+        if agent is not None:
+            return agent
+        selected = self.query_one("#mail", Rows).selected if self.is_mounted else None
+        letter = next((each for each in self.desk.snapshot.letters if each.message.id == selected), None)
+        author = letter.message.from_ if letter else ""
+        return author if self.desk.snapshot.view.agent(author) else None
+
+    def action_reply(self) -> None:
+        name = self._writes_to()
+        if name is not None:
+            self.write_to([name])
+
+    def action_back(self) -> None:
+        focused = self.focused.id if self.focused else ""
+        if focused in ("mail", "letter") and not self.filter and self.zoomed is None:
+            self.query_one("#mail" if focused == "letter" else "#boxes").focus()
+            return
+        super().action_back()
+
+    def selected_text(self) -> str:
+        selected = self.query_one("#mail", Rows).selected
+        letter = next((each for each in self.desk.snapshot.letters if each.message.id == selected), None)
+        return letter.message.content if letter else ""
+
+
+def operators(view: TeamView) -> frozenset[str]:
+    """The mailboxes that the operator reads."""
+    return frozenset({OPERATOR} if view.agent(LEAD) else {OPERATOR, LEAD})
+
+
+def mailboxes(view: TeamView) -> list[str]:
+    """Every mailbox: the operator's, the lead's seat, then the agents'."""
+    return [OPERATOR, LEAD, *(agent.name for agent in view.agents if agent.name != LEAD)]
+
+
+def _box_row(name: str, view: TeamView, width: int) -> Row:
+    agent = view.agent(name)
+    count = view.unread.get(name, 0)
+    mine = name in operators(view)
+    shape = Span(f" {LOOKS[agent.shown].glyph}", LOOKS[agent.shown].tone) if agent else Span("")
+    words = (f"{count} new" if mine else f"{count} unread") if count else "0"
+    right = Span(words, ("warning" if mine or (agent and not agent.alive) else "") if count else "dim")
+    return Row(name, spread((Span(pad(name, min(len(name), 14)), "bold" if mine else ""), shape), (right,), width))
+
+
+def _haystack(letter: Letter) -> str:
+    message = letter.message
+    return f"{message.from_} {message.to} {message.type} {message.content}".lower()

@@ -1,0 +1,93 @@
+"""`4` Needs-you: everything that waits for the operator, and why."""
+
+from collections.abc import Iterable
+
+from textual import on
+from textual.widget import Widget
+
+from crewboard.view.fold import Need
+from crewboard_tui.desk import Desk
+from crewboard_tui.lines import Span
+from crewboard_tui.reading import Interest, Snapshot
+from crewboard_tui.screens.numbered import Numbered
+from crewboard_tui.screens.opening import open_request
+from crewboard_tui.widgets.log import Log
+from crewboard_tui.widgets.need_rows import find_need, need_rows
+from crewboard_tui.widgets.rows import Row, Rows, keep_order
+from crewboard_tui.widgets.titles import title
+from crewboard_tui.widgets.why import why_lines
+
+
+class NeedsScreen(Numbered):
+    """The list, and the evidence for what is selected. What comes while one looks is added at the end."""
+
+    MODE = "needs"
+    AUTO_FOCUS = "#needs"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._order: list[str] = []
+        self._wanted: str | None = None
+
+    def body(self) -> Iterable[Widget]:
+        yield Rows(id="needs", classes="pane")
+        yield Log(id="why", classes="pane", follow=False, follows=False)
+
+    def interest(self) -> Interest:
+        need = self.selected_need()
+        return Interest(agent=need.agent, autopsy=need.agent) if need else Interest()
+
+    def selected_need(self) -> Need | None:
+        """The need under the cursor."""
+        return find_need(self.desk.snapshot.view, self.query_one("#needs", Rows).selected) if self.is_mounted else None
+
+    def selected_agent(self) -> str | None:
+        need = self.selected_need()
+        return need.agent if need else None
+
+    def show_need(self, key: str) -> None:
+        """Put the cursor on a need."""
+        self._wanted = key
+        self.refresh_all()
+
+    def on_screen_resume(self) -> None:
+        self._order = []
+
+    def paint(self, snapshot: Snapshot) -> None:
+        rows = self.query_one("#needs", Rows)
+        found = {row.key: row for row in need_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)}
+        self._order = keep_order(self._order, list(found))
+        rows.show([found[key] for key in self._order] or [Row("", (Span("nobody needs you", "dim"),))])
+        if self._wanted is not None:
+            rows.select(self._wanted)
+            self._wanted = None
+        title(rows, f"Needs you · {len(found)}", "most urgent first")
+        self._paint_why(snapshot)
+
+    def _paint_why(self, snapshot: Snapshot) -> None:
+        pane = self.query_one("#why", Log)
+        need = self.selected_need()
+        if need is None:
+            title(pane, "Why")
+            pane.show([])
+            return
+        title(pane, f"{need.agent} · why", "⏎ open" if need.request_id else "")
+        pane.show(why_lines(need, snapshot.view, snapshot.autopsy, self.desk.now, pane.line_width))
+
+    @on(Rows.Moved, "#needs")
+    def _explain(self) -> None:
+        self.desk.look_at(self.interest())
+        self.query_one("#why", Log).restart()
+        self._paint_why(self.desk.snapshot)
+        self.paint_keys()
+
+    @on(Rows.Opened, "#needs")
+    def _open(self) -> None:
+        need = self.selected_need()
+        request = self.desk.snapshot.view.request(need.request_id) if need and need.request_id else None
+        if request is not None:
+            open_request(self.app, self.desk, request)
+        elif need is not None:
+            from crewboard_tui.screens.agent_page import AgentPage
+
+            self.app.push_screen(AgentPage(self.desk, need.agent))

@@ -1,0 +1,92 @@
+"""The numbered views: Board, Inbox, Tasks, Needs-you, Processes, Feed. Same frame, same keys, one beside the other."""
+
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from crewboard_tui.desk import Desk
+from crewboard_tui.lines import Line
+from crewboard_tui.reading import Snapshot
+from crewboard_tui.screens.agent_keys import AgentKeys
+from crewboard_tui.screens.ask_line import AskLine
+from crewboard_tui.widgets.heading import tabs_line
+
+
+class Numbered(AgentKeys):
+    """One of the numbered views. `filter` is what its list is narrowed to; Esc takes it away again."""
+
+    MODE: ClassVar[str] = ""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.filter = ""
+        self.zoomed: Widget | None = None
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:
+        return tabs_line(snapshot.view, self.MODE, width)
+
+    def offers(self, action: str) -> bool | None:
+        if action == "back":
+            return self.zoomed is not None or bool(self.filter) or self.MODE != "board"
+        if action == "zoom":
+            return self.zoomed is not None or len(self.panes()) > 1
+        if action in ("filter", "copy"):
+            return True
+        return super().offers(action)
+
+    # ------------------------------------------------------------------------------------------- filter and zoom
+
+    def panes(self) -> list[Widget]:
+        """The panes that can have the screen to themselves."""
+        return [pane for pane in self.query("#body .pane") if pane.size.width]
+
+    def action_zoom(self) -> None:
+        if self.zoomed is not None:
+            self._unzoom()
+        elif self.focused is not None and self.focused.has_class("pane"):
+            self.zoomed = self.focused
+            for widget in self.query("#body *"):
+                if widget is not self.zoomed and widget not in self.zoomed.ancestors:
+                    widget.styles.display = "none"
+            self.call_after_refresh(self.refresh_all)
+
+    def _unzoom(self) -> None:
+        self.zoomed = None
+        for widget in self.query("#body *"):
+            widget.styles.clear_rule("display")
+        self.call_after_refresh(self.refresh_all)
+
+    def action_filter(self) -> None:
+        def done(text: str | None) -> None:
+            if text is not None:
+                self.narrow(text)
+
+        self.app.push_screen(AskLine("find", self.filter, changed=self.narrow), done)
+
+    def narrow(self, text: str) -> None:
+        """Show only what matches `text`."""
+        self.filter = text.strip()
+        self.apply_filter()
+        self.refresh_bindings()
+
+    def apply_filter(self) -> None:
+        """The filter has changed."""
+        self.paint(self.desk.snapshot)
+
+    def action_back(self) -> None:
+        if self.zoomed is not None:
+            self._unzoom()
+        elif self.filter:
+            self.narrow("")
+        elif self.MODE != "board":
+            self.app.switch_mode("board")
+
+    def action_copy(self) -> None:
+        text = self.selected_text()
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.desk.say(f"copied: {text[:60]}")
+
+    def selected_text(self) -> str:
+        """What `y` copies."""
+        return self.selected_agent() or ""

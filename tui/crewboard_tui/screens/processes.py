@@ -1,0 +1,109 @@
+"""`5` Processes: the workers as the operating system knows them."""
+
+from collections.abc import Iterable
+
+from textual import on
+from textual.widget import Widget
+
+from crewboard.view.fold import AgentView
+from crewboard.view.states import describe_exit
+from crewboard_tui import fmt
+from crewboard_tui.filters import matches_agent
+from crewboard_tui.lines import Line, Span, pad, say
+from crewboard_tui.reading import Interest, Snapshot
+from crewboard_tui.screens.numbered import Numbered
+from crewboard_tui.states import LOOKS
+from crewboard_tui.widgets.log import Log
+from crewboard_tui.widgets.rows import Row, Rows
+from crewboard_tui.widgets.titles import title
+from crewboard_tui.widgets.why import death_lines, fact_lines
+
+_HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 10))
+
+
+class ProcessesScreen(Numbered):
+    """One process per worker, with what it started."""
+
+    MODE = "processes"
+    AUTO_FOCUS = "#processes"
+
+    def body(self) -> Iterable[Widget]:
+        yield Rows(id="processes", classes="pane")
+        yield Log(id="process", classes="pane", follow=False, follows=False)
+
+    def interest(self) -> Interest:
+        name = self.selected_agent()
+        return Interest(agent=name, autopsy=name)
+
+    def selected_agent(self) -> str | None:
+        return self.query_one("#processes", Rows).selected if self.is_mounted else None
+
+    def paint(self, snapshot: Snapshot) -> None:
+        rows = self.query_one("#processes", Rows)
+        shown = [agent for agent in snapshot.view.agents if matches_agent(agent, self.filter)]
+        head = "".join(pad(name, width) for name, width in _HEAD) + "HOW"
+        rows.show([Row(agent.name, process_line(agent)) for agent in shown], (Span(head, "dim"),) if shown else None)
+        living = sum(agent.alive for agent in snapshot.view.agents)
+        supervisor = snapshot.view.supervisor
+        title(rows, f"Processes · {living} workers", f"supervisor {supervisor.pid if supervisor.alive else 'none'}")
+        self._paint_process(snapshot)
+
+    def _paint_process(self, snapshot: Snapshot) -> None:
+        pane = self.query_one("#process", Log)
+        name = self.selected_agent()
+        agent = snapshot.view.agent(name) if name else None
+        title(pane, agent.name if agent else "Process")
+        pane.show(process_facts(agent, snapshot, self.desk.now, pane.line_width) if agent else [])
+
+    @on(Rows.Moved, "#processes")
+    def _explain(self) -> None:
+        self.desk.look_at(self.interest())
+        self._paint_process(self.desk.snapshot)
+        self.paint_keys()
+
+    @on(Rows.Opened, "#processes")
+    def _open(self, event: Rows.Opened) -> None:
+        from crewboard_tui.screens.agent_page import AgentPage
+
+        self.app.push_screen(AgentPage(self.desk, event.key))
+
+
+def process_line(agent: AgentView) -> Line:
+    """One worker."""
+    look = LOOKS[agent.shown]
+    usage = agent.usage
+    cells = [
+        agent.name,
+        str(agent.pid) if agent.alive and agent.pid else "—",
+        str(agent.run or "—"),
+        f"{usage.cpu_percent:.0f}%" if usage else "—",
+        fmt.size(usage.rss_bytes) if usage else "—",
+        str(usage.children) if usage else "—",
+        agent.sandbox if agent.alive else "—",
+    ]
+    widths = [width for _, width in _HEAD[1:]]
+    text = "".join(pad(cell, width - 1) + " " for cell, width in zip(cells, widths, strict=True))
+    how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
+    unsafe = agent.alive and agent.sandbox == "none"
+    return (Span(f"{look.glyph} ", look.tone), Span(text, "warning" if unsafe else ""), say(how, look.tone))
+
+
+def process_facts(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:
+    """A worker's process, or how it ended."""
+    autopsy = snapshot.autopsy
+    if not agent.alive and autopsy is not None and autopsy.agent == agent.name:
+        return death_lines(autopsy, now, width)
+    usage = agent.usage
+    return fact_lines(
+        [
+            ("process", f"pid {agent.pid}, run {agent.run}" if agent.alive else "none"),
+            ("state", f"{agent.state} since {fmt.clock(agent.since)}" if agent.since else agent.state),
+            ("why", agent.reason),
+            ("CPU", f"{usage.cpu_percent:.1f}% of a core" if usage else ""),
+            ("memory", fmt.size(usage.rss_bytes) if usage else ""),
+            ("children", str(usage.children) if usage else ""),
+            ("sandbox", agent.sandbox),
+            ("last error", agent.last_error or ""),
+        ],
+        width,
+    )

@@ -1,0 +1,71 @@
+"""`3` Tasks: the whole board, and everything about the selected task."""
+
+from collections.abc import Iterable
+
+from textual import on
+from textual.widget import Widget
+
+from crewboard.records import Task
+from crewboard_tui.lines import Line, Span
+from crewboard_tui.reading import Snapshot
+from crewboard_tui.screens.numbered import Numbered
+from crewboard_tui.widgets.log import Log
+from crewboard_tui.widgets.rows import Row, Rows
+from crewboard_tui.widgets.task_rows import task_detail, task_rows
+from crewboard_tui.widgets.titles import title
+from crewboard_tui.widgets.why import fact_lines
+
+_EMPTY = "no tasks yet; `crewboard task add SUBJECT` puts one on the board"
+
+
+class TasksScreen(Numbered):
+    """The task board."""
+
+    MODE = "tasks"
+    AUTO_FOCUS = "#tasks"
+
+    def body(self) -> Iterable[Widget]:
+        yield Rows(id="tasks", classes="pane")
+        yield Log(id="task", classes="pane", follow=False, follows=False)
+
+    def selected_task(self) -> Task | None:
+        """The task under the cursor."""
+        selected = self.query_one("#tasks", Rows).selected if self.is_mounted else None
+        return next((task for task in self.desk.snapshot.view.tasks if str(task.id) == selected), None)
+
+    def selected_agent(self) -> str | None:
+        task = self.selected_task()
+        return task.owner if task else None
+
+    def selected_text(self) -> str:
+        task = self.selected_task()
+        return f"#{task.id} {task.subject}" if task else ""
+
+    def paint(self, snapshot: Snapshot) -> None:
+        rows = self.query_one("#tasks", Rows)
+        found = task_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)
+        nothing = "no task matches" if snapshot.view.tasks else _EMPTY
+        rows.show(found or [Row("", (Span(nothing, "dim"),))])
+        done = sum(task.status == "completed" for task in snapshot.view.tasks)
+        title(
+            rows, f"Tasks · {done}/{len(snapshot.view.tasks)} completed", f"filter {self.filter}" if self.filter else ""
+        )
+        self._paint_task()
+
+    def _paint_task(self) -> None:
+        pane = self.query_one("#task", Log)
+        task = self.selected_task()
+        title(pane, f"#{task.id}" if task else "Task")
+        lines: list[Line] = []
+        if task is not None:
+            lines = fact_lines(task_detail(task, self.desk.snapshot.view, self.desk.now), pane.line_width)
+        pane.show(lines)
+
+    @on(Rows.Moved, "#tasks")
+    def _explain(self) -> None:
+        self._paint_task()
+        self.paint_keys()
+
+    @on(Rows.Opened, "#tasks")
+    def _open(self) -> None:
+        self.query_one("#task").focus()

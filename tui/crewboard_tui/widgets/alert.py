@@ -1,0 +1,68 @@
+"""The alert line: the worst thing that nobody has answered, with its keys. Never hidden."""
+
+from crewboard.view.autopsy import freed_by
+from crewboard.view.fold import Need, TeamView
+from crewboard_tui import fmt
+from crewboard_tui.lines import Line, Span, say, spread
+from crewboard_tui.reading import Snapshot
+from crewboard_tui.states import LOOKS, Look
+
+_WORDS_FROM = 90
+
+NEED_LOOKS: dict[str, Look] = {
+    "death": LOOKS["dead"],
+    "plan": LOOKS["ask"],
+    "permission": LOOKS["ask"],
+    "question": LOOKS["ask"],
+    "stuck": LOOKS["stuck"],
+    "looping": LOOKS["loop"],
+    "failed_start": LOOKS["start"],
+}
+
+
+def alert_line(snapshot: Snapshot, now: float, width: int, *, read_only: bool = False) -> Line:
+    """The worst need, else what is wrong with the team's files, else what to do first, else that all is well."""
+    view = snapshot.view
+    if snapshot.problem:
+        return (Span(" "), say(snapshot.problem, "error bold"))
+    if view.needs:
+        return _worst(view, now, width)
+    if view.problem:
+        return (Span(" "), say(view.problem, "error bold"))
+    if not view.agents:
+        first = "read-only: nobody is hired yet" if read_only else "nobody is hired yet"
+        hint = () if read_only else (Span("   n", "key"), Span(" hires the first agent"))
+        return (Span(" "), Span(first, "bold"), *hint)
+    if not view.supervisor.alive and any(agent.alive for agent in view.agents):
+        return (Span(" the supervisor is gone; the workers go on, and a new one is being started", "warning"),)
+    return (Span(" nobody needs you", "dim"),)
+
+
+def _worst(view: TeamView, now: float, width: int) -> Line:
+    need = view.needs[0]
+    look = NEED_LOOKS[need.kind]
+    left = (
+        Span(f" {look.glyph} ", look.tone),
+        say(need.agent, look.tone),
+        Span(" "),
+        say(need.summary),
+        Span(f" · {fmt.age(now - need.since)}", "dim"),
+        *_aftermath(view, need),
+    )
+    others = f" +{len(view.needs) - 1} more" if len(view.needs) > 1 else ""
+    wide = width >= _WORDS_FROM
+    right = (
+        Span(others if wide else "", "dim"),
+        Span(" !", "key", "app.next"),
+        Span(" opens it " if wide else " open "),
+    )
+    return spread(left, right, width)
+
+
+def _aftermath(view: TeamView, need: Need) -> Line:
+    agent = view.agent(need.agent)
+    if need.kind != "death" or agent is None:
+        return ()
+    freed = "".join(f" · #{task.id} unowned" for task in freed_by(view, need.agent))
+    unread = f" · {agent.unread} not read" if agent.unread else ""
+    return (Span(freed + unread, "dim"),)

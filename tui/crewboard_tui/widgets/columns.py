@@ -1,0 +1,184 @@
+"""Which columns the roster has at which width, and what stands in a cell. Columns without data are left out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crewboard.view.fold import AgentView, summarise
+from crewboard_tui import fmt
+from crewboard_tui.lines import Align, Line, Span, clip, pad
+from crewboard_tui.states import LOOKS
+from crewboard_tui.text import safe_line
+
+NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
+"""Columns of the terminal from which a size class begins (ui.md § 4)."""
+
+_LONGEST_NAME = 14
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `width` 0 takes what the others leave; `since` is the size class that it appears in."""
+
+    title: str
+    width: int
+    cell: Callable[[AgentView, float], Span]
+    align: Align = "left"
+    since: int = MEDIUM
+    has: Callable[[AgentView], bool] = lambda _: True
+
+
+def doing(agent: AgentView, now: float) -> str:
+    """What an agent does, or why it does nothing, on one line."""
+    if agent.shown == "ask":
+        return safe_line(summarise(agent.asks[0]))
+    if agent.state == "retrying" and agent.retry_at is not None:
+        error = f": {agent.last_error}" if agent.last_error else ""
+        return safe_line(f"again in {fmt.age(agent.retry_at - now)}{error}")
+    if agent.shown == "idle":
+        return safe_line(f"idle, but: {agent.last_error}" if agent.last_error else "idle")
+    if agent.shown in ("stuck", "loop", "start", "unknown"):
+        return safe_line(agent.reason)
+    if agent.state == "waiting" and agent.waiting_for:
+        return safe_line(f"waits for {agent.doing or agent.waiting_for}")
+    return safe_line(agent.doing or agent.reason or agent.state)
+
+
+def _glyph(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    look = LOOKS[agent.shown]
+    return Span(look.glyph, look.tone)
+
+
+def _word(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    look = LOOKS[agent.shown]
+    return Span(look.word, look.tone)
+
+
+def _name(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(agent.name, "bold" if agent.shown in ("dead", "ask", "stuck", "loop") else "")
+
+
+def _why(agent: AgentView, now: float) -> Span:
+    reason = safe_line(agent.reason)
+    return Span("" if reason == doing(agent, now) else reason, "dim")
+
+
+def _pid(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    if agent.alive and agent.pid:
+        return Span(str(agent.pid))
+    if agent.exit and agent.exit.signal and agent.pid:
+        return Span(f"{agent.pid}†{agent.exit.signal}", "error")
+    return Span("—", "dim")
+
+
+def _doing(agent: AgentView, now: float) -> Span:
+    return Span(doing(agent, now), {"dead": "error", "unknown": "italic"}.get(agent.shown, _calm(agent)))
+
+
+def _doing_with_word(agent: AgentView, now: float) -> Span:
+    text, word = doing(agent, now), LOOKS[agent.shown].word
+    return Span(text if text.startswith(word) else f"{word}: {text}", _doing(agent, now).tone)
+
+
+def _calm(agent: AgentView) -> str:
+    return "dim" if agent.shown in ("idle", "done", "pause") else ""
+
+
+def _cpu(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(f"{agent.usage.cpu_percent:.0f}%") if agent.usage else Span("—", "dim")
+
+
+def _memory(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(fmt.size(agent.usage.rss_bytes)) if agent.usage else Span("—", "dim")
+
+
+def _context(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    if not agent.context.limit:
+        return Span("—", "dim")
+    percent = 100 * agent.context.used // agent.context.limit
+    return Span(f"{percent}%", "warning" if percent >= 80 else "")  # noqa: PLR2004  where summaries are near
+
+
+def _cost(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(fmt.money(agent.cost_usd)) if agent.cost_usd is not None else Span("—", "dim")
+
+
+def _mail(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(str(agent.unread), "warning" if agent.unread and not agent.alive else "" if agent.unread else "dim")
+
+
+def _task(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(f"#{agent.task}") if agent.task else Span("—", "dim")
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("", 1, _glyph, since=NARROW),
+    Column("AGENT", _LONGEST_NAME, _name, since=NARROW),
+    Column("STATE", 6, _word),
+    Column("TYPE", 8, lambda agent, _: Span(safe_line(agent.type), "dim")),
+    Column("PID", 7, _pid, since=WIDE),
+    Column("DOING", 0, _doing),
+    Column("WHY", 30, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),
+    Column("MODEL", 18, lambda agent, _: Span(safe_line(agent.model), "dim"), since=HUGE),
+    Column("AGE", 4, lambda agent, now: Span(fmt.age(now - agent.since) if agent.since else "—", "dim"), "right"),
+    Column("CPU", 4, _cpu, "right", WIDE, lambda agent: agent.usage is not None),
+    Column("RSS", 5, _memory, "right", WIDE, lambda agent: agent.usage is not None),
+    Column("CTX", 4, _context, "right", has=lambda agent: agent.context.limit > 0),
+    Column("COST", 6, _cost, "right", has=lambda agent: agent.cost_usd is not None),
+    Column("✉", 3, _mail, "right", WIDE),
+    Column("TASK", 5, _task, "right", WIDE),
+)
+"""The roster's columns from left to right."""
+
+_DOING_WITH_WORD = Column("DOING", 0, _doing_with_word, since=NARROW)
+
+
+def size_class(width: int) -> int:
+    """The size class of a terminal that is so many columns wide."""
+    return max(start for start in (NARROW, MEDIUM, WIDE, HUGE) if width >= start)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns with their widths."""
+
+    columns: tuple[tuple[Column, int], ...]
+
+    def head(self, marker: str = "") -> Line:
+        """The titles; `marker` is put behind the title of the column that the list is sorted by."""
+        cells = [
+            pad(column.title + ("⌄" if column.title == marker else ""), width, column.align)
+            for column, width in self.columns
+        ]
+        return (Span(" " + " ".join(cells), "dim"),)
+
+    def row(self, agent: AgentView, now: float, *, marked: bool) -> Line:
+        """One agent."""
+        spans: list[Span] = [Span("✓" if marked else " ", "marked")]
+        for column, width in self.columns:
+            text, tone, _ = column.cell(agent, now)
+            spans.append(Span(pad(text, width, column.align) + " ", tone))
+        return tuple(spans)
+
+
+def lay_out(agents: list[AgentView], terminal: int, width: int) -> Layout:
+    """The columns for a terminal of `terminal` columns and a list of `width` cells."""
+    kind = size_class(terminal)
+    chosen = [column for column in COLUMNS if column.since <= kind and any(map(column.has, agents))]
+    if kind == NARROW:
+        chosen.append(_DOING_WITH_WORD)
+    longest = max((len(agent.name) for agent in agents), default=0)
+    names = max(8, min(longest, _LONGEST_NAME if kind < HUGE else 2 * _LONGEST_NAME))
+    fixed = {column.title: names if column.title == "AGENT" else column.width for column in chosen}
+    open_columns = [column for column in chosen if column.width == 0]
+    left = max(0, width - sum(fixed.values()) - len(chosen) - 1)
+    shares = _shares(left, len(open_columns))
+    return Layout(tuple((column, fixed[column.title] or shares.pop(0)) for column in chosen))
+
+
+def _shares(left: int, parts: int) -> list[int]:
+    return [left - left // parts * (parts - 1), *[left // parts] * (parts - 1)] if parts else []
+
+
+def clip_title(text: str, width: int) -> str:
+    """A pane's title that fits its frame."""
+    return clip(safe_line(text), max(0, width))

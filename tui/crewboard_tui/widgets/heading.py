@@ -1,0 +1,56 @@
+"""The line below the strip: the numbered views, or where one has gone from there."""
+
+from crewboard.names import LEAD, OPERATOR
+from crewboard.view.fold import TeamView
+from crewboard_tui.lines import Line, Span, say, spread, width_of
+
+VIEWS: tuple[tuple[str, str, str], ...] = (
+    ("board", "1", "Board"),
+    ("inbox", "2", "Inbox"),
+    ("tasks", "3", "Tasks"),
+    ("needs", "4", "Needs-you"),
+    ("processes", "5", "Procs"),
+    ("feed", "6", "Feed"),
+)
+"""Every view: mode, key, title."""
+
+
+def new_mail(view: TeamView) -> int:
+    """How many messages the operator has not read."""
+    names = [OPERATOR] if view.agent(LEAD) else [OPERATOR, LEAD]
+    return sum(view.unread.get(name, 0) for name in names)
+
+
+def tabs_line(view: TeamView, current: str, width: int) -> Line:
+    """The views with what waits in them; short of room, the keys and the current title."""
+    counts = {
+        "inbox": new_mail(view),
+        "needs": len(view.needs),
+    }
+    full = _tabs(current, counts, titles=True)
+    return full if width_of(full) <= width else _tabs(current, counts, titles=False)
+
+
+def _tabs(current: str, counts: dict[str, int], *, titles: bool) -> Line:
+    spans: list[Span] = []
+    for mode, key, title in VIEWS:
+        count = f"·{counts[mode]}" if counts.get(mode) else ""
+        here = mode == current
+        text = f"{title}{count}" if titles or here else count
+        tone = "tab" if here else ("warning" if count else "")
+        spans += [
+            Span(" "),
+            Span(f"{key}", "key" if not here else "tab", f"app.{mode}"),
+            Span(f" {text}" if text else "", tone, f"app.{mode}"),
+            Span(" " if titles else ""),
+        ]
+    return tuple(spans)
+
+
+def crumbs_line(crumbs: list[str], right: str, width: int) -> Line:
+    """The way from a view to here: `Board › api`."""
+    spans: list[Span] = [Span(" ")]
+    for index, crumb in enumerate(crumbs):
+        last = index == len(crumbs) - 1
+        spans += [say(crumb, "bold" if last else "dim"), Span("" if last else " › ", "dim")]
+    return spread(tuple(spans), (Span(f"{right} " if right else "", "dim"),), width)

@@ -1,0 +1,88 @@
+"""What one agent did and says: the lines of a peek, of an agent's page, and of the feed."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from crewboard.view.activity import Activity
+from crewboard_tui import fmt
+from crewboard_tui.lines import Line, Span, clip, spread, wrap
+from crewboard_tui.reading import FeedLine
+from crewboard_tui.text import safe_line
+
+_TONES = {
+    "start": "dim", "mail": "accent", "think": "dim italic", "say": "", "tool": "info", "done": "dim",
+    "gate": "warning", "answer": "success", "error": "error", "sent": "accent", "retry": "warning", "end": "dim",
+}  # fmt: skip
+_TALK = frozenset({"say", "think", "answer", "error", "mail"})
+_STAMP = 9
+_KIND = 7
+_CURSOR = "▌"
+
+
+def activity_lines(activity: Sequence[Activity], live: str, width: int, *, most: int = 3) -> list[Line]:
+    """Activity and the reply that is being streamed; talk takes at most `most` lines each, 0 is no limit."""
+    lines: list[Line] = []
+    for what, outcome in _paired(activity):
+        lines += _activity(what, outcome, width, most, None)
+    return [*lines, *_live(live, width, most)]
+
+
+def feed_lines(feed: Sequence[FeedLine], width: int) -> list[Line]:
+    """What everybody did, newest last, one line each."""
+    names = max((len(each.agent) for each in feed), default=0)
+    return [line for each in feed for line in _activity(each.what, None, width, 1, each.agent.ljust(names))]
+
+
+def _paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | None]]:
+    """Each line, a tool call together with its outcome where that follows at once."""
+    position = 0
+    while position < len(activity):
+        what = activity[position]
+        following = activity[position + 1] if position + 1 < len(activity) else None
+        paired = what.kind == "tool" and following is not None and following.kind == "done"
+        yield what, following if paired else None
+        position += 2 if paired else 1
+
+
+@lru_cache(maxsize=4096)
+def _activity(what: Activity, outcome: Activity | None, width: int, most: int, author: str | None) -> tuple[Line, ...]:
+    tone = _TONES.get(what.kind, "")
+    begin = (Span(fmt.clock(what.ts) + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))
+    room = max(1, width - _STAMP - (len(author) + 1 if author else 0) - _KIND)
+    kind = Span(f"{what.kind:<{_KIND - 1}} ", tone)
+    if what.kind in _TALK and most != 1:
+        return _talk(what.text, (*begin, kind), tone, width, room, most)
+    text = safe_line(what.text)
+    if outcome is not None:
+        text = f"{text} → {_outcome(outcome)}"
+    seconds = fmt.took(outcome.seconds if outcome else what.seconds if what.kind == "done" else None)
+    failed = outcome is not None and "failed: " in outcome.text
+    left = (*begin, kind, Span(clip(text, room - len(seconds) - 1), "error" if failed else ""))
+    return (spread(left, (Span(seconds, "dim"),), width),)
+
+
+def _outcome(outcome: Activity) -> str:
+    """What a tool gave, without its name, which the call has said."""
+    return safe_line(outcome.text.partition(" ")[2]) or "done"
+
+
+def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -> tuple[Line, ...]:
+    pieces = [piece for piece in wrap(text.strip(), room) if piece] or [""]
+    if most and len(pieces) > most:
+        pieces = [*pieces[: most - 1], clip(pieces[most - 1] + " …", room)]
+    indent = Span(" " * (width - room))
+    words = "" if tone in ("success", "accent") else tone
+    return tuple((*(begin if not row else (indent,)), Span(piece, words)) for row, piece in enumerate(pieces))
+
+
+def _live(text: str, width: int, most: int) -> list[Line]:
+    if not text.strip():
+        return []
+    room = max(1, width - _STAMP - _KIND)
+    pieces = [piece for piece in wrap(text.strip(), room) if piece]
+    shown = pieces[-max(most, 4) :] if most else pieces
+    begin: Line = (Span(" " * _STAMP), Span(f"{'says':<{_KIND - 1}} ", "success"))
+    indent = Span(" " * (_STAMP + _KIND))
+    lines: list[Line] = [(*(begin if not row else (indent,)), Span(piece)) for row, piece in enumerate(shown)]
+    lines[-1] = (*lines[-1], Span(_CURSOR, "success"))
+    return lines

@@ -1,0 +1,66 @@
+"""A box to tick: `[x] a plan first`. It says yes or no without any colour."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.strip import Strip
+from textual.widget import Widget
+
+from crewboard_tui.lines import Span, crop
+from crewboard_tui.widgets.painter import COMPONENTS, Painter
+
+
+class Tick(Widget, can_focus=True):
+    """A yes or a no."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space,enter", "turn", "tick", tooltip="yes or no", id="tick.turn"),
+    ]
+    value: reactive[bool] = reactive(default=False)
+
+    @dataclass
+    class Changed(Message):
+        """Yes became no, or no became yes."""
+
+        tick: "Tick"
+
+        @property
+        def control(self) -> "Tick":
+            return self.tick
+
+    def __init__(self, label: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._label = label
+        self._painter = Painter(self)
+
+    def action_turn(self) -> None:
+        self.value = not self.value
+
+    def watch_value(self) -> None:
+        self.post_message(self.Changed(self))
+
+    def on_click(self) -> None:
+        self.action_turn()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
+        return 1
+
+    def render_line(self, y: int) -> Strip:  # noqa: ARG002
+        box = Span("[x] " if self.value else "[ ] ", "key")
+        content = (box, Span(self._label, "bold" if self.has_focus else ""))
+        return self._painter.strip(crop(content, self.size.width), self.size.width)
+
+    def notify_style_update(self) -> None:
+        self._painter.forget()
+        super().notify_style_update()
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
