@@ -9,13 +9,19 @@ import pytest
 from crewboard.store import roster
 from crewboard.store.directory import TeamDirectory
 from crewboard.team.context import Team
-from tests.cli.shell import Cli, clean_environment
+from tests.cli.shell import Cli, Inside, clean_environment
 from tests.crew import Crew, eventually
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
-    """The command line in an empty directory."""
+def cli(tmp_path: Path) -> Cli:
+    """The command line in an empty directory, in the tests' own process."""
+    return Inside(tmp_path)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Cli]:
+    """The command line in an empty directory, each command a process of its own."""
     run = Cli(tmp_path)
     yield run
     run.end()

@@ -86,16 +86,16 @@ def test_mail_to_who_runs_is_not_called_kept(cli: Cli, team: Team) -> None:
     assert cli("send", "lead", "hi").err == ""
 
 
-def test_a_huge_text_arrives_whole(cli: Cli, team: Team) -> None:
+def test_a_huge_text_arrives_whole(shell: Cli, team: Team) -> None:
     enlist(team, "fixer")
     text = "x" * 100_000 + "é" * 1000
-    assert cli("send", "fixer", text).code == 0
+    assert shell("send", "fixer", text).code == 0
     assert mailbox.read(team.directory, "fixer").messages[0].content == text
 
 
-def test_bytes_that_are_no_text_do_not_end_a_send(cli: Cli, team: Team) -> None:
+def test_bytes_that_are_no_text_do_not_end_a_send(shell: Cli, team: Team) -> None:
     enlist(team, "fixer")
-    assert cli("send", "fixer", b"caf\xe9".decode("utf-8", "surrogateescape")).code == 0
+    assert shell("send", "fixer", b"caf\xe9".decode("utf-8", "surrogateescape")).code == 0
     assert mailbox.read(team.directory, "fixer").messages[0].content == "caf?"
 
 
@@ -232,16 +232,16 @@ def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
     assert "explore  reads the workspace" in cli("types").out
 
 
-def test_doctor_says_what_works_and_how_to_mend_the_rest(cli: Cli) -> None:
-    found = {check["name"]: check for check in cli("doctor", "--json").json}
+def test_doctor_says_what_works_and_how_to_mend_the_rest(shell: Cli) -> None:
+    found = {check["name"]: check for check in shell("doctor", "--json").json}
     assert {"python", "model", "sandbox", "watcher", "root", "terminal", "git"} <= found.keys()
     assert found["model"]["mark"] == "bad"
     assert "ANTHROPIC_API_KEY" in found["model"]["remedy"]
     assert found["watcher"]["mark"] == "ok"
-    secret = cli.with_environment(ANTHROPIC_API_KEY="sk-secret")("doctor")
+    secret = shell.with_environment(ANTHROPIC_API_KEY="sk-secret")("doctor")
     assert "sk-secret" not in secret.out
     assert "ANTHROPIC_API_KEY is set" in secret.out
-    assert "embedded model" in cli("--offline", "doctor").out
+    assert "embedded model" in shell("--offline", "doctor").out
 
 
 def test_journal_and_log(cli: Cli, team: Team) -> None:

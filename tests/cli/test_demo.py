@@ -18,16 +18,16 @@ LIMIT = 90
 
 
 @pytest.fixture
-def scratch(cli: Cli) -> Path:
+def scratch(shell: Cli) -> Path:
     """Where the demo makes its scratch directory."""
-    folder = cli.root / "scratch"
+    folder = shell.root / "scratch"
     folder.mkdir()
     return folder
 
 
 @pytest.fixture
-def demo(cli: Cli, scratch: Path) -> Cli:
-    return cli.with_environment(
+def demo(shell: Cli, scratch: Path) -> Cli:
+    return shell.with_environment(
         TMPDIR=str(scratch), ANTHROPIC_API_KEY="sk-never-used", CREWBOARD_ROOT="/nowhere", CREWBOARD_TEAM="ghosts"
     )
 

@@ -36,9 +36,9 @@ def hostile(team: Team) -> Team:
     "arguments",
     [("inbox", "operator"), ("status",), ("journal", "evil"), ("log", "evil"), ("task", "add", HOSTILE), ("tasks",)],
 )
-def test_text_of_agents_cannot_drive_the_terminal(cli: Cli, hostile: Team, arguments: tuple[str, ...]) -> None:
-    cli("task", "add", HOSTILE)
-    ran = cli(*arguments)
+def test_text_of_agents_cannot_drive_the_terminal(shell: Cli, hostile: Team, arguments: tuple[str, ...]) -> None:
+    shell("task", "add", HOSTILE)
+    ran = shell(*arguments)
     assert ran.code == 0, ran.err
     for wrong in ("\x1b", "\x07", "\x9b", "\u202e", "\u2066", "\u200b", "\x7f", "\r"):
         assert wrong not in ran.out + ran.err
@@ -47,61 +47,66 @@ def test_text_of_agents_cannot_drive_the_terminal(cli: Cli, hostile: Team, argum
 @pytest.mark.parametrize(
     "arguments", [("inbox", "operator", "--json"), ("status", "--json"), ("log", "evil", "--json")]
 )
-def test_json_is_ascii_and_whole(cli: Cli, hostile: Team, arguments: tuple[str, ...]) -> None:
-    ran = cli(*arguments)
+def test_json_is_ascii_and_whole(shell: Cli, hostile: Team, arguments: tuple[str, ...]) -> None:
+    ran = shell(*arguments)
     assert ran.out.isascii()
     assert "\x1b" not in ran.out
     assert "\x7f" not in ran.out
     assert "\x1b[2J" in json.dumps(json.loads(ran.out), ensure_ascii=False).encode().decode("unicode_escape")
 
 
-def test_errors_are_safe_too(cli: Cli) -> None:
-    ran = cli("send", HOSTILE, "hi")
+def test_errors_are_safe_too(shell: Cli) -> None:
+    ran = shell("send", HOSTILE, "hi")
     ran.refused(2)
     assert "\x1b" not in ran.err
 
 
-def test_status_fits_a_terminal_of_80_columns(cli: Cli, team: Team) -> None:
+def test_status_fits_a_terminal_of_80_columns(shell: Cli, team: Team) -> None:
     roster.put(team.directory, Member(name="a-very-long-name-of-an-agent-32c", type="explore"))
     for number in range(3):
-        assert cli("task", "add", f"{number}: " + "日本語の長い件名 " * 20).code == 0
-    ran = cli("status")
+        assert shell("task", "add", f"{number}: " + "日本語の長い件名 " * 20).code == 0
+    ran = shell("status")
     lines = [line for line in ran.out.splitlines() if not line.startswith("root ")]
     assert max(map(output.width, lines)) <= COLUMN
 
 
-def test_a_reader_that_has_had_enough_is_no_error(cli: Cli, team: Team) -> None:
+def test_a_reader_that_has_had_enough_is_no_error(shell: Cli, team: Team) -> None:
     for number in range(200):
         mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", f"{number} " + "x" * 2000))
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [*COMMAND, "inbox", "operator"], cwd=cli.root, env=clean_environment(), stdout=writing, stderr=subprocess.PIPE,
-        check=False,
+        [*COMMAND, "inbox", "operator"], cwd=shell.root, env=clean_environment(), check=False,
+        stdout=writing, stderr=subprocess.PIPE,
     )  # fmt: skip
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_full_disk_under_stdout_is_an_io_error(cli: Cli) -> None:
+def test_a_full_disk_under_stdout_is_an_io_error(shell: Cli) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [*COMMAND, "types"], cwd=cli.root, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, check=False
+            [*COMMAND, "types"],
+            cwd=shell.root,
+            env=clean_environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
         )
     assert done.returncode == 74
     assert b"Traceback" not in done.stderr
 
 
-def test_an_encoding_that_lacks_a_letter_does_not_end_the_command(cli: Cli, team: Team) -> None:
+def test_an_encoding_that_lacks_a_letter_does_not_end_the_command(shell: Cli, team: Team) -> None:
     mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", "naïve → 日本"))
-    poor = cli.with_environment(LC_ALL="POSIX", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    poor = shell.with_environment(LC_ALL="POSIX", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
     ran = poor("inbox", "operator")
     assert ran.code == 0
     assert "\\u65e5" in ran.out or "日" in ran.out
 
 
-def test_ctrl_c_ends_a_watch_with_130_and_no_traceback(cli: Cli, team: Team) -> None:
-    watching = cli.start("watch")
+def test_ctrl_c_ends_a_watch_with_130_and_no_traceback(shell: Cli, team: Team) -> None:
+    watching = shell.start("watch")
     assert watching.stderr is not None
     assert b"watching the team default" in watching.stderr.readline()
     ran = finish(watching, signal.SIGINT)
@@ -132,6 +137,6 @@ def test_wide_letters_count_twice_when_a_line_is_cut() -> None:
     assert output.cut("short", 7) == "short"
 
 
-def test_unknown_agents_have_a_state_too(cli: Cli, hostile: Team) -> None:
+def test_unknown_agents_have_a_state_too(shell: Cli, hostile: Team) -> None:
     assert agents.spec(hostile.directory.agent("evil")) is None
-    assert cli("status", "--json").json["agents"][0]["state"] == "unknown"
+    assert shell("status", "--json").json["agents"][0]["state"] == "unknown"

@@ -20,22 +20,22 @@ print(code, *heavy, file=sys.stderr)
 @pytest.mark.parametrize(
     "arguments", [("send", "operator", "hi"), ("status",), ("inbox", "operator"), ("tasks",), ("requests",)]
 )
-def test_everyday_commands_load_no_screen_and_no_sdk(cli: Cli, team: Team, arguments: tuple[str, ...]) -> None:
+def test_everyday_commands_load_no_screen_and_no_sdk(shell: Cli, team: Team, arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-c", PROBE, *arguments],
-        cwd=cli.root, env=clean_environment(), capture_output=True, text=True, check=True,
+        cwd=shell.root, env=clean_environment(), capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stderr.splitlines()[-1] == "0"
 
 
-def test_nothing_of_the_users_directory_is_imported(cli: Cli) -> None:
+def test_nothing_of_the_users_directory_is_imported(shell: Cli) -> None:
     for name in ("json.py", "click.py", "crewboard.py"):
-        (cli.root / name).write_text("raise SystemExit(99)")
-    assert cli("types").code == 0
+        (shell.root / name).write_text("raise SystemExit(99)")
+    assert shell("types").code == 0
 
 
-def test_version(cli: Cli) -> None:
-    assert cli("--version").out.startswith("crewboard 0.")
+def test_version(shell: Cli) -> None:
+    assert shell("--version").out.startswith("crewboard 0.")
 
 
 def test_help_names_every_command_and_works_for_each(cli: Cli) -> None:

@@ -15,10 +15,10 @@ from tests.cli.shell import Cli, finish
 
 
 @pytest.fixture
-def watching(cli: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
+def watching(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
     """A watch of the team that has begun."""
     enlist(team, "fixer")
-    process = cli.start("watch", "--json")
+    process = shell.start("watch", "--json")
     assert process.stderr is not None
     assert b"watching the team default" in process.stderr.readline()
     yield process
@@ -47,29 +47,29 @@ def test_watch_prints_each_change_on_a_line_at_once(watching: subprocess.Popen[b
     assert next_change(watching)["kind"] == "task"
 
 
-def test_wait_ends_when_the_state_is_reached(cli: Cli, team: Team) -> None:
+def test_wait_ends_when_the_state_is_reached(shell: Cli, team: Team) -> None:
     enlist(team, "fixer", state="working")
     with alive(team, "fixer"):
-        waiting = cli.start("wait", "fixer", "--until", "idle,exited", "--timeout", "30", "--json")
+        waiting = shell.start("wait", "fixer", "--until", "idle,exited", "--timeout", "30", "--json")
         set_status(team, "fixer", state="idle")
         assert finish(waiting).json["state"] == "idle"
 
 
-def test_wait_gives_up_with_75(cli: Cli, team: Team) -> None:
+def test_wait_gives_up_with_75(shell: Cli, team: Team) -> None:
     enlist(team, "fixer", state="working")
     with alive(team, "fixer"):
-        cli("wait", "fixer", "--until", "idle", "--timeout", "0").refused(75, "fixer is working after 0 s, not idle")
+        shell("wait", "fixer", "--until", "idle", "--timeout", "0").refused(75, "fixer is working after 0 s, not idle")
 
 
-def test_mail_that_was_not_picked_up_is_no_idleness(cli: Cli, team: Team) -> None:
+def test_mail_that_was_not_picked_up_is_no_idleness(shell: Cli, team: Team) -> None:
     enlist(team, "fixer", state="idle", since=team.now() + 100)
     mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "more"))
     with alive(team, "fixer"):
-        cli("wait", "fixer", "--until", "idle", "--timeout", "0.2").refused(75, "fixer is idle")
+        shell("wait", "fixer", "--until", "idle", "--timeout", "0.2").refused(75, "fixer is idle")
         set_status(team, "fixer", state="idle", since=1)
-        assert cli("wait", "fixer", "--until", "idle", "--timeout", "0").code == 0
+        assert shell("wait", "fixer", "--until", "idle", "--timeout", "0").code == 0
 
 
-def test_wait_on_an_agent_that_ended_is_done_at_once(cli: Cli, team: Team) -> None:
+def test_wait_on_an_agent_that_ended_is_done_at_once(shell: Cli, team: Team) -> None:
     enlist(team, "fixer")
-    assert cli("wait", "fixer", "--until", "exited,vanished", "--timeout", "0").code == 0
+    assert shell("wait", "fixer", "--until", "exited,vanished", "--timeout", "0").code == 0

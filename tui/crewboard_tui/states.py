@@ -27,7 +27,7 @@ LOOKS: dict[Shown, Look] = {
     "idle": Look("○", ".", "dim", "idle"),
     "done": Look("■", "=", "dim", "done"),
     "start": Look("◔", "~", "info", "start"),
-    "unknown": Look("?", "?", "dim italic", "?"),
+    "unknown": Look("?", "?", "dim italic", "unknown"),
 }
 
 URGENT: tuple[Shown, ...] = ("ask", "dead", "stuck", "loop")

@@ -54,12 +54,7 @@ class Assignment:
 
 def choose_model(kind: AgentType, explicit: str | None, environment: Mapping[str, str]) -> str:
     """The model of a new agent: what was asked for, else the environment's, else the type's."""
-    return (
-        explicit
-        or environment.get("CREWBOARD_MODEL")
-        or environment.get("ANTHROPIC_MODEL")
-        or kind.model
-    )
+    return explicit or environment.get("CREWBOARD_MODEL") or environment.get("ANTHROPIC_MODEL") or kind.model
 
 
 def check_credentials(environment: Mapping[str, str]) -> None:
@@ -214,6 +209,21 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     spec = agents.change_spec(agent, edit)
     _start(team, agent, spec)
     return spec.run
+
+
+def tell_lead(team: Team, text: str, flags: Flags | None = None) -> Assignment:
+    """Say something to the lead; hires one if the seat is empty, resumes one that has ended.
+
+    Raises:
+        UsageError: There is nothing to say.
+        CredentialsError: No key.
+    """
+    if not text.strip():
+        raise UsageError("there is nothing to say to the lead: the text is empty")
+    if team.ensure().config.member(LEAD) is None:
+        return spawn(team, Hire(LEAD, LEAD, text, flags=flags or Flags()))
+    run = resume(team, LEAD)
+    return Assignment(LEAD, post(team, LEAD, "message", text).id, run, fresh=False)
 
 
 def resume_all(team: Team, *, model: str | None = None, network: bool = False) -> list[str]:

@@ -1,6 +1,7 @@
 """Who reviews plans, and standing permissions: listed, shown with their scope, revocable."""
 
 from crewboard.errors import UsageError
+from crewboard.prices import parse_budget
 from crewboard.records import Config, Request, Rule
 from crewboard.store import mailbox, requests, roster
 from crewboard.team import decisions
@@ -18,6 +19,21 @@ def set_approver(team: Team, who: str) -> None:
 
     def edit(config: Config) -> None:
         config.plan_approver = "lead" if who == "lead" else "operator"
+
+    roster.change(team.directory, edit)
+
+
+def set_budget(team: Team, amount: str | None) -> None:
+    """Say what the whole team may use, as `parse_budget` reads it; None lifts the limit.
+
+    Raises:
+        UsageError: It is no budget.
+    """
+    if amount is not None:
+        parse_budget(amount)
+
+    def edit(config: Config) -> None:
+        config.budget = amount
 
     roster.change(team.directory, edit)
 

@@ -1,6 +1,7 @@
 """A foreground `spawn`: the agent's work on stderr, its answer on stdout, its exit code as ours."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from crewboard.errors import ExitCode
@@ -102,15 +103,20 @@ def _tells_result(event: Event) -> bool:
 
 def spawn_and_follow(team: Team, hire: Hire, *, as_json: bool) -> int:
     """Hire, wait for the answer and print it; returns the exit code."""
-    follower = Follower(team.directory.agent(hire.name), "", 0)
+    return follow(team, hire.name, lambda: hiring.spawn(team, hire), once=hire.flags.once, as_json=as_json)
+
+
+def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool, as_json: bool) -> int:
+    """Have `start` give the agent `name` work, wait for the answer and print it; returns the exit code."""
+    follower = Follower(team.directory.agent(name), "", 0)
     try:
-        assignment = hiring.spawn(team, hire)
+        assignment = start()
         follower.ident, follower.run = assignment.id, assignment.run
         outcome = Following(team, assignment, follower).run()
-        if hire.flags.once and isinstance(outcome, Answer):
+        if once and isinstance(outcome, Answer):
             wait_until(lambda: not lease.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:
-        note(f"\ndetached: {hire.name} goes on; `crewboard journal {hire.name} --follow` looks again")
+        note(f"\ndetached: {name} goes on; `crewboard journal {name} --follow` looks again")
         return ExitCode.INTERRUPTED
     return _tell(assignment, outcome, as_json=as_json)
 

@@ -14,7 +14,7 @@ from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
 
-_FLAGS = frozenset({"once", "plan", "network", "unsafe_no_sandbox", "max_turns"})
+_FLAGS = frozenset(Flags.model_fields) - {"task"}
 """Options that are terms of a hiring: an agent that is idle keeps those that it was hired with."""
 
 
@@ -28,6 +28,9 @@ _FLAGS = frozenset({"once", "plan", "network", "unsafe_no_sandbox", "max_turns"}
 @click.option("--background", is_flag=True, help="Return when the worker is up.")
 @click.option("--once", is_flag=True, help="The worker exits after its result instead of idling.")
 @click.option("--plan", is_flag=True, help="It may only read until you have approved its plan.")
+@click.option("--ask", is_flag=True, help="It asks before each command and each write.")
+@click.option("--autoclaim", is_flag=True, help="When idle it takes the next task that fits from the board.")
+@click.option("--budget", metavar="B", help="What it may use: money ($5) or tokens (200k); then it ends (79).")
 @click.option("--task", type=params.task_id, metavar="ID", help="The task that this is; it becomes the owner.")
 @click.option("--network", is_flag=True, help="Its commands may use the network.")
 @click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
@@ -46,6 +49,9 @@ def spawn(
     background: bool,
     once: bool,
     plan: bool,
+    ask: bool,
+    autoclaim: bool,
+    budget: str | None,
     task: int | None,
     network: bool,
     max_turns: int,
@@ -64,6 +70,9 @@ def spawn(
     flags = Flags(
         once=once,
         plan=plan,
+        ask=ask,
+        autoclaim=autoclaim,
+        budget=budget,
         network=network,
         unsafe_no_sandbox=unsafe_no_sandbox,
         max_turns=max_turns,

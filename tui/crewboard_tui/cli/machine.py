@@ -2,15 +2,23 @@
 
 import click
 
-from crewboard.agent_types import TEAM, TYPES
-from crewboard_tui.cli.output import as_json, say, say_json
+from crewboard import own_types
+from crewboard.agent_types import TEAM
+from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
 
 
 @click.command()
 @as_json
-def types(as_json: bool) -> None:
-    """List the types of agents and what each may do."""
+@click.pass_obj
+def types(session: Session, as_json: bool) -> None:
+    """List the types of agents and what each may do.
+
+    A project brings its own in .crewboard/agents/*.md or .claude/agents/*.md; a file that cannot be used is named.
+    """
+    known, broken = own_types.find_all(session.root)
+    for each in broken:
+        note(f"passed over {each.path}: {each.why}")
     if as_json:
         say_json(
             [
@@ -23,11 +31,11 @@ def types(as_json: bool) -> None:
                     "executes": each.executes,
                     "model": each.model,
                 }
-                for each in TYPES.values()
+                for each in known.values()
             ]
         )
         return
-    for each in TYPES.values():
+    for each in known.values():
         say(f"{each.name:<8} {each.summary}")
         say(f"         tools: {' '.join(each.tools)}")
         say(f"         model: {each.model}")

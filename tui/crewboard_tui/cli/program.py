@@ -33,7 +33,16 @@ SECTIONS = {
         "resume": "hiring:resume",
         "send": "mail:send",
         "broadcast": "mail:broadcast",
+        "lead": "steering:lead",
         "task": "tasks:task",
+    },
+    "Steer": {
+        "interrupt": "steering:interrupt",
+        "pause": "steering:pause",
+        "unpause": "steering:unpause",
+        "approver": "steering:approver",
+        "budget": "steering:budget",
+        "rules": "steering:rules",
     },
     "Answer": {
         "approve": "requests:approve",

@@ -6,7 +6,7 @@ import click
 
 from crewboard.errors import UsageError
 from crewboard.records import Request
-from crewboard.team import decisions
+from crewboard.team import decisions, rules
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import age, as_json, clock, indented, note, say, say_json
 from crewboard_tui.cli.session import Session
@@ -57,6 +57,9 @@ def _show(request: Request) -> None:
 @click.option("--feedback", type=params.text, help="Said with it.")
 @click.option("--sha256", help="Of what you saw; refused if it is not what stands there now.")
 @click.option("--edited-file", metavar="F", help="The plan as you rewrote it; `-` is standard input.")
+@click.option(
+    "--rule", is_flag=True, help="A permission: yes to all that its rule covers; `crewboard rules` lists them."
+)
 @as_json
 @click.pass_obj
 def approve(
@@ -65,6 +68,7 @@ def approve(
     feedback: str | None,
     sha256: str | None,
     edited_file: str | None,
+    rule: bool,
     as_json: bool,
 ) -> None:
     """Say yes to the plan or permission with this ID.
@@ -76,6 +80,11 @@ def approve(
     edited = params.read_text(edited_file) if edited_file is not None else None
     if edited is not None and not edited.strip():
         raise UsageError(f"the plan in {edited_file} is empty")
+    if rule:
+        decided, standing = rules.approve_with_rule(session.team, ident, sha256=sha256)
+        note(f"{standing.id}: {standing.agent} may use {standing.tool} for {standing.scope} without asking")
+        _tell(decided, as_json)
+        return
     _tell(decisions.approve(session.team, ident, feedback=feedback, sha256=sha256, edited=edited), as_json)
 
 

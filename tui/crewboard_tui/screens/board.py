@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
-from crewboard_tui.lines import Line, Span, spread, wrap
+from crewboard_tui.lines import Line, Span, clip, spread
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_page import AgentPage
 from crewboard_tui.screens.numbered import Numbered
@@ -28,12 +28,12 @@ from crewboard_tui.widgets.titles import title
 _WELCOME = (
     "Nobody is hired yet.",
     "",
-    "n   hires an agent: a name, a type, a prompt. It becomes a process of its own and goes to work here:",
-    "    {root}",
-    "?   says what every key does;  :  finds every command by name;  q  leaves.",
+    "n  hires an agent: a name, a type, a prompt. It becomes a process of",
+    "   its own and goes to work in {root}",
+    "?  says what every key does · : finds commands by name · q leaves",
     "",
     "From a shell the same is",
-    "    crewboard spawn scout --type explore --prompt 'Survey this project' --background",
+    "   crewboard spawn scout --type explore --prompt 'Look round' --background",
 )
 
 
@@ -181,5 +181,5 @@ def _nothing_yet(agent: AgentView) -> Line:
 
 
 def _welcome(snapshot: Snapshot, width: int) -> list[Line]:
-    text = "\n".join(_WELCOME).format(root=safe_line(str(snapshot.view.root)))
-    return [(Span(piece),) for piece in wrap(text, max(20, width), "    ")]
+    root = clip(safe_line(str(snapshot.view.root)), max(10, width - 29))
+    return [(Span(clip(text.format(root=root), width)),) for text in _WELCOME]

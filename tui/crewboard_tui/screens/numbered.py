@@ -47,13 +47,13 @@ class Numbered(AgentKeys):
             self.zoomed = self.focused
             for widget in self.query("#body *"):
                 if widget is not self.zoomed and widget not in self.zoomed.ancestors:
-                    widget.styles.display = "none"
+                    widget.add_class("-away")
             self.call_after_refresh(self.refresh_all)
 
     def _unzoom(self) -> None:
         self.zoomed = None
         for widget in self.query("#body *"):
-            widget.styles.clear_rule("display")
+            widget.remove_class("-away")
         self.call_after_refresh(self.refresh_all)
 
     def action_filter(self) -> None:

@@ -1,0 +1,70 @@
+"""Steering from the command line: lead, interrupt, pause, approver, budget, rules."""
+
+from pathlib import Path
+
+from crewboard.records import Rule
+from crewboard.store import roster
+from crewboard.store.directory import TeamDirectory
+from tests.cli.shell import Cli
+from tests.crew import Crew, eventually
+
+
+def test_the_lead_is_hired_by_speaking_to_it_and_answers_again(offline: Cli) -> None:
+    first = offline("lead", "hello", "--unsafe-no-sandbox")
+    assert first.code == 0
+    assert "lead" in first.out
+    again = offline("lead", "list the files")
+    assert again.code == 0
+    (seen,) = offline("status", "--json").json["agents"]
+    assert (seen["name"], seen["type"], seen["run"]) == ("lead", "lead", 1)
+
+
+def test_holding_and_letting_go(crew: Crew, live: Cli) -> None:
+    crew.run("scout", "explore", "hello")
+    crew.wait_for("scout", "idle")
+    assert live("pause", "scout").code == 0
+    crew.wait_for("scout", "paused")
+    assert "held: scout" in live("pause", "--all").out
+    assert live("unpause", "--all").code == 0
+    crew.wait_for("scout", "idle")
+    assert live("interrupt", "scout", "where are you?").code == 0
+    eventually(lambda: "where are you?" in str(crew.model.requests[-1]["messages"]), "the interrupt")
+
+
+def test_who_is_not_there_cannot_be_steered(cli: Cli, directory: TeamDirectory) -> None:
+    for command in ("pause", "unpause", "interrupt"):
+        assert cli(command, "nobody").code == 2
+    assert cli("pause").code == 2
+    assert cli("pause", "scout", "--all").code == 2
+    assert cli("lead", " ").code == 2
+
+
+def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
+    assert cli("approver", "lead").code == 0
+    assert roster.load(directory).plan_approver == "lead"
+    assert cli("approver", "nobody").code == 2
+    assert cli("budget", "$20").code == 0
+    assert "$20.00" in cli("budget").out
+    assert cli("budget", "a lot").code == 2
+    assert cli("budget", "--none").code == 0
+    assert "no budget" in cli("budget").out
+
+
+def test_rules_are_listed_and_taken_back(cli: Cli, directory: TeamDirectory) -> None:
+    rule = Rule(id="rule-1", agent="fixer", tool="bash", scope="pytest")
+    roster.change(directory, lambda config: config.rules.append(rule))
+    assert "pytest" in cli("rules").out
+    assert cli("rules", "--json").json[0]["id"] == "rule-1"
+    assert cli("rules", "revoke", "rule-1").code == 0
+    assert cli("rules", "revoke", "rule-1").code == 2
+    assert roster.load(directory).rules == []
+
+
+def test_own_types_are_listed_and_broken_files_named(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / ".claude" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "auditor.md").write_text("---\nname: auditor\ndescription: looks around\ntools: Read\n---\nLook.\n")
+    (folder / "broken.md").write_text("nothing")
+    ran = cli("types")
+    assert "auditor" in ran.out
+    assert "broken.md" in ran.err

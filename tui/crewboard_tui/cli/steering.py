@@ -1,0 +1,140 @@
+"""Steering agents that live, speaking to the lead, and the settings of a team."""
+
+import click
+
+from crewboard.errors import UsageError
+from crewboard.names import LEAD
+from crewboard.prices import parse_budget
+from crewboard.records import Flags
+from crewboard.store import roster
+from crewboard.team import hiring, steering
+from crewboard.team import rules as standing
+from crewboard_tui.cli import params
+from crewboard_tui.cli.output import as_json, note, say, say_json
+from crewboard_tui.cli.session import Session
+
+
+@click.command()
+@click.argument("text", type=params.text)
+@click.option("--unsafe-no-sandbox", is_flag=True, help="Hire it even where nothing can hold it in.")
+@as_json
+@click.pass_context
+def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bool) -> None:
+    """Say TEXT to the lead, wait for its answer and print it.
+
+    The lead is an agent that runs the team for you: it hires, assigns, reviews and ends agents. If the seat is empty
+    one named `lead` is hired; one that has ended is resumed.
+
+    Example: crewboard lead "have somebody list all Python files, and somebody else run the tests"
+    """
+    from crewboard_tui.cli.following import follow
+
+    team = context.obj.team
+    flags = Flags(unsafe_no_sandbox=unsafe_no_sandbox)
+    context.exit(follow(team, LEAD, lambda: hiring.tell_lead(team, text, flags), once=False, as_json=as_json))
+
+
+@click.command()
+@click.argument("name")
+@click.argument("text", type=params.text, default="")
+@as_json
+@click.pass_obj
+def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
+    """End the present turn or command of the agent NAME, and have it read TEXT.
+
+    The agent stays, with its assignment. Without TEXT it is asked to say where it stands.
+    """
+    message = steering.interrupt(session.team, name, text)
+    if as_json:
+        say_json(message.model_dump())
+    else:
+        say(f"interrupted {name}")
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--all", "everybody", is_flag=True, help="Everybody who lives.")
+@click.pass_obj
+def pause(session: Session, name: str | None, everybody: bool) -> None:
+    """Hold the agent NAME at its next safe point; it calls no model until `unpause`."""
+    held = steering.pause_all(session.team) if _all(name, everybody) else [name or ""]
+    if not everybody:
+        steering.pause(session.team, held[0])
+    say("held: " + (", ".join(held) or "nobody lives"))
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--all", "everybody", is_flag=True, help="Everybody who is held.")
+@click.pass_obj
+def unpause(session: Session, name: str | None, everybody: bool) -> None:
+    """Let the agent NAME go on."""
+    freed = steering.unpause_all(session.team) if _all(name, everybody) else [name or ""]
+    if not everybody:
+        steering.unpause(session.team, freed[0])
+    say("let go: " + (", ".join(freed) or "nobody lives"))
+
+
+def _all(name: str | None, everybody: bool) -> bool:
+    """Whether everybody is meant.
+
+    Raises:
+        UsageError: Both or neither are named.
+    """
+    if (name is None) != everybody:
+        raise UsageError("name an agent, or say --all")
+    return everybody
+
+
+@click.command()
+@click.argument("who", type=click.Choice(["operator", "lead"]))
+@click.pass_obj
+def approver(session: Session, who: str) -> None:
+    """Say who reviews plans: you (`operator`), or the `lead`. You may always answer."""
+    standing.set_approver(session.team.ensure(), who)
+    say("you review plans" if who == "operator" else "the lead reviews plans; you still may")
+    if who == "lead" and session.team.config.member(LEAD) is None:
+        note("nobody sits in the lead's seat, so plans come to you until somebody does")
+
+
+@click.command()
+@click.argument("amount", required=False)
+@click.option("--none", "lift", is_flag=True, help="Lift the limit.")
+@click.pass_obj
+def budget(session: Session, amount: str | None, lift: bool) -> None:
+    """Show or set what the whole team may use: money ($20) or tokens (2m). At 100 % its workers end (79)."""
+    team = session.team
+    if amount is not None or lift:
+        limit = None if amount is None else str(parse_budget(amount))
+        standing.set_budget(team.ensure(), None if lift else amount)
+        say("the team has no budget now" if lift else f"the team may use {limit}")
+        return
+    current = team.config.budget if team.directory.exists() else None
+    say(f"the team may use {parse_budget(current)}" if current else "the team has no budget")
+
+
+@click.group(invoke_without_command=True)
+@as_json
+@click.pass_context
+def rules(context: click.Context, as_json: bool) -> None:
+    """List standing permissions of agents hired with --ask."""
+    if context.invoked_subcommand is not None:
+        return
+    session: Session = context.obj
+    found = roster.load(session.team.directory).rules if session.team.directory.exists() else []
+    if as_json:
+        say_json([rule.model_dump() for rule in found])
+        return
+    for rule in found:
+        say(f"{rule.id} · {rule.agent} may use {rule.tool} for {rule.scope} without asking")
+    if not found:
+        note("no standing permissions")
+
+
+@rules.command()
+@click.argument("ident", metavar="ID")
+@click.pass_obj
+def revoke(session: Session, ident: str) -> None:
+    """Take the standing permission with this ID back."""
+    standing.revoke(session.team, ident)
+    say(f"{ident} is taken back")
