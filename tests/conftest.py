@@ -1,13 +1,16 @@
 """Fixtures that most tests share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from crewboard.offline.faults import Fault
+from crewboard.offline.reply import Reply
 from crewboard.offline.server import ModelServer
 from crewboard.store import roster
 from crewboard.store.directory import TeamDirectory
-
 from tests.crew import Crew
 
 
@@ -21,9 +24,25 @@ def directory(tmp_path: Path) -> TeamDirectory:
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
+def crew_on(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
+    """Makes a team of real workers on a model that behaves as asked: `script`, `faults`, `window`, variables."""
+    with ExitStack() as stack:
+
+        def make(
+            script: Iterable[Reply] | Mapping[str, Iterable[Reply]] = (),
+            faults: Iterable[Fault] = (),
+            window: int = 200_000,
+            **environment: str,
+        ) -> Crew:
+            model = stack.enter_context(ModelServer(script=script, faults=faults, window=window))
+            crew = Crew(tmp_path, model, **environment)
+            stack.callback(crew.end)
+            return crew
+
+        yield make
+
+
+@pytest.fixture
+def crew(crew_on: Callable[..., Crew]) -> Crew:
     """A team of real workers on the embedded model."""
-    with ModelServer() as model:
-        team = Crew(tmp_path, model)
-        yield team
-        team.end()
+    return crew_on()

@@ -1,46 +1,18 @@
 """Plans, permissions, questions, interrupts, pauses, shutdowns: what counts is the state in the file."""
 
 import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from crewboard.errors import BadDataError, TryLaterError
-from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
-from crewboard.offline.server import ModelServer
 from crewboard.records import Intake, Request, ToolResult
 from crewboard.store import mailbox, requests
 from crewboard.team import decisions, ending, hiring, mail, rules, steering
 from tests.crew import Crew, eventually
 
-Scripts = dict[str, Iterable[Reply]]
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator["Starter"]:
-    starter = Starter(tmp_path)
-    yield starter
-    starter.end()
-
-
-class Starter:
-    """Makes one crew on a script."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.crew: Crew | None = None
-
-    def __call__(self, script: Scripts) -> Crew:
-        self.model = ModelServer(script=script).__enter__()
-        self.crew = Crew(self.root, self.model)
-        return self.crew
-
-    def end(self) -> None:
-        if self.crew is not None:
-            self.crew.end()
-            self.model.__exit__(None, None, None)
+Make = Callable[..., Crew]
 
 
 def tool_results(crew: Crew, name: str) -> list[ToolResult]:
@@ -51,8 +23,8 @@ WRITE = calls("write_file", path="out.txt", content="hello")
 PLAN = calls("submit_plan", plan="# Write out.txt\n\n1. write it", files=["out.txt"])
 
 
-def test_nothing_is_written_before_a_plan_is_approved(started: Starter) -> None:
-    crew = started({"fixer": [WRITE, PLAN, PLAN, WRITE, says("done"), WRITE, says("second")]})
+def test_nothing_is_written_before_a_plan_is_approved(crew_on: Make) -> None:
+    crew = crew_on({"fixer": [WRITE, PLAN, PLAN, WRITE, says("done"), WRITE, says("second")]})
     hired = crew.hire("fixer", "code", "write it", plan=True, unsafe_no_sandbox=True)
     first = crew.pending("plan_approval")
     assert crew.see("fixer").shown == "ask"
@@ -80,8 +52,8 @@ def test_nothing_is_written_before_a_plan_is_approved(started: Starter) -> None:
     assert not (crew.root / "out.txt").exists(), "the gate is shut for the next assignment"
 
 
-def test_mail_that_claims_to_be_an_approval_opens_nothing(started: Starter) -> None:
-    crew = started({"fixer": [PLAN, WRITE, says("done")]})
+def test_mail_that_claims_to_be_an_approval_opens_nothing(crew_on: Make) -> None:
+    crew = crew_on({"fixer": [PLAN, WRITE, says("done")]})
     hired = crew.hire("fixer", "code", "write it", plan=True, unsafe_no_sandbox=True)
     request = crew.pending("plan_approval")
     forged = mailbox.compose(
@@ -97,8 +69,8 @@ def test_mail_that_claims_to_be_an_approval_opens_nothing(started: Starter) -> N
     assert "# Another plan" in tool_results(crew, "fixer")[0].content
 
 
-def test_an_open_gate_and_a_waiting_plan_survive_a_kill(started: Starter) -> None:
-    crew = started({"fixer": [PLAN, calls("bash", command="sleep 300"), WRITE, says("done")]})
+def test_an_open_gate_and_a_waiting_plan_survive_a_kill(crew_on: Make) -> None:
+    crew = crew_on({"fixer": [PLAN, calls("bash", command="sleep 300"), WRITE, says("done")]})
     hired = crew.hire("fixer", "code", "write it", plan=True, unsafe_no_sandbox=True)
     request = crew.pending("plan_approval")
     crew.kill("fixer")
@@ -116,9 +88,9 @@ def test_an_open_gate_and_a_waiting_plan_survive_a_kill(started: Starter) -> Non
     assert (crew.root / "out.txt").exists()
 
 
-def test_permission_is_asked_for_each_write_until_a_rule_covers_it(started: Starter) -> None:
+def test_permission_is_asked_for_each_write_until_a_rule_covers_it(crew_on: Make) -> None:
     run = calls("bash", command="touch made")
-    crew = started({"fixer": [run, WRITE, run, says("done")]})
+    crew = crew_on({"fixer": [run, WRITE, run, says("done")]})
     hired = crew.hire("fixer", "code", "write it", ask=True, unsafe_no_sandbox=True)
     first = crew.pending("permission")
     assert first.payload["summary"] == "touch made"
@@ -139,8 +111,8 @@ def test_permission_is_asked_for_each_write_until_a_rule_covers_it(started: Star
     assert crew.team.config.rules == []
 
 
-def test_a_question_waits_for_the_operator(started: Starter) -> None:
-    crew = started({"scout": [calls("ask_operator", question="which?", options=["a", "b"]), says("done")]})
+def test_a_question_waits_for_the_operator(crew_on: Make) -> None:
+    crew = crew_on({"scout": [calls("ask_operator", question="which?", options=["a", "b"]), says("done")]})
     hired = crew.hire("scout", "explore", "ask")
     request = crew.pending("question")
     assert [(need.kind, need.request_id) for need in crew.view().needs] == [("question", request.id)]
@@ -151,8 +123,8 @@ def test_a_question_waits_for_the_operator(started: Starter) -> None:
     assert "b" in tool_results(crew, "scout")[0].content
 
 
-def test_an_interrupt_ends_a_command_at_once_and_is_read(started: Starter) -> None:
-    crew = started({"tester": [calls("bash", command="sleep 300"), says("I stand here")]})
+def test_an_interrupt_ends_a_command_at_once_and_is_read(crew_on: Make) -> None:
+    crew = crew_on({"tester": [calls("bash", command="sleep 300"), says("I stand here")]})
     hired = crew.hire("tester", "test", "wait", unsafe_no_sandbox=True)
     eventually(lambda: "sleep" in crew.see("tester").doing, "the command")
     began = time.monotonic()
@@ -162,8 +134,8 @@ def test_an_interrupt_ends_a_command_at_once_and_is_read(started: Starter) -> No
     assert "stop that" in str(crew.model.requests[-1]["messages"][-1])
 
 
-def test_a_paused_agent_calls_no_model_until_it_is_let_go(started: Starter) -> None:
-    crew = started({"scout": [says("first"), says("second")]})
+def test_a_paused_agent_calls_no_model_until_it_is_let_go(crew_on: Make) -> None:
+    crew = crew_on({"scout": [says("first"), says("second")]})
     crew.run("scout", "explore", "go")
     crew.wait_for("scout", "idle")
     steering.pause(crew.team, "scout")
@@ -175,9 +147,9 @@ def test_a_paused_agent_calls_no_model_until_it_is_let_go(started: Starter) -> N
     assert crew.answer_to("scout", sent.id).text == "second"
 
 
-def test_a_busy_agent_may_refuse_to_leave_and_goes_on(started: Starter) -> None:
+def test_a_busy_agent_may_refuse_to_leave_and_goes_on(crew_on: Make) -> None:
     refuse = calls("shutdown_response", approve=False, reason="nearly done")
-    crew = started({"tester": [calls("bash", command="while ! test -e go; do sleep 0.05; done"), refuse, says("done")]})
+    crew = crew_on({"tester": [calls("bash", command="while ! test -e go; do sleep 0.05; done"), refuse, says("done")]})
     hired = crew.hire("tester", "test", "wait", unsafe_no_sandbox=True)
     eventually(lambda: crew.see("tester").doing.startswith("bash"), "the command")
     request = ending.ask_to_stop(crew.team, "tester")
@@ -199,30 +171,34 @@ def test_who_is_not_running_cannot_be_interrupted(crew: Crew) -> None:
         steering.interrupt(crew.team, "scout")
 
 
-def test_a_foreground_hire_of_the_lead_is_its_tool_result_and_no_mail(started: Starter) -> None:
+def test_a_foreground_hire_of_the_lead_is_its_tool_result_and_no_mail(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="scanner", agent_type="explore", prompt="scan")
-    crew = started({"lead": [spawn, says("all scanned")], "scanner": [says("three files")]})
+    crew = crew_on({"lead": [spawn, says("all scanned")], "scanner": [says("three files")]})
     answer = crew.run("lead", "lead", "scan it", unsafe_no_sandbox=True)
     assert answer.text == "all scanned"
     assert "three files" in tool_results(crew, "lead")[0].content
     assert [m.type for m in mailbox.read(crew.directory, "lead").messages if m.from_ == "scanner"] == []
-    assert [m.content for m in mailbox.read(crew.directory, "operator").messages if m.type == "result"] == [
-        "all scanned"
-    ]
+
+    def heard() -> bool:
+        return [m.content for m in mailbox.read(crew.directory, "operator").messages if m.type == "result"] == [
+            "all scanned"
+        ]
+
+    eventually(heard, "the lead's result in the operator's mailbox")
 
 
-def test_a_background_result_reaches_the_lead_as_mail(started: Starter) -> None:
+def test_a_background_result_reaches_the_lead_as_mail(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="scanner", agent_type="explore", prompt="scan", background=True)
-    crew = started({"lead": [spawn, says("hired"), says("heard")], "scanner": [says("three files")]})
+    crew = crew_on({"lead": [spawn, says("hired"), says("heard")], "scanner": [says("three files")]})
     crew.run("lead", "lead", "scan it", unsafe_no_sandbox=True)
     eventually(lambda: len([b for b in crew.model.requests if "You are lead" in str(b["system"])]) >= 3, "the result")
     assert "three files" in str(crew.model.requests[-1]["messages"])
 
 
-def test_a_lead_that_waits_is_told_when_its_child_needs_it(started: Starter) -> None:
+def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="bob", agent_type="code", prompt="write", plan_required=True)
 
-    crew = started({"lead": [spawn, says("I will look")], "bob": [PLAN, says("done")]})
+    crew = crew_on({"lead": [spawn, says("I will look")], "bob": [PLAN, says("done")]})
     rules.set_approver(crew.team, "lead")
     crew.run("lead", "lead", "have it written", unsafe_no_sandbox=True)
     assert "plan_approval" in tool_results(crew, "lead")[0].content
@@ -233,9 +209,9 @@ def test_a_lead_that_waits_is_told_when_its_child_needs_it(started: Starter) -> 
     decisions.approve(crew.team, request.id)
 
 
-def test_a_plan_asked_for_in_the_middle_of_work_shuts_the_gate(started: Starter) -> None:
+def test_a_plan_asked_for_in_the_middle_of_work_shuts_the_gate(crew_on: Make) -> None:
     wait = calls("bash", command="while ! test -e go; do sleep 0.05; done")
-    crew = started({"bob": [wait, WRITE, PLAN, WRITE, says("done")]})
+    crew = crew_on({"bob": [wait, WRITE, PLAN, WRITE, says("done")]})
     hired = crew.hire("bob", "code", "write", unsafe_no_sandbox=True)
     eventually(lambda: crew.see("bob").doing.startswith("bash"), "the command")
     asked = mailbox.compose("lead", "bob", "message", "plan first", metadata={"plan_required": True})
@@ -248,8 +224,8 @@ def test_a_plan_asked_for_in_the_middle_of_work_shuts_the_gate(started: Starter)
     assert (crew.root / "out.txt").exists()
 
 
-def test_a_lead_starts_at_the_end_of_its_mailbox(started: Starter) -> None:
-    crew = started({"lead": [says("hello")]})
+def test_a_lead_starts_at_the_end_of_its_mailbox(crew_on: Make) -> None:
+    crew = crew_on({"lead": [says("hello")]})
     mailbox.send(crew.directory, mailbox.compose("scout", "lead", "result", "an old result"))
     crew.run("lead", "lead", "hello", unsafe_no_sandbox=True)
     assert "an old result" not in str(crew.model.requests)
@@ -257,10 +233,10 @@ def test_a_lead_starts_at_the_end_of_its_mailbox(started: Starter) -> None:
     assert all(not event.messages for event in taken)
 
 
-def test_deleting_a_team_ends_everybody_under_one_deadline(started: Starter) -> None:
+def test_deleting_a_team_ends_everybody_under_one_deadline(crew_on: Make) -> None:
     stubborn = calls("bash", command="(setsid sleep 301 &) ; sleep 300")
     names = ["ann", "ben", "cid"]
-    crew = started({name: [stubborn] for name in names})
+    crew = crew_on({name: [stubborn] for name in names})
     for name in names:
         crew.hire(name, "test", "wait", unsafe_no_sandbox=True)
     eventually(lambda: all(crew.see(name).doing.startswith("bash") for name in names), "the commands")

@@ -1,5 +1,6 @@
 """Agents that go on by themselves: claiming, limits, long lives."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,64 +8,59 @@ import pytest
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
-from crewboard.offline.server import ModelServer
 from crewboard.prices import Budget, load, parse_budget
 from crewboard.records import Cleared, Flags, Summary, Tokens
 from crewboard.store import mailbox, tasks
 from crewboard.team import board, hiring
 from tests.crew import Crew, eventually
 
+Make = Callable[..., Crew]
+
 
 def done(task_id: int) -> list[Reply]:
     return [calls("task_update", task_id=task_id, status="completed"), says(f"did {task_id}")]
 
 
-def test_idle_agents_claim_what_fits_one_at_a_time_and_leave_the_rest(tmp_path: Path) -> None:
+def test_idle_agents_claim_what_fits_one_at_a_time_and_leave_the_rest(crew_on: Make) -> None:
     names = ["ann", "ben"]
-    with ModelServer() as model:
-        crew = Crew(tmp_path, model)
-        for name in names:
-            crew.hire(name, "explore", "hello", autoclaim=True)
-        first = board.add_task(crew.team, "List all Python files")
-        board.add_task(crew.team, "List all Markdown files", blocked_by=[first.id])
-        foreign = board.add_task(crew.team, "Run the tests", required_type="test")
+    crew = crew_on()
+    for name in names:
+        crew.hire(name, "explore", "hello", autoclaim=True)
+    first = board.add_task(crew.team, "List all Python files")
+    board.add_task(crew.team, "List all Markdown files", blocked_by=[first.id])
+    foreign = board.add_task(crew.team, "Run the tests", required_type="test")
 
-        def finished() -> bool:
-            return [task.status for task in tasks.load_all(crew.directory)][:2] == ["completed", "completed"]
+    def finished() -> bool:
+        return [task.status for task in tasks.load_all(crew.directory)][:2] == ["completed", "completed"]
 
-        eventually(finished, "both tasks")
-        assert tasks.load(crew.directory, foreign.id).status == "pending"
-        claimed = [m for m in mailbox.read(crew.directory, "lead").messages if m.type == "task_claimed"]
-        assert [m.metadata["task_id"] for m in claimed] == [1, 2]
-        crew.end()
+    eventually(finished, "both tasks")
+    assert tasks.load(crew.directory, foreign.id).status == "pending"
+    claimed = [m for m in mailbox.read(crew.directory, "lead").messages if m.type == "task_claimed"]
+    assert [m.metadata["task_id"] for m in claimed] == [1, 2]
 
 
-def test_a_killed_owner_gets_its_task_back_when_it_returns(tmp_path: Path) -> None:
+def test_a_killed_owner_gets_its_task_back_when_it_returns(crew_on: Make) -> None:
     script = [says("hello"), calls("bash", command="sleep 300"), *done(1)]
-    with ModelServer(script=script) as model:
-        crew = Crew(tmp_path, model)
-        crew.run("ann", "test", "hello", autoclaim=True, unsafe_no_sandbox=True)
-        board.add_task(crew.team, "wait")
-        eventually(lambda: "sleep" in crew.see("ann").doing, "the command")
-        crew.kill("ann")
-        crew.wait_for("ann", "crashed")
-        eventually(lambda: tasks.load(crew.directory, 1).status == "pending", "the task's return")
-        hiring.resume(crew.team, "ann")
-        eventually(lambda: tasks.load(crew.directory, 1).status == "completed", "the task")
-        crew.end()
+    crew = crew_on(script=script)
+    crew.run("ann", "test", "hello", autoclaim=True, unsafe_no_sandbox=True)
+    board.add_task(crew.team, "wait")
+    eventually(lambda: "sleep" in crew.see("ann").doing, "the command")
+    crew.kill("ann")
+    crew.wait_for("ann", "crashed")
+    eventually(lambda: tasks.load(crew.directory, 1).status == "pending", "the task's return")
+    hiring.resume(crew.team, "ann")
+    eventually(lambda: tasks.load(crew.directory, 1).status == "completed", "the task")
 
 
-def test_a_used_up_budget_is_warned_of_and_ends_the_worker(tmp_path: Path) -> None:
-    with ModelServer(script=[calls("list_dir")] * 99) as model:
-        crew = Crew(tmp_path, model)
-        answer = crew.run("scout", "explore", "go", budget="30k")
-        assert answer.code == 79
-        seen = crew.wait_for("scout", "exited")
-        assert seen.exit is not None
-        assert (seen.exit.code, seen.exit.reason) == (79, "budget")
-        kinds = [m.type for m in mailbox.read(crew.directory, "lead").messages]
-        assert kinds[:2] == ["budget_warning", "error"]
-        crew.end()
+def test_a_used_up_budget_is_warned_of_and_ends_the_worker(crew_on: Make) -> None:
+    crew = crew_on(script=[calls("list_dir")] * 99)
+    answer = crew.run("scout", "explore", "go", budget="30k")
+    assert answer.code == 79
+    seen = crew.wait_for("scout", "exited")
+    assert seen.exit is not None
+    assert (seen.exit.code, seen.exit.reason) == (79, "budget")
+    kinds = [m.type for m in mailbox.read(crew.directory, "lead").messages]
+    assert kinds[:2] == ["budget_warning", "error"]
 
 
 def test_money_is_counted_by_the_table_and_unknown_models_have_no_price(tmp_path: Path) -> None:
@@ -101,36 +97,32 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
     assert Flags().budget is None
 
 
-def test_a_long_conversation_never_exceeds_a_small_window(tmp_path: Path) -> None:
+def test_a_long_conversation_never_exceeds_a_small_window(crew_on: Make, tmp_path: Path) -> None:
     (tmp_path / "big.txt").write_text("a line of some length\n" * 200)
     window = 9000
     replies = [calls("read_file", path="big.txt") for _ in range(40)]
-    with ModelServer(script=[*replies, says("the end")], window=window) as model:
-        crew = Crew(tmp_path, model)
-        hired = crew.hire("scout", "explore", "Read it forty times, and remember the word heron")
-        assert crew.answer(hired).text == "the end"
-        sizes = [
-            len(str(body["messages"])) + len(str(body.get("tools", ""))) + len(body["system"])
-            for body in model.requests
-        ]
-        assert max(sizes) / 3 + 2250 <= window
-        kinds = [type(event) for event in crew.events("scout")]
-        assert Cleared in kinds
-        assert "heron" in str(model.requests[-1]["messages"])
-        crew.end()
+    crew = crew_on(script=[*replies, says("the end")], window=window)
+    hired = crew.hire("scout", "explore", "Read it forty times, and remember the word heron")
+    assert crew.answer(hired).text == "the end"
+    sizes = [
+        len(str(body["messages"])) + len(str(body.get("tools", ""))) + len(body["system"])
+        for body in crew.model.requests
+    ]
+    assert max(sizes) / 3 + 2250 <= window
+    kinds = [type(event) for event in crew.events("scout")]
+    assert Cleared in kinds
+    assert "heron" in str(crew.model.requests[-1]["messages"])
 
 
-def test_a_conversation_is_summarised_and_goes_on_across_a_kill(tmp_path: Path) -> None:
+def test_a_conversation_is_summarised_and_goes_on_across_a_kill(crew_on: Make) -> None:
     window = 9000
     replies = [Reply([{"type": "text", "text": "word " * 700}, *calls("list_dir").content]) for _ in range(12)]
-    with ModelServer(script=[*replies, says("the end")], window=window) as model:
-        crew = Crew(tmp_path, model)
-        hired = crew.hire("scout", "explore", "Remember the word heron")
-        eventually(lambda: any(isinstance(e, Summary) for e in crew.events("scout")), "a summary")
-        if crew.see("scout").alive:
-            crew.kill("scout")
-            crew.wait_for("scout", "crashed")
-            hiring.resume(crew.team, "scout")
-        crew.answer(hired)
-        assert "heron" in str(model.requests[-1]["messages"])
-        crew.end()
+    crew = crew_on(script=[*replies, says("the end")], window=window)
+    hired = crew.hire("scout", "explore", "Remember the word heron")
+    eventually(lambda: any(isinstance(e, Summary) for e in crew.events("scout")), "a summary")
+    if crew.see("scout").alive:
+        crew.kill("scout")
+        crew.wait_for("scout", "crashed")
+        hiring.resume(crew.team, "scout")
+    crew.answer(hired)
+    assert "heron" in str(crew.model.requests[-1]["messages"])

@@ -1,17 +1,19 @@
 """Killing and resuming: nothing is lost, doubled or run twice; nobody is falsely alive."""
 
 import signal
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from crewboard import process
+from crewboard.offline.faults import Fault
 from crewboard.offline.script import calls, says
-from crewboard.offline.server import ModelServer
-from crewboard.records import ToolResult
+from crewboard.records import Retry, ToolResult
 from crewboard.store import agents, mailbox, tasks
 from crewboard.team import board, ending, hiring, mail
 from tests.crew import Crew, eventually
+
+Make = Callable[..., Crew]
 
 
 def test_a_killed_worker_is_dead_with_its_signal_and_its_task_goes_back(crew: Crew) -> None:
@@ -35,19 +37,17 @@ def test_a_killed_worker_is_dead_with_its_signal_and_its_task_goes_back(crew: Cr
     eventually(told, "the others being told")
 
 
-def test_a_tool_that_was_running_is_never_run_again_by_itself(tmp_path: Path) -> None:
-    with ModelServer(script=[calls("bash", command="echo ran >> log; sleep 300"), says("checked")]) as model:
-        crew = Crew(tmp_path, model)
-        hired = crew.hire("fixer", "code", "do it", unsafe_no_sandbox=True)
-        eventually((tmp_path / "log").exists, "the command")
-        crew.kill("fixer")
-        crew.wait_for("fixer", "crashed")
-        hiring.resume(crew.team, "fixer")
-        assert crew.answer(hired).text == "checked"
-        (result,) = [event for event in crew.events("fixer") if isinstance(event, ToolResult)]
-        assert "outcome unknown" in result.content
-        assert (tmp_path / "log").read_text() == "ran\n"
-        crew.end()
+def test_a_tool_that_was_running_is_never_run_again_by_itself(crew_on: Make) -> None:
+    crew = crew_on(script=[calls("bash", command="echo ran >> log; sleep 300"), says("checked")])
+    hired = crew.hire("fixer", "code", "do it", unsafe_no_sandbox=True)
+    eventually((crew.root / "log").exists, "the command")
+    crew.kill("fixer")
+    crew.wait_for("fixer", "crashed")
+    hiring.resume(crew.team, "fixer")
+    assert crew.answer(hired).text == "checked"
+    (result,) = [event for event in crew.events("fixer") if isinstance(event, ToolResult)]
+    assert "outcome unknown" in result.content
+    assert (crew.root / "log").read_text() == "ran\n"
 
 
 def test_a_killed_supervisor_changes_nothing_and_its_successor_learns_the_signal(crew: Crew) -> None:
@@ -96,60 +96,59 @@ def test_stop_now_ends_a_busy_agent_with_all_that_it_started(crew: Crew) -> None
 
 
 @pytest.mark.parametrize("code", [401, 403])
-def test_refused_credentials_end_the_worker_with_78(tmp_path: Path, code: int) -> None:
-    from crewboard.offline.faults import Fault
-
-    with ModelServer(faults=[Fault(kind="status", status=code)]) as model:
-        crew = Crew(tmp_path, model)
-        answer = crew.run("scout", "explore", "List all Python files")
-        assert answer.code == 78
-        seen = crew.wait_for("scout", "crashed")
-        assert seen.exit is not None
-        assert seen.exit.code == 78
-        crew.end()
+def test_refused_credentials_end_the_worker_with_78(crew_on: Make, code: int) -> None:
+    crew = crew_on(faults=[Fault(kind="status", status=code)])
+    answer = crew.run("scout", "explore", "List all Python files")
+    assert answer.code == 78
+    seen = crew.wait_for("scout", "crashed")
+    assert seen.exit is not None
+    assert seen.exit.code == 78
 
 
-def test_a_bad_day_of_the_api_costs_nothing_but_time(tmp_path: Path) -> None:
-    from crewboard.offline.faults import Fault
-
-    faults = [
+@pytest.mark.parametrize(
+    "fault",
+    [
         Fault(kind="status", status=529),
+        Fault(kind="status", status=500),
         Fault(kind="cut", after=1),
         Fault(kind="clean_cut", after=1),
         Fault(kind="error_event", after=1),
-        Fault(kind="status", status=500),
-    ]
-    with ModelServer(faults=faults, script=[says("here it is")]) as model:
-        crew = Crew(tmp_path, model)
-        hired = crew.hire("scout", "explore", "go")
-        seen = crew.wait_for("scout", "retrying")
-        assert seen.retry_at is not None
-        assert crew.answer(hired).text == "here it is"
-        assert [event.kind for event in crew.events("scout")].count("retry") == 5
-        crew.end()
+    ],
+    ids=lambda fault: f"{fault.kind}-{fault.status}",
+)
+def test_a_bad_moment_of_the_api_costs_nothing_but_time(crew_on: Make, fault: Fault) -> None:
+    crew = crew_on(faults=[fault], script=[says("here it is")])
+    hired = crew.hire("scout", "explore", "go")
+    assert crew.answer(hired).text == "here it is"
+    (retry,) = [event for event in crew.events("scout") if isinstance(event, Retry)]
+    assert retry.until > retry.ts
+    assert len(crew.model.requests) == 2
 
 
-def test_an_api_that_stays_away_ends_the_work_with_69_and_the_agent_lives(tmp_path: Path) -> None:
-    from crewboard.offline.faults import Fault
-
-    with ModelServer(faults=[Fault(kind="status", status=529)] * 9) as model:
-        crew = Crew(tmp_path, model, CREWBOARD_RETRY_BUDGET="1")
-        answer = crew.run("scout", "explore", "go")
-        assert answer.code == 69
-        seen = crew.wait_for("scout", "idle")
-        assert seen.last_error is not None
-        assert "529" in seen.last_error
-        assert [m.type for m in mailbox.read(crew.directory, "lead").messages][:1] == ["error"]
-        crew.end()
+def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:
+    crew = crew_on(faults=[Fault(kind="status", status=429, retry_after=3)], script=[says("here it is")])
+    hired = crew.hire("scout", "explore", "go")
+    seen = crew.wait_for("scout", "retrying")
+    assert seen.retry_at is not None
+    assert "429" in str(seen.last_error)
+    crew.answer(hired)
 
 
-def test_the_turn_limit_ends_the_work_with_79(tmp_path: Path) -> None:
-    with ModelServer(script=[calls("list_dir")] * 9) as model:
-        crew = Crew(tmp_path, model)
-        answer = crew.run("scout", "explore", "go", max_turns=3)
-        assert answer.code == 79
-        assert len(model.requests) == 3
-        crew.end()
+def test_an_api_that_stays_away_ends_the_work_with_69_and_the_agent_lives(crew_on: Make) -> None:
+    crew = crew_on(faults=[Fault(kind="status", status=529)] * 9, CREWBOARD_RETRY_BUDGET="1")
+    answer = crew.run("scout", "explore", "go")
+    assert answer.code == 69
+    seen = crew.wait_for("scout", "idle")
+    assert seen.last_error is not None
+    assert "529" in seen.last_error
+    assert [m.type for m in mailbox.read(crew.directory, "lead").messages][:1] == ["error"]
+
+
+def test_the_turn_limit_ends_the_work_with_79(crew_on: Make) -> None:
+    crew = crew_on(script=[calls("list_dir")] * 9)
+    answer = crew.run("scout", "explore", "go", max_turns=3)
+    assert answer.code == 79
+    assert len(crew.model.requests) == 3
 
 
 def test_an_exit_record_says_which_run_it_is(crew: Crew) -> None:

@@ -1,15 +1,17 @@
 """Types that a project brings itself: never wider than their file says."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from crewboard.errors import UsageError
 from crewboard.offline.script import calls, says
-from crewboard.offline.server import ModelServer
 from crewboard.own_types import find, find_all
 from crewboard.records import ToolResult
 from tests.crew import Crew
+
+Make = Callable[..., Crew]
 
 
 def bring(root: Path, name: str, front: str, folder: str = ".claude/agents") -> None:
@@ -56,14 +58,12 @@ def test_a_broken_file_is_named_and_passed_over(tmp_path: Path, front: str, why:
         find(tmp_path, "nothing")
 
 
-def test_an_agent_of_an_own_type_has_its_tools_and_its_words(tmp_path: Path) -> None:
+def test_an_agent_of_an_own_type_has_its_tools_and_its_words(crew_on: Make, tmp_path: Path) -> None:
     bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read\n")
-    with ModelServer(script=[calls("grep", pattern="x"), says("done")]) as model:
-        crew = Crew(tmp_path, model)
-        crew.run("ann", "auditor", "look")
-        offered = {tool["name"] for tool in model.requests[0]["tools"]}
-        assert offered & {"read_file", "grep", "bash", "write_file"} == {"read_file"}
-        assert "You look for a." in model.requests[0]["system"]
-        (result,) = [event for event in crew.events("ann") if isinstance(event, ToolResult)]
-        assert result.is_error
-        crew.end()
+    crew = crew_on(script=[calls("grep", pattern="x"), says("done")])
+    crew.run("ann", "auditor", "look")
+    offered = {tool["name"] for tool in crew.model.requests[0]["tools"]}
+    assert offered & {"read_file", "grep", "bash", "write_file"} == {"read_file"}
+    assert "You look for a." in crew.model.requests[0]["system"]
+    (result,) = [event for event in crew.events("ann") if isinstance(event, ToolResult)]
+    assert result.is_error

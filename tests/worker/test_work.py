@@ -1,24 +1,19 @@
 """An agent from its hire to its answer: what the model sees, what the files say."""
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from crewboard.agent_types import TYPES
 from crewboard.errors import UsageError
 from crewboard.fence import unfence
-from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
-from crewboard.offline.server import ModelServer
 from crewboard.records import ToolResult
 from crewboard.store import mailbox
 from crewboard.team import mail
 from tests.crew import Crew, eventually
 
-
-def scripted(tmp_path: Path, *replies: Reply) -> Crew:
-    model = ModelServer(script=replies).__enter__()
-    return Crew(tmp_path, model)
+Make = Callable[..., Crew]
 
 
 def results_of(crew: Crew, name: str) -> list[ToolResult]:
@@ -56,17 +51,13 @@ def test_a_type_is_offered_exactly_its_tools(crew: Crew, kind: str) -> None:
     assert {tool["name"] for tool in crew.model.requests[0]["tools"]} == common | set(TYPES[kind].tools)
 
 
-def test_a_call_outside_the_type_is_refused_and_nothing_happens(tmp_path: Path) -> None:
-    crew = scripted(tmp_path, calls("write_file", path="x", content="y"), says("done"))
-    try:
-        crew.run("scout", "explore", "write x")
-        (result,) = results_of(crew, "scout")
-        assert result.is_error
-        assert "no tool" in result.content
-        assert not (tmp_path / "x").exists()
-    finally:
-        crew.end()
-        crew.model.__exit__(None, None, None)
+def test_a_call_outside_the_type_is_refused_and_nothing_happens(crew_on: Make) -> None:
+    crew = crew_on([calls("write_file", path="x", content="y"), says("done")])
+    crew.run("scout", "explore", "write x")
+    (result,) = results_of(crew, "scout")
+    assert result.is_error
+    assert "no tool" in result.content
+    assert not (crew.root / "x").exists()
 
 
 def test_once_ends_the_worker_after_its_answer(crew: Crew) -> None:
@@ -88,42 +79,35 @@ def test_a_second_start_of_a_name_at_work_is_refused(crew: Crew) -> None:
     crew.answer(more)
 
 
-def test_work_on_files_and_commands_is_real(tmp_path: Path) -> None:
-    crew = scripted(
-        tmp_path,
-        calls("write_file", path="pkg/a.py", content="one = 1\n"),
-        calls("edit_file", path="pkg/a.py", old_text="one = 1", new_text="two = 2"),
-        calls("bash", command="cat pkg/a.py; echo $ANTHROPIC_API_KEY; exit 3"),
-        calls("read_file", path="../secret"),
-        says("done"),
+def test_work_on_files_and_commands_is_real(crew_on: Make) -> None:
+    crew = crew_on(
+        [
+            calls("write_file", path="pkg/a.py", content="one = 1\n"),
+            calls("edit_file", path="pkg/a.py", old_text="one = 1", new_text="two = 2"),
+            calls("bash", command="cat pkg/a.py; echo $ANTHROPIC_API_KEY; exit 3"),
+            calls("read_file", path="../secret"),
+            says("done"),
+        ]
     )
-    try:
-        crew.run("fixer", "code", "do it", unsafe_no_sandbox=True)
-        wrote, edited, ran, refused = results_of(crew, "fixer")
-        assert (tmp_path / "pkg/a.py").read_text() == "two = 2\n"
-        assert not wrote.is_error
-        assert not edited.is_error
-        assert ran.content.split() == ["two", "=", "2", "[exit", "code", "3]"]
-        assert refused.is_error
-    finally:
-        crew.end()
-        crew.model.__exit__(None, None, None)
+    crew.run("fixer", "code", "do it", unsafe_no_sandbox=True)
+    wrote, edited, ran, refused = results_of(crew, "fixer")
+    assert (crew.root / "pkg/a.py").read_text() == "two = 2\n"
+    assert not wrote.is_error
+    assert not edited.is_error
+    assert ran.content.split() == ["two", "=", "2", "[exit", "code", "3]"]
+    assert refused.is_error
 
 
-def test_a_task_given_with_the_hire_is_in_progress_and_its_owner_is_reminded_once(tmp_path: Path) -> None:
+def test_a_task_given_with_the_hire_is_in_progress_and_its_owner_is_reminded_once(crew_on: Make) -> None:
     from crewboard.store import tasks
     from crewboard.team import board
 
-    crew = scripted(tmp_path, says("done"), says("still done"), says("idle"))
-    try:
-        task = board.add_task(crew.team, "look at it")
-        crew.run("scout", "explore", "do it", task=task.id)
-        crew.wait_for("scout", "idle")
-        eventually(lambda: len(crew.model.requests) == 2, "the reminder")
-        crew.wait_for("scout", "idle")
-        assert tasks.load(crew.directory, task.id).status == "in_progress"
-        assert "still in progress" in str(crew.model.requests[1]["messages"][-1])
-        assert len(crew.model.requests) == 2
-    finally:
-        crew.end()
-        crew.model.__exit__(None, None, None)
+    crew = crew_on([says("done"), says("still done"), says("idle")])
+    task = board.add_task(crew.team, "look at it")
+    crew.run("scout", "explore", "do it", task=task.id)
+    crew.wait_for("scout", "idle")
+    eventually(lambda: len(crew.model.requests) == 2, "the reminder")
+    crew.wait_for("scout", "idle")
+    assert tasks.load(crew.directory, task.id).status == "in_progress"
+    assert "still in progress" in str(crew.model.requests[1]["messages"][-1])
+    assert len(crew.model.requests) == 2
