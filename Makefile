@@ -44,8 +44,8 @@ format: $(STAMP) ## puts the code in its form, mends what can be mended
 screenshots: $(STAMP) ## paints screenshots/ anew
 	@$(BIN)/python -m tests.screenshots
 
-bench: $(STAMP) ## measures, and prints what it measured
-	@$(BIN)/pytest tests/bench -m bench -s
+bench: $(STAMP) ## measures beside baselines, prints a table, writes .bench.json
+	@$(BIN)/pytest tests/bench -m bench --timeout 900
 
 requirements: $(STAMP) ## pins what pyproject.toml asks for; UPGRADE=--upgrade takes the newest
 	@$(BIN)/pip-compile --quiet $(UPGRADE) --output-file requirements.txt pyproject.toml

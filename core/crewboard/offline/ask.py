@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 
-from crewboard.offline.conversation import Call, Conversation, Done
+from crewboard.offline.conversation import Call, Conversation, Done, Entry, Mail
 
 Steps = Generator[Call, Done, str]
 
@@ -23,12 +23,15 @@ _QUOTED = re.compile(
     re.DOTALL,
 )
 _VERBATIM = re.compile(
-    r"\n+```.*?```|"  # a block is no line of its own, but belongs to what stands before it
+    r"\n{1,9}```.*?```|"  # a block is no line of its own, but belongs to what stands before it
     + _QUOTED.pattern
     + r"|\b(?:run|execute|bash)\s*:[^\n]+"  # a command, up to the end of its line
     + r"|\b(?:containing|contents?|with|saying)\s*:\s*\n.+\Z",  # a file's content, up to the end
     re.DOTALL | re.IGNORECASE,
 )
+_GAPS = re.compile(r"(\s{20})\s+")
+"""White space that is longer than any text needs, and that would take long to look through."""
+
 _PATH = re.compile(
     r"(?<![\w/.])(?:"
     r"(?:\.?[\w-]+/)*[\w.-]*[\w-]\.[A-Za-z]\w{0,5}\b(?!/)"  # with an ending: a.py, docs/b.md
@@ -70,6 +73,8 @@ class Ask:
     dispatch: Callable[["Ask"], "Steps | None"]
     """Finds the steps for what is asked, clause by clause; None if no rule knows any of it."""
     walk: Walk
+    before: tuple[Entry, ...] = ()
+    """What stands in the conversation before that mail."""
 
     @property
     def low(self) -> str:
@@ -83,6 +88,10 @@ class Ask:
     def match(self, pattern: str) -> re.Match[str] | None:
         """Where the text holds what `pattern` says, capitals aside."""
         return re.search(pattern, self.text, re.IGNORECASE | re.DOTALL)
+
+    def written(self, mail: Mail) -> "Ask":
+        """The same, wanted by other mail."""
+        return replace(self, text=mail.text, whole=mail.text, author=mail.author, kind=mail.kind)
 
     def about(self, text: str) -> "Ask":
         """The same asker wanting something else."""
@@ -108,17 +117,28 @@ def paths(text: str) -> list[str]:
     return list(dict.fromkeys(path for path in found if path and not _NO_PATH.match(path)))
 
 
+class Mask:
+    """A text in which what stands verbatim is out of the way, so that it can be cut: `text` holds marks for it."""
+
+    def __init__(self, text: str) -> None:
+        self._held: list[str] = []
+        masked = _VERBATIM.sub(self._hold, text.replace("\0", ""))
+        self.text = _GAPS.sub(r"\1", masked)
+
+    def _hold(self, found: re.Match[str]) -> str:
+        self._held.append(found[0])
+        return f"\0{len(self._held) - 1}\0"
+
+    def back(self, piece: str) -> str:
+        """A piece of `text` as it was written."""
+        return re.sub(r"\0(\d+)\0", lambda found: self._held[int(found[1])], piece)
+
+
 def clauses(text: str) -> list[str]:
     """Cut a text into pieces of work: at line ends, sentences' ends, `;` and "then", never inside quotes."""
-    held: list[str] = []
-
-    def hold(found: re.Match[str]) -> str:
-        held.append(found[0])
-        return f"\0{len(held) - 1}\0"
-
-    masked = _VERBATIM.sub(hold, text)
-    pieces = [part for sentence in _sentences(masked) for part in _cut_at_and(sentence)]
-    restored = (re.sub(r"\0(\d+)\0", lambda found: held[int(found[1])], piece) for piece in pieces)
+    mask = Mask(text)
+    pieces = [part for sentence in _sentences(mask.text) for part in _cut_at_and(sentence)]
+    restored = (mask.back(piece) for piece in pieces)
     return [piece.strip(" ,") for piece in restored if piece.strip(" ,.-*")]
 
 

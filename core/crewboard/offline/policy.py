@@ -12,10 +12,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from crewboard.agent_types import GATED
-from crewboard.names import SYSTEM
+from crewboard.names import LEAD, SYSTEM
 from crewboard.offline.ask import Ask, Rule, Steps, Walk, clauses
 from crewboard.offline.conversation import HIRE_PROMPT, NOTICE, Call, Conversation, Done, Entry, Mail, Notice, only_mail
 from crewboard.offline.rules import act, look, plan, talk, team
+from crewboard.offline.rules.lead.act import dispatch as lead_dispatch
+from crewboard.offline.rules.lead.book import is_from_operator
+from crewboard.offline.rules.lead.mail import hear
+from crewboard.records import JOINS_NEXT_TURN
 
 RULES: tuple[Rule, ...] = (
     talk.say,
@@ -40,7 +44,7 @@ RULES: tuple[Rule, ...] = (
 )
 """The first rule that knows a clause takes it."""
 
-SILENT = frozenset({"idle_notification", "teammate_terminated"})
+SILENT = JOINS_NEXT_TURN
 """Mail that is read and calls for nothing."""
 
 _REFUSES = re.compile(r"\b(?:refuse|do not|don't|never)\s+(?:to\s+)?(?:shut ?down|leave)\b", re.IGNORECASE)
@@ -109,7 +113,9 @@ def knows(talk_so_far: Conversation, mail: Mail) -> bool:
 
 def _ask(talk_so_far: Conversation, item: Mail | Notice, walk: Walk) -> Ask:
     author, kind = (item.author, item.kind) if isinstance(item, Mail) else (SYSTEM, NOTICE)
-    return Ask(item.text, item.text, author, kind, talk_so_far, _dispatch, walk)
+    entries = talk_so_far.entries
+    place = next((place for place, entry in enumerate(entries) if entry is item), len(entries))
+    return Ask(item.text, item.text, author, kind, talk_so_far, _dispatch, walk, entries[:place])
 
 
 def asked_to_leave(talk_so_far: Conversation) -> Thought | None:
@@ -135,9 +141,13 @@ def _since_interrupt(span: tuple[Entry, ...]) -> tuple[Entry, ...]:
 
 def _steps(ask: Ask, item: Mail | Notice) -> Steps | None:
     if isinstance(item, Notice):
-        return team.close_own(ask)
+        return team.own_task(ask)
     if item.kind in SILENT:
         return None
+    if ask.talk.type == LEAD and not is_from_operator(item):
+        return hear(ask)
+    if ask.talk.type == LEAD and item.kind != "task_assignment":
+        return _dispatch(ask) or _plan_first(ask, item) or talk.otherwise(ask)
     return team.work_on_task(ask) or _dispatch(ask) or _plan_first(ask, item) or talk.otherwise(ask)
 
 
@@ -153,10 +163,16 @@ def _plan_first(ask: Ask, mail: Mail) -> Steps | None:
 
 def _dispatch(ask: Ask) -> Steps | None:
     # A part of an assignment is no assignment itself: it would be claimed again.
-    parts = [
-        replace(ask, text=clause, kind="message" if ask.kind == "task_assignment" else ask.kind)
-        for clause in clauses(ask.text)
-    ]
+    part = replace(ask, kind="message" if ask.kind == "task_assignment" else ask.kind)
+    return lead_dispatch(part, _as_anybody) if ask.talk.type == LEAD else _by_rules(part)
+
+
+def _as_anybody(ask: Ask) -> Steps | None:
+    return team.work_on_task(ask) or _by_rules(ask)
+
+
+def _by_rules(ask: Ask) -> Steps | None:
+    parts = [ask.about(clause) for clause in clauses(ask.text)]
     parts.sort(key=lambda part: plan.plan(part) is None)  # a plan comes before what it is for
     found = [steps for steps in map(_first_match, parts) if steps is not None]
     return _one_after_the_other(found) if found else None

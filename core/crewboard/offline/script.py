@@ -35,6 +35,8 @@ class Script:
 
     def reply(self, agent: str, request: MessagesRequest) -> Reply | None:
         """The reply that is next for `agent`; None after the end."""
+        if not self._given and not any(self._left.values()):
+            return None  # there is no script, and a long conversation takes milliseconds to tell from another
         key = _key(agent, request)
         if key not in self._given:
             left = self._left.get(agent) or self._left.get(ANYBODY)

@@ -58,6 +58,8 @@ def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
             return old
         return old.model_copy(update={"want": wanted})
 
+    if not agent.path.exists():
+        raise UsageError(f"there is no agent {agent.name}")
     return change_spec(agent, edit)
 
 

@@ -169,12 +169,19 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
     """
     named = explicit or os.environ.get("CREWBOARD_ROOT")
     if named:
-        root = Path(named).expanduser().resolve()
-        if not root.is_dir():
-            raise UsageError(f"the root {root} is not a directory")
-        return root
+        return _existing(named)
     here = (cwd or Path.cwd()).resolve()
     return next((folder for folder in (here, *here.parents) if (folder / HOME).is_dir()), here)
+
+
+def _existing(named: str | os.PathLike[str]) -> Path:
+    try:
+        root = Path(named).expanduser().resolve()
+        if root.is_dir():
+            return root
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, no such user, a NUL
+        raise UsageError(f"{str(named)!r} cannot be a root: {error}") from error
+    raise UsageError(f"the root {root} is not a directory")
 
 
 def team_directories(root: Path) -> list[TeamDirectory]:

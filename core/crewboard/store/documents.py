@@ -101,6 +101,11 @@ def keep_aside(path: Path) -> Path:
     return aside
 
 
+def is_young(changed: int, now: int) -> bool:
+    """Whether what changed at `changed` may change once more and bear the same time; both in nanoseconds."""
+    return now - changed <= _TICK
+
+
 class Cached(Generic[R]):
     """One record file: read again only when it was replaced. Its last good state stays in use when it is damaged."""
 
@@ -126,7 +131,12 @@ class Cached(Generic[R]):
         if signature != self._signature:
             self._load()
             # A file this young may be replaced by one with the same time, size and even inode.
-            self._signature = signature if now - stat.st_mtime_ns > _TICK else None
+            self._signature = None if is_young(stat.st_mtime_ns, now) else signature
+        return self._record
+
+    @property
+    def known(self) -> R | None:
+        """The record as it was when last looked at."""
         return self._record
 
     def _load(self) -> None:

@@ -114,6 +114,27 @@ def _seal(fd: int) -> None:
         _write_some(fd, b"\n")
 
 
+def seal(path: Path) -> None:
+    """End a line that a killed writer left open in a file with one writer, so that it counts from now on, or never.
+
+    A writer that goes by what it read must do so before it reads: the line may be whole but for its newline, and would
+    come to count when the next one is appended.
+
+    Raises:
+        StorageError: The disk refused.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            _seal(fd)
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+
 def _write_some(fd: int, data: bytes) -> int:
     count = os.write(fd, data)
     if count == 0:
@@ -134,9 +155,22 @@ def _blank(path: Path, spans: list[_Span]) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             for start, count in spans:
-                os.pwrite(fd, b"\n" * count, start)
+                write_at(fd, b"\n" * count, start)
         finally:
             os.close(fd)
+
+
+def write_at(fd: int, data: bytes, offset: int) -> None:
+    """Write all of `data` at `offset`.
+
+    Raises:
+        OSError: The disk refused; a part of it may stand there.
+    """
+    while data:
+        count = os.pwrite(fd, data, offset)
+        if count == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        data, offset = data[count:], offset + count
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:

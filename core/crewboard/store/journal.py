@@ -29,6 +29,18 @@ def read(path: Path, offset: int = 0) -> Iterator[tuple[Event | None, int]]:
             yield None, end
 
 
+def history(path: Path) -> Iterator[Event | None]:
+    """All events so far, for the worker that will append the next; an event that was half written counts or never will.
+
+    One by one, so that a long journal is never in memory as a whole.
+
+    Raises:
+        StorageError: The disk refused.
+    """
+    files.seal(path)
+    return (event for event, _ in read(path))
+
+
 def tail_offset(path: Path, tail: int) -> int:
     """Where the whole lines begin that the last `tail` bytes hold; 0 bytes: where the next line will begin.
 

@@ -4,6 +4,7 @@ Open-file-description locks: they die with their holder whatever it did, a probe
 fail, and closing another descriptor of the same file does not drop them. Linux only.
 """
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 from crewboard.errors import BadDataError, StorageError
 from crewboard.records import Record
-from crewboard.store import codec
+from crewboard.store import codec, files
 
 R = TypeVar("R", bound=Record)
 
@@ -40,12 +41,17 @@ def take(path: Path) -> int | None:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
         os.ftruncate(fd, 0)
     except (BlockingIOError, PermissionError):
-        os.close(fd)
+        _close(fd)
         return None
     except OSError as error:
-        os.close(fd)
+        _close(fd)
         raise StorageError(f"cannot lock {path}: {error.strerror}") from error
     return fd
+
+
+def _close(fd: int) -> None:
+    with contextlib.suppress(OSError):  # it is closed whatever the answer
+        os.close(fd)
 
 
 def sign(fd: int, holder: Record) -> None:
@@ -56,7 +62,7 @@ def sign(fd: int, holder: Record) -> None:
     """
     try:
         os.ftruncate(fd, 0)
-        os.pwrite(fd, codec.encode(holder), 0)
+        files.write_at(fd, codec.encode(holder), 0)
     except OSError as error:
         raise StorageError(f"cannot sign a lease: {error.strerror}") from error
 
@@ -75,8 +81,10 @@ def is_held(path: Path) -> bool:
         raise StorageError(f"cannot look at {path}: {error.strerror}") from error
     try:
         answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
+    except OSError as error:
+        raise StorageError(f"cannot look at {path}: {error.strerror}") from error
     finally:
-        os.close(fd)
+        _close(fd)
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 

@@ -13,6 +13,7 @@ from crewboard.names import OPERATOR, SYSTEM
 from crewboard.records import Request, RequestStatus, RequestType, payload_sha256
 from crewboard.store import documents, files
 from crewboard.store.directory import TeamDirectory
+from crewboard.store.folder import folder
 
 _LOCK = "requests"
 _ANSWERS: dict[RequestStatus, frozenset[RequestType]] = {
@@ -37,15 +38,9 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
 
 def load_all(team: TeamDirectory) -> list[Request]:
     """Every request that can be read, oldest first."""
-    found = []
-    for path in team.requests.glob("*.json"):
-        try:
-            request = load(team, path.stem)
-        except BadDataError:
-            continue
-        if request is not None:
-            found.append(request)
-    return sorted(found, key=lambda request: (request.created_at, request.id))
+    found = folder(team.requests, Request).sound()
+    whole = (request for name, request in found.items() if name == f"{request.id}.json")
+    return sorted(whole, key=lambda request: (request.created_at, request.id))
 
 
 def pending(team: TeamDirectory) -> list[Request]:

@@ -8,6 +8,7 @@ from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Task, TaskStatus
 from crewboard.store import documents, files
 from crewboard.store.directory import TeamDirectory
+from crewboard.store.folder import folder
 
 CLOSED = frozenset({"completed", "failed", "cancelled"})
 """What a task does not come back from by itself."""
@@ -39,13 +40,8 @@ def ids(team: TeamDirectory) -> list[int]:
 
 def load_all(team: TeamDirectory) -> list[Task]:
     """Every task that can be read, in the order of ids."""
-    found = []
-    for task_id in ids(team):
-        try:
-            found.append(load(team, task_id))
-        except (BadDataError, UsageError):
-            continue
-    return found
+    found = folder(team.tasks, Task).sound()
+    return sorted((task for name, task in found.items() if name == f"{task.id}.json"), key=lambda task: task.id)
 
 
 def add(

@@ -2,7 +2,7 @@
 
 import logging
 
-from crewboard import process
+from crewboard import process, scratch
 from crewboard.names import LEAD, SYSTEM
 from crewboard.records import EXIT_REASONS, Config, Exit, Spec, Status
 from crewboard.store import agents, documents, lease, mailbox, requests, roster, tasks
@@ -35,6 +35,7 @@ def bury(agent: AgentDirectory, record: Exit, now: float) -> None:
     status = documents.usable(agent.status, Status)
     if status is not None and status.run == record.run and status.start_ticks:
         end_marked(f"{process.MARK}={process.mark(status.pid, status.start_ticks)}")
+    scratch.sweep()
     team = agent.team
     tasks.give_back(team, agent.name, now)
     requests.cancel_of(team, agent.name, now)

@@ -48,14 +48,24 @@ def _same_user(peer: socket.socket) -> bool:
     return bool(struct.unpack("3i", credentials)[1] == os.getuid())
 
 
+def _read(line: bytes) -> dict[str, Any] | None:
+    """What somebody rang; None for what is no ring."""
+    try:
+        ring = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(ring, dict) or not isinstance(ring.get("environment") or {}, dict):
+        return None
+    return ring
+
+
 async def listen(path: Path, on_ring: Callable[[dict[str, Any]], None]) -> asyncio.Server:
     """Call `on_ring` for each ring: one JSON object a line, answered `ok` once it was taken."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
             peer = writer.get_extra_info("socket")
-            if _same_user(peer):
-                ring = json.loads(await reader.readline())
+            if _same_user(peer) and (ring := _read(await reader.readline())) is not None:
                 on_ring(ring)
                 writer.write(b"ok\n")
                 await writer.drain()

@@ -76,4 +76,5 @@ class Doorbells:
             record = json.loads(path.read_bytes())
         except (OSError, ValueError):
             return set()
-        return {str(record[key]) for key in keys if record.get(key)}
+        named = {str(record[key]) for key in keys if record.get(key)}
+        return named or {agent.name for agent in self._team.agents.iterdir()}  # an open task may be anybody's

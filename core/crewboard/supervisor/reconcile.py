@@ -118,7 +118,7 @@ class Supervisor:
             watched = self._watch(name)
             try:
                 self._reconcile(watched)
-            except (CrewboardError, OSError) as error:
+            except (CrewboardError, OSError, ValueError) as error:
                 log.error("%s: %s", name, error)  # noqa: TRY400  the sentence says it; there is no bug to trace
 
     def _hired(self) -> list[str]:

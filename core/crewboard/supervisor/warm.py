@@ -9,14 +9,7 @@ from collections.abc import Callable, Mapping
 
 from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.supervisor.launch import Ended, PopenLauncher, Ref
-from crewboard.supervisor.zygote import Zygote, code_stamp, suits
-
-WORTH_WAITING = 4.0
-"""Seconds after its start for which a parent that warms up is worth waiting for.
-
-It does what a cold start does, and began earlier, so that it is there sooner: imports take 0.7–1.4 s, two at a time on
-two cores take longer than one, and eight cold starts at once take 4–5 s. Past that time it hangs.
-"""
+from crewboard.supervisor.zygote import STUCK_AFTER, Zygote, code_stamp, suits
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +39,14 @@ class WarmLauncher:
     def launch(self, agent: AgentDirectory, environment: Mapping[str, str]) -> Ref | None:
         """Start the agent's worker; None if it is quicker to wait for the warm parent, and to try again when woken."""
         zygote = self._current() if suits(environment) else None
+        if zygote is not None and zygote.is_coming():
+            asyncio.get_running_loop().call_later(STUCK_AFTER, self._wake)
+            return None
         if zygote is not None and zygote.is_ready:
             pid = zygote.bear(agent, environment)
             if pid is not None:
                 return self._cold.adopt(pid)
             self._forget(zygote)
-        elif zygote is not None and time.monotonic() - zygote.born_at < WORTH_WAITING:
-            return None
         return self._cold.launch(agent, environment)
 
     def start(self, module: list[str], environment: Mapping[str, str], log: int) -> Ref:
@@ -89,7 +83,6 @@ class WarmLauncher:
             log.warning("no warm parent: %s", error)
             return
         loop.add_reader(zygote.control, self._hear, zygote)
-        loop.call_later(WORTH_WAITING, self._wake)
 
     def _hear(self, zygote: Zygote) -> None:
         if zygote.hear():

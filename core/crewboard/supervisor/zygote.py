@@ -20,6 +20,11 @@ from crewboard.supervisor.launch import PopenLauncher
 FORK_WITHIN = 2.0
 """Seconds that a fork may take before the parent counts as broken; on a busy machine it takes some hundredths."""
 
+STUCK_AFTER = 1.0
+"""Seconds without any use of the processor after which a parent that warms up counts as stuck."""
+
+_WARM_WITHIN = 30.0
+
 _KEPT = frozenset({
     "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH",
 })  # fmt: skip
@@ -67,7 +72,8 @@ class Zygote:
     def __init__(self, team: TeamDirectory, launcher: PopenLauncher, stamp: str) -> None:
         self.stamp = stamp
         self.is_ready = False
-        self.born_at = time.monotonic()
+        self.born_at = self._moved_at = time.monotonic()
+        self._used = 0
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         room = " " * 64  # for the arguments of a worker, which are longer than these
         with theirs, team.supervisor_log.open("ab") as output:
@@ -81,6 +87,16 @@ class Zygote:
             return False
         self.is_ready = self.is_ready or said == READY
         return bool(said)
+
+    def is_coming(self) -> bool:
+        """Whether it is still warming up, so that it will be ready before a start that begins now could be as far.
+
+        Both have the same work before them, whatever else the machine does, and this one began earlier.
+        """
+        now, used = time.monotonic(), process.cpu_ticks(self.ref.pid)
+        if used != self._used:
+            self._used, self._moved_at = used, now
+        return not self.is_ready and now - self._moved_at < STUCK_AFTER and now - self.born_at < _WARM_WITHIN
 
     def bear(self, agent: AgentDirectory, environment: Mapping[str, str]) -> int | None:
         """Have it fork a worker; returns the pid of that, or None if there is none and will be none."""

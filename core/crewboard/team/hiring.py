@@ -17,6 +17,7 @@ from crewboard.supervisor import ring
 from crewboard.team.board import assign_silently
 from crewboard.team.context import POLL, Team
 from crewboard.team.mail import post
+from crewboard.worker.sandbox import level
 
 UP_WITHIN = 60.0
 """Seconds that a worker may need to be in its loop; importing the SDK takes one, on a busy machine many."""
@@ -108,7 +109,8 @@ def _give_more(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
     _check_terms(hire, spec)
     if hire.flags.task is not None:
         assign_silently(team, hire.flags.task, hire.name)
-    sent = post(team, hire.name, "message", hire.prompt, task_id=hire.flags.task)
+    plan = True if hire.flags.plan and not spec.flags.plan else None
+    sent = post(team, hire.name, "message", hire.prompt, hire.prompt_id, task_id=hire.flags.task, plan_required=plan)
     return Assignment(hire.name, sent.id, spec.run, fresh=False)
 
 
@@ -124,6 +126,7 @@ def _check_terms(hire: Hire, spec: Spec) -> None:
 
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
     check_credentials(team.environment)
+    level.check(team.directory.root, kind, hire.flags, team.environment)
     team.ensure()
     if hire.flags.task is not None:
         assign_silently(team, hire.flags.task, hire.name)
@@ -185,12 +188,16 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     Raises:
         UsageError: Nobody hired such an agent.
         CredentialsError: No key.
+        NoSandboxError: Nothing could hold it in.
     """
     agent = team.agent(name)
     current = agents.spec(agent)
     if lease.is_held(agent.lease) and current is not None:
         return current.run
     check_credentials(team.environment)
+    if current is not None:
+        kind = own_types.type_of(current.type, current.definition)
+        level.check(team.directory.root, kind, current.flags, team.environment)
 
     def edit(old: Spec | None) -> Spec:
         if old is None:

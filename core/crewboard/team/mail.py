@@ -59,9 +59,9 @@ def acknowledge(team: Team, name: str) -> None:
     _change_operator(team, lambda state: state.acknowledged.update({name: run}))
 
 
-def post(team: Team, to: str, kind: str, text: str, **metadata: JsonValue) -> Message:
+def post(team: Team, to: str, kind: str, text: str, ident: str | None = None, **metadata: JsonValue) -> Message:
     """Put a message of any kind into the mailbox of `to`, who must be on the team, and return it."""
-    message = mailbox.compose(team.by, to, kind, text, ts=team.now(), metadata=metadata)
+    message = mailbox.compose(team.by, to, kind, text, ident=ident, ts=team.now(), metadata=metadata)
     return mailbox.send(team.directory, message, durable=True)
 
 

@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from crewboard.agent_types import LOOK
 from crewboard.records import (
     Answer,
     Cleared,
@@ -55,7 +56,7 @@ def describe(event: Event) -> list[Activity]:
     return [Activity(event.ts, *_words(event), seconds)]
 
 
-def _words(  # noqa: PLR0911  one kind of event, one line
+def _words(  # noqa: C901, PLR0911  one kind of event, one line
     event: RunStarted | ToolStart | ToolResult | Gate | Answer | Sent | Retry | Cleared | Summary | RunEnded,
 ) -> tuple[str, str]:
     match event:
@@ -64,8 +65,7 @@ def _words(  # noqa: PLR0911  one kind of event, one line
         case ToolStart():
             return "tool", describe_tool(event.name, event.input)
         case ToolResult():
-            mark = "failed: " if event.is_error else ""
-            return "done", f"{event.name} {mark}{_last_line(event.content)}"
+            return "done", f"{event.name} {_gist(event)}"
         case Gate():
             return "gate", "plan gate open" if event.open else "plan gate shut"
         case Answer():
@@ -102,6 +102,14 @@ def _describe_reply(event: Reply) -> list[Activity]:
         for block in event.content
         if block.get("type") in kinds
     ]
+
+
+def _gist(event: ToolResult) -> str:
+    """What a tool gave, in a few words: how much, for one that only reads; else its last line."""
+    lines = len(event.content.splitlines())
+    if event.is_error:
+        return f"failed: {_last_line(event.content)}"
+    return f"{lines} lines" if event.name in LOOK and lines != 1 else _last_line(event.content)
 
 
 def _last_line(text: str) -> str:

@@ -9,8 +9,9 @@ from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Request, Task
 from crewboard.store import files, mailbox
 from crewboard.store.directory import TeamDirectory
+from crewboard.store.folder import Folder
 from crewboard.view.fold import AgentView, TeamView, summarise
-from crewboard.view.reader import Folder, TeamReader
+from crewboard.view.reader import TeamReader
 from crewboard.view.states import describe_exit
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]

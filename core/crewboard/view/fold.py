@@ -15,6 +15,9 @@ _NEED_OF_REQUEST: dict[str, NeedKind] = {
 }  # fmt: skip
 
 
+AT_ONCE = 5.0
+"""Seconds within which several requests count as asked at the same time."""
+
 _WAITS: frozenset[Shown] = frozenset({"dead", "ask", "stuck", "loop"})
 
 
@@ -194,8 +197,23 @@ def find_needs(
         for agent in agents
         if agent.state == "starting" and not agent.alive and agent.reason.startswith("was never")
     ]
-    groups = (deaths, asked, stuck, loops, unstarted)
-    return tuple(need for group in groups for need in sorted(group, key=lambda need: need.since))
+    deaths, stuck, loops, unstarted = (
+        sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, unstarted)
+    )
+    return (*deaths, *_plans_first(asked), *stuck, *loops, *unstarted)
+
+
+def _plans_first(asked: list[Need]) -> list[Need]:
+    """The longest wait first; among those asked within `AT_ONCE` of the first of them, plans come first.
+
+    What is asked at once is a burst whose order is chance, and a plan holds up more than a question does.
+    """
+    first = float("-inf")
+    burst: dict[Need, float] = {}
+    for need in sorted(asked, key=lambda need: need.since):
+        first = first if need.since - first < AT_ONCE else need.since
+        burst[need] = first
+    return sorted(burst, key=lambda need: (burst[need], need.kind != "plan", need.since))
 
 
 def _death(agent: AgentView) -> str:

@@ -2,8 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Generic, TypeVar
 
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records import (
@@ -12,7 +10,6 @@ from crewboard.records import (
     Exit,
     Member,
     OperatorState,
-    Record,
     Request,
     Spec,
     Status,
@@ -21,10 +18,9 @@ from crewboard.records import (
 from crewboard.store import files, mailbox, tasks
 from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.store.documents import Cached
+from crewboard.store.folder import Folder
 from crewboard.view.fold import AgentFacts, AgentView, SupervisorView, TeamView, find_needs, fold_agent
 from crewboard.view.processes import KernelProbe, Probe, Usage
-
-R = TypeVar("R", bound=Record)
 
 MEASURE_EVERY = 1.0
 """Seconds between two looks at CPU and memory."""
@@ -102,26 +98,6 @@ class AgentReader:
         return sum(record.damaged for record in records) + cursor.damaged + self.unread.damaged
 
 
-class Folder(Generic[R]):
-    """A folder of record files, such as tasks or requests."""
-
-    def __init__(self, path: Path, model: type[R]) -> None:
-        self._path = path
-        self._model = model
-        self._files: dict[str, Cached[R]] = {}
-
-    def all(self) -> list[R]:
-        """Every record that can be read."""
-        names = {path.name for path in self._path.glob("*.json")}
-        self._files = {name: self._files.get(name) or Cached(self._path / name, self._model) for name in sorted(names)}
-        return [record for file in self._files.values() if (record := file.get()) is not None]
-
-    @property
-    def damaged(self) -> int:
-        """How many files could not be read."""
-        return sum(file.damaged for file in self._files.values())
-
-
 class TeamReader:
     """Folds a team's files into views. Holds no lock and writes nothing."""
 
@@ -176,7 +152,7 @@ class TeamReader:
             name=self.team.path.name, path=self.team.path, root=self.team.root, description="", plan_approver=OPERATOR,
             model_backend="api", supervisor=self._supervisor(), agents=(), requests=(), tasks=(), needs=(),
             problem=f"{self.team.config} is damaged" if self._config.damaged else None,
-            now=now,
+            damaged=int(self._config.damaged), now=now,
         )  # fmt: skip
 
     def _read_agents(
@@ -187,15 +163,17 @@ class TeamReader:
         operators: frozenset[str],
         now: float,
     ) -> tuple[AgentView, ...]:
-        names = [member.name for member in config.members]
-        self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in names}
+        members: dict[str, Member] = {}
+        for member in config.members:
+            members.setdefault(member.name, member)  # a roster that was written by hand may name somebody twice
+        self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in members}
         held = {name: self._probe.is_held(reader.directory) for name, reader in self._agents.items()}
         self._measure(held, now)
         acknowledged = (self._operator.get() or OperatorState()).acknowledged
         holding = {task.owner: task.id for task in board if task.status == "in_progress"}
         boot_id = self._probe.boot_id()
         views = []
-        for member in config.members:
+        for member in members.values():
             reader = self._agents[member.name]
             cursor = reader.cursor.get() or Cursor()
             facts = AgentFacts(

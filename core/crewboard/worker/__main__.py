@@ -5,19 +5,23 @@ sees the start; then the imports that cost a second.
 """
 
 import asyncio
+import gc
 import os
 import resource
 import sys
 import time
 import traceback
 from pathlib import Path
+from typing import TextIO, cast
 
-from crewboard import process
+from crewboard import masking, process
 from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.records import Lease, RunStarted, Spec
 from crewboard.store import agents, lease
 from crewboard.store.directory import AgentDirectory
 from crewboard.worker.recorder import Recorder
+from crewboard.worker.sandbox.box import Box, opened
+from crewboard.worker.sandbox.level import UNSAFE, UNSAFE_IN_WORDS
 
 _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCode.NO_SANDBOX: "no_sandbox"}
 
@@ -38,10 +42,13 @@ def _harden() -> None:
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     process.no_new_privileges()
+    process.keep_memory_private()
     process.adopt_orphans()
+    masking.learn(os.environ)
+    sys.stderr = cast("TextIO", masking.MaskedStream(sys.stderr))
 
 
-async def _live(recorder: Recorder) -> None:
+async def _live(recorder: Recorder, box: Box) -> None:
     # Imported here because the SDK takes a second: the lease and the status tell of the start before that.
     from crewboard.worker.attention import Attention
     from crewboard.worker.environment import forget_secrets
@@ -51,7 +58,7 @@ async def _live(recorder: Recorder) -> None:
 
     attention = Attention(recorder)
     attention.listen()
-    helper = Helper(recorder.agent)
+    helper = Helper(box)
     model = Model(recorder, attention)
     environment = dict(os.environ)
     forget_secrets()
@@ -66,7 +73,11 @@ def _run(recorder: Recorder) -> tuple[int, str]:
     from crewboard.worker.attention import Leave
 
     try:
-        asyncio.run(_live(recorder))
+        with opened(recorder.agent.team, recorder.agent.name, recorder.spec) as box:
+            recorder.sandbox = box.word
+            if box.word == UNSAFE:
+                sys.stderr.write(f"{recorder.agent.name}: {UNSAFE_IN_WORDS}\n")
+            asyncio.run(_live(recorder, box))
     except Leave as leave:
         return leave.code, leave.reason
     except CrewboardError as error:
@@ -102,6 +113,7 @@ def main(path: Path) -> int:
         spec, _held = begun
         _harden()
         recorder = _announce(agent, spec)
+        gc.freeze()  # the conversation stays; the collector need not walk through it ever again
     except CrewboardError as error:
         sys.stderr.write(f"{agent.name}: {error}\n")
         return error.exit_code

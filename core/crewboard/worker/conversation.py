@@ -89,6 +89,7 @@ class Conversation:
     """Ids of mail whose content a tool result already held."""
     repeats: int = 0
     """How often the last tool call came with the same input and outcome."""
+    _last_reply: Reply | None = None
     _last_call: tuple[str, str, str] | None = None
     _inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
     _plans: dict[str, str] = field(default_factory=dict)
@@ -191,8 +192,28 @@ class Conversation:
     def _add_text(self, text: str) -> None:
         self.entries.append(("user", {"type": "text", "text": text}))
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether the last assignment of this conversation ended with an answer, perhaps in an earlier run."""
+        return self.last_answer is not None and self.last_answer.error is None
+
+    @property
+    def unfinished(self) -> Reply | None:
+        """A reply that ends an assignment, or was cut off, and was not dealt with: its worker died just then."""
+        reply = self._last_reply
+        if reply is None or self.assignment is None or reply.stop_reason == "pause_turn":
+            return None
+        if reply.stop_reason == "tool_use":
+            return None if self.pending or not self._model_spoke_last else reply
+        return reply if self.pending or self._model_spoke_last else None
+
+    @property
+    def _model_spoke_last(self) -> bool:
+        return bool(self.entries) and self.entries[-1][0] == "assistant"
+
     def _reply(self, event: Reply) -> None:
-        self.entries += [("assistant", block) for block in event.content]
+        self._last_reply = event
+        self.entries += [("assistant", block) for block in event.content if not _is_blank(block)]
         self.pending = [block for block in event.content if block.get("type") == "tool_use"]
         self.started.clear()
         self._pay(event.usage, event.cost_usd)
@@ -207,7 +228,7 @@ class Conversation:
         block = {
             "type": "tool_result",
             "tool_use_id": event.tool_use_id,
-            "content": event.content or "(no output)",
+            "content": event.content if event.content.strip() else "(no output)",
         }
         self.entries.append(("user", {**block, "is_error": True} if event.is_error else block))
         if event.name == "submit_plan" and self.assignment:
@@ -240,10 +261,18 @@ class Conversation:
         results = (block for _, block in self.entries if block["type"] == "tool_result")
         return [block["tool_use_id"] for block in results if block["tool_use_id"] not in self.cleared]
 
-    def transcript(self) -> str:
-        """The conversation as plain text."""
+    @property
+    def shown(self) -> int:
+        """How many entries the model has been shown: all but new text at the end."""
+        count = len(self.entries)
+        while count and self.entries[count - 1][0] == "user" and self.entries[count - 1][1]["type"] == "text":
+            count -= 1
+        return count
+
+    def transcript(self, until: int | None = None) -> str:
+        """The conversation as plain text, or its first `until` entries."""
         lines = []
-        for role, block in self.entries:
+        for role, block in self.entries[:until]:
             match self._without_cleared(block):
                 case {"type": "text", "text": text}:
                     lines.append(f"{role}: {text}")
@@ -258,6 +287,11 @@ class Conversation:
         """Tokens that the last call had in its window."""
         used = self.last_usage
         return used.input + used.cache_read + used.cache_write + used.output
+
+
+def _is_blank(block: Block) -> bool:
+    """Text without a word, which the API gives but does not take back."""
+    return block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
 def _body(message: Message) -> str:

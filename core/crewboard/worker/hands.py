@@ -16,122 +16,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-LARGEST_FILE = 10 * 1024 * 1024
-"""Bytes; larger files are not read whole."""
+from crewboard.worker.workspace import HIDDEN, Found, Place, RefusedError, Workspace
 
 MOST_TEXT = 60_000
 """Characters of one answer."""
 
+MOST_WHOLE = 1024 * 1024
+"""Bytes of a file that is handed over as it stands."""
+
 MOST_LINES = 2000
 MOST_MATCHES = 500
 MOST_PATHS = 1000
-
-HIDDEN = ".crewboard"
-_SKIPPED = frozenset(
-    {HIDDEN, ".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"}
-)
-"""Folders that searches leave out; all but the team's own can still be named."""
-
-
-class RefusedError(Exception):
-    """A tool call that cannot be done; the text says why."""
-
-
-class Workspace:
-    """The files that the tools may touch: everything inside the root, nothing of `.crewboard` but the results."""
-
-    def __init__(self, root: Path, results: Path) -> None:
-        self.root = Path(os.path.realpath(root))
-        self.results = Path(os.path.realpath(results))
-        self._seen: dict[Path, tuple[int, int]] = {}
-
-    def resolve(self, given: str, *, results: bool = False) -> Path:
-        """The file that `given` means.
-
-        Raises:
-            RefusedError: It lies outside, by `..`, an absolute path or a link, or among the team's own files.
-        """
-        if "\0" in given:
-            raise RefusedError("a path cannot hold a NUL byte")
-        if ".." in Path(given).parts:
-            raise RefusedError(f"{given}: paths with .. are not allowed; give the path from the workspace's root")
-        real = Path(os.path.realpath(self.root / given))
-        if results and real.is_relative_to(self.results):
-            return real
-        if not real.is_relative_to(self.root):
-            raise RefusedError(f"{given} lies outside the workspace {self.root}")
-        if HIDDEN in real.relative_to(self.root).parts:
-            raise RefusedError(f"{given} belongs to the team's own files")
-        return real
-
-    def name(self, path: Path) -> str:
-        """A path as the model writes it: from the root."""
-        return str(path.relative_to(self.root)) or "."
-
-    def read(self, path: Path, given: str) -> str:
-        """The text of a regular file.
-
-        Raises:
-            RefusedError: No such file, not a regular one, too large, or not text.
-        """
-        found = _stat(path, given)
-        if stat.S_ISDIR(found.st_mode):
-            raise RefusedError(f"{given} is a directory; list_dir shows what is in it")
-        if not stat.S_ISREG(found.st_mode):
-            raise RefusedError(f"{given} is not a regular file")
-        if found.st_size > LARGEST_FILE:
-            raise RefusedError(f"{given} has {found.st_size} bytes; files beyond {LARGEST_FILE} are not read")
-        data = path.read_bytes()
-        if b"\0" in data[:8192]:
-            raise RefusedError(f"{given} is a binary file ({len(data)} bytes)")
-        self.remember(path)
-        return data.decode("utf-8", "replace")
-
-    def remember(self, path: Path) -> None:
-        """Note the state in which the agent knows a file."""
-        found = path.stat()
-        self._seen[path] = (found.st_mtime_ns, found.st_size)
-
-    def check_unchanged(self, path: Path, given: str) -> None:
-        """Refuse to change a file that somebody changed since the agent read it.
-
-        Raises:
-            RefusedError: It was changed.
-        """
-        found = path.stat()
-        if path in self._seen and self._seen[path] != (found.st_mtime_ns, found.st_size):
-            raise RefusedError(f"{given} was changed by somebody else since you read it; read it again")
-
-    def write(self, path: Path, text: str) -> None:
-        """Put a file in place in one step, with the permissions it had."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(text, encoding="utf-8", newline="")
-            if path.exists():
-                temporary.chmod(stat.S_IMODE(path.stat().st_mode))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        self.remember(path)
-
-    def walk(self, start: Path) -> Iterator[Path]:
-        """Every regular file below `start`, in order, without following links."""
-        for folder, folders, files in os.walk(start):
-            folders[:] = sorted(name for name in folders if name not in _SKIPPED)
-            for name in sorted(files):
-                path = Path(folder) / name
-                if path.is_file() and not path.is_symlink():
-                    yield path
-
-
-def _stat(path: Path, given: str) -> os.stat_result:
-    try:
-        return path.stat()
-    except FileNotFoundError:
-        raise RefusedError(f"there is no file {given}") from None
-    except OSError as error:
-        raise RefusedError(f"{given}: {error.strerror}") from None
+LONGEST_LINE = 500
+"""Characters of a line that grep shows."""
 
 
 def _bounded(lines: list[str], most: int, what: str) -> str:
@@ -146,8 +43,7 @@ def _bounded(lines: list[str], most: int, what: str) -> str:
 
 def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MOST_LINES) -> str:
     """Numbered lines, from line `offset` (1 is the first) on."""
-    text = workspace.read(workspace.resolve(path, results=True), path)
-    lines = text.splitlines()
+    lines = workspace.read(workspace.resolve(path, results=True)).decode("utf-8", "replace").splitlines()
     first = max(offset, 1)
     shown = [f"{number}\t{line}" for number, line in enumerate(lines[first - 1 :], first)]
     if lines and not shown:
@@ -157,51 +53,57 @@ def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MOS
 
 def read_text(workspace: Workspace, path: str) -> str:
     """A whole file as it stands."""
-    return workspace.read(workspace.resolve(path), path)
+    data = workspace.read(workspace.resolve(path))
+    if len(data) > MOST_WHOLE:
+        raise RefusedError(f"{path} has {len(data)} bytes; beyond {MOST_WHOLE} none is shown whole")
+    return data.decode("utf-8", "replace")
 
 
 def write_file(workspace: Workspace, path: str, content: str) -> str:
     """Create or replace a file."""
-    target = workspace.resolve(path)
-    existed = target.exists()
-    if existed:
-        if not target.is_file():
+    place = workspace.resolve(path)
+    workspace.check_writable(place)
+    before = workspace.stat(place)
+    if before is not None:
+        if not stat.S_ISREG(before.st_mode):
             raise RefusedError(f"{path} is not a regular file")
-        workspace.check_unchanged(target, path)
-    workspace.write(target, content)
-    return f"{'replaced' if existed else 'created'} {path} ({len(content.splitlines())} lines)"
+        workspace.check_unchanged(place)
+    workspace.write(place, _encoded(content))
+    return f"{'created' if before is None else 'replaced'} {path} ({len(content.splitlines())} lines)"
 
 
 def edit_file(workspace: Workspace, path: str, old_text: str, new_text: str) -> str:
     """Replace the one occurrence of a text."""
-    target = workspace.resolve(path)
-    before = _stat(target, path)
-    if stat.S_ISREG(before.st_mode):
-        workspace.check_unchanged(target, path)
-    text = workspace.read(target, path)
+    place = workspace.resolve(path)
+    workspace.check_writable(place)
+    workspace.check_unchanged(place)
     if not old_text:
         raise RefusedError("old_text is empty")
-    count = text.count(old_text)
+    data = workspace.read(place)
+    count = data.count(_encoded(old_text))
     if count != 1:
         raise RefusedError(f"old_text occurs {count} times in {path}; it must occur exactly once")
-    raw = target.read_bytes().decode("utf-8", "surrogateescape")
-    if raw.count(old_text) != 1:
-        raise RefusedError(f"{path} is not valid UTF-8; edit it with another tool")
-    workspace.write(target, raw.replace(old_text, new_text))
+    workspace.write(place, data.replace(_encoded(old_text), _encoded(new_text)))
     return f"edited {path} (+{len(new_text.splitlines())} −{len(old_text.splitlines())} lines)"
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise RefusedError("the text holds half of a surrogate pair, which no file can hold") from None
 
 
 def glob(workspace: Workspace, pattern: str, path: str = ".") -> str:
     """Paths that match a pattern; `**` stands for any folders."""
-    start = workspace.resolve(path)
+    place = workspace.resolve(path)
     matches = _matcher(pattern)
-    found = [
-        name
-        for file in workspace.walk(start)
-        if matches(str(file.relative_to(start)))
-        for name in [workspace.name(file)]
-    ]
+    found = [_named(place, file) for file in workspace.walk(place) if matches(file.path)]
     return _bounded(found, MOST_PATHS, "paths") or f"no file matches {pattern}"
+
+
+def _named(place: Place, file: Found) -> str:
+    return "/".join((*place.steps, file.path))
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
@@ -211,47 +113,49 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     parts = re.split(r"(\*\*/?|\*|\?|\[[^]]+\])", pattern)
     special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     expression = "".join(special.get(p) or (p if p.startswith("[") else re.escape(p)) for p in parts if p)
-    compiled = re.compile(expression)
+    compiled = _compiled(expression, pattern)
     return lambda path: compiled.fullmatch(path) is not None
+
+
+def _compiled(expression: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except (re.error, OverflowError) as error:
+        raise RefusedError(f"{pattern!r} is no usable pattern: {error}") from None
 
 
 def grep(workspace: Workspace, pattern: str, path: str = ".") -> str:
     """`path:line:text` for each line that a regular expression matches."""
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise RefusedError(f"{pattern!r} is no regular expression: {error}") from None
-    start = workspace.resolve(path)
-    files = [start] if start.is_file() else workspace.walk(start)
+    expression = _compiled(pattern, pattern)
+    place = workspace.resolve(path)
     found: list[str] = []
-    for file in files:
-        found += _grep_file(workspace, expression, file)
+    for name, data in _texts(workspace, place):
+        lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
+        found += [f"{name}:{number}:{line[:LONGEST_LINE]}" for number, line in lines if expression.search(line)]
         if len(found) > MOST_MATCHES:
             break
     return _bounded(found, MOST_MATCHES, "matches or more") or f"no line matches {pattern}"
 
 
-def _grep_file(workspace: Workspace, expression: re.Pattern[str], file: Path) -> list[str]:
-    try:
-        if not stat.S_ISREG(file.stat().st_mode) or file.stat().st_size > LARGEST_FILE:
-            return []
-        data = file.read_bytes()
-    except OSError:
-        return []
-    if b"\0" in data[:8192]:
-        return []
-    name = workspace.name(file)
-    lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
-    return [f"{name}:{number}:{line[:500]}" for number, line in lines if expression.search(line)]
+def _texts(workspace: Workspace, place: Place) -> Iterator[tuple[str, bytes]]:
+    """A file, or all files of a folder that are text."""
+    before = workspace.stat(place)
+    if before is None:
+        raise RefusedError(f"there is no file {place.given}")
+    if not stat.S_ISDIR(before.st_mode):
+        yield place.name, workspace.read(place)
+        return
+    for file in workspace.walk(place):
+        data = workspace.read_found(file)
+        if data is not None:
+            yield _named(place, file), data
 
 
 def list_dir(workspace: Workspace, path: str = ".") -> str:
     """One entry a line, folders with a slash."""
-    folder = workspace.resolve(path)
-    if not stat.S_ISDIR(_stat(folder, path).st_mode):
-        raise RefusedError(f"{path} is not a directory")
-    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    names = [entry.name + ("/" if entry.is_dir() else "") for entry in entries if entry.name != HIDDEN]
+    with workspace.itself(workspace.resolve(path)) as folder, os.scandir(folder) as listing:
+        entries = sorted(listing, key=lambda entry: entry.name)
+        names = [entry.name + ("/" if entry.is_dir() else "") for entry in entries if entry.name != HIDDEN]
     return _bounded(names, MOST_PATHS, "entries") or "(an empty directory)"
 
 
@@ -271,6 +175,8 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
         return {"content": f"{error.filename or ''}: {error.strerror}".lstrip(": "), "is_error": True}
     except RecursionError:
         return {"content": "the pattern is nested too deeply", "is_error": True}
+    except MemoryError:
+        return {"content": "this takes more memory than there is", "is_error": True}
     return {"content": content, "is_error": False}
 
 

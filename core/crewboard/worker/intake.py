@@ -8,6 +8,13 @@ from crewboard.store import mailbox
 from crewboard.worker.conversation import Conversation
 from crewboard.worker.recorder import Recorder
 
+MAIL_SHARE = 0.15
+"""Share of the model's window that the mail of one turn may take: all of it is shown before any is summarised."""
+
+BYTES_A_TOKEN = 3
+SMALL_WINDOW = 50_000
+"""Tokens that every model's window holds, where it is not known yet."""
+
 
 @dataclass(frozen=True)
 class Arrived:
@@ -24,25 +31,16 @@ def take_in(
     notices: Sequence[str] = (),
     shutdowns: Sequence[str] = (),
 ) -> int:
-    """Take in what arrived while an assignment goes on; a task assignment waits for the next one.
+    """Take in what arrived while an assignment goes on, as much as one turn can hold; tasks wait for the next one.
 
     Returns how many messages entered.
     """
-    entered, more = _take_batch(recorder, notices, shutdowns)
-    while more:
-        fresh, more = _take_batch(recorder)
-        entered += fresh
-    return entered
-
-
-def _take_batch(recorder: Recorder, notices: Sequence[str] = (), shutdowns: Sequence[str] = ()) -> tuple[int, bool]:
-    """Take in as much as one entry of the journal holds: how many messages entered, and whether there is more."""
     conversation = recorder.conversation
     batch = _read(recorder)
     candidates = _candidates(conversation, batch)
     entering = [message.id for message in candidates if message.enters and message.type != "task_assignment"]
     if batch.offset == conversation.cursor and not entering and not notices:
-        return 0, False
+        return 0
     recorder.append(
         Intake(
             ts=recorder.now(),
@@ -54,12 +52,16 @@ def _take_batch(recorder: Recorder, notices: Sequence[str] = (), shutdowns: Sequ
             shutdowns=list(shutdowns),
         )
     )
-    return len(entering), batch.more
+    return len(entering)
 
 
 def _read(recorder: Recorder) -> mailbox.Batch:
+    """As much as one turn can hold; what lies behind it comes with the next."""
     conversation, agent = recorder.conversation, recorder.agent
-    return mailbox.read(agent.team, agent.name, conversation.cursor, known=conversation.known, limit=mailbox.MANY)
+    share = int((recorder.context_limit or SMALL_WINDOW) * MAIL_SHARE * BYTES_A_TOKEN)
+    return mailbox.read(
+        agent.team, agent.name, conversation.cursor, known=conversation.known, limit=min(share, mailbox.MANY)
+    )
 
 
 def look(recorder: Recorder) -> Arrived:

@@ -28,6 +28,11 @@ WINDOW_WITHIN = 5.0
 """Seconds that the first model call waits for the API to say how large the window is."""
 
 
+async def _patiently(learning: asyncio.Future[None]) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(learning), WINDOW_WITHIN)
+
+
 class Loop:
     """One run of one agent."""
 
@@ -67,8 +72,7 @@ class Loop:
             while True:
                 if recorder.conversation.assignment is None:
                     await self._rest()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(learning), WINDOW_WITHIN)
+                await asyncio.gather(_patiently(learning), self._project())  # starts `hands` meanwhile
                 await self._work()
         finally:
             learning.cancel()
@@ -89,7 +93,7 @@ class Loop:
                 if self._starts.look():
                     self._answers.told_idle = False
                     return
-                if recorder.spec.flags.once and recorder.conversation.results:
+                if recorder.spec.flags.once and recorder.conversation.succeeded:
                     raise Leave("finished", 0)
             self._attention.agree_to_leave()
             shown = self._show_rest(shown=shown)
@@ -111,6 +115,9 @@ class Loop:
         conversation = self._recorder.conversation
         while conversation.assignment is not None:
             try:
+                if (reply := conversation.unfinished) is not None:
+                    self._finish(reply)
+                    continue
                 await self._calls.run_pending(self._window.largest_result)
                 await self._hold_while_paused()
                 self._take_in()
@@ -163,10 +170,13 @@ class Loop:
         return ""
 
     def _take_reply(self, reply: Reply) -> None:
-        recorder = self._recorder
-        recorder.append(reply)
-        recorder.clear_live()
-        conversation = recorder.conversation
+        self._recorder.append(reply)
+        self._recorder.clear_live()
+        self._finish(reply)
+
+    def _finish(self, reply: Reply) -> None:
+        """Do what a reply that is journalled calls for, beside running its tools."""
+        recorder, conversation = self._recorder, self._recorder.conversation
         if reply.stop_reason == "pause_turn" or (reply.stop_reason == "tool_use" and conversation.pending):
             return
         for block in list(conversation.pending):

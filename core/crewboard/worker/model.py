@@ -8,20 +8,17 @@ from typing import Any
 
 import anthropic
 import httpx2
-from anthropic import AsyncAnthropic
 
 from crewboard import prices
 from crewboard.errors import ExitCode
 from crewboard.records import Reply, Retry, Tokens
 from crewboard.store import cooldown
 from crewboard.worker.attention import Attention
+from crewboard.worker.client import make_client
 from crewboard.worker.recorder import Recorder
 
 MAX_TOKENS = 16_000
 """Longest reply. Below what the SDK refuses to wait for without streaming, and room for a whole source file."""
-
-SILENCE = 120.0
-"""Seconds without a byte after which a call is given up and made again."""
 
 DEADLINE = 150.0
 """Seconds without an event after which the agent counts as stuck."""
@@ -72,14 +69,13 @@ class Model:
         self._budget = float(os.environ.get("CREWBOARD_RETRY_BUDGET") or BUDGET)
         offline = os.environ.get("CREWBOARD_OFFLINE") == "1"
         self._prices = None if offline else prices.load(recorder.agent.team.root)
-        timeout = anthropic.Timeout(SILENCE, connect=15.0)
-        self._client = AsyncAnthropic(max_retries=0, timeout=timeout)
+        self._client = make_client()
 
     async def window(self) -> int:
         """Tokens that the model's window holds."""
         try:
             info = await self._client.models.retrieve(self._recorder.spec.model, timeout=10.0)
-        except (anthropic.AnthropicError, httpx2.HTTPError, TypeError):
+        except (anthropic.AnthropicError, httpx2.HTTPError, TypeError, ValueError):
             return USUAL_WINDOW
         return info.max_input_tokens or USUAL_WINDOW
 
@@ -157,6 +153,8 @@ class Model:
             return _Refusal(f"no connection: {error.__cause__ or error}", again=True)
         except httpx2.HTTPError as error:
             return _Refusal(f"the reply was cut off ({type(error).__name__})", again=True)
+        except ValueError as error:  # the SDK could not read the input of a tool call
+            return _Refusal(f"the reply was malformed: {str(error)[:100]}", again=True)
         except (anthropic.AnthropicError, TypeError) as error:
             return _Refusal(str(error), again=False, code=ExitCode.CREDENTIALS)
 

@@ -1,18 +1,33 @@
 """The one place where a worker writes: journal first, then its memory, then the projections for watchers."""
 
 import contextlib
+import gc
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from crewboard import process
-from crewboard.records import Context, Cursor, Event, Exit, Intake, RunEnded, Spec, State, Status
+from crewboard.masking import mask
+from crewboard.records import Context, Cursor, Event, Exit, Intake, RunEnded, RunStarted, Spec, State, Status
 from crewboard.store import agents, documents, journal
 from crewboard.store.directory import AgentDirectory
 from crewboard.worker.conversation import Conversation, replay
 
 LIVE_EVERY = 0.05
 """Seconds between two writes of the reply that is being streamed."""
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the collector from walking again and again through what is being built and stays: half of a long replay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Recorder:
@@ -25,12 +40,14 @@ class Recorder:
         self.damaged_events = 0
         documents.keep_if_damaged(agent.status, Status)
         documents.keep_if_damaged(agent.cursor, Cursor)
-        self.conversation: Conversation = replay(self._history())
+        with _no_collection():
+            self.conversation: Conversation = replay(self._history())
         self.fresh = spec.prompt_id not in self.conversation.prompts
         """Whether the hire prompt still has to start a conversation."""
         self.task: int | None = None
         self.context_limit = 0
-        self.sandbox = "none"
+        self.sandbox = ""
+        """The level of its sandbox, once that is known."""
         self._live = b""
         self._live_at = 0.0
         me = os.getpid()
@@ -45,10 +62,10 @@ class Recorder:
             last_error=None,
         )
 
-    def _history(self) -> "list[Event | None]":
-        events = [event for event, _ in journal.read(self.agent.journal)]
-        self.damaged_events = events.count(None)
-        return events
+    def _history(self) -> Iterator[Event | None]:
+        for event in journal.history(self.agent.journal):
+            self.damaged_events += event is None
+            yield event
 
     def append(self, event: Event) -> None:
         """Commit an event.
@@ -59,7 +76,7 @@ class Recorder:
         event.run = self.spec.run
         journal.append(self.agent.journal, event)
         self.conversation.apply(event)
-        if isinstance(event, Intake):
+        if isinstance(event, (Intake, RunStarted)):  # a worker may have died between journal and cursor
             damaged = self.conversation.damaged + self.damaged_events
             cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
             documents.save(self.agent.cursor, cursor)
@@ -79,12 +96,12 @@ class Recorder:
         now = self.now()
         conversation = self.conversation
         same = (state, doing) == (self.status.state, self.status.doing)
-        kept_error = None if clear_error else last_error or self.status.last_error
+        kept_error = None if clear_error else mask(last_error or "") or self.status.last_error
         self.status = self.status.model_copy(
             update={
                 "state": state,
                 "since": self.status.since if same else now,
-                "doing": doing[:200],
+                "doing": mask(doing[:200]),
                 "turn": conversation.assignment.calls if conversation.assignment else 0,
                 "waiting_for": waiting_for,
                 "task": self.task,

@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import os
 import signal
-from pathlib import Path
+import time
 
 from crewboard import process
-from crewboard.worker.environment import tool_environment
 from crewboard.worker.outcome import Outcome
+from crewboard.worker.sandbox.box import Box
+from crewboard.worker.sandbox.child import REAPED_WITHIN, Child, reap
 
 HEAD = 8_000
 TAIL = 22_000
@@ -16,6 +17,21 @@ TAIL = 22_000
 
 LONGEST = 3600.0
 """Seconds that a command may ask for."""
+
+MOST_PROCESSES = 1024
+"""Processes that a command may have at a time. The kernel's own limit does not hold for root."""
+
+LOOK = 0.25
+"""Seconds between two counts of them."""
+
+_TRIES = 3
+"""Times that a sandbox is set up: what it is made of may go away meanwhile."""
+
+_BREATH = 0.001
+"""Seconds that the kernel is given to end what was killed."""
+
+_LAST_WORDS_WITHIN = 1.0
+"""Seconds to wait for the end of the output of a command that has ended."""
 
 
 class Output:
@@ -41,53 +57,89 @@ class Output:
         return (self._head + middle + self._tail).decode("utf-8", "replace")
 
 
-async def run(command: str, root: Path, seconds: float, keep: set[int]) -> Outcome:
-    """Run `command` with bash in `root` for at most `seconds`, and end every process that it started.
+async def run(command: str, box: Box, seconds: float, keep: set[int]) -> Outcome:
+    """Run `command` with bash behind an agent's wall for at most `seconds`, and end every process that it started.
 
     `keep` are children of this worker that are none of its.
     """
+    if not box.contains_processes:
+        keep = {*keep, *process.descendants(os.getpid())}  # a supervisor that a lead started, say
+    outcome, ran = await _try(command, box, seconds, keep)
+    for _ in range(_TRIES - 1):
+        if not ran:
+            outcome, ran = await _try(command, box, seconds, keep)
+    if ran:
+        return outcome
+    return Outcome(f"the command was not run, its sandbox could not be set up: {outcome.content}", is_error=True)
+
+
+async def _try(command: str, box: Box, seconds: float, keep: set[int]) -> tuple[Outcome, bool]:
+    """What came of a command, and whether it came to run at all."""
     output = Output()
-    child = await asyncio.create_subprocess_exec(
-        "bash", "-c", command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=root,
-        env=tool_environment(),
-        start_new_session=True,
-    )  # fmt: skip
-    reading = asyncio.ensure_future(_read(child, output))
+    source, target = os.pipe2(os.O_CLOEXEC)
     try:
-        async with asyncio.timeout(min(seconds, LONGEST)):
-            await child.wait()
-        ending = f"[exit code {child.returncode}]"
-    except TimeoutError:
-        ending = f"[ended after {seconds:g} s: time limit]"
+        child = box.command(command, target)
+    except (OSError, ValueError) as error:
+        os.close(source)
+        return Outcome(f"the command could not be started: {error}", is_error=True), True
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        await child.wait()
-        end_strangers(keep)
+        os.close(target)
+    reading = asyncio.ensure_future(_read(source, output))
+    why: str | None = None
+    try:
+        why = await _watch(child, min(seconds, LONGEST), None if box.contains_processes else keep)
+    finally:
+        await child.end()
+        if not box.contains_processes:
+            await end_strangers(keep)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(reading, 1)
-    text = output.text
-    return Outcome(
-        f"{text.rstrip()}\n{ending}".lstrip("\n"), is_error=child.returncode is None or "time limit" in ending
-    )
+            await asyncio.wait_for(reading, _LAST_WORDS_WITHIN)
+    ending = f"[exit code {child.code}]" if why is None else f"[ended {why}]"
+    if removed := box.tidy():
+        ending += f"\n[removed {removed}: it makes git obey other settings than its own]"
+    text = f"{output.text.rstrip()}\n{ending}".lstrip("\n")
+    return Outcome(text, is_error=why is not None), why is not None or not child.never_ran
 
 
-async def _read(child: asyncio.subprocess.Process, output: Output) -> None:
-    if child.stdout is not None:
-        while piece := await child.stdout.read(65536):
-            output.add(piece)
+async def _watch(child: Child, seconds: float, keep: set[int] | None) -> str | None:
+    """Wait until a command ended by itself; says why it may not go on.
+
+    All that it starts stays below `child`, or else is whatever is below this process and none of `keep`.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            async with asyncio.timeout(min(LOOK, deadline - time.monotonic())):
+                await child.wait()
+            return None
+        except TimeoutError:
+            if time.monotonic() >= deadline:
+                return f"after {seconds:g} s: time limit"
+            if len(process.descendants(child.pid) if keep is None else _strangers(keep)) > MOST_PROCESSES:
+                return f"with more than {MOST_PROCESSES} processes"
 
 
-def end_strangers(keep: set[int]) -> None:
+async def _read(source: int, output: Output) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    with os.fdopen(source, "rb", buffering=0) as pipe:
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        try:
+            while piece := await reader.read(65536):
+                output.add(piece)
+        finally:
+            transport.close()
+
+
+async def end_strangers(keep: set[int]) -> None:
     """End every descendant of this process that is none of `keep`: what a command left running fell to us."""
-    while left := [pid for pid in _strangers(keep) if process.send_signal(pid, signal.SIGKILL)]:
+    deadline = time.monotonic() + REAPED_WITHIN
+    while (left := _strangers(keep)) and time.monotonic() < deadline:
         for pid in left:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+            process.send_signal(pid, signal.SIGKILL)
+        for pid in left:
+            reap(pid)
+        await asyncio.sleep(_BREATH)
 
 
 def _strangers(keep: set[int]) -> list[int]:

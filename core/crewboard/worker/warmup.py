@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 
 import anthropic
-from anthropic import AsyncAnthropic
 
-from crewboard.worker import attention, environment, helper, loop, model  # noqa: F401  a worker imports them when it begins
+from crewboard.worker import attention, environment, gate, helper, loop, model  # noqa: F401  as a worker's main does
+from crewboard.worker.client import make_client
 
 _EVENTS = """\
 event: message_start
@@ -50,7 +50,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def _request() -> None:
     server = await asyncio.start_server(_answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = AsyncAnthropic(api_key="none", base_url=f"http://127.0.0.1:{port}", max_retries=0)
+    client = make_client(api_key="none", base_url=f"http://127.0.0.1:{port}")
     async with (
         server,
         client,
@@ -63,6 +63,8 @@ async def _request() -> None:
 
 def warm_up() -> None:
     """Load it all. Leaves no thread and no descriptor behind."""
+    for tool in gate.TOOLS.values():
+        tool.definition()
     # Without a loopback, a worker loads the rest by itself.
     with contextlib.suppress(OSError, anthropic.AnthropicError):
         asyncio.run(_request())

@@ -89,15 +89,20 @@ class Window:
             recorder.append(Cleared(ts=recorder.now(), tool_use_ids=old))
 
     async def _summarise(self) -> None:
+        """Put a summary in the place of what the model has been shown; what it has not stays word for word."""
         recorder, conversation = self._recorder, self._recorder.conversation
+        covers = conversation.shown
+        if not covers:
+            return
         recorder.show("working", "summarises the conversation")
         most = int(self._room * _TRANSCRIPT_SHARE * CHARACTERS_A_TOKEN)
-        covers = len(conversation.entries)
-        transcript = _head_and_tail(conversation.transcript(), most)
+        transcript = _head_and_tail(conversation.transcript(covers), most)
         request = [{"role": "user", "content": [{"type": "text", "text": _ASK + transcript}]}]
         reply = await self._model.reply(_SYSTEM, [], request, self.longest_reply)
         text = "".join(block.get("text", "") for block in reply.content if block.get("type") == "text")
-        kept = _head_and_tail("\n\n".join(conversation.assignment_texts), most // 3)
+        staying = {str(block.get("text")) for _, block in conversation.entries[covers:]}
+        texts = [said for said in conversation.assignment_texts if said not in staying]
+        kept = _head_and_tail("\n\n".join(texts), most // 3)
         recorder.append(
             Summary(
                 ts=recorder.now(),

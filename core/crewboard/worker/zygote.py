@@ -17,10 +17,11 @@ from pathlib import Path
 
 from crewboard import process
 from crewboard.birth import PARENT, READY, Order
-from crewboard.worker import __main__ as worker
-from crewboard.worker.warmup import warm_up
 
 _CHUNK = 65536
+
+_ALONE_WITHIN = 2.0
+"""Seconds that a thread which has ended may take to leave the process."""
 
 
 def _control() -> socket.socket:
@@ -91,20 +92,32 @@ def _become(order: Order) -> None:
     time.tzset()
     tempfile.tempdir = None
     random.seed()
-    sys.argv = [worker.__file__, str(order.agent)]
+    sys.argv[1:] = [str(order.agent)]
     process.rename(order.agent.name, [sys.executable, "-I", "-m", "crewboard.worker", str(order.agent)])
     gc.enable()
+
+
+def _is_alone() -> bool:
+    """Whether this process has one thread, so that a fork copies all of it."""
+    deadline = time.monotonic() + _ALONE_WITHIN
+    while process.count_threads() > 1 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return process.count_threads() == 1
 
 
 def main() -> int:
     """Warm up, fork workers; returns in the parent at its end, and in each worker at its own."""
     process.end_with_parent()
-    control = _control()
-    gc.disable()
+    process.keep_memory_private()  # passes to every worker, whose key and mail are safe so from its first instruction
     process.rename("crewboard", [sys.executable, "-I", "-m", PARENT, sys.argv[1]])
+    control = _control()
+    gc.disable()  # a tenth of the time that imports take, and nothing of what they make is garbage
+    from crewboard.worker import __main__ as worker
+    from crewboard.worker.warmup import warm_up
+
     warm_up()
-    if (threads := process.count_threads()) != 1:
-        sys.stderr.write(f"{PARENT}: there are {threads} threads, which a fork would break; workers start cold\n")
+    if not _is_alone():
+        sys.stderr.write(f"{PARENT}: something left a thread, which a fork would break; workers start cold\n")
         return 1
     gc.collect()
     gc.freeze()

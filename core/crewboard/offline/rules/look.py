@@ -163,9 +163,9 @@ def read(ask: Ask) -> Steps | None:
     module = ask.match(r"\b(?:the\s+)?[`'\"]?([\w.]+)[`'\"]?\s+(?:module|file|package|code|class)\b") or ask.match(
         r"\b(?:module|file|package|class)\s+[`'\"]?([\w.]+)"
     )
-    return (
-        _read_module(module[1]) if module and module[1].lower() not in {"the", "a", "this", "that", "source"} else None
-    )
+    if module is None or module[1].lower() in {"the", "this", "that", "source"}:
+        return None
+    return _read_any() if module[1].lower() in {"a", "an", "any", "one", "some"} else _read_module(module[1])
 
 
 def _read_all(named: list[str]) -> Steps:
@@ -191,6 +191,20 @@ def _read_one(path: str) -> Steps:
 def _read_module(name: str) -> Steps:
     missing = f"I found no file whose name holds {name}."
     return (yield from _read_matching(f"**/*{name.rsplit('.', 1)[-1].lower()}*", missing))
+
+
+def _read_any() -> Steps:
+    """Where no module was named, the first that is no test."""
+    done = yield Call("glob", {"pattern": "**/*.py"}, say="No module was named; looking for one.")
+    if not done.ok:
+        return refused("glob", done)
+    files = outputs.paths(done.text)
+    chosen = next((path for path in files if not re.search(r"(?:^|/)(?:test|__|conftest|setup\b)", path)), None)
+    if chosen is None:
+        return "No module was named, and I found none."
+    read_file = yield Call("read_file", {"path": chosen})
+    told = f"No module was named, so I took {chosen}, one of {count(len(files), 'Python file')}."
+    return f"{told}\n{describe(chosen, read_file)}"
 
 
 def _read_matching(pattern: str, otherwise: str) -> Steps:

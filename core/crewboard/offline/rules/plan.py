@@ -20,6 +20,9 @@ _WANTS_PLAN = re.compile(
 )
 
 
+_UNKNOWN = "To carry it out is not among the few things that I, the embedded model, know to do; I changed nothing."
+
+
 def plan(ask: Ask) -> Steps | None:
     """Submit a plan to rename X; after approval do it."""
     asked = ask.match(_PHRASE)
@@ -28,15 +31,16 @@ def plan(ask: Ask) -> Steps | None:
 
 def plan_all(ask: Ask) -> Steps:
     """Submit a plan for a task that no rule knows: its approval is all that can be had."""
-    return _plan(ask, "")
+    return _plan(ask, ask.whole)
 
 
 def _plan(ask: Ask, task: str) -> Steps:
     decided = yield from until_approved(ask)
     if not _approved(decided):
         return _not_approved(decided)
-    steps = ask.dispatch(ask.about(task)) if task.strip() else None
-    done = (yield from steps) if steps else ""
+    wanted = task.strip(" .")
+    steps = ask.dispatch(ask.about(task)) if wanted else None
+    done = (yield from steps) if steps else _UNKNOWN if wanted else ""
     return f"The plan was approved. {done}".strip()
 
 

@@ -16,6 +16,13 @@ _ABILITIES = (
     "say where I stand",
 )
 
+_LEADS_ABILITIES = (
+    "name the team, say who is on it, end it (create a team called NAME, list the team, delete the team)",
+    "hire agents (spawn NAME (coder) to …, in the background if you say so), have them do something, have them leave",
+    "put a task on the board and assign it, broadcast a message, check my inbox",
+    "have somebody submit a plan first, and approve or reject it as you say",
+)
+
 
 def _speak(text: str) -> Steps:
     yield from ()
@@ -37,6 +44,8 @@ def say(ask: Ask) -> Steps | None:
 
 def status(ask: Ask) -> Steps | None:
     """Give me a summary of what you did."""
+    if ask.has(r"^\W*(?:status|progress)(?:\s+(?:update|report))?\s*[:–-]"):
+        return None  # that tells one, and asks for none
     wanted = (
         r"\b(summary|summari[sz]e|status|progress|report back|recap|where (do |are )?you( stand)?\b|"
         r"what (have|did|are|were) you (done|do|doing|find|found|learn)|how far|how is it going|what('s| is) up)"
@@ -59,9 +68,10 @@ def greet(ask: Ask) -> Steps | None:
 
 def introduction(talk: Conversation) -> str:
     """Who speaks, and that it is no language model."""
+    abilities = [*(_LEADS_ABILITIES if talk.type == LEAD else ()), *_ABILITIES]
     return (
         f"I am {talk.name}, of type {talk.type}. I run on crewboard's embedded model, which is a small set of rules "
-        f"and no language model. I can:\n{bullets(list(_ABILITIES))}"
+        f"and no language model. I can:\n{bullets(abilities)}"
     )
 
 
@@ -71,14 +81,14 @@ def otherwise(ask: Ask) -> Steps:
         return _speak(so_far(ask.talk))
     if ask.kind in {"result", "error", "broadcast"} or ask.author not in {OPERATOR, LEAD}:
         return _speak(f"I read what {ask.author} wrote; there is nothing in it for me to do.")
-    return _speak(f"I do not know how to do this: “{_first_line(ask.whole)}”\n\n{introduction(ask.talk)}")
+    return _speak(f"I do not know how to do this: “{first_line(ask.whole)}”\n\n{introduction(ask.talk)}")
 
 
 def so_far(talk: Conversation) -> str:
     """What was asked, done and answered in this conversation, from its record."""
     told = [f"I am {talk.name}, of type {talk.type} in the team {talk.team}."]
     asked = [mail for mail in only_mail(talk.entries) if mail.kind in {"prompt", "task_assignment"}]
-    told += [f"{mail.author} asked me: “{_first_line(mail.text)}”" for mail in asked]
+    told += [f"{mail.author} asked me: “{first_line(mail.text)}”" for mail in asked]
     deeds = list(_deeds(talk.done))
     told.append(f"What I did:\n{bullets(deeds)}" if deeds else "I have called no tool yet.")
     answers = [entry.text for entry in talk.entries if isinstance(entry, Said) and entry.final and entry.text]
@@ -105,25 +115,39 @@ def _object(call: Done) -> str:
     return str(call.input.get("pattern") or call.input.get("path") or "the project folder")
 
 
+_TOLD = frozenset({"ask_operator", "submit_plan", "review_plan", "request_shutdown", "delete_team"})
+"""Tools whose result is told with the call."""
+
+
 def _deed(call: Done) -> str:
     what = {
         "bash": f"ran `{call.input.get('command')}`",
         "write_file": f"wrote {call.input.get('path')}",
         "edit_file": f"edited {call.input.get('path')}",
-        "send_message": f"wrote to {call.input.get('to')}: {_first_line(str(call.input.get('content', '')))}",
+        "send_message": f"wrote to {call.input.get('to')}: {first_line(str(call.input.get('content', '')))}",
         "ask_operator": f"asked the operator: {call.input.get('question')}",
         "submit_plan": "submitted a plan",
+        "spawn_agent": f"hired {call.input.get('name')} ({call.input.get('agent_type')})",
+        "request_plan": f"asked {call.input.get('teammate')} for a plan",
+        "review_plan": "decided on a plan",
+        "request_shutdown": f"asked {call.input.get('teammate')} to shut down",
+        "create_team": f"named the team {call.input.get('name')}",
+        "task_create": f"put a task on the board: {call.input.get('subject')}",
+        "broadcast": f"told everybody: {first_line(str(call.input.get('content', '')))}",
+        "list_team": "looked who is on the team",
+        "delete_team": "deleted the team",
         "task_claim": f"claimed task {call.input.get('task_id')}",
         "task_update": f"set task {call.input.get('task_id')} to {call.input.get('status')}",
     }.get(call.tool, f"called {call.tool}")
     if not call.ok:
-        return f"{what}, which was refused: {_first_line(call.text)}"
+        return f"{what}, which was refused: {first_line(call.text)}"
     code = outputs.exit_code(call.text)
     if code is not None:
         return f"{what}: exit code {code}"
-    return f"{what}: {_first_line(call.text)}" if call.tool in {"ask_operator", "submit_plan"} else what
+    return f"{what}: {first_line(call.text)}" if call.tool in _TOLD else what
 
 
-def _first_line(text: str, limit: int = 160) -> str:
+def first_line(text: str, limit: int = 160) -> str:
+    """The first line that is not blank, cut where it gets too long."""
     first = next(iter(outputs.lines(text)), "").strip()
     return first if len(first) <= limit else first[: limit - 1] + "…"

@@ -4,14 +4,17 @@ import re
 
 from crewboard.offline import outputs
 from crewboard.offline.ask import Ask, Steps, quoted, refused
-from crewboard.offline.conversation import Call, Notice
+from crewboard.offline.conversation import Call, Notice, only_mail
 from crewboard.offline.rules.talk import so_far
+from crewboard.records import JOINS_NEXT_TURN
 
 _NOBODY = frozenset({
     "a", "an", "back", "everybody", "everyone", "her", "him", "how", "if", "it", "me", "my", "off", "our", "out",
     "that", "the", "them", "to", "up", "us", "what", "where", "which", "who", "why", "you", "your",
 })  # fmt: skip
 """Words behind "tell" and "send" that name nobody."""
+
+_UNKNOWN = "Nothing in it is among the few things that I, the embedded model, know to do; I changed nothing."
 
 _TASK = r"\btask\s+(?:number\s+)?#?(\d+)\b"
 
@@ -135,11 +138,8 @@ def _work_on(ask: Ask, task_id: int, rest: str) -> Steps:
     if not claimed.ok:
         return refused("task_claim", claimed)
     steps = ask.dispatch(ask.about(rest)) or ask.dispatch(ask.about(claimed.text.partition(":")[2]))
-    if steps:
-        said = yield from steps
-    else:
-        said = "Nothing in it is among the few things that I, the embedded model, know to do; I changed nothing."
-    closed = yield from _update(task_id, "completed")
+    said = (yield from steps) if steps else _UNKNOWN
+    closed = yield from _update(task_id, "completed" if steps else "failed")
     return f"{said}\n\n{closed}"
 
 
@@ -160,14 +160,31 @@ def _claim_any(ask: Ask) -> Steps:
     return (yield from _work_on(ask, int(ids[0]), ""))
 
 
-def close_own(ask: Ask) -> Steps | None:
+def own_task(ask: Ask) -> Steps | None:
     """The system says which task is one's own, or that it is still in progress."""
-    own = ask.match(r"^Your task is #(\d+)\b") or ask.match(r"#(\d+)\b.*\bis still in progress\b")
-    return _close_own(ask, int(own[1])) if own else None
+    own = ask.match(r"^(?:Your task is|The API was unavailable\. Go on with) #(\d+) (.*?) \((?:in_progress|pending)\b")
+    if own is None:
+        left = ask.match(r"#(\d+)\b.*\bis still in progress\b")
+        return _close(ask, int(left[1]), "completed") if left else None
+    prompts = [mail for mail in only_mail(ask.talk.span) if mail.kind not in JOINS_NEXT_TURN]
+    if not prompts:
+        description = ask.text.partition("\n\n")[2]
+        return _do(ask, int(own[1]), f"{own[2]}\n{description}")
+    known = any(work_on_task(told) or ask.dispatch(told) for told in map(ask.written, prompts))
+    return _close(ask, int(own[1]), "completed" if known else "failed")
 
 
-def _close_own(ask: Ask, task_id: int) -> Steps:
+def _close(ask: Ask, task_id: int, status: str) -> Steps:
+    """Close a task that is not closed yet."""
     updates = [done for done in ask.walk.made if done.tool == "task_update" and done.ok]
     if any(done.input.get("task_id") == task_id for done in updates):
         return ""
-    return (yield from _update(task_id, "completed"))
+    return (yield from _update(task_id, status))
+
+
+def _do(ask: Ask, task_id: int, task: str) -> Steps:
+    """Do a task that the board alone tells of."""
+    steps = ask.dispatch(ask.about(task))
+    said = (yield from steps) if steps else _UNKNOWN
+    closed = yield from _update(task_id, "completed" if steps else "failed")
+    return f"{said}\n\n{closed}"

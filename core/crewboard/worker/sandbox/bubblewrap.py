@@ -4,11 +4,17 @@ Later mounts lie over earlier ones: the host read-only, what is private hidden, 
 within the workspace what is not the agent's hidden again.
 """
 
+import errno
 import os
 import subprocess
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
-from crewboard.worker.sandbox import places
+from crewboard.worker.sandbox import calls
+from crewboard.worker.sandbox.child import Child, Start
+from crewboard.worker.sandbox.places import host_names, host_sockets, is_below, team_folders
 from crewboard.worker.sandbox.policy import Policy
 
 PROBE_WITHIN = 10.0
@@ -20,18 +26,36 @@ _GIT_KEEPS = ("hooks", "config", "config.worktree", "modules")
 
 def program(root: Path) -> str | None:
     """Bubblewrap's path; never one in the workspace, which an agent may have put there."""
-    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        found = Path(os.path.realpath(os.path.join(folder, "bwrap")))
-        if os.path.isabs(folder) and os.access(found, os.X_OK) and not found.is_relative_to(root):
+    return _program(root, os.environ.get("PATH", os.defpath))
+
+
+@lru_cache(maxsize=8)
+def _program(root: Path, path: str) -> str | None:
+    for folder in map(Path, path.split(os.pathsep)):
+        found = Path(os.path.realpath(folder / "bwrap"))
+        if folder.is_absolute() and os.access(found, os.X_OK) and not found.is_relative_to(root):
             return str(found)
     return None
 
 
 def rules(policy: Policy) -> dict[str, list[str]]:
     """The arguments, by what they are for, in the order that bubblewrap needs."""
-    root, tools = policy.root, places.tools()
-    hidden = places.outermost([*places.volatile(), *places.homes()])
     found = {
+        **_lasting(policy),
+        "repository": _repository(policy.root) if policy.writes else [],
+        "private": _private(policy),
+        "team": _team(policy),
+        "scratch": _bind("--bind", policy.scratch) if policy.scratch else [],
+        "sockets": _cover(_sockets(policy)),
+    }
+    return {name: arguments for name, arguments in found.items() if arguments}
+
+
+@lru_cache(maxsize=8)
+def _lasting(policy: Policy) -> dict[str, list[str]]:
+    """What is the same for every command of a worker."""
+    root, hidden = policy.root, policy.places.hidden
+    return {
         "user": ["--unshare-user"],
         "capabilities": ["--cap-drop", "ALL"],
         "processes": ["--unshare-pid"],
@@ -42,42 +66,73 @@ def rules(policy: Policy) -> dict[str, list[str]]:
         "host": ["--ro-bind", "/", "/"],
         "devices": ["--dev", "/dev"],
         "proc": ["--proc", "/proc"],
+        # Settings of the kernel stay as they are even for root, who in here is the machine's, without powers.
+        "settings": ["--remount-ro", "/proc"],
         "hidden": _over("--tmpfs", hidden),
-        "system secrets": _cover(places.system_secrets()),
-        "tools": _put_back([path for path in tools if places.is_below(path, hidden)]),
-        "names": _put_back([path for path in places.host_names() if places.is_below(path, hidden)]),
+        "system secrets": _cover(policy.places.secrets),
+        "tools": _put_back([path for path in policy.places.tools if is_below(path, hidden)]),
+        "names": _put_back([path for path in host_names() if policy.network and is_below(path, hidden)]),
         "workspace": _bind("--bind" if policy.writes else "--ro-bind", root),
-        "repository": _repository(root) if policy.writes else [],
-        "own code": _put_back([path for path in places.own_prefixes() if root in path.parents]),
-        "private": _private(root, tools),
-        "team": _team(policy, hidden),
-        "scratch": _bind("--bind", policy.scratch) if policy.scratch else [],
-        "sockets": _cover(_sockets(root, hidden)),
+        "own code": _put_back([path for path in policy.places.own if is_below(path, [root])]),
     }
-    return {name: arguments for name, arguments in found.items() if arguments}
 
 
-def command(bwrap: str, rules: dict[str, list[str]], seccomp: int | None, root: Path, inner: list[str]) -> list[str]:
-    """The whole command line. `seccomp` is a descriptor to read the filter from, `inner` what to run."""
-    arguments = [part for rule in rules.values() for part in rule]
-    loaded = [] if seccomp is None else ["--seccomp", str(seccomp)]
-    return [bwrap, *arguments, *loaded, "--chdir", str(root), "--", *inner]
+def start(policy: Policy, start: Start) -> Child:
+    """Start a process behind the wall.
+
+    Raises:
+        OSError: bubblewrap is gone, or cannot be run.
+    """
+    filtered = _readable(_filter(policy))
+    about, told = os.pipe2(os.O_CLOEXEC)
+    try:
+        command = _command(policy, start.arguments, ["--seccomp", str(filtered), "--json-status-fd", str(told)])
+        return Child(replace(start, arguments=command).now(filtered, told), about)
+    except BaseException:
+        os.close(about)
+        raise
+    finally:
+        os.close(told)
+        os.close(filtered)
+
+
+def _command(policy: Policy, inner: list[str], more: list[str]) -> list[str]:
+    bwrap = program(policy.root)
+    if bwrap is None:
+        raise FileNotFoundError(errno.ENOENT, "bubblewrap is not installed")
+    arguments = [part for rule in rules(policy).values() for part in rule]
+    return [bwrap, *arguments, *more, "--chdir", str(policy.root), "--", *inner]
+
+
+def _filter(policy: Policy) -> bytes:
+    """The filter of system calls; the namespaces alone must do on a machine for which there is none."""
+    if calls.architecture() is None:
+        return calls.EVERYTHING
+    rules = calls.in_bubblewrap(network=policy.network)
+    return calls.program(tuple(rule for name in rules.values() for rule in name))
+
+
+def _readable(data: bytes) -> int:
+    """A descriptor to read `data` from, which fits a pipe."""
+    source, target = os.pipe2(os.O_CLOEXEC)
+    os.write(target, data)
+    os.close(target)
+    return source
 
 
 def complaint(policy: Policy) -> str | None:
     """Why bubblewrap does not work for this policy here; None when it does. Runs it once."""
-    bwrap = program(policy.root)
-    if bwrap is None:
-        return "bubblewrap is not installed"
     try:
         done = subprocess.run(
-            command(bwrap, rules(policy), None, policy.root, ["true"]),
+            _command(policy, ["true"], ["--as-pid-1"]),  # leaves nobody for us to reap
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PROBE_WITHIN,
             env={"PATH": os.environ.get("PATH", os.defpath)},
             check=False,
         )
+    except FileNotFoundError as error:
+        return str(error.strerror)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap cannot be run: {error}"
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
@@ -88,15 +143,15 @@ def _bind(option: str, path: Path) -> list[str]:
     return [option, str(path), str(path)]
 
 
-def _over(option: str, paths: list[Path]) -> list[str]:
+def _over(option: str, paths: Iterable[Path]) -> list[str]:
     return [part for path in paths for part in (option, str(path))]
 
 
-def _put_back(paths: list[Path]) -> list[str]:
+def _put_back(paths: Iterable[Path]) -> list[str]:
     return [part for path in paths for part in _bind("--ro-bind-try", path)]
 
 
-def _cover(paths: list[Path]) -> list[str]:
+def _cover(paths: Iterable[Path]) -> list[str]:
     """Nothing in the place of folders, /dev/null in the place of files."""
     return [part for path in paths for part in (["--tmpfs", str(path)] if path.is_dir() else _nothing(path))]
 
@@ -105,10 +160,11 @@ def _nothing(path: Path) -> list[str]:
     return ["--ro-bind", "/dev/null", str(path)]
 
 
-def _private(root: Path, tools: list[Path]) -> list[str]:
+def _private(policy: Policy) -> list[str]:
     """What of a home in the workspace is private, with the tools that lie there put back."""
-    entries = places.private_entries(root)
-    return [*_cover(entries), *_put_back([path for path in tools if path in entries or places.is_below(path, entries)])]
+    entries = policy.places.private_entries(policy.root)
+    tools = [path for path in policy.places.tools if path in entries or is_below(path, entries)]
+    return [*_cover(entries), *_put_back(tools)]
 
 
 def _repository(root: Path) -> list[str]:
@@ -124,22 +180,19 @@ def _repository(root: Path) -> list[str]:
     return [*_bind("--bind", git), *kept, *absent]
 
 
-def _team(policy: Policy, hidden: list[Path]) -> list[str]:
+def _team(policy: Policy) -> list[str]:
     """The team's own files: gone, but for the results that `hands` reads."""
-    folders = [
-        path
-        for path in places.team_folders(policy.root)
-        if path.is_relative_to(policy.root) or not places.is_below(path, hidden)
-    ]
+    folders = _visible(team_folders(policy.root), policy)
     shown = [] if policy.results is None else _bind("--ro-bind-try", policy.results)
     return [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", folders)]
 
 
-def _sockets(root: Path, hidden: list[Path]) -> list[Path]:
+def _sockets(policy: Policy) -> list[Path]:
     """Sockets of the host that no mount hides: a read-only mount does not keep anybody from connecting."""
-    gone = [*places.team_folders(root), Path("/dev"), Path("/proc")]
-    return [
-        path
-        for path in places.host_sockets()
-        if (path.is_relative_to(root) or not places.is_below(path, hidden)) and not places.is_below(path, gone)
-    ]
+    gone = [*team_folders(policy.root), Path("/dev"), Path("/proc")]
+    return [path for path in _visible(host_sockets(), policy) if not is_below(path, gone)]
+
+
+def _visible(paths: list[Path], policy: Policy) -> list[Path]:
+    """Those that are not hidden with the folder they lie in: the workspace is shown wherever it lies."""
+    return [path for path in paths if path.is_relative_to(policy.root) or not is_below(path, policy.places.hidden)]

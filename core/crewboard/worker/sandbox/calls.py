@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 """linux/bpf_common.h: load a word of the call, and it with a value, jump if equal or not less, end."""
@@ -21,6 +21,9 @@ _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Column of `_NUMBERS`, and AUDIT_ARCH_*."""
+
+EVERYTHING = struct.pack("=HBBI", _RETURN, 0, 0, _ALLOW)
+"""The program that refuses nothing."""
 
 _X32 = 0x40000000
 """Calls of the x32 ABI, a second door to every call of x86_64."""
@@ -164,7 +167,8 @@ def architecture() -> tuple[int, int] | None:
     return _ARCHITECTURES.get(os.uname().machine)
 
 
-def program(rules: list[Rule]) -> bytes:
+@lru_cache(maxsize=8)
+def program(rules: tuple[Rule, ...]) -> bytes:
     """The rules as a program for seccomp; what they do not name is allowed. Calls of another architecture are not.
 
     Raises:

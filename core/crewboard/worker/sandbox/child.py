@@ -47,11 +47,12 @@ class Start:
 
 
 class Child:
-    """A started process. `about` is where bubblewrap says which process is the first of its namespace."""
+    """A started process. `about` is where bubblewrap tells of what it started (`--json-status-fd`)."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", about: int | None = None) -> None:
         self._popen = popen
         self._about = about
+        self._told: dict[str, int] = {}
 
     @property
     def pid(self) -> int:
@@ -79,32 +80,54 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             await self.wait()
-        if (first := self._first()) is not None:
-            await _reap(first)
+        if self._about is not None:
+            about, self._about = self._about, None
+            self._told = _read_told(about)
+            if first := self._told.get("child-pid"):
+                await _reap(first)  # the first process of the namespace, with which all others in it end
 
-    def _first(self) -> int | None:
-        """The first process of bubblewrap's namespace, with which all others in it end."""
-        if self._about is None:
-            return None
-        about, self._about = self._about, None
-        try:
-            with open(about, "rb", buffering=0) as pipe:  # noqa: PTH123  a descriptor
-                return int(json.loads(pipe.read(4096) or b"{}")["child-pid"])
-        except (OSError, ValueError, KeyError):
-            return None
+    @property
+    def never_ran(self) -> bool:
+        """Whether bubblewrap failed before it came to start anything. Known after `end`."""
+        return "child-pid" in self._told and "exit-code" not in self._told and (self.code or 0) > 0
+
+
+def _read_told(about: int) -> dict[str, int]:
+    """What bubblewrap told, in JSON lines."""
+    os.set_blocking(about, False)
+    told: dict[str, int] = {}
+    try:
+        with open(about, "rb", buffering=0) as pipe:
+            for line in (pipe.read(4096) or b"").splitlines():
+                told.update(json.loads(line))
+    except (OSError, ValueError):
+        return {}
+    return told
 
 
 async def _reap(pid: int) -> None:
     """End a process that fell to us when bubblewrap ended, and take note of its end."""
+    if not _is_ours(pid):
+        return  # another reaps it, and it ends with bubblewrap (--die-with-parent)
+    os.kill(pid, signal.SIGKILL)  # until we reap it, nobody else can have its number
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REAPED_WITHIN):
+            await _ended(pid)
+    reap(pid)
+
+
+def reap(pid: int) -> None:
+    """Take note of the end of a child, if it is one and has ended."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _is_ours(pid: int) -> bool:
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return  # it is another's, and ends with bubblewrap (--die-with-parent)
-    os.kill(pid, signal.SIGKILL)  # it cannot be anybody else's: until we reap it, the number is taken
-    with contextlib.suppress(TimeoutError, ChildProcessError):
-        async with asyncio.timeout(REAPED_WITHIN):
-            await _ended(pid)
-        os.waitpid(pid, os.WNOHANG)
+        return False
+    return True
 
 
 async def _ended(pid: int) -> None:

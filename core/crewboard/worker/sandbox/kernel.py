@@ -62,17 +62,16 @@ def landlock_abi() -> int:
     return 0
 
 
-def _attributes(abi: int, *, network: bool, scoped: bool) -> bytes:
+def _attributes(abi: int, *, network: bool) -> bytes:
     """`struct landlock_ruleset_attr`, as long as `abi` knows it: all that is handled here is refused unless granted."""
     handled = (1 << (13 + (abi >= 2) + (abi >= 3) + (abi >= 5))) - 1  # noqa: PLR2004  each ABI added one right
     tcp = 0 if network else _TCP
     attributes = struct.pack("=Q", handled)
     attributes += struct.pack("=Q", tcp) if abi >= 4 else b""  # noqa: PLR2004
-    scopes = _ABSTRACT_SOCKETS | _SIGNALS if scoped else 0
-    return attributes + (struct.pack("=Q", scopes) if abi >= SCOPES_SIGNALS else b"")
+    return attributes + (struct.pack("=Q", _ABSTRACT_SOCKETS | _SIGNALS) if abi >= SCOPES_SIGNALS else b"")
 
 
-def restrict_files(grants: Iterable[tuple[Path, int]], abi: int, *, network: bool, scoped: bool = True) -> None:
+def restrict_files(grants: Iterable[tuple[Path, int]], abi: int, *, network: bool) -> None:
     """Leave this thread and its children what `grants` name: a file or folder, with all below it, and rights to it.
 
     A granted path that is a link, or is not there, grants nothing.
@@ -80,7 +79,7 @@ def restrict_files(grants: Iterable[tuple[Path, int]], abi: int, *, network: boo
     Raises:
         OSError: The kernel refused; nothing is restricted.
     """
-    attributes = _attributes(abi, network=network, scoped=scoped)
+    attributes = _attributes(abi, network=network)
     handled = int.from_bytes(attributes[:8], "little")
     size = ctypes.c_size_t(len(attributes))
     ruleset = _checked(_libc.syscall(_CREATE_RULESET, ctypes.c_char_p(attributes), size, 0), "landlock")

@@ -1,4 +1,4 @@
-"""Where bubblewrap does not work: the same limits by Landlock and seccomp, taken on by the thread that starts a command.
+"""Where bubblewrap does not work: much the same by Landlock and seccomp, taken on by the thread that starts a command.
 
 Weaker in what it cannot leave out. Rights to a folder are rights to all below it, so the workspace is granted entry by
 entry, without the team's files: an agent that writes can make nothing new directly in the root, nor write in `.git`.
@@ -8,11 +8,14 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
 from crewboard.store.directory import HOME as TEAMS
-from crewboard.worker.sandbox import calls, kernel, places
+from crewboard.worker.sandbox import calls, kernel
+from crewboard.worker.sandbox.child import Child, Start
+from crewboard.worker.sandbox.places import Places, host_names, is_below, team_folders
 from crewboard.worker.sandbox.policy import Policy
 
 T = TypeVar("T")
@@ -37,31 +40,40 @@ def complaint(policy: Policy) -> str | None:
         return f"Landlock is {f'of ABI {abi}, which is older than {OLDEST}' if abi else 'not there'}"
     if calls.architecture() is None:
         return f"there is no filter of system calls for {os.uname().machine}"
+    nothing = subprocess.DEVNULL
+    trial = Start(["true"], policy.root, {"PATH": os.environ.get("PATH", os.defpath)}, 0o077, nothing, nothing, nothing)
     try:
-        ended = start(policy, lambda: subprocess.run(["true"], stdin=subprocess.DEVNULL, check=False).returncode)
+        code = _restricted(policy, trial).wait()
     except OSError as error:
-        return str(error)
-    return f"a trial ended with {ended}" if ended else None
+        return f"Landlock cannot be used: {error}"
+    return f"behind Landlock, `true` ended with {code}" if code else None
 
 
-def start(policy: Policy, begin: Callable[[], T]) -> T:
-    """Call `begin`, which starts a process, in a thread that has restricted itself.
+def start(policy: Policy, start: Start) -> Child:
+    """Start a process behind the wall.
 
     Raises:
-        OSError: The thread could not be restricted, and nothing was started; or what `begin` raises.
+        OSError: The kernel refused a restriction, and nothing was started; or it cannot be started.
     """
-    rules = filters(policy)
+    return Child(_restricted(policy, start))
+
+
+def _restricted(policy: Policy, start: Start) -> "subprocess.Popen[bytes]":
     granted = grants(policy)
+    program = calls.program(tuple(rule for rules in filters(policy).values() for rule in rules))
 
-    def restricted() -> T:
-        restrict(granted, [rule for name in rules.values() for rule in name], network=policy.network)
-        return begin()
+    def begin() -> "subprocess.Popen[bytes]":
+        kernel.no_new_privileges()
+        kernel.drop_capabilities()
+        kernel.restrict_files(granted, kernel.landlock_abi(), network=policy.network)
+        kernel.filter_calls(program)
+        return start.now()
 
-    return in_thread(restricted)
+    return _in_thread(begin)
 
 
-def in_thread(work: Callable[[], T]) -> T:
-    """What `work` gives in a thread of its own, which then ends: no other work inherits what it took on."""
+def _in_thread(work: Callable[[], T]) -> T:
+    """What `work` gives in a thread of its own, which then ends: nothing else inherits what it took on."""
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -79,16 +91,6 @@ def in_thread(work: Callable[[], T]) -> T:
     return results[0]
 
 
-def restrict(
-    granted: list[Grant], rules: list[calls.Rule], *, network: bool, scoped: bool = True, abi: int | None = None
-) -> None:
-    """Restrict this thread, and all that it starts, for good."""
-    kernel.no_new_privileges()
-    kernel.drop_capabilities()
-    kernel.restrict_files(granted, abi or kernel.landlock_abi(), network=network, scoped=scoped)
-    kernel.filter_calls(calls.program(rules))
-
-
 def filters(policy: Policy) -> dict[str, list[calls.Rule]]:
     """The rules for system calls, by name."""
     scoped = kernel.landlock_abi() >= kernel.SCOPES_SIGNALS
@@ -97,32 +99,38 @@ def filters(policy: Policy) -> dict[str, list[calls.Rule]]:
 
 def grants(policy: Policy) -> list[Grant]:
     """Which files may be read, and which written."""
-    root, tools = policy.root, places.tools()
-    kept_out = [root, *places.system_secrets()]
-    found = [grant for path in [*map(Path, _READABLE), *tools] for grant in _all_but(kept_out, path, kernel.READ)]
-    found += [(path, kernel.READ) for path in tools if root in path.parents]
-    found += [(Path("/dev", name), _DEVICE) for name in _DEVICES]
-    found += [(path, kernel.READ) for path in places.host_names()] if policy.network else []
+    tools = [path for path in policy.places.tools if policy.root in path.parents]
+    found = [*_of_the_system(policy.root, policy.places), *((path, kernel.READ) for path in tools)]
+    found += [(path, kernel.READ) for path in host_names()] if policy.network else []
     found += [(policy.scratch, kernel.READ | kernel.WRITE)] if policy.scratch else []
     found += [(policy.results, kernel.READ)] if policy.results else []
     return [*found, *_workspace(policy)]
 
 
+@lru_cache
+def _of_the_system(root: Path, places: Places) -> list[Grant]:
+    """What does not change while a worker lives: programs and devices."""
+    kept_out = [root, *places.secrets]
+    readable = [*map(Path, _READABLE), *places.tools]
+    found = [grant for path in readable for grant in _all_but(kept_out, path, kernel.READ)]
+    return [*found, *((Path("/dev", name), _DEVICE) for name in _DEVICES)]
+
+
 def _workspace(policy: Policy) -> list[Grant]:
-    root = policy.root
+    root, private = policy.root, policy.places.private_entries(policy.root)
     if policy.results and policy.writes:
         # Files of `hands` are opened step by step from the root, never through a link, and never the team's.
-        return [(root, kernel.READ | kernel.WRITE)]
-    hidden = [root / TEAMS, *places.team_folders(root), *places.private_entries(root)]
+        return _all_but(private, root, kernel.READ | kernel.WRITE)
+    hidden = [root / TEAMS, *team_folders(root), *private]
     if not policy.writes:
         return _all_but(hidden, root, kernel.READ)
-    fixed = [root / ".git", *(path for path in places.own_prefixes() if root in path.parents)]
+    fixed = [root / ".git", *(path for path in policy.places.own if root in path.parents)]
     return [*_all_but([*hidden, *fixed], root, kernel.READ | kernel.WRITE), *((path, kernel.READ) for path in fixed)]
 
 
 def _all_but(kept_out: list[Path], folder: Path, rights: int) -> list[Grant]:
     """Rights to a folder and all below it but `kept_out`; of the folders on the way to those, the names are shown."""
-    if folder in kept_out or places.is_below(folder, kept_out):
+    if folder in kept_out or is_below(folder, kept_out):
         return []
     inside = [path for path in kept_out if folder in path.parents]
     if not inside:

@@ -6,12 +6,15 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard import process
 from crewboard.store.directory import HOME as TEAMS
 
-_SYSTEM = tuple(Path(name) for name in ("/usr", "/etc", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/nix", "/opt"))
+_SYSTEM = tuple(
+    Path(name) for name in ("/usr", "/etc", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/nix", "/opt")
+)
 
 _HOMES = ("/home", "/root", "/Users")
 _VOLATILE = ("/run", "/tmp", "/var/tmp")  # noqa: S108  they are hidden, nothing is put there
@@ -25,7 +28,7 @@ _SYSTEM_SECRETS = tuple(
 _TOOL_VARIABLES = (
     "VIRTUAL_ENV", "PYENV_ROOT", "RUSTUP_HOME", "GOROOT", "JAVA_HOME", "NVM_DIR", "NODE_PATH", "PYTHONPATH",
 )  # fmt: skip
-"""Variables that name folders of tools."""
+"""Variables that name folders of tools, some of them several."""
 
 _TOOLS_AT_HOME = (
     ".pyenv", ".rustup", ".nvm", ".asdf", ".volta", ".sdkman", ".deno/bin", ".bun/bin", ".local/lib", ".local/share/uv",
@@ -38,12 +41,46 @@ _BESIDE_BIN = ("lib", "lib64", "libexec")
 
 def _real(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """Folders that are there, under their real paths, each once."""
-    found = (Path(os.path.realpath(name)) for name in names if name)
-    return list(dict.fromkeys(path for path in found if path.is_dir()))
+    found = dict.fromkeys(os.path.realpath(name) for name in names if name)
+    return [Path(name) for name in found if os.path.isdir(name)]  # noqa: PTH112  Path.is_dir raises where it may not look
 
 
-def homes() -> list[Path]:
-    """Where users keep what is theirs: the usual places, `$HOME`, and the home of the user database."""
+@dataclass(frozen=True)
+class Places:
+    """The folders that matter, as they were when a worker began. Real paths, each once."""
+
+    homes: tuple[Path, ...]
+    """Where users keep what is theirs."""
+    hidden: tuple[Path, ...]
+    """Homes, and where sockets, locks and temporary files of the host lie; none in another."""
+    tools: tuple[Path, ...]
+    """Folders of tools, wherever they lie; none of them is, or holds, a home."""
+    own: tuple[Path, ...]
+    """Where the interpreter and the packages lie that this program runs from."""
+    secrets: tuple[Path, ...]
+    """Secrets of the machine that this user could read, which is root as a rule."""
+
+    @classmethod
+    def look(cls) -> "Places":
+        """Look at this machine, this user and this environment."""
+        homes = _homes()
+        return cls(
+            homes=tuple(homes),
+            hidden=tuple(_outermost([*_volatile(), *homes])),
+            tools=tuple(_tools(homes)),
+            own=tuple(_real([sys.prefix, sys.base_prefix])),
+            secrets=tuple(path for path in _SYSTEM_SECRETS if os.access(path, os.R_OK)),
+        )
+
+    def private_entries(self, root: Path) -> list[Path]:
+        """Where the workspace is a home, or holds homes: what lies in them and is hidden by its name."""
+        inside = [home for home in self.homes if home.is_relative_to(root)]
+        entries = [entry for home in inside for entry in _listed(home) if entry.name.startswith(".")]
+        return [Path(entry.path) for entry in entries if not entry.is_symlink() and not _is_shared(entry.name)]
+
+
+def _homes() -> list[Path]:
+    """The usual places, `$HOME`, and the home of the user database."""
     try:
         own = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -56,48 +93,37 @@ def _is_of_the_system(path: Path) -> bool:
     return any(path.is_relative_to(folder) or folder.is_relative_to(path) for folder in _SYSTEM)
 
 
-def volatile() -> list[Path]:
-    """Where sockets, locks and temporary files of the host lie."""
+def _volatile() -> list[Path]:
     given = [os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), tempfile.gettempdir()]
     return [path for path in _real([*_VOLATILE, *given]) if not _is_of_the_system(path)]
 
 
-def outermost(folders: Iterable[Path]) -> list[Path]:
+def _outermost(folders: Iterable[Path]) -> list[Path]:
     """The folders that lie in none of the others."""
     given = list(dict.fromkeys(folders))
     return [path for path in given if not is_below(path, given)]
 
 
-def own_prefixes() -> list[Path]:
-    """Where the interpreter and the packages lie that this program runs from."""
-    return _real([sys.prefix, sys.base_prefix])
-
-
 def _own_code() -> list[str]:
     """What `hands` needs to start: interpreter, packages, and this program itself, which may lie elsewhere."""
-    interpreter = os.path.dirname(os.path.realpath(sys.executable))
-    return [*map(str, own_prefixes()), interpreter, str(Path(__file__).resolve().parents[3])]
+    interpreter = Path(os.path.realpath(sys.executable)).parent
+    return [sys.prefix, sys.base_prefix, str(interpreter), str(Path(__file__).resolve().parents[3])]
 
 
-def tools() -> list[Path]:
-    """Folders of tools, wherever they lie; none of them is, or holds, a home."""
-    candidates = [*_own_code(), *(os.environ.get(name, "") for name in _TOOL_VARIABLES)]
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        if os.path.isabs(folder):
-            candidates += [folder, *(os.path.join(os.path.dirname(folder), beside) for beside in _BESIDE_BIN)]
-    candidates += [str(home / name) for home in homes() for name in _TOOLS_AT_HOME]
-    kept = homes()
-    return outermost(path for path in _real(candidates) if not any(home.is_relative_to(path) for home in kept))
+def _tools(homes: list[Path]) -> list[Path]:
+    named = (os.environ.get(name, "") for name in _TOOL_VARIABLES)
+    candidates = [*_own_code(), *(path for value in named for path in value.split(os.pathsep))]
+    for folder in map(Path, os.environ.get("PATH", "").split(os.pathsep)):
+        if folder.is_absolute():
+            candidates += [str(path) for path in (folder, *(folder.parent / beside for beside in _BESIDE_BIN))]
+    candidates += [str(home / name) for home in homes for name in _TOOLS_AT_HOME]
+    return _outermost(path for path in _real(candidates) if not any(home.is_relative_to(path) for home in homes))
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:
     """Whether `path` lies in one of `folders`, and is none of them."""
-    return any(folder in path.parents for folder in folders)
-
-
-def system_secrets() -> list[Path]:
-    """Secrets of the machine that this user could read, which is root as a rule."""
-    return [path for path in _SYSTEM_SECRETS if os.access(path, os.R_OK)]
+    text = str(path)
+    return any(text.startswith(f"{folder}/") for folder in folders)
 
 
 def team_folders(root: Path) -> list[Path]:
@@ -105,11 +131,11 @@ def team_folders(root: Path) -> list[Path]:
     return _real(folder / TEAMS for folder in (root, *root.parents))
 
 
-def private_entries(root: Path) -> list[Path]:
-    """Where the workspace is a home, or holds homes: what lies in them and is hidden by its name."""
-    inside = [home for home in homes() if home.is_relative_to(root)]
-    entries = [entry for home in inside for entry in os.scandir(home) if entry.name.startswith(".")]
-    return [Path(entry.path) for entry in entries if not entry.is_symlink() and not _is_shared(entry.name)]
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(folder))
+    except PermissionError:
+        return []  # who may not list it may not read it either
 
 
 def _is_shared(name: str) -> bool:
@@ -122,12 +148,12 @@ def host_names() -> list[Path]:
 
 
 def host_sockets() -> list[Path]:
-    """Unix sockets of processes of this machine that have a place among the files."""
-    return [path for path in map(Path, map(os.path.realpath, process.unix_sockets())) if _is_socket(path)]
+    """Unix sockets of processes of this machine that have a place among the files, and that this user could call."""
+    return [path for path in map(Path, map(os.path.realpath, process.unix_sockets())) if _is_open_socket(path)]
 
 
-def _is_socket(path: Path) -> bool:
+def _is_open_socket(path: Path) -> bool:
     try:
-        return stat.S_ISSOCK(path.lstat().st_mode)
+        return stat.S_ISSOCK(path.lstat().st_mode) and os.access(path, os.W_OK)
     except OSError:
         return False

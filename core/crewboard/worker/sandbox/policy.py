@@ -1,8 +1,10 @@
 """What the tools of one agent may reach."""
 
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from crewboard.worker.sandbox.places import Places
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class Policy:
     network: bool = False
     scratch: Path | None = None
     results: Path | None = None
+    places: Places = field(default_factory=Places.look)
 
     def for_hands(self, results: Path) -> "Policy":
         """The limits of the file tools: they need neither network nor scratch, but the team's results."""

@@ -19,8 +19,7 @@ async def _run(context: Context, given: Bash) -> Outcome:
     if not given.command.strip():
         return Outcome("the command is empty", is_error=True)
     helper = context.helper.pid
-    root = context.recorder.agent.team.root
-    return await shell.run(given.command, root, given.timeout, {helper} if helper else set())
+    return await shell.run(given.command, context.helper.box, given.timeout, {helper} if helper else set())
 
 
 BASH: Tool[Bash] = Tool(

@@ -1,0 +1,290 @@
+"""The files that file tools may touch, opened in ways that no link, pipe or device can turn against them.
+
+A path is judged first, for a good error. Then it is walked from the root's own descriptor, folder by folder, never
+through a link: whoever swaps a folder for a link meanwhile gains nothing. Standard library alone, like `hands`.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+LARGEST_FILE = 10 * 1024 * 1024
+"""Bytes; larger files are not read."""
+
+DEEPEST = 64
+"""Folders below each other that a search goes down."""
+
+HIDDEN = ".crewboard"
+_SKIPPED = frozenset(
+    {HIDDEN, ".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"}
+)
+"""Folders that searches leave out; all but the team's own can still be named."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class RefusedError(Exception):
+    """A tool call that cannot be done; the text says why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file or folder, by the steps that lead to it from `base`, an open folder. `given` is how the model calls it."""
+
+    given: str
+    base: int
+    steps: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """As the model writes it: from the root."""
+        return "/".join(self.steps) or "."
+
+    @property
+    def key(self) -> tuple[int, tuple[str, ...]]:
+        """What tells it from every other place."""
+        return self.base, self.steps
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file that a search came upon: its open folder, its name there, and its path from where the search began."""
+
+    folder: int
+    name: str
+    path: str
+
+
+class Workspace:
+    """Everything inside the root, nothing of `.crewboard` but the results."""
+
+    def __init__(self, root: Path, results: Path) -> None:
+        self.root = Path(os.path.realpath(root))
+        self.results = Path(os.path.realpath(results))
+        self._base = os.open(self.root, _FOLDER)
+        self._results: int | None = None
+        self._seen: dict[tuple[int, tuple[str, ...]], tuple[int, int, int]] = {}
+
+    def resolve(self, given: str, *, results: bool = False) -> Place:
+        """The place that `given` means; it need not be there.
+
+        Raises:
+            RefusedError: It lies outside, by `..`, an absolute path or a link, or among the team's own files.
+        """
+        if "\0" in given:
+            raise RefusedError("a path cannot hold a NUL byte")
+        if ".." in Path(given).parts:
+            raise RefusedError(f"{given}: paths with .. are not allowed; give the path from the workspace's root")
+        real = Path(os.path.realpath(self.root / given))
+        if results and real.is_relative_to(self.results):
+            return Place(given, self._open_results(), real.relative_to(self.results).parts)
+        if not real.is_relative_to(self.root):
+            raise RefusedError(f"{given} lies outside the workspace {self.root}")
+        steps = real.relative_to(self.root).parts
+        if HIDDEN in steps:
+            raise RefusedError(f"{given} belongs to the team's own files")
+        return Place(given, self._base, steps)
+
+    def _open_results(self) -> int:
+        if self._results is None:
+            try:
+                self._results = os.open(self.results, _FOLDER)
+            except OSError:
+                raise RefusedError("there are no results yet") from None
+        return self._results
+
+    def check_writable(self, place: Place) -> None:
+        """Refuse what no agent may change by hand.
+
+        Raises:
+            RefusedError: It is git's, or part of what runs crewboard.
+        """
+        if ".git" in place.steps:
+            raise RefusedError(f"{place.given} belongs to git; change it with git itself")
+        if self.root.joinpath(*place.steps).is_relative_to(sys.prefix):
+            raise RefusedError(f"{place.given} belongs to the programs that run this team")
+
+    # ------------------------------------------------------------------------------------------------- one place
+
+    @contextmanager
+    def folder(self, place: Place, *, make: bool = False) -> Iterator[int]:
+        """The open folder in which a place lies; `make` makes what is missing on the way.
+
+        Raises:
+            RefusedError: Something on the way is not there, or is no folder.
+        """
+        with self._walked(place, place.steps[:-1], make=make) as fd:
+            yield fd
+
+    @contextmanager
+    def itself(self, place: Place) -> Iterator[int]:
+        """A place that is a folder, open.
+
+        Raises:
+            RefusedError: It is not there, or is no folder.
+        """
+        with self._walked(place, place.steps) as fd:
+            yield fd
+
+    @contextmanager
+    def _walked(self, place: Place, steps: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
+        fd = os.dup(place.base)
+        try:
+            for step in steps:
+                deeper = _enter(fd, step, place, make=make)
+                os.close(fd)
+                fd = deeper
+            yield fd
+        finally:
+            os.close(fd)
+
+    def stat(self, place: Place) -> os.stat_result | None:
+        """What a place is, without following a link; None if nothing is there."""
+        if not place.steps:
+            return os.fstat(place.base)
+        try:
+            with self.folder(place) as folder:
+                return os.stat(place.steps[-1], dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, RefusedError):
+            return None
+
+    def read(self, place: Place) -> bytes:
+        """The bytes of a regular file, which from now on counts as known.
+
+        Raises:
+            RefusedError: No such file, not a regular one, too large, or binary.
+        """
+        if not place.steps:
+            raise RefusedError(f"{place.given} is a directory; list_dir shows what is in it")
+        try:
+            with self.folder(place) as folder, _regular(folder, place.steps[-1], place.given) as fd:
+                found = os.fstat(fd)
+                if found.st_size > LARGEST_FILE:
+                    raise RefusedError(f"{place.given} has {found.st_size} bytes; beyond {LARGEST_FILE} none is read")
+                data = _read_all(fd)
+        except FileNotFoundError:
+            raise RefusedError(f"there is no file {place.given}") from None
+        if is_binary(data):
+            raise RefusedError(f"{place.given} is a binary file ({len(data)} bytes)")
+        self._seen[place.key] = _state(found)
+        return data
+
+    def check_unchanged(self, place: Place) -> None:
+        """Refuse to change a file that somebody changed since the agent read it.
+
+        Raises:
+            RefusedError: It was changed.
+        """
+        found = self.stat(place)
+        if found is not None and place.key in self._seen and self._seen[place.key] != _state(found):
+            raise RefusedError(f"{place.given} was changed by somebody else since you read it; read it again")
+
+    def write(self, place: Place, data: bytes) -> None:
+        """Put a file in place in one step, with the permissions it had."""
+        with self.folder(place, make=True) as folder:
+            name, temporary = place.steps[-1], f".{os.getpid()}.crewboard-tmp"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)  # left by a helper that was ended
+            try:
+                with os.fdopen(os.open(temporary, _NEW_FILE, 0o666, dir_fd=folder), "wb") as file:
+                    file.write(data)
+                    with contextlib.suppress(FileNotFoundError):
+                        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                        os.fchmod(file.fileno(), stat.S_IMODE(mode))
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
+            self._seen[place.key] = _state(os.stat(name, dir_fd=folder, follow_symlinks=False))
+
+    # ---------------------------------------------------------------------------------------------------- searches
+
+    def walk(self, place: Place) -> Iterator[Found]:
+        """Every regular file below a folder, in order; no link is followed."""
+        with self.itself(place) as fd:
+            yield from _walk(fd, "", DEEPEST)
+
+    @staticmethod
+    def read_found(found: Found) -> bytes | None:
+        """The bytes of a file that a search came upon; None for what is no text or too large."""
+        try:
+            with _regular(found.folder, found.name, found.path) as fd:
+                data = _read_all(fd) if os.fstat(fd).st_size <= LARGEST_FILE else None
+        except (OSError, RefusedError):
+            return None
+        return None if data is None or is_binary(data) else data
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether these bytes are no text."""
+    return b"\0" in data[:8192]
+
+
+def _state(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _enter(fd: int, step: str, place: Place, *, make: bool) -> int:
+    try:
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(step, dir_fd=fd)
+        return os.open(step, _FOLDER, dir_fd=fd)
+    except FileNotFoundError:
+        raise RefusedError(f"there is no file {place.given}") from None
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise RefusedError(f"{place.given}: {step} is not a directory") from None
+        raise
+
+
+@contextmanager
+def _regular(folder: int, name: str, given: str) -> Iterator[int]:
+    """A regular file, open. Looked at before it is opened, because opening a device can have effects, and after."""
+    _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), given)
+    fd = os.open(name, _FILE, dir_fd=folder)
+    try:
+        _check_regular(os.fstat(fd), given)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _check_regular(found: os.stat_result, given: str) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise RefusedError(f"{given} is a directory; list_dir shows what is in it")
+    if not stat.S_ISREG(found.st_mode):
+        raise RefusedError(f"{given} is not a regular file")
+
+
+def _read_all(fd: int) -> bytes:
+    """All of a file that may grow meanwhile, up to the largest size."""
+    with os.fdopen(os.dup(fd), "rb") as file:
+        return file.read(LARGEST_FILE)
+
+
+def _walk(fd: int, prefix: str, depth: int) -> Iterator[Found]:
+    with os.scandir(fd) as listing:
+        entries = sorted(listing, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_file(follow_symlinks=False):
+            yield Found(fd, entry.name, prefix + entry.name)
+    for entry in entries:
+        if depth and entry.name not in _SKIPPED and entry.is_dir(follow_symlinks=False):
+            try:
+                deeper = os.open(entry.name, _FOLDER, dir_fd=fd)
+            except OSError:
+                continue
+            try:
+                yield from _walk(deeper, f"{prefix}{entry.name}/", depth - 1)
+            finally:
+                os.close(deeper)
