@@ -1,7 +1,9 @@
 """The dashboard: modes, themes, and the flow of snapshots from the reading thread to the screens."""
 
 import logging
+import shlex
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +13,10 @@ from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.screen import Screen
 
-from crewboard.errors import UsageError
+from crewboard.errors import CrewboardError, UsageError
+from crewboard.store.directory import find_root
+from crewboard.supervisor import ring
+from crewboard.team import ending
 from crewboard.team.context import Team
 from crewboard.view.fold import Need
 from crewboard.view.processes import Probe
@@ -23,6 +28,7 @@ from crewboard_tui.errands import Errands
 from crewboard_tui.messages import ErrandDone, TeamRead
 from crewboard_tui.palette import Commands
 from crewboard_tui.reading import Reading, Snapshot
+from crewboard_tui.screens.ask_line import AskLine
 from crewboard_tui.screens.board import BoardScreen
 from crewboard_tui.screens.feed import FeedScreen
 from crewboard_tui.screens.frame import Framed
@@ -131,7 +137,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             if isinstance(screen, Framed):
                 shown.append(screen)
                 break
-        return [screen for screen in shown if screen.is_mounted]
+        return [screen for screen in shown if screen.is_ready]
 
     def _paint_status(self) -> None:
         for screen in self._framed():
@@ -143,6 +149,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if action == "leave":
             # One stray letter must not throw away what is being written.
             return not isinstance(self.screen, HireScreen)
+        if action == "halt":
+            return not self.desk.read_only and any(agent.alive for agent in self.desk.snapshot.view.agents)
         return bool(self.desk.snapshot.view.needs) if action == "next_need" else True
 
     async def action_view(self, mode: str) -> None:
@@ -183,6 +191,24 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def action_turn_theme(self) -> None:
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
 
+    def action_halt(self) -> None:
+        """End everybody, once the team's name was typed."""
+        view = self.desk.snapshot.view
+        living = sum(agent.alive for agent in view.agents)
+
+        def done(text: str | None) -> None:
+            if text is not None and text.strip() == view.name:
+                self.desk.do("ending everybody", self._halt)
+            else:
+                self.desk.say(f"nobody was ended: that takes the team's name, {view.name}", "warning")
+
+        ask = AskLine(f"end all {living}: the team's name", hint=f"Type {view.name} · the files stay · Esc ends nobody")
+        self.push_screen(ask, done)
+
+    def _halt(self) -> str:
+        ending.delete(self.desk.team, now=True)
+        return "everybody is ended; the files stay, r brings one back"
+
     def action_leave(self) -> None:
         self.exit()
 
@@ -192,17 +218,15 @@ def _make(view: type[Numbered], desk: Desk) -> Callable[[], Screen[Any]]:
 
 
 def farewell(team: Team) -> str:
-    """What stays behind when the dashboard is left, and how to come back."""
+    """What goes on without the dashboard, and how to come back."""
     view = read_team(team.directory)
     living = [agent.name for agent in view.agents if agent.alive]
-    name = view.name
+    back = "crewboard" if find_root() == view.root else f"crewboard --root {shlex.quote(str(view.root))}"
+    back += f" --team {view.name}"
     if not living:
-        return f"Nobody of {name} is running. `crewboard --team {name}` opens the board again."
-    verb = "goes" if len(living) == 1 else "go"
-    return (
-        f"{safe_line(', '.join(living))} {verb} on working. `crewboard --team {name}` comes back to them; "
-        f"`crewboard --team {name} stop NAME` ends one."
-    )
+        return f"Nobody of {view.name} is running. `{back}` opens the board again."
+    goes, them = ("goes", "it") if len(living) == 1 else ("go", "one")
+    return f"{safe_line(', '.join(living))} {goes} on. `{back}` comes back, `{back} stop NAME` ends {them}."
 
 
 def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> None:  # noqa: A002
@@ -213,12 +237,22 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
+    if not read_only and team.directory.exists():
+        threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
     app = CrewboardApp(team, ascii_only=ascii or not speaks_utf8(), read_only=read_only)
     app.run()
     for label, thread in app.desk.errands.running():
         sys.stderr.write(f"{label} …\n")
         thread.join()
     sys.stdout.write((farewell(team) if on_leave is None else on_leave) + "\n")
+
+
+def _wake_supervisor(team: Team) -> None:
+    """Ring, so that the supervisor has a warm parent for workers before the first agent is hired from here."""
+    try:
+        ring.ring(team.directory)
+    except (CrewboardError, OSError) as error:
+        log.warning("no supervisor: %s", error)  # a hire rings again, and says so if nobody comes
 
 
 def speaks_utf8() -> bool:

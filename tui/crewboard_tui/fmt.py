@@ -1,6 +1,7 @@
 """Numbers as a person reads them at a glance: ages, times of day, sizes, counts, money."""
 
 import time
+from pathlib import Path
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
@@ -61,3 +62,9 @@ def count(number: int) -> str:
 def money(dollars: float) -> str:
     """US dollars: `$1.92`, and `<1¢` where two digits would say nothing."""
     return "<1¢" if 0 < dollars < 0.01 else f"${dollars:.2f}"  # noqa: PLR2004
+
+
+def homely(path: Path) -> str:
+    """A path with `~` for the home directory."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

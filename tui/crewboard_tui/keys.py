@@ -12,7 +12,10 @@ from textual.binding import Binding
 
 @dataclass(frozen=True)
 class Key:
-    """One key. `id` names it in a file of the user's own keys; the footer shows `label`, help and palette `says`."""
+    """One key, or without `keys` a command of the palette alone.
+
+    `id` names it in a file of the user's own keys; the footer shows `label`, help and palette `says`.
+    """
 
     id: str
     keys: str
@@ -29,17 +32,17 @@ class Key:
         return Binding(self.keys, self.action, self.label, tooltip=self.says, id=self.id, show=self.footer is not None)
 
 
-SCOPES = {
-    "list": "in a list",
-    "log": "in a text",
-    "agents": "an agent",
-    "request": "a request",
-    "edit": "while you write",
-    "inbox": "mail",
-    "view": "this view",
-    "app": "everywhere",
+GROUPS: dict[str, tuple[str, ...]] = {
+    "a request": ("request", "choices"),
+    "while you write": ("edit",),
+    "an agent": ("agents",),
+    "mail": ("inbox",),
+    "a list": ("list", "marks", "sort"),
+    "a text": ("log",),
+    "this view": ("tabs", "view", "back"),
+    "everywhere": ("app",),
 }
-"""Headings of the help, in its order."""
+"""Headings of the help, in its order, and the scopes below each."""
 
 KEYS: tuple[Key, ...] = (
     Key("app.next", "!", "app.next_need", "next", "the next thing that needs you, opened on its own page", "app", 10),
@@ -56,11 +59,25 @@ KEYS: tuple[Key, ...] = (
     Key("agent.stop", "x", "stop", "stop", "ask it to shut down", "agents", 44, changes=True),
     Key("agent.end", "X", "end", "end it", "end it and everything it started: press twice within 2 s", "agents", 46,
         changes=True),
+    Key("agent.pause", "p", "pause", "pause", "hold it at its next safe point; again: it goes on", "agents", 43,
+        changes=True),
+    Key("agent.pause_all", "P", "pause_all", "pause all", "hold everybody; again, when all are held: all go on",
+        "agents", changes=True),
+    Key("agent.interrupt", "i", "interrupt", "interrupt", "end its present turn; it stays, and reads what you write",
+        "agents", 72, changes=True),
+    Key("agent.talk", "l", "talk", "lead", "talk to the lead; hires one if nobody sits in the seat", "agents", 74,
+        changes=True),
     Key("request.approve", "a", "approve", "approve", "say yes to exactly what is shown", "request", 20, changes=True),
     Key("request.deny", "d", "deny", "deny", "say no, with feedback", "request", 22, changes=True),
     Key("request.edit", "e", "edit", "edit→approve", "edit the plan, then approve it", "request", 24, changes=True),
+    Key("request.rule", "A", "approve_rule", "approve+rule", "say yes, and to all that the rule shown covers",
+        "request", 21, changes=True),
+    Key("request.compare", "=", "compare", "changes", "what changed since the revision before", "request", 25),
+    Key("request.ask_back", "c", "ask_back", "ask back", "send a question, with a no for now: the agent revises",
+        "request", 26, changes=True),
     Key("request.next", "]", "next_request", "next", "the next thing that needs you", "request"),
     Key("edit.send", "ctrl+s", "send", "send", "send it", "edit", 12, changes=True),
+    Key("request.choose", "enter", "open", "answer", "answer with the choice under the cursor", "choices", 20),
     Key("inbox.reply", "m", "reply", "reply", "write to the owner of this mailbox", "inbox", 40, changes=True),
     Key("inbox.broadcast", "b", "broadcast", "all", "write to everybody", "inbox", 42, changes=True),
     Key("inbox.unread", "u", "toggle_unread", "unread only", "show what is not read yet, or all", "inbox", 44),
@@ -98,6 +115,8 @@ KEYS: tuple[Key, ...] = (
     Key("app.help", "?", "app.help", "help", "what the keys of this pane do", "app", 64),
     Key("app.theme", "T", "app.turn_theme", "", "light or dark colours", "app"),
     Key("app.leave", "q", "app.leave", "leave", "leave the dashboard; the workers go on", "app", 66),
+    Key("app.halt", "", "halt", "halt", "end everybody; asks for the team's name first, the files stay", "app",
+        changes=True),
     Key("view.back", "escape", "back", "back", "one layer back", "back", 68),
 )  # fmt: skip
 
@@ -109,9 +128,20 @@ NAMES = {
 }  # fmt: skip
 
 
+def of_actions(scope: str, actions: Iterable[str]) -> frozenset[str]:
+    """The keys of some actions in a scope."""
+    wanted = set(actions)
+    return frozenset(key.keys for key in KEYS if key.scope == scope and key.action in wanted)
+
+
 def bindings(*scopes: str) -> list[Binding]:
     """The keys of some scopes, for a screen or a widget to take as its own."""
-    return [key.binding for key in KEYS if key.scope in scopes]
+    return [key.binding for key in KEYS if key.scope in scopes and key.keys]
+
+
+def commands() -> list[Key]:
+    """What only the palette does, since no key may do it."""
+    return [key for key in KEYS if not key.keys]
 
 
 def show_key(name: str) -> str:

@@ -13,6 +13,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from crewboard_tui.text import safe_line, safe_lines
 
 ELLIPSIS = "…"
+_MOST_SHOWN = 2000
 
 
 class Span(NamedTuple):
@@ -28,9 +29,14 @@ Line = tuple[Span, ...]
 Align = Literal["left", "right"]
 
 
+def one_line(text: str) -> str:
+    """Somebody else's text, made safe and put on one line, as far as any line could show it."""
+    return safe_line(text[:_MOST_SHOWN])
+
+
 def say(text: str, tone: str = "") -> Span:
     """A span of somebody else's text, made safe and put on one line."""
-    return Span(safe_line(text), tone)
+    return Span(one_line(text), tone)
 
 
 def line(*spans: Span | str) -> Line:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
+from crewboard_tui import keys
 from crewboard_tui.keys import Key
 from crewboard_tui.lines import pad
 from crewboard_tui.widgets.key_line import press, working_keys
@@ -53,7 +54,17 @@ class Commands(Provider):
             _Command(key, pressed, self._press(key.id))
             for key, pressed in working_keys(self.screen)
             if key.id not in _NOT_HERE and key.says
+        ] + [
+            _Command(key, f":{key.label}", self._run(key.action))
+            for key in keys.commands()
+            if self.app.check_action(key.action, ())
         ]
+
+    def _run(self, action: str) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            await self.app.run_action(action)
+
+        return run
 
     def _press(self, ident: str) -> Callable[[], Awaitable[None]]:
         async def run() -> None:

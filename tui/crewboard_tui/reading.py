@@ -41,11 +41,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Interest:
-    """What is on the screen: whose work, which mailbox, whose death, and whether everybody's work in one stream."""
+    """What is on the screen: whose work, mailbox, death, words to the operator; and whether everybody's work."""
 
     agent: str | None = None
     mailbox: str | None = None
     autopsy: str | None = None
+    answers: str | None = None
     everybody: bool = False
 
 
@@ -62,7 +63,8 @@ class Snapshot:
     """The team and what the screen shows of it beyond the roster, read at one time.
 
     `live` is the reply that is being streamed by `interest.agent`. `mail_end` is the byte of the mailbox up to which
-    `letters` were read. `hinted` says whether file events arrive.
+    `letters` were read, `answers` is what `interest.answers` wrote to the operator. `hinted` says whether file events
+    arrive.
     """
 
     view: TeamView
@@ -71,6 +73,7 @@ class Snapshot:
     live: str = ""
     letters: tuple[Letter, ...] = ()
     mail_end: int = 0
+    answers: tuple[Letter, ...] = ()
     autopsy: Autopsy | None = None
     feed: tuple[FeedLine, ...] = ()
     hinted: bool = True
@@ -110,13 +113,19 @@ class Details:
                 shown, activity=self._activity_of(interest.agent), live=read_live(self._team.agent(interest.agent))
             )
         if interest.mailbox:
-            reader = _keep(self._mail, interest.mailbox, lambda: MailReader(self._team, interest.mailbox or ""))
+            reader = self._mail_of(interest.mailbox)
             shown = replace(shown, letters=tuple(reader.read()), mail_end=reader.offset)
+        if interest.answers:
+            sent = self._mail_of(OPERATOR).read()
+            shown = replace(shown, answers=tuple(each for each in sent if each.message.from_ == interest.answers))
         if interest.autopsy:
             shown = replace(shown, autopsy=self._autopsy(view, interest.autopsy))
         if interest.everybody:
             shown = replace(shown, feed=self._feed(view))
         return shown
+
+    def _mail_of(self, name: str) -> MailReader:
+        return _keep(self._mail, name, lambda: MailReader(self._team, name))
 
     def _activity_of(self, name: str) -> tuple[Activity, ...]:
         return tuple(_keep(self._activity, name, lambda: ActivityReader(self._team.agent(name))).read())

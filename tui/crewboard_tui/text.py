@@ -1,19 +1,23 @@
 """The one door through which text of agents reaches a terminal: what could act on it becomes visible."""
 
+import re
 import unicodedata
 
-_KEPT = frozenset("\n\t")
+from crewboard.masking import mask
+
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2028\u2029\u3164\uffa0")
 """Characters that show nothing or break lines, and are in no control category."""
 
+_SUSPECT = re.compile(r"[^\x20-\x7e\n\t]")
 _TAB = "    "
 
 
 def safe_text(text: str) -> str:
-    """`text` with every control character but newline and tab turned into a visible mark."""
-    if text.isascii() and text.isprintable():
+    """`text` with keys hidden, and every control character but newline and tab turned into a visible mark."""
+    text = mask(text)
+    if text.isprintable() and _INVISIBLE.isdisjoint(text):
         return text
-    return "".join(_mark(character) for character in text.replace("\r\n", "\n"))
+    return _SUSPECT.sub(_mark, text.replace("\r\n", "\n"))
 
 
 def safe_line(text: str) -> str:
@@ -26,9 +30,8 @@ def safe_lines(text: str) -> list[str]:
     return safe_text(text).replace("\t", _TAB).split("\n")
 
 
-def _mark(character: str) -> str:
-    if character in _KEPT:
-        return character
+def _mark(found: re.Match[str]) -> str:
+    character = found[0]
     code = ord(character)
     if character < " ":
         return chr(0x2400 + code)

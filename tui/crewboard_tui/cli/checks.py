@@ -9,15 +9,18 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from crewboard.errors import CredentialsError
+from crewboard.errors import CredentialsError, UsageError
 from crewboard.team.hiring import check_credentials
 from crewboard.view.watch import Watcher
+from crewboard.worker.sandbox import level
+from crewboard.worker.sandbox.policy import Policy
 from crewboard_tui.cli.session import Session
 
 Mark = Literal["ok", "note", "bad"]
@@ -52,7 +55,7 @@ def all_checks(session: Session) -> list[Check]:
     return [
         python(),
         model(environment.get("CREWBOARD_OFFLINE") == "1", dict(environment)),
-        sandbox(),
+        sandbox(session.root, environment),
         watcher(),
         files(session.root),
         terminal(),
@@ -85,10 +88,17 @@ def model(offline: bool, environment: dict[str, str]) -> Check:
     return Check("model", "ok", f"{which} is set (not tried), for {where}")
 
 
-def sandbox() -> Check:
-    """What holds agents in."""
-    remedy = "let agents work where you would let a stranger's script run: a container, a scratch clone"
-    return Check("sandbox", "bad", "none: commands run unconfined, with your rights", remedy)
+def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
+    """What holds agents in; tries it."""
+    try:
+        found = level.find(Policy(root.resolve(), writes=True), environment)
+    except UsageError as error:
+        return Check("sandbox", "bad", str(error), "unset it, or say auto")
+    detail = f"{found.level}: {level.MEANING[found.level]}"
+    if found.level == "bubblewrap":
+        return Check("sandbox", "ok", detail)
+    why = "; ".join(found.complaints)
+    return Check("sandbox", "note" if found.level == "landlock" else "bad", f"{detail} ({why})", level.REMEDY)
 
 
 def watcher() -> Check:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from crewboard.errors import ExitCode
+from crewboard.names import check_agent
 from crewboard.records import Answer, Event, Exit, Sent
 from crewboard.store import lease
 from crewboard.store import requests as store
@@ -103,6 +104,7 @@ def _tells_result(event: Event) -> bool:
 
 def spawn_and_follow(team: Team, hire: Hire, *, as_json: bool) -> int:
     """Hire, wait for the answer and print it; returns the exit code."""
+    check_agent(hire.name, hire.type)  # before any file is looked for under that name
     return follow(team, hire.name, lambda: hiring.spawn(team, hire), once=hire.flags.once, as_json=as_json)
 
 

@@ -17,8 +17,8 @@ def types(session: Session, as_json: bool) -> None:
     A project brings its own in .crewboard/agents/*.md or .claude/agents/*.md; a file that cannot be used is named.
     """
     known, broken = own_types.find_all(session.root)
-    for each in broken:
-        note(f"passed over {each.path}: {each.why}")
+    for file in broken:
+        note(f"passed over {file.path}: {file.why}")
     if as_json:
         say_json(
             [

@@ -40,6 +40,8 @@ def play(stage: Stage) -> int:
     started = time.monotonic()
     say(f"demo: a team of {len(stage.scenario.agents)} on a scratch copy of the sample project, {stage.root}")
     say("demo: the embedded model answers; it is no language model")
+    if words := stage.lack_of_sandbox():
+        say(f"demo: {words}")
     try:
         with hints(stage.team.directory) as wake:
             Director(stage, wake).direct()

@@ -22,6 +22,8 @@ from crewboard.team import context, ending, hiring
 from crewboard.team.context import Team, wait_until
 from crewboard.team.hiring import Assignment, Hire
 from crewboard.team.mail import post
+from crewboard.worker.sandbox import level
+from crewboard.worker.sandbox.policy import Policy
 
 COURIER = "courier"
 """The agent that is killed, so that everybody sees what a death looks like."""
@@ -71,11 +73,21 @@ class Stage:
 
     def hire_all(self) -> list[Future[Assignment]]:
         """Begin to hire everybody at once."""
+        if words := self.lack_of_sandbox():
+            self.tell_operator(f"In this demo {words}. Agents of your own would be refused.")
         return [self.pool.submit(self._hire, agent) for agent in self.scenario.agents]
 
     def _hire(self, agent: ScenarioAgent) -> Assignment:
-        flags = Flags(plan=agent.plan)
+        flags = Flags(plan=agent.plan, unsafe_no_sandbox=True)  # in a copy of its own, and it says so
         return hiring.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
+
+    def lack_of_sandbox(self) -> str | None:
+        """What there is to say where nothing holds the demo's agents in."""
+        found = level.find(Policy(self.root, writes=True), self.team.environment)
+        if found.level != "none":
+            return None
+        why = "; ".join(found.complaints)
+        return f"no sandbox works here ({why}): agents run commands with your rights, in this scratch copy"
 
     def courier_at_work(self) -> Status | None:
         """The courier's status once it is visibly at work."""

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
+from crewboard.names import LEAD
 from crewboard.records import Flags
-from crewboard.team import ending, hiring, mail
+from crewboard.team import ending, hiring, mail, steering
 from crewboard.view.fold import AgentView
 from crewboard_tui import keys
 from crewboard_tui.screens.ask_line import AskLine
@@ -28,6 +29,9 @@ class AgentKeys(Framed):
         """The agent that a key is about."""
         return None
 
+    def select_agent(self, name: str) -> None:
+        """Put the cursor on an agent, who may not be here yet."""
+
     def targets(self) -> list[str]:
         """The agents that a key is for: those that are marked, else the selected one."""
         name = self.selected_agent()
@@ -40,6 +44,10 @@ class AgentKeys(Framed):
     def offers(self, action: str) -> bool | None:
         if action == "broadcast":
             return bool(self.desk.snapshot.view.agents)
+        if action == "talk":
+            return True
+        if action == "pause_all":
+            return any(agent.alive for agent in self.desk.snapshot.view.agents)
         if action in _FITS:
             return any(_FITS[action](agent) for agent in self._views())
         return super().offers(action)
@@ -49,7 +57,7 @@ class AgentKeys(Framed):
     def action_hire(self) -> None:
         from crewboard_tui.screens.hire import HireScreen
 
-        self.app.push_screen(HireScreen(self.desk))
+        self.app.push_screen(HireScreen(self.desk, self.select_agent))
 
     def action_answer(self) -> None:
         from crewboard_tui.screens.opening import open_request
@@ -72,9 +80,30 @@ class AgentKeys(Framed):
         whom = "everybody" if marked == everybody else ", ".join(marked)
         self._ask_text(f"to {whom} ({len(marked)})", "all", partial(self._broadcast, marked))
 
-    def _ask_text(self, label: str, draft: str, send: "partial[None]") -> None:
+    def action_talk(self) -> None:
+        from crewboard_tui.screens.agent_page import AgentPage
+
+        self.app.push_screen(AgentPage(self.desk, LEAD, "Mail"))
+        # At once: what is typed meanwhile must not reach the page, where letters are keys.
+        self.talk()
+
+    def talk(self) -> None:
+        """Ask for a line for the lead; who is hired for it if nobody sits in the seat, or resumed."""
+        lead = self.desk.snapshot.view.agent(LEAD)
+        self._ask_text("to the lead" if lead else "hire a lead: what should the team do?", "talk", self._tell)
+
+    def _tell(self, text: str) -> None:
+        def tell() -> str:
+            told = hiring.tell_lead(self.desk.team, text)
+            return "a lead is hired and reads it" if told.fresh else "sent to the lead"
+
+        self.desk.do("telling the lead", tell)
+
+    def _ask_text(self, label: str, draft: str, send: Callable[[str], None], *, nothing: str | None = None) -> None:
+        """Ask for a line and send it. An empty one is no answer, unless `nothing` says what it stands for."""
+
         def done(text: str | None) -> None:
-            if text and text.strip():
+            if text is not None and (text.strip() or nothing is not None):
                 self.desk.drafts.pop(draft, None)
                 send(text)
 
@@ -82,7 +111,10 @@ class AgentKeys(Framed):
             self.desk.drafts[draft] = text
 
         kept = self.desk.drafts.get(draft, "")
-        self.app.push_screen(AskLine(label, kept, hint="Enter sends · Esc keeps it for later", left=keep), done)
+        hint = "Enter sends · Esc keeps it for later"
+        if nothing is not None:
+            hint = f"{hint} · empty: {nothing}"
+        self.app.push_screen(AskLine(label, kept, hint=hint, left=keep), done)
 
     def _send(self, names: list[str], text: str) -> None:
         def send() -> str:
@@ -99,6 +131,51 @@ class AgentKeys(Framed):
             return f"sent to {len(mail.broadcast(self.desk.team, text, names))} agents"
 
         self.desk.do("sending to all", send)
+
+    def action_interrupt(self) -> None:
+        names = [agent.name for agent in self._views() if agent.alive]
+        whom = ", ".join(names)
+        if names:
+            draft = f"interrupt {whom}"
+            self._ask_text(f"interrupt {whom}", draft, partial(self._interrupt, names), nothing="where does it stand?")
+
+    def _interrupt(self, names: list[str], text: str) -> None:
+        def interrupt() -> str:
+            for name in names:
+                steering.interrupt(self.desk.team, name, text)
+            return f"interrupted: {', '.join(names)} reads it now"
+
+        self.desk.do(f"interrupting {', '.join(names)}", interrupt)
+
+    def action_pause(self) -> None:
+        living = [agent for agent in self._views() if agent.alive]
+        held = all(_is_held(agent) for agent in living)
+        for agent in living:
+            if held:
+                self.desk.do(f"letting {agent.name} go on", partial(self._unpause, agent.name))
+            elif not _is_held(agent):
+                self.desk.do(f"pausing {agent.name}", partial(self._pause, agent.name))
+
+    def _pause(self, name: str) -> str:
+        steering.pause(self.desk.team, name)
+        return f"{name} pauses at its next safe point; p again lets it go on"
+
+    def _unpause(self, name: str) -> str:
+        steering.unpause(self.desk.team, name)
+        return f"{name} goes on"
+
+    def action_pause_all(self) -> None:
+        living = [agent for agent in self.desk.snapshot.view.agents if agent.alive]
+        if all(_is_held(agent) for agent in living):
+            self.desk.do("letting everybody go on", self._unpause_all)
+        else:
+            self.desk.do("pausing everybody", self._pause_all)
+
+    def _pause_all(self) -> str:
+        return f"{len(steering.pause_all(self.desk.team))} agents pause at their next safe point; P again lets them go"
+
+    def _unpause_all(self) -> str:
+        return f"{len(steering.unpause_all(self.desk.team))} agents go on"
 
     def action_stop(self) -> None:
         for agent in self._views():
@@ -164,6 +241,11 @@ def _is_over(agent: AgentView) -> bool:
     return not agent.alive and (agent.state != "starting" or "never" in agent.reason)
 
 
+def _is_held(agent: AgentView) -> bool:
+    """Whether it is to be paused, also while its last call is still under way."""
+    return agent.spec.want == "paused" if agent.spec is not None else agent.state == "paused"
+
+
 def _is_unseen_death(agent: AgentView) -> bool:
     return agent.state in ("crashed", "vanished") and not agent.acknowledged
 
@@ -172,6 +254,8 @@ _FITS: dict[str, Callable[[AgentView], bool]] = {
     "message": lambda _: True,
     "stop": lambda agent: agent.alive,
     "end": lambda agent: agent.alive,
+    "pause": lambda agent: agent.alive,
+    "interrupt": lambda agent: agent.alive,
     "resume": _is_over,
     "resume_fresh": _is_over,
     "acknowledge": _is_unseen_death,

@@ -7,6 +7,7 @@ from textual import on
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from crewboard.names import LEAD
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt, keys
 from crewboard_tui.desk import Desk
@@ -16,7 +17,7 @@ from crewboard_tui.screens.agent_keys import AgentKeys
 from crewboard_tui.screens.processes import process_facts
 from crewboard_tui.states import LOOKS
 from crewboard_tui.widgets.heading import crumbs_line
-from crewboard_tui.widgets.letters import Box, letter_lines
+from crewboard_tui.widgets.letters import Box, letter_lines, talk_lines
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.peek import activity_lines
 from crewboard_tui.widgets.still import Still
@@ -33,10 +34,10 @@ class AgentPage(AgentKeys):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("tabs")]
     AUTO_FOCUS = "#page"
 
-    def __init__(self, desk: Desk, name: str) -> None:
+    def __init__(self, desk: Desk, name: str, tab: str = "Now") -> None:
         super().__init__(desk)
         self.agent_name = name
-        self.tab = 0
+        self.tab = _TABS.index(tab)
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return crumbs_line([snapshot.view.name, self.agent_name], "[ ] tab", width)
@@ -46,7 +47,13 @@ class AgentPage(AgentKeys):
         yield Log(id="page", classes="pane")
 
     def interest(self) -> Interest:
-        return Interest(agent=self.agent_name, mailbox=self.agent_name, autopsy=self.agent_name)
+        return Interest(
+            agent=self.agent_name, mailbox=self.agent_name, autopsy=self.agent_name, answers=self._talks_with()
+        )
+
+    def _talks_with(self) -> str | None:
+        """Whose words to the operator stand between its mail: the lead's, with whom one talks here."""
+        return LEAD if self.agent_name == LEAD else None
 
     def selected_agent(self) -> str | None:
         return self.agent_name
@@ -58,6 +65,10 @@ class AgentPage(AgentKeys):
         page = self.query_one("#page", Log)
         agent = snapshot.view.agent(self.agent_name)
         self.query_one("#tabs", Still).show([self._tabs(agent)])
+        if agent is None and self.agent_name == LEAD:
+            title(page, LEAD)
+            page.show([_nothing("nobody sits in the lead's seat: l writes to the lead, and hires one")])
+            return
         if agent is None:
             title(page, self.agent_name)
             page.show([(say(f"{self.agent_name} is no longer on the team", "warning"),)])
@@ -90,7 +101,12 @@ class AgentPage(AgentKeys):
     def _mail(self, agent: AgentView, snapshot: Snapshot, width: int) -> list[Line]:
         if snapshot.interest.mailbox != agent.name:
             return []
-        return letter_lines(snapshot.letters, Box(agent.name, unread=agent.unread), width) or [_nothing("no mail yet")]
+        box = Box(agent.name, unread=agent.unread)
+        if snapshot.interest.answers == agent.name:
+            lines = talk_lines(snapshot.letters, snapshot.answers, box, width)
+        else:
+            lines = letter_lines(snapshot.letters, box, width)
+        return lines or [_nothing("no mail yet")]
 
     def _transcript(self, agent: AgentView, snapshot: Snapshot, width: int) -> list[Line]:
         if snapshot.interest.agent != agent.name:
@@ -106,6 +122,13 @@ class AgentPage(AgentKeys):
 
     def _process(self, agent: AgentView, snapshot: Snapshot, width: int) -> list[Line]:
         return process_facts(agent, snapshot, self.desk.now, width)
+
+    def action_talk(self) -> None:
+        if self.agent_name != LEAD:
+            super().action_talk()
+            return
+        self._turn(_TABS.index("Mail") - self.tab)
+        self.talk()
 
     def action_next_tab(self) -> None:
         self._turn(1)

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from crewboard_tui.text import safe_line
+from crewboard_tui.lines import one_line
 
 
 class AskLine(ModalScreen[str | None]):
@@ -40,7 +40,7 @@ class AskLine(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Container(id="ask"):
-            yield Label(Content(f"{safe_line(self._label)} ›"), id="ask-label")
+            yield Label(Content(f"{one_line(self._label)} ›"), id="ask-label")
             field = Input(self._text, compact=True, id="ask-input", select_on_focus=False)
             field.cursor_blink = False
             yield field

@@ -10,11 +10,10 @@ from textual.widget import Widget
 
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
-from crewboard_tui.lines import Line, Span, clip, spread
+from crewboard_tui.lines import Line, Span, clip, one_line, spread
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_page import AgentPage
 from crewboard_tui.screens.numbered import Numbered
-from crewboard_tui.text import safe_line
 from crewboard_tui.widgets.heading import tabs_line
 from crewboard_tui.widgets.letters import Box, Letters
 from crewboard_tui.widgets.log import Log
@@ -65,6 +64,9 @@ class BoardScreen(Numbered):
     def selected_agent(self) -> str | None:
         return self.query_one(Roster).selected if self.is_mounted else None
 
+    def select_agent(self, name: str) -> None:
+        self.query_one(Roster).want(name)
+
     def targets(self) -> list[str]:
         return self.query_one(Roster).targets if self.is_mounted else []
 
@@ -88,7 +90,7 @@ class BoardScreen(Numbered):
         count = len(snapshot.view.agents)
         parts = [f"{count} agent{'' if count == 1 else 's'}"]
         parts += [f"{len(roster.marked)} marked"] if roster.marked else []
-        parts += [f"filter {safe_line(roster.order.filter)}"] if roster.order.filter else []
+        parts += [f"filter {one_line(roster.order.filter)}"] if roster.order.filter else []
         title(roster, "Team", " · ".join(parts))
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
@@ -139,6 +141,7 @@ class BoardScreen(Numbered):
     def _look_at_selected(self) -> None:
         self.desk.look_at(self.interest())
         self.query_one("#peek", Log).restart()
+        self.query_one("#board-inbox", Letters).restart()
         self._paint_peek(self.desk.snapshot)
         self._paint_inbox(self.desk.snapshot)
         self.paint_keys()
@@ -170,16 +173,16 @@ class BoardScreen(Numbered):
 
     def refresh_bindings(self) -> None:
         super().refresh_bindings()
-        if self.is_mounted:
+        if self.is_ready:
             self._paint_roster(self.desk.snapshot)
             self._still("heading").show([self.heading(self.desk.snapshot, self.size.width)])
 
 
 def _nothing_yet(agent: AgentView) -> Line:
     when = f" since {fmt.clock(agent.since)}" if agent.since else ""
-    return (Span(f"nothing in its journal yet; {safe_line(agent.reason or agent.state)}{when}", "dim"),)
+    return (Span(f"nothing in its journal yet; {one_line(agent.reason or agent.state)}{when}", "dim"),)
 
 
 def _welcome(snapshot: Snapshot, width: int) -> list[Line]:
-    root = clip(safe_line(str(snapshot.view.root)), max(10, width - 29))
+    root = clip(one_line(fmt.homely(snapshot.view.root)), max(10, width - 29))
     return [(Span(clip(text.format(root=root), width)),) for text in _WELCOME]

@@ -1,7 +1,6 @@
 """The frame of every full screen: counter strip, heading, body, alert line, footer, status line."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import ClassVar
 
 from textual import events
@@ -11,11 +10,12 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
-from crewboard_tui import keys
+from crewboard_tui import fmt, keys
 from crewboard_tui.desk import Desk
 from crewboard_tui.lines import Line, Span, line, say, wrap
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.widgets.alert import alert_line
+from crewboard_tui.widgets.columns import HUGE, MEDIUM, SHORT, TALL, WIDE
 from crewboard_tui.widgets.key_line import footer_lines
 from crewboard_tui.widgets.rows import Rows
 from crewboard_tui.widgets.still import Still
@@ -24,14 +24,11 @@ from crewboard_tui.widgets.strip import Badges, strip_line
 CHANGING = frozenset(key.action for key in keys.KEYS if key.changes)
 """Actions that change the team: absent where the dashboard is read-only."""
 
-SHORT, TALL = 14, 22
-"""Rows below which the heading and the status line give way, and from which the footer may take two lines."""
-
 
 class Framed(Screen[None]):
     """A full screen. It shows snapshots as they come and says what it needs to have read."""
 
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-medium"), (100, "-wide"), (160, "-huge")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (MEDIUM, "-medium"), (WIDE, "-wide"), (HUGE, "-huge")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-middle"), (TALL, "-tall")]
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("view", "back")]
     ESCAPE_TO_MINIMIZE = False
@@ -86,10 +83,15 @@ class Framed(Screen[None]):
 
     def refresh_all(self) -> None:
         """Show everything anew, and have what is needed read."""
-        if not self.is_mounted:
+        if not self.is_ready:
             return
         self.desk.look_at(self.interest())
         self.show(self.desk.snapshot)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its parts are there: not yet while it is composed, no more while it is taken down."""
+        return self.is_mounted and bool(self.query("#status"))
 
     def show(self, snapshot: Snapshot) -> None:
         """Show a snapshot."""
@@ -108,7 +110,7 @@ class Framed(Screen[None]):
 
     def paint_keys(self) -> None:
         """The footer."""
-        if self.is_mounted and self.is_current:
+        if self.is_ready and self.is_current:
             most = 2 if self.size.height >= TALL else 1
             self._still("keys").show(footer_lines(self, self.size.width, most))
 
@@ -124,7 +126,7 @@ class Framed(Screen[None]):
     def _facts(self) -> Line:
         view = self.desk.snapshot.view
         supervisor = f"supervisor {view.supervisor.pid}" if view.supervisor.alive else "no supervisor"
-        return (Span(" "), say(f"{_homely(view.root)} · {supervisor} · {len(view.agents)} agents", "dim"))
+        return (Span(" "), say(f"{fmt.homely(view.root)} · {supervisor} · {len(view.agents)} agents", "dim"))
 
     def _still(self, ident: str) -> Still:
         return self.query_one(f"#{ident}", Still)
@@ -142,9 +144,3 @@ class Framed(Screen[None]):
 
     def action_back(self) -> None:
         self.dismiss()
-
-
-def _homely(path: Path) -> str:
-    """A path with `~` for the home directory."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

@@ -1,6 +1,5 @@
 """`?`: what the keys of this pane do, and what the shapes mean."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from textual.app import ComposeResult
@@ -51,17 +50,15 @@ class HelpScreen(ModalScreen[None]):
 def help_lines(screen: Screen[Any]) -> list[Line]:
     """What the keys that work on `screen` do, and the legend of the states."""
     working = working_keys(screen)
+    working += [(key, f":{key.label}") for key in keys.commands() if screen.app.check_action(key.action, ())]
     lines: list[Line] = []
-    for scope, title in _scopes(key.scope for key, _ in working):
-        lines += [(Span(title, "bold"),)]
-        lines += [(Span(f"  {pressed:<14}", "key"), Span(key.says)) for key, pressed in working if key.scope == scope]
-        lines.append(())
+    for title, scopes in keys.GROUPS.items():
+        here = [(key, pressed) for key, pressed in working if key.scope in scopes]
+        if here:
+            lines += [(Span(title, "bold"),)]
+            lines += [(Span(f"  {pressed:<14}", "key"), Span(key.says)) for key, pressed in here]
+            lines.append(())
     lines.append((Span("States", "bold"),))
     for state, look in LOOKS.items():
         lines.append((Span(f"  {look.glyph} {look.word:<12}", look.tone), Span(_WORDS[state])))
     return lines
-
-
-def _scopes(present: Iterable[str]) -> list[tuple[str, str]]:
-    found = set(present)
-    return [(scope, title) for scope, title in keys.SCOPES.items() if scope in found]

@@ -1,7 +1,8 @@
 """Hiring an agent: a form that says what the type may do, and is a command at the same time."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -11,9 +12,11 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, TextArea
 
-from crewboard import agent_types
+from crewboard import own_types
+from crewboard.agent_types import AgentType
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.names import check_agent
+from crewboard.prices import parse_budget
 from crewboard.records import Flags
 from crewboard.store.tasks import CLOSED
 from crewboard.team import hiring
@@ -37,10 +40,15 @@ class HireScreen(Framed):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("edit")]
     AUTO_FOCUS = "#hire-name"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, hired: Callable[[str], None]) -> None:
         super().__init__(desk)
+        self._hired = hired
+        self._types, _ = own_types.find_all(desk.team.directory.root)
         self._busy = False
         self._refused: str | None = None
+
+    def _kind(self) -> AgentType:
+        return self._types[self.query_one("#hire-type", Choice).value]
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return crumbs_line([snapshot.view.name, "Hire an agent"], "", width)
@@ -50,15 +58,17 @@ class HireScreen(Framed):
         with Vertical(id="form", classes="pane") as form:
             form.border_title = Content("Hire an agent")
             yield _row("Name", _input("hire-name", free_name(view)))
-            types = [(each.name, f"{each.name}") for each in agent_types.TYPES.values()]
-            yield _row("Type", Choice(types, id="hire-type"), Label("", id="hire-may"))
+            yield _row("Type", Choice([(name, name) for name in self._types], id="hire-type"))
+            yield _row("", Label("", id="hire-may"))
             yield _row("Role", _input("hire-role", placeholder="what it is on this team, in a word or two"))
             prompt = TextArea(id="hire-prompt", compact=True, soft_wrap=True, tab_behavior="focus")
             prompt.cursor_blink = False
             yield _row("Prompt", prompt, classes="-tall-row")
             yield _row("First", Tick("a plan, and my yes, before it writes or runs anything", id="hire-plan"))
+            yield _row("", Tick("ask me before each write and command", id="hire-ask"), id="row-ask")
             yield _row("May", Tick("use the network", id="hire-network"), id="row-network")
-            yield _row("Model", _input("hire-model"), Label(" turns ", classes="aside"), _input("hire-turns"))
+            limits = (Label(" turns ", classes="aside"), _input("hire-turns"), Label(" budget ", classes="aside"))
+            yield _row("Model", _input("hire-model"), *limits, _input("hire-budget", placeholder="$5, 200k"))
             yield _row("Task", Choice(_task_options(view), id="hire-task"))
         yield Still(id="hire-word")
 
@@ -69,9 +79,10 @@ class HireScreen(Framed):
     # ------------------------------------------------------------------------------------------- what it says
 
     def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002  the form does not change by itself
-        kind = agent_types.agent_type(self.query_one("#hire-type", Choice).value)
+        kind = self._kind()
         self.query_one("#hire-may", Label).update(Content(kind.summary))
         self.query_one("#row-network").display = kind.executes
+        self.query_one("#row-ask").display = kind.executes or kind.writes
         model = hiring.choose_model(kind, None, self.desk.team.environment)
         self.query_one("#hire-model", Input).placeholder = model
         self._say_word()
@@ -95,6 +106,8 @@ class HireScreen(Framed):
         try:
             hire = self.hire()
             check_agent(hire.name, hire.type)
+            if hire.flags.budget is not None:
+                parse_budget(hire.flags.budget)
         except UsageError as error:
             return str(error)
         member = self.desk.snapshot.view.agent(hire.name)
@@ -112,14 +125,16 @@ class HireScreen(Framed):
         Raises:
             UsageError: The turn limit is no number.
         """
-        kind = agent_types.agent_type(self.query_one("#hire-type", Choice).value)
+        kind = self._kind()
         turns = self._text("hire-turns")
         if not turns.isdigit() or int(turns) < 1:
             raise UsageError("the turn limit is a number from 1 on")
         task = self.query_one("#hire-task", Choice).value
         flags = Flags(
             plan=self.query_one("#hire-plan", Tick).value,
+            ask=(kind.executes or kind.writes) and self.query_one("#hire-ask", Tick).value,
             network=kind.executes and self.query_one("#hire-network", Tick).value,
+            budget=self._text("hire-budget") or None,
             max_turns=int(turns),
             task=int(task) if task else None,
         )
@@ -133,15 +148,7 @@ class HireScreen(Framed):
             hire = self.hire()
         except CrewboardError:
             return "crewboard spawn …"
-        words = ["crewboard", "spawn", hire.name or "NAME", "--type", hire.type, "--background"]
-        words += ["--role", hire.role] if hire.role else []
-        words += ["--model", hire.model] if hire.model else []
-        words += ["--plan"] if hire.flags.plan else []
-        words += ["--network"] if hire.flags.network else []
-        words += ["--max-turns", str(hire.flags.max_turns)] if hire.flags.max_turns != _MOST_TURNS else []
-        words += ["--task", str(hire.flags.task)] if hire.flags.task else []
-        words += ["--prompt", hire.prompt.strip() or "…"]
-        return shlex.join(words)
+        return shlex.join(spawn_words(hire))
 
     def _text(self, ident: str) -> str:
         return self.query_one(f"#{ident}", Input).value.strip()
@@ -171,13 +178,16 @@ class HireScreen(Framed):
         self._say_word()
 
         def spawn() -> str:
+            """Runs in a thread."""
             assignment = hiring.spawn(self.desk.team, hire)
             return f"hired {assignment.agent}: run {assignment.run} is up"
 
-        self.desk.do(f"hiring {hire.name}", spawn, self._came_back)
+        self.desk.do(f"hiring {hire.name}", spawn, partial(self._came_back, hire.name))
 
-    def _came_back(self, worked: bool, says: str) -> None:  # noqa: FBT001
+    def _came_back(self, name: str, worked: bool, says: str) -> None:  # noqa: FBT001
         self._busy = False
+        if worked:
+            self._hired(name)
         if not self.is_attached:
             return
         if worked and self.is_current:
@@ -185,6 +195,26 @@ class HireScreen(Framed):
             return
         self._refused = None if worked else says
         self._say_word()
+
+
+def spawn_words(hire: hiring.Hire) -> list[str]:
+    """The command line that hires the same agent."""
+    flags = hire.flags
+    terms: list[tuple[str, object]] = [
+        ("--role", hire.role),
+        ("--model", hire.model),
+        ("--plan", flags.plan),
+        ("--ask", flags.ask),
+        ("--network", flags.network),
+        ("--max-turns", flags.max_turns if flags.max_turns != _MOST_TURNS else None),
+        ("--budget", flags.budget),
+        ("--task", flags.task),
+    ]
+    words = ["crewboard", "spawn", hire.name or "NAME", "--type", hire.type, "--background"]
+    for name, value in terms:
+        if value:
+            words += [name] if value is True else [name, str(value)]
+    return [*words, "--prompt", hire.prompt.strip() or "…"]
 
 
 def free_name(view: TeamView) -> str:

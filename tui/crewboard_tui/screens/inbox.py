@@ -1,6 +1,7 @@
 """`2` Inbox: every mailbox, and what lies in the selected one. Looking never moves a worker's cursor."""
 
 from collections.abc import Iterable
+from time import monotonic
 from typing import ClassVar
 
 from textual import on
@@ -25,6 +26,9 @@ from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.rows import Row, Rows
 from crewboard_tui.widgets.titles import title
 
+LOOKED_AT = 1.5
+"""Seconds on the screen after which the operator's own mail counts as read once it is left, not passed by."""
+
 
 class InboxScreen(Numbered):
     """Mailboxes left, their mail right; Enter reads one message in full."""
@@ -37,6 +41,7 @@ class InboxScreen(Numbered):
         super().__init__(desk)
         self._unread_only = False
         self._read_to: dict[str, int] = {}
+        self._came_at = monotonic()
 
     def body(self) -> Iterable[Widget]:
         with Horizontal():
@@ -92,7 +97,8 @@ class InboxScreen(Numbered):
         pane.read(self._shown(snapshot), box, "no mail matches" if self.filter else "no mail")
         whose = "yours" if box.operators else "seen as its worker sees it"
         title(pane, f"{box.name} · {box.unread} not read · {whose}", "never drained from here")
-        if box.operators and snapshot.interest.mailbox == box.name:
+        looked_at = monotonic() - self._came_at >= LOOKED_AT
+        if box.operators and looked_at and snapshot.interest.mailbox == box.name:
             self._read_to[box.name] = snapshot.mail_end
         self._paint_letter()
 
@@ -108,6 +114,8 @@ class InboxScreen(Numbered):
     @on(Rows.Moved, "#boxes")
     def _other_box(self) -> None:
         self._note_read(keep=self._box_name())
+        self._came_at = monotonic()
+        self.query_one("#mail", Letters).restart()
         self.desk.look_at(self.interest())
         self._paint_mail(self.desk.snapshot)
         self.paint_keys()
@@ -124,6 +132,9 @@ class InboxScreen(Numbered):
     @on(Rows.Opened, "#mail")
     def _into_letter(self) -> None:
         self.query_one("#letter").focus()
+
+    def on_screen_resume(self) -> None:
+        self._came_at = monotonic()
 
     def on_screen_suspend(self) -> None:
         # A palette or a help page on top still shows the mail behind it.

@@ -27,7 +27,6 @@ class NeedsScreen(Numbered):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self._order: list[str] = []
-        self._wanted: str | None = None
 
     def body(self) -> Iterable[Widget]:
         yield Rows(id="needs", classes="pane")
@@ -47,7 +46,7 @@ class NeedsScreen(Numbered):
 
     def show_need(self, key: str) -> None:
         """Put the cursor on a need."""
-        self._wanted = key
+        self.query_one("#needs", Rows).want(key)
         self.refresh_all()
 
     def on_screen_resume(self) -> None:
@@ -58,9 +57,6 @@ class NeedsScreen(Numbered):
         found = {row.key: row for row in need_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)}
         self._order = keep_order(self._order, list(found))
         rows.show([found[key] for key in self._order] or [Row("", (Span("nobody needs you", "dim"),))])
-        if self._wanted is not None:
-            rows.select(self._wanted)
-            self._wanted = None
         title(rows, f"Needs you · {len(found)}", "most urgent first")
         self._paint_why(snapshot)
 

@@ -12,10 +12,11 @@ from textual.widgets import Input
 
 from crewboard.records import Request
 from crewboard.team import decisions
+from crewboard_tui import keys
 from crewboard_tui.desk import Desk
 from crewboard_tui.lines import Line, Span, crop, say
 from crewboard_tui.reading import Snapshot
-from crewboard_tui.screens.request import RequestScreen
+from crewboard_tui.screens.request import ANSWERS, RequestScreen
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.plan_text import plan_lines
 from crewboard_tui.widgets.rows import Row, Rows
@@ -40,7 +41,7 @@ class QuestionScreen(RequestScreen):
         question = Log(id="question", classes="pane", follow=False, follows=False)
         question.border_title = Content("Question")
         yield question
-        choices = Rows(id="choices", classes="pane")
+        choices = Choices(id="choices", classes="pane")
         choices.border_title = Content("Choices · Enter answers with the one under the cursor")
         choices.display = bool(self.options)
         yield choices
@@ -63,8 +64,8 @@ class QuestionScreen(RequestScreen):
 
     def offers(self, action: str) -> bool | None:
         if action == "choose":
-            return super().offers(action) if self.options else False
-        if action in ("approve", "deny", "edit", "send"):
+            return bool(self.options)
+        if action in ANSWERS:
             return False
         return super().offers(action)
 
@@ -94,8 +95,9 @@ class QuestionScreen(RequestScreen):
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
         if worked:
-            self.query_one("#answer", Input).clear()
             self.desk.drafts.pop(self.seen.id, None)
+            for answer in self.query("#answer").results(Input):
+                answer.clear()
         super().answered(worked, says)
 
     def action_back(self) -> None:
@@ -108,6 +110,12 @@ class QuestionScreen(RequestScreen):
         answer = next(iter(self.query("#answer").results(Input)), None)
         if answer is not None and answer.value:
             self.desk.drafts[self.seen.id] = answer.value
+
+
+class Choices(Rows):
+    """The offered answers: Enter gives the one under the cursor."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("choices")]
 
 
 def _choice(number: int, option: str) -> Line:

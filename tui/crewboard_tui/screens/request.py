@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from textual.binding import BindingType
+from textual.events import Key
 
 from crewboard.records import Request
 from crewboard.view.fold import TeamView
@@ -16,7 +17,7 @@ from crewboard_tui.widgets.heading import crumbs_line
 BLIND_FOR = 0.3
 """Seconds for which a page takes no answer after what it shows has changed (ui.md § 1, law 4)."""
 
-ANSWERS = frozenset({"approve", "deny", "edit", "send", "choose"})
+ANSWERS = frozenset({"approve", "approve_rule", "deny", "ask_back", "edit", "send"})
 
 
 class RequestScreen(Framed):
@@ -64,9 +65,16 @@ class RequestScreen(Framed):
         self.settled = True
         self.refresh_bindings()
 
+    def on_key(self, event: Key) -> None:
+        """Say so when an answer came before the page was there long enough to be read."""
+        if not self.settled and not self.fate and event.character in keys.of_actions("request", ANSWERS):
+            self.desk.say("not taken: the page had only just appeared; press it again", "warning")
+
     def offers(self, action: str) -> bool | None:
         if action in ANSWERS:
             return False if self.fate else (True if self.settled else None)
+        if action == "compare":
+            return False
         if action == "next_request":
             return len(self.desk.snapshot.view.needs) > 1
         return super().offers(action)

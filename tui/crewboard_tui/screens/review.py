@@ -1,6 +1,6 @@
 """Reviewing a plan, or a permission: all of it to read, then one key."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import ClassVar
 
@@ -12,16 +12,20 @@ from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
 from crewboard.records import Request
-from crewboard.team import decisions
+from crewboard.team import decisions, rules
 from crewboard_tui import keys
 from crewboard_tui.desk import Desk
-from crewboard_tui.lines import Line, Span, crop, say, wrap
+from crewboard_tui.lines import Line, Span, crop, one_line, say, wrap
 from crewboard_tui.reading import Snapshot
 from crewboard_tui.screens.request import RequestScreen, revision_of
-from crewboard_tui.text import safe_line, safe_text
+from crewboard_tui.text import safe_text
+from crewboard_tui.widgets.diff_text import changed, diff_lines, exact_lines
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.plan_text import plan_lines
 from crewboard_tui.widgets.still import Still
+
+QUESTION = "Question: "
+"""How feedback begins that asks back: an agent that waits reads nothing else, so that it comes with a no."""
 
 
 class ReviewScreen(RequestScreen):
@@ -34,11 +38,11 @@ class ReviewScreen(RequestScreen):
         super().__init__(desk, request)
         self._denying = False
         self._editing = False
+        self._comparing = False
 
     def body(self) -> Iterable[Widget]:
         yield Still(id="facts")
         plan = Log(id="plan", classes="pane", follow=False, follows=False)
-        plan.border_title = Content("Plan" if self._is_plan else "Permission")
         yield plan
         editor = TextArea(safe_text(self._plan), id="editor", classes="pane", soft_wrap=True)
         editor.cursor_blink = False
@@ -56,6 +60,17 @@ class ReviewScreen(RequestScreen):
     @property
     def _plan(self) -> str:
         return str(self.seen.payload.get("plan", ""))
+
+    @property
+    def _scope(self) -> str | None:
+        """What a rule would cover; None where none is offered."""
+        scope = self.seen.payload.get("scope")
+        return scope if self.seen.type == "permission" and isinstance(scope, str) else None
+
+    @property
+    def _before(self) -> Request | None:
+        """The revision before."""
+        return next((each for each in self.desk.snapshot.view.asked if each.id == self.seen.supersedes), None)
 
     def title_word(self) -> str:
         if not self._is_plan:
@@ -85,11 +100,25 @@ class ReviewScreen(RequestScreen):
             values = _texts(payload.get(name))
             if values:
                 found.append((Span(f"{title}", "dim"), Span(f"{len(values)}: "), say(" · ".join(values))))
+        if self._scope is not None:
+            found.append((Span("RULE  ", "dim"), Span("A says yes to "), say(self._covers(), "bold")))
         return found
+
+    def _covers(self) -> str:
+        who, tool = self.seen.from_, str(self.seen.payload.get("tool", ""))
+        if tool == "bash":
+            return f"any single command of {who} that starts {self._scope}"
+        folder = "the top folder" if self._scope in (".", "") else f"{self._scope}/"
+        return f"every {tool} of {who} directly in {folder}"
 
     def _whole(self, width: int) -> list[Line]:
         if not self._is_plan:
             return self._permission(width)
+        before = self._before
+        if self._comparing and before is not None:
+            number = revision_of(self.seen, self.desk.snapshot.view)
+            diff = changed(_text_of(before), _text_of(self.seen), (f"v{number - 1}", f"v{number}"))
+            return diff_lines(diff, width) if diff else [(Span("the same words as before", "dim"),)]
         lines = plan_lines(self._plan, width)
         for name, title in (("files", "Files it names"), ("commands", "Commands it names"), ("risk", "Risk")):
             values = _texts(self.seen.payload.get(name))
@@ -99,11 +128,25 @@ class ReviewScreen(RequestScreen):
         return lines
 
     def _permission(self, width: int) -> list[Line]:
-        lines: list[Line] = []
-        for name, value in self.seen.payload.items():
-            lines.append((say(name, "dim"),))
-            text = value if isinstance(value, str) else str(value)
-            lines += [(Span(piece),) for piece in wrap(text, width - 2)]
+        """The command or the change exactly as it would be done, then whatever else the call says."""
+        payload = self.seen.payload
+        given = payload.get("input")
+        call = dict(given) if isinstance(given, dict) else {}
+        lines: list[Line] = [(Span("tool ", "dim"), say(str(payload.get("tool", "")), "bold"))]
+        command, diff = call.pop("command", None), payload.get("diff")
+        if isinstance(command, str):
+            lines += [(), *exact_lines(command, width, "bold")]
+        if isinstance(diff, str) and diff:
+            lines += [(), *diff_lines(diff, width)]
+            call = {name: value for name, value in call.items() if name not in ("old_text", "new_text", "content")}
+        elif not isinstance(command, str) and payload.get("summary"):
+            lines += [(), *exact_lines(str(payload["summary"]), width, "bold")]
+        known = ("tool", "input", "summary", "diff", "scope")
+        for name, value in [*call.items(), *((name, payload[name]) for name in payload if name not in known)]:
+            lines += [(), (say(name, "dim"),), *exact_lines(value if isinstance(value, str) else str(value), width)]
+        if self._scope is not None:
+            lines += [(), (Span("A would say yes, now and from now on, to", "dim"),)]
+            lines += exact_lines(self._covers(), width)
         return lines
 
     @on(Log.Scrolled)
@@ -117,8 +160,15 @@ class ReviewScreen(RequestScreen):
         """Plan, editor and feedback box, as they are used now."""
         self.query_one("#plan").display = not self._editing
         self.query_one("#editor").display = self._editing
+        shown = "Plan" if self._is_plan else "Permission"
+        title = "What changed · = shows the plan" if self._comparing else shown
+        self.query_one("#plan", Log).border_title = Content(title)
         frame = self.query_one("#feedback-frame")
-        wanted = "Why not? Enter sends your no, Esc goes back" if self._denying else "Feedback (sent with your answer)"
+        wanted = "Feedback (sent with your answer)"
+        if self._denying:
+            asks = self.query_one("#feedback", Input).value.startswith(QUESTION)
+            wanted = "What do you ask? Enter sends it, with a no for now" if asks else "Why not? Enter sends your no"
+            wanted += ", Esc goes back"
         frame.border_title = Content(wanted)
         frame.set_class(self._denying, "-denying")
         self.refresh_bindings()
@@ -130,15 +180,43 @@ class ReviewScreen(RequestScreen):
             return super().offers(action) if self._editing or self._denying else False
         if action == "edit":
             return super().offers(action) if self._is_plan and not self._editing else False
-        if action in ("approve", "deny") and self._editing:
+        if action == "compare":
+            return self._is_plan and self._before is not None and not self._editing
+        if action == "approve_rule" and self._scope is None:
+            return False
+        if action in ("approve", "approve_rule", "deny", "ask_back") and self._editing:
             return False
         return super().offers(action)
 
     def _feedback(self) -> str:
-        return self.query_one("#feedback", Input).value.strip()
+        text = self.query_one("#feedback", Input).value.strip()
+        return "" if text == QUESTION.strip() else text
 
     def action_approve(self) -> None:
         self._answer("approving", partial(self._approve, self._feedback() or None, None))
+
+    def action_approve_rule(self) -> None:
+        if self._feedback():
+            self.desk.say("A sends no feedback: empty the box first, or approve with a", "warning")
+            return
+        self._answer("approving", self._approve_rule)
+
+    def _approve_rule(self) -> str:
+        _, rule = rules.approve_with_rule(self.desk.team, self.seen.id, sha256=self.seen.sha256)
+        return f"approved, and from now on {self._covers()}; `crewboard rules revoke {rule.id}` takes it back"
+
+    def action_compare(self) -> None:
+        self._comparing = not self._comparing
+        self.query_one("#plan", Log).restart()
+        self._show_mode()
+        self.paint(self.desk.snapshot)
+
+    def action_ask_back(self) -> None:
+        feedback = self.query_one("#feedback", Input)
+        if not feedback.value.startswith(QUESTION):
+            feedback.value = QUESTION + feedback.value
+        self.action_deny()
+        feedback.cursor_position = len(feedback.value)
 
     def action_deny(self) -> None:
         self._denying = True
@@ -167,11 +245,12 @@ class ReviewScreen(RequestScreen):
 
     def _deny(self) -> None:
         if not self._feedback():
-            self.desk.say("say why: a refusal without feedback helps nobody", "warning")
+            self.desk.say("say why: a no without a word helps nobody", "warning")
             return
-        self._answer("denying", partial(self._reject, self._feedback()))
+        asks = self._feedback().startswith(QUESTION)
+        self._answer("asking back about" if asks else "denying", partial(self._reject, self._feedback()))
 
-    def _answer(self, label: str, command: "partial[str]") -> None:
+    def _answer(self, label: str, command: Callable[[], str]) -> None:
         self.desk.do(f"{label} what {self.seen.from_} asks", command, self.answered)
 
     def _approve(self, feedback: str | None, edited: str | None) -> str:
@@ -181,18 +260,22 @@ class ReviewScreen(RequestScreen):
 
     def _reject(self, feedback: str) -> str:
         decisions.reject(self.desk.team, self.seen.id, feedback, sha256=self.seen.sha256)
-        return f"denied: {self.seen.from_} reads why"
+        asks = feedback.startswith(QUESTION)
+        return f"asked back: {self.seen.from_} reads it" if asks else f"denied: {self.seen.from_} reads why"
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
         if worked:
             self.desk.drafts.pop(self.seen.id, None)
-            self.query_one("#feedback", Input).clear()
+            for feedback in self.query("#feedback").results(Input):
+                feedback.clear()
         super().answered(worked, says)
 
     # ------------------------------------------------------------------------------------------------- leaving
 
     def _read_on(self) -> None:
         self._denying = self._editing = False
+        if not self._feedback():
+            self.query_one("#feedback", Input).clear()
         self._show_mode()
         self.query_one("#plan", Log).focus()
 
@@ -212,8 +295,17 @@ class ReviewScreen(RequestScreen):
             self.desk.drafts[self.seen.id] = feedback.value
 
 
+def _text_of(request: Request) -> str:
+    """A plan with its lists, as text to compare."""
+    lines = [str(request.payload.get("plan", ""))]
+    for name, title in (("files", "Files it names"), ("commands", "Commands it names"), ("risk", "Risk")):
+        values = _texts(request.payload.get(name))
+        lines += ["", title, *(f"  {value}" for value in values)] if values else []
+    return "\n".join(lines)
+
+
 def _texts(value: object) -> list[str]:
     """A payload's list of words; a single word is a list of one."""
     if isinstance(value, list):
-        return [safe_line(str(each)) for each in value]
-    return [safe_line(str(value))] if value else []
+        return [one_line(str(each)) for each in value]
+    return [one_line(str(value))] if value else []

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from crewboard.view.fold import AgentView, summarise
 from crewboard_tui import fmt
-from crewboard_tui.lines import Align, Line, Span, clip, pad
+from crewboard_tui.lines import Align, Line, Span, clip, one_line, pad
 from crewboard_tui.states import LOOKS
-from crewboard_tui.text import safe_line
 
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
 """Columns of the terminal from which a size class begins (ui.md § 4)."""
+
+SHORT, TALL = 14, 22
+"""Rows below which headings give way, and from which the footer may take two lines."""
 
 _LONGEST_NAME = 14
 
@@ -30,17 +32,17 @@ class Column:
 def doing(agent: AgentView, now: float) -> str:
     """What an agent does, or why it does nothing, on one line."""
     if agent.shown == "ask":
-        return safe_line(summarise(agent.asks[0]))
+        return one_line(summarise(agent.asks[0]))
     if agent.state == "retrying" and agent.retry_at is not None:
         error = f": {agent.last_error}" if agent.last_error else ""
-        return safe_line(f"again in {fmt.age(agent.retry_at - now)}{error}")
+        return one_line(f"again in {fmt.age(agent.retry_at - now)}{error}")
     if agent.shown == "idle":
-        return safe_line(f"idle, but: {agent.last_error}" if agent.last_error else "idle")
+        return one_line(f"idle, but: {agent.last_error}" if agent.last_error else "idle")
     if agent.shown in ("stuck", "loop", "start", "unknown"):
-        return safe_line(agent.reason)
+        return one_line(agent.reason)
     if agent.state == "waiting" and agent.waiting_for:
-        return safe_line(f"waits for {agent.doing or agent.waiting_for}")
-    return safe_line(agent.doing or agent.reason or agent.state)
+        return one_line(f"waits for {agent.doing or agent.waiting_for}")
+    return one_line(agent.doing or agent.reason or agent.state)
 
 
 def _glyph(agent: AgentView, now: float) -> Span:  # noqa: ARG001
@@ -58,7 +60,7 @@ def _name(agent: AgentView, now: float) -> Span:  # noqa: ARG001
 
 
 def _why(agent: AgentView, now: float) -> Span:
-    reason = safe_line(agent.reason)
+    reason = one_line(agent.reason)
     return Span("" if reason == doing(agent, now) else reason, "dim")
 
 
@@ -114,11 +116,11 @@ COLUMNS: tuple[Column, ...] = (
     Column("", 1, _glyph, since=NARROW),
     Column("AGENT", _LONGEST_NAME, _name, since=NARROW),
     Column("STATE", 7, _word),
-    Column("TYPE", 8, lambda agent, _: Span(safe_line(agent.type), "dim")),
+    Column("TYPE", 8, lambda agent, _: Span(one_line(agent.type), "dim")),
     Column("PID", 7, _pid, since=WIDE),
     Column("DOING", 0, _doing),
     Column("WHY", 26, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),
-    Column("MODEL", 11, lambda agent, _: Span(safe_line(agent.model).removeprefix("claude-"), "dim"), since=HUGE),
+    Column("MODEL", 11, lambda agent, _: Span(one_line(agent.model).removeprefix("claude-"), "dim"), since=HUGE),
     Column("AGE", 4, lambda agent, now: Span(fmt.age(now - agent.since) if agent.since else "—", "dim"), "right"),
     Column("CPU", 4, _cpu, "right", WIDE, lambda agent: agent.usage is not None),
     Column("RSS", 5, _memory, "right", WIDE, lambda agent: agent.usage is not None),
@@ -181,4 +183,4 @@ def _shares(left: int, parts: int) -> list[int]:
 
 def clip_title(text: str, width: int) -> str:
     """A pane's title that fits its frame."""
-    return clip(safe_line(text), max(0, width))
+    return clip(one_line(text), max(0, width))

@@ -10,6 +10,9 @@ from crewboard_tui import keys
 from crewboard_tui.keys import Key
 from crewboard_tui.lines import Line, Span, flow
 
+SPARE = 72
+"""From this rank on a key only takes room that is left: it opens no further line, which would move the panes."""
+
 
 def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
     """The keys of our table that do something on `screen` now, each with how it is pressed."""
@@ -39,4 +42,5 @@ def footer_lines(screen: Screen[Any], width: int, most: int) -> list[Line]:
     shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None and key.label]
     shown.sort(key=lambda pair: pair[0].footer or 0)
     pieces = [(Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id)) for key, pressed in shown]
-    return flow(pieces, width, most) if pieces else [()]
+    needed = flow(pieces[: sum((key.footer or 0) < SPARE for key, _ in shown)], width, most)
+    return flow(pieces, width, max(1, len(needed))) if pieces else [()]

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from crewboard.names import OPERATOR
 from crewboard.view.mail import Letter
 from crewboard_tui import fmt
-from crewboard_tui.lines import Line, Span, clip, pad, say, spread, wrap
-from crewboard_tui.text import safe_line
+from crewboard_tui.lines import Line, Span, clip, one_line, pad, say, spread, wrap
 from crewboard_tui.widgets.rows import Row, Rows
 
 _ABSOLUTE_FROM = 72
@@ -54,6 +53,31 @@ def letter_lines(letters: Sequence[Letter], box: Box, width: int) -> list[Line]:
     return [letter_head(box, width), *lines] if lines else []
 
 
+def talk_lines(letters: Sequence[Letter], answers: Sequence[Letter], box: Box, width: int) -> list[Line]:
+    """A mailbox and what its owner wrote to you, as one talk: what passed between you two is shown in full."""
+    first_unread = letters[-box.unread].message.id if 0 < box.unread <= len(letters) else None
+    lines: list[Line] = []
+    for letter in sorted([*letters, *answers], key=lambda each: each.message.ts):
+        message = letter.message
+        if message.id == first_unread:
+            lines.append((Span(" not read yet ".center(width, "─"), "dim"),))
+        spoken = (message.from_, message.to) in ((OPERATOR, box.name), (box.name, OPERATOR))
+        lines += _spoken(letter, box, width) if spoken else [letter_line(letter, box, width)]
+    return [letter_head(box, width), *lines] if lines else []
+
+
+def _spoken(letter: Letter, box: Box, width: int) -> list[Line]:
+    message = letter.message
+    words = "" if message.type in ("message", "result") else _WORDS.get(message.type, f"{message.type}:")
+    author = pad(one_line(person(message.from_)), _AUTHOR)
+    begin = 9 + _AUTHOR + 1
+    times = _times(letter, width) if message.to == box.name else ()
+    room = width - begin - 2 * (_clock_width(width) + 1) - 1
+    pieces = wrap(f"{words} {message.content}".strip(), max(1, room)) or ("",)
+    first: Line = (Span(fmt.clock(message.ts) + " ", "dim"), Span(author + " ", "accent bold"), Span(pieces[0]))
+    return [spread(first, times, width), *[(Span(" " * begin + piece),) for piece in pieces[1:]]]
+
+
 def letter_head(box: Box, width: int) -> Line:
     """What the columns of a mailbox say."""
     clock = _clock_width(width)
@@ -67,7 +91,7 @@ def letter_line(letter: Letter, box: Box, width: int, *, fresh: bool = False) ->
     words = _WORDS.get(message.type, "" if message.type == "message" else f"{message.type}:")
     left = (
         Span(fmt.clock(message.ts) + " ", "dim"),
-        Span(pad(safe_line(person(message.from_)), _AUTHOR) + " ", "accent"),
+        Span(pad(one_line(person(message.from_)), _AUTHOR) + " ", "accent"),
         Span(f"{words} " if words else "", "dim"),
         say(message.content),
     )
@@ -102,7 +126,7 @@ def whole_letter(letter: Letter, width: int) -> list[Line]:
         times.append(f"picked up {fmt.clock(letter.picked_up_at)}")
     if letter.entered_turn_at is not None:
         times.append(f"in turn {fmt.clock(letter.entered_turn_at)}")
-    lines: list[Line] = [(say(clip(safe_line(head), width), "accent bold"),), (Span(" · ".join(times), "dim"),), ()]
+    lines: list[Line] = [(say(clip(one_line(head), width), "accent bold"),), (Span(" · ".join(times), "dim"),), ()]
     lines += [(Span(piece),) for piece in wrap(message.content, width)]
     result = message.metadata.get("result") or message.metadata.get("body")
     return [*lines, (), (say(f"in full: {result}", "dim"),)] if result else lines
@@ -113,7 +137,7 @@ class Letters(Rows):
 
     def read(self, letters: Sequence[Letter], box: Box, nothing: str = "no mail yet") -> None:
         """Show these messages."""
-        at_end = not self.rows or self.selected == self.rows[-1].key
+        at_end = not self.rows or self.selected in (None, self.rows[-1].key)
         unread = {letter.message.id for letter in letters[len(letters) - min(box.unread, len(letters)) :]}
         width = self.row_width
         rows = [

@@ -80,6 +80,11 @@ class Log(ScrollView, can_focus=True):
         """How many cells a line may take."""
         return max(1, self.scrollable_content_region.width)
 
+    def watch_show_vertical_scrollbar(self) -> None:
+        # A scrollbar that appears later does not know yet how far down we are.
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.position = self.scroll_y
+
     def notify_style_update(self) -> None:
         self._painter.forget()
         super().notify_style_update()

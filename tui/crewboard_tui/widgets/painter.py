@@ -6,12 +6,14 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard_tui.lines import Line
-from crewboard_tui.text import safe_line
+from crewboard_tui.text import safe_text
 
 TONES = (
     "error", "warning", "success", "info", "accent", "primary", "dim", "bold", "italic", "cursor", "blurred",
     "badge", "alarm", "key", "tab", "underline", "marked",
 )  # fmt: skip
+
+_FLAT = {ord("\n"): " ", ord("\t"): " "}
 
 COMPONENTS = {f"tone--{tone}" for tone in TONES}
 
@@ -33,7 +35,7 @@ class Painter:
         segments = [
             Segment(
                 # The last guard: what reaches a terminal is printable, whoever built the line.
-                span.text if span.text.isprintable() else safe_line(span.text),
+                span.text if span.text.isprintable() else safe_text(span.text).translate(_FLAT),
                 _clickable(base + self._style(span.tone), span.key),
             )
             for span in content

@@ -5,9 +5,8 @@ from functools import lru_cache
 
 from crewboard.view.activity import Activity
 from crewboard_tui import fmt
-from crewboard_tui.lines import Line, Span, clip, spread, wrap
+from crewboard_tui.lines import Line, Span, clip, one_line, spread, wrap
 from crewboard_tui.reading import FeedLine
-from crewboard_tui.text import safe_line
 
 _TONES = {
     "start": "dim", "mail": "accent", "think": "dim italic", "say": "", "tool": "info", "done": "dim",
@@ -35,13 +34,22 @@ def feed_lines(feed: Sequence[FeedLine], width: int) -> list[Line]:
 
 def _paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | None]]:
     """Each line, a tool call together with its outcome where that follows at once."""
+    shown = [what for at, what in enumerate(activity) if not _said_again(activity[at : at + 3])]
     position = 0
-    while position < len(activity):
-        what = activity[position]
-        following = activity[position + 1] if position + 1 < len(activity) else None
+    while position < len(shown):
+        what = shown[position]
+        following = shown[position + 1] if position + 1 < len(shown) else None
         paired = what.kind == "tool" and following is not None and following.kind == "done"
         yield what, following if paired else None
         position += 2 if paired else 1
+
+
+def _said_again(run: Sequence[Activity]) -> bool:
+    """Whether the first line is told by the next one too: a message as a tool call, the last reply as the answer."""
+    kinds = [what.kind for what in run]
+    if kinds[:2] == ["say", "answer"]:
+        return run[0].text.strip() == run[1].text.strip()
+    return kinds[:2] == ["tool", "sent"] and run[0].text.startswith("send_message")
 
 
 @lru_cache(maxsize=4096)
@@ -52,7 +60,7 @@ def _activity(what: Activity, outcome: Activity | None, width: int, most: int, a
     kind = Span(f"{what.kind:<{_KIND - 1}} ", tone)
     if what.kind in _TALK and most != 1:
         return _talk(what.text, (*begin, kind), tone, width, room, most)
-    text = safe_line(what.text)
+    text = one_line(what.text)
     if outcome is not None:
         text = f"{text} → {_outcome(outcome)}"
     seconds = fmt.took(outcome.seconds if outcome else what.seconds if what.kind == "done" else None)
@@ -63,7 +71,7 @@ def _activity(what: Activity, outcome: Activity | None, width: int, most: int, a
 
 def _outcome(outcome: Activity) -> str:
     """What a tool gave, without its name, which the call has said."""
-    return safe_line(outcome.text.partition(" ")[2]) or "done"
+    return one_line(outcome.text.partition(" ")[2]) or "done"
 
 
 def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -> tuple[Line, ...]:

@@ -12,7 +12,7 @@ from crewboard.view.fold import AgentView, TeamView
 from crewboard_tui import keys
 from crewboard_tui.filters import matches_agent
 from crewboard_tui.lines import Line
-from crewboard_tui.widgets.columns import lay_out
+from crewboard_tui.widgets.columns import MEDIUM, SHORT, lay_out
 from crewboard_tui.widgets.rows import SETTLE, Row, Rows, keep_order
 
 SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
@@ -91,7 +91,7 @@ class Roster(Rows):
         self.show(rows, self._head(layout.head(SORTS[self.order.by][0]), rows))
 
     def _head(self, head: Line, rows: list[Row]) -> Line | None:
-        return head if rows and self.size.height > 5 and self.app.size.width >= 60 else None  # noqa: PLR2004
+        return head if rows and self.app.size.width >= MEDIUM and self.app.size.height >= SHORT else None
 
     def reorder(self, order: Order) -> None:
         """Sort or filter differently, at once."""

@@ -72,6 +72,7 @@ class Rows(ScrollView, can_focus=True):
         self._at = 0
         self._selected: str | None = None
         self._came_at = float("-inf")
+        self._wanted: str | None = None
         self.head: Line | None = None
 
     @property
@@ -98,6 +99,7 @@ class Rows(ScrollView, can_focus=True):
         before, before_head, before_at = self._rows, self.head, self._at
         self._rows, self.head = rows, head
         self._find_cursor()
+        self._go_to_wanted()
         height = len(rows) + self._top
         if self.virtual_size.height != height:
             self.virtual_size = Size(0, height)
@@ -111,7 +113,26 @@ class Rows(ScrollView, can_focus=True):
         """Put the cursor on `key`, if it is there."""
         at = next((y for y, row in enumerate(self._rows) if row.key == key), None)
         if at is not None:
+            self._wanted = None
             self._move(at)
+
+    def want(self, key: str) -> None:
+        """Put the cursor on `key` as soon as it is there."""
+        self._wanted = key
+        self.select(key)
+
+    def _go_to_wanted(self) -> None:
+        for at, row in enumerate(self._rows):
+            if row.key == self._wanted:
+                self._at, self._wanted = at, None
+                if self._selected != row.key:
+                    self._selected = row.key
+                    self.post_message(self.Moved(self, row.key))
+                return
+
+    def restart(self) -> None:
+        """Somebody chose to see something else here: what comes next has not come by itself."""
+        self._selected, self._at = None, 0
 
     def _find_cursor(self) -> None:
         if not self._rows:
@@ -121,7 +142,9 @@ class Rows(ScrollView, can_focus=True):
         self._at = min(self._at, len(self._rows) - 1) if at is None else at
         found = self._rows[self._at].key
         if found != self._selected:
-            self._came_at = monotonic() if self._selected is not None else self._came_at
+            if self._selected:
+                self._came_at = monotonic()
+                self.set_timer(BLIND_FOR, self.refresh_bindings)
             self._selected = found
             self.post_message(self.Moved(self, found))
 
@@ -156,6 +179,11 @@ class Rows(ScrollView, can_focus=True):
         """How many cells a row's line may take; the first of the list is for the cursor's mark."""
         return max(0, self.scrollable_content_region.width - 1)
 
+    def watch_show_vertical_scrollbar(self) -> None:
+        # A scrollbar that appears later does not know yet how far down we are.
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.position = self.scroll_y
+
     def notify_style_update(self) -> None:
         self._painter.forget()
         super().notify_style_update()
@@ -164,6 +192,7 @@ class Rows(ScrollView, can_focus=True):
 
     def _move(self, at: int) -> None:
         at = max(0, min(at, len(self._rows) - 1))
+        self._wanted = None
         if not self._rows or (at == self._at and self._selected == self._rows[at].key):
             return
         old, self._at = self._at, at
@@ -203,7 +232,7 @@ class Rows(ScrollView, can_focus=True):
             self.post_message(self.Opened(self, self._selected))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        return bool(self._rows) if action == "open" else True
+        return bool(self._selected) if action == "open" else True
 
     def on_click(self, event: events.Click) -> None:
         if event.y < self._top and self.head is not None:

@@ -3,12 +3,12 @@
 from textual.content import Content
 from textual.widget import Widget
 
-from crewboard_tui.text import safe_line
+from crewboard_tui.lines import one_line
 
 
 def title(pane: Widget, above: str, below: str = "") -> None:
     """Set a pane's titles, only where they change: each setting paints the frame."""
-    wanted = Content(safe_line(above)), Content(safe_line(below))
+    wanted = Content(one_line(above)), Content(one_line(below))
     if pane.border_title != wanted[0]:
         pane.border_title = wanted[0]
     if pane.border_subtitle != wanted[1]:
