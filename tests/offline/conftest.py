@@ -25,6 +25,13 @@ def client(server: ModelServer) -> Iterator[Anthropic]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def module_client() -> Iterator[Anthropic]:
+    """One for all tests of a module that share a server; it stands in for `client` there."""
+    with ModelServer() as server, Anthropic(base_url=server.url, api_key="offline", max_retries=0) as made:
+        yield made
+
+
 @pytest.fixture
 def desk(client: Anthropic, tmp_path: Path) -> NewDesk:
     def make(**given: Any) -> Desk:

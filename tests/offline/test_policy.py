@@ -1,6 +1,5 @@
 """What the embedded model does with free prompts: which tools it calls, and what it then says."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +8,11 @@ from anthropic import Anthropic
 
 from crewboard.fence import fence
 from crewboard.offline.ask import clauses
-from crewboard.offline.server import ModelServer
 from tests.offline.conftest import NewDesk
 from tests.offline.desk import APPROVED, CODE, LOOK, PLAN_REQUIRED, SHUT, TEAM, Desk, rejected
 
 CODER: dict[str, Any] = {"type": "code", "tools": (*CODE, *TEAM)}
 TESTER: dict[str, Any] = {"type": "test", "tools": ("bash", *LOOK, *TEAM)}
-
-
-@pytest.fixture(scope="module")
-def module_client() -> Iterator[Anthropic]:
-    with ModelServer() as server, Anthropic(base_url=server.url, api_key="offline", max_retries=0) as made:
-        yield made
 
 
 @pytest.fixture
@@ -58,6 +50,7 @@ FREE: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
     "read two": ({}, "Read shop/till.py and README.md", ["read_file", "read_file"], ["pay", "Sells things."]),
     "read a module": ({}, "Analyse the auth module", ["glob", "read_file"], ["8 lines", "Door"]),
     "read by bare name": ({}, "Summarise till.py", ["read_file", "glob", "read_file"], ["pay"]),
+    "read any module": ({}, "Analyse a module", ["glob", "read_file"], ["so I took shop/auth.py, one of 4", "Door"]),
     "read nothing": ({}, "Read nowhere.py", ["read_file", "glob"], ["could not be read"]),
     "count lines": ({}, "How many lines does notes.txt have?", ["read_file"], ["1 line"]),
     "search": ({}, "Search for TODO", ["grep"], ["shop/till.py:2", "1 line in 1 file"]),
@@ -91,6 +84,7 @@ FREE: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
     "close a task": ({}, "Mark task 3 as failed", ["task_update"], ["Task 3 is failed"]),
     "say": ({}, "Reply with exactly: pong", [], ["pong"]),
     "wait": ({}, "Wait for mail.", [], ["I wait for mail"]),
+    "a status that is told": ({}, "status update: phase 1 complete", [], ["do not know"]),
     "greet": ({}, "Hello!", [], ["no language model", "ada"]),
     "who": ({}, "Who are you and what can you do?", [], ["no language model"]),
     "anything else": ({}, "Compose a sonnet on moss", [], ["do not know how", "sonnet on moss", "no language model"]),
@@ -205,7 +199,7 @@ def test_a_closed_gate_is_answered_with_a_plan(desk: NewDesk, tmp_path: Path) ->
 
 def test_a_task_that_no_rule_knows_is_planned_where_a_plan_is_required(desk: NewDesk) -> None:
     worker = desk(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
-    assert "approved" in worker.ask("Make the moss greener")
+    assert "approved. To carry it out is not among the few things" in worker.ask("Make the moss greener")
     assert "> Make the moss greener" in worker.calls[0][1]["plan"]
     assert "do not know" in desk(**CODER).ask("Make the moss greener")
 
@@ -247,6 +241,26 @@ def test_any_task_is_the_first_that_is_open(desk: NewDesk) -> None:
     worker = desk(answers={"task_list": [board], "task_claim": ["task 4 is yours: say hi"]})
     worker.ask("Claim a task and do it")
     assert worker.calls[1:] == [("task_claim", {"task_id": 4}), ("task_update", {"task_id": 4, "status": "completed"})]
+
+
+def test_a_task_that_nobody_can_do_has_failed(desk: NewDesk) -> None:
+    worker = desk(answers={"task_claim": ["task 3 is yours: Make the moss greener"]})
+    assert "I changed nothing" in worker.ask("Task 3: Make the moss greener", kind="task_assignment")
+    assert worker.calls[-1] == ("task_update", {"task_id": 3, "status": "failed"})
+    hired = desk()
+    hired.hear("Make the moss greener")
+    hired.hear("Your task is #7 Moss (in_progress, ada). Say with task_update when it is done.", "notice", "system")
+    hired.work()
+    assert hired.calls == [("task_update", {"task_id": 7, "status": "failed"})]
+
+
+@pytest.mark.parametrize("begins", ["Your task is", "The API was unavailable. Go on with"])
+def test_a_task_that_the_board_alone_tells_of_is_done(desk: NewDesk, project: Path, begins: str) -> None:
+    worker = desk(root=project)
+    worker.ask("Wait for mail.")
+    notice = f"{begins} #7 Search for TODO (in_progress, ada). Say with task_update when it is done.\n\nAll of them."
+    assert "shop/till.py:2" in worker.ask(notice, "notice", "system")
+    assert worker.calls[-1] == ("task_update", {"task_id": 7, "status": "completed"})
 
 
 def test_a_task_that_cannot_be_had_is_left_alone(desk: NewDesk) -> None:

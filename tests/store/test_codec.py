@@ -5,6 +5,7 @@ import random
 from typing import Any
 
 import pytest
+
 from crewboard.errors import BadDataError
 from crewboard.records import Message, Reply, Task, Tokens
 from crewboard.store import codec
@@ -108,7 +109,7 @@ def test_what_is_too_deep_to_be_journalled_is_not_taken_in(depth: int) -> None:
 
 def test_a_complaint_is_short() -> None:
     with pytest.raises(BadDataError) as caught:
-        codec.decode(message(**{"metadata": {"a" * 500: nested(40)}}), Message)
+        codec.decode(message(metadata={"a" * 500: nested(40)}), Message)
     assert len(str(caught.value)) <= 120
 
 

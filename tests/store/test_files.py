@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from crewboard.errors import BadDataError, StorageError
 from crewboard.store import files
 
@@ -30,7 +31,9 @@ def lines(path: Path, offset: int = 0) -> list[bytes | None]:
 class Disk:
     """Answers calls of `os.write` by a script: how many bytes are taken, or an error; then as usual."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, *answers: int | OSError, between: Callable[[], None] | None = None):
+    def __init__(
+        self, patch: pytest.MonkeyPatch, *answers: int | OSError, between: Callable[[], None] | None = None
+    ) -> None:
         self._answers = list(answers)
         self._write = os.write
         self._between = between
@@ -185,7 +188,7 @@ def test_a_file_system_without_locks_is_an_error_and_no_silence(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(StorageError, match="cannot lock .*: No locks available"):
+    with pytest.raises(StorageError, match=r"cannot lock .*: No locks available"):
         files.append_line(log, lock, b"x\n")
 
 
@@ -218,7 +221,7 @@ def test_a_file_is_replaced_and_nothing_else_stays(tmp_path: Path) -> None:
     files.replace_file(path, b"old")
     files.replace_file(path, b"new", durable=True)
     assert path.read_bytes() == b"new"
-    assert os.listdir(tmp_path) == ["record.json"]
+    assert [left.name for left in tmp_path.iterdir()] == ["record.json"]
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "fsync", "close", "replace"])
@@ -239,7 +242,7 @@ def test_a_replacement_that_the_disk_refuses_leaves_the_old_file(
         with pytest.raises(StorageError, match="No space left on device; the old file stands"):
             files.replace_file(path, b"new", durable=True)
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["record.json"]
+    assert [left.name for left in tmp_path.iterdir()] == ["record.json"]
 
 
 def test_a_short_write_of_a_replacement_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +264,7 @@ def test_what_must_survive_a_power_failure_is_synced_with_its_folder(
     fsync = os.fsync
 
     def note(fd: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", note)

@@ -9,7 +9,6 @@ from crewboard.records import RunStarted, Supervisor
 from crewboard.store import agents, lease
 from crewboard.supervisor import ring
 from crewboard.team import ending, hiring
-
 from tests.crew import Crew, eventually
 
 
@@ -93,7 +92,7 @@ def test_a_start_whose_caller_died_is_something_the_operator_hears_of(crew: Crew
     long_ago = crew.team.now() - 60
     agents.change_spec(
         crew.agent("scout"),
-        lambda _: Spec(prompt="x", prompt_id="p", type="explore", flags=Flags(), at=long_ago),
+        lambda _: Spec(prompt="x", prompt_id="p", type="explore", model="m", flags=Flags(), at=long_ago),
     )
     roster.put(crew.directory, Member(name="scout", type="explore"))
     assert [need.kind for need in crew.view().needs] == ["failed_start"]

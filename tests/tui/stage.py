@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from crewboard_tui.app import CrewboardApp
-from crewboard_tui.screens.frame import Framed
+from textual import events
 from textual.geometry import Size
+from textual.keys import _character_to_key, key_to_character
 from textual.pilot import Pilot
 
+from crewboard_tui.app import CrewboardApp
+from crewboard_tui.screens.frame import Framed
 from tests.frozen import Frozen
 
 PATIENCE = 20.0
@@ -58,10 +60,37 @@ class Stage:
         """Wait until this is gone from the screen."""
         await self.until(lambda: text not in self.all, f"{text!r} gone from the screen")
 
+    async def settles(self) -> None:
+        """Wait until the keys are live, what is shown was read, and the picture stands still."""
+        app = self.app
+        await self.until(lambda: getattr(app.screen, "settled", True), "the keys to live")
+        if isinstance(app.screen, Framed):
+            wanted = app.screen.interest()
+            await self.until(lambda: app.desk.snapshot.interest == wanted, "what is shown to be read")
+        before = ""
+        while before != self.all:
+            before = self.all
+            for _ in range(5):
+                await self.pilot.pause(0.02)
+
     async def press(self, *keys: str) -> None:
         """Press keys, one after the other."""
-        await self.pilot.press(*keys)
-        await self.pilot.pause()
+        for key in keys:
+            name = _character_to_key(key) if len(key) == 1 else key
+            event = events.Key(name, key_to_character(name))
+            event.set_sender(self.app)
+            driver = self.app._driver
+            assert driver is not None
+            driver.send_message(event)
+            await self._processed()
+
+    async def _processed(self) -> None:
+        """Wait until what was sent is dealt with, also by a screen that came with it."""
+        before = None
+        while before is not self.app.screen:
+            before = self.app.screen
+            await self.pilot._wait_for_screen()
+        await self.pilot._wait_for_screen()
 
     async def write(self, text: str) -> None:
         """Type a text."""

@@ -1,8 +1,12 @@
 """The Board: who needs me, who does what, and which keys work."""
 
+import pytest
+
+from crewboard.errors import UsageError
 from crewboard.records import Exit
 from crewboard.store import agents, tasks
-
+from crewboard.view.reader import TeamReader
+from crewboard_tui import app
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
@@ -42,17 +46,17 @@ async def test_moving_shows_the_other_agents_work_mail_and_live_reply(frozen: Fr
     async with opened(frozen) as stage:
         await stage.sees("Peek · parser", "pytest -x tests/parser")
         await stage.press("j", "j", "j", "j", "j")
-        await stage.sees("Peek · api", "grep src/ def list_orders", "deprecated alias for one release and ▌")
+        await stage.sees("Peek · api", "grep src/ def list_orders", "and▌")
         await stage.sees("Inbox · api", "what is the cursor", "PICKED   TURN")
 
 
 async def test_a_live_reply_grows_as_it_is_streamed(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("j", "j", "j", "j", "j")
-        await stage.sees("for one release and ▌")
+        await stage.sees("and▌")
         with frozen.directory.agent("api").live.open("a") as live:
             live.write("say so in the docs.")
-        await stage.sees("say so in the docs.▌")
+        await stage.sees("docs.▌")
 
 
 async def test_an_agents_end_is_seen_with_its_signal(frozen: Frozen) -> None:
@@ -66,7 +70,7 @@ async def test_an_agents_end_is_seen_with_its_signal(frozen: Frozen) -> None:
 
 async def test_facts_that_disagree_are_shown_as_a_conflict(frozen: Frozen) -> None:
     frozen.probe.gone = frozenset({4395})
-    async with opened(frozen, width=160) as stage:
+    async with opened(frozen, width=180) as stage:
         await stage.sees("says working · pid 4395 gone · lease still held")
 
 
@@ -148,7 +152,7 @@ async def test_q_leaves(frozen: Frozen) -> None:
 
 async def test_an_empty_team_says_what_to_press_first(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
-        await stage.sees("Nobody is hired yet.", "n   hires an agent")
+        await stage.sees("Nobody is hired yet.", "n  hires an agent")
         assert "n hires the first agent" in stage.part("alert")
         assert "n new" in stage.part("keys")
 
@@ -181,3 +185,21 @@ async def test_the_theme_turns(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("T")
         assert stage.app.theme == "crewboard-light"
+
+
+def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "read_team", lambda _: TeamReader(frozen.directory, probe=frozen.probe).read())
+    monkeypatch.chdir(frozen.directory.root)
+    words = app.farewell(frozen.team)
+    assert "auth-plan, docs" in words
+    assert "parser" not in words
+    assert "`crewboard --team demo` comes back" in words
+    monkeypatch.chdir("/")
+    assert f"`crewboard --root {frozen.directory.root} --team demo`" in app.farewell(frozen.team)
+    frozen.probe.held.clear()
+    assert app.farewell(frozen.team).startswith("Nobody of demo is running.")
+
+
+def test_without_a_terminal_it_says_what_to_do_instead(frozen: Frozen) -> None:
+    with pytest.raises(UsageError, match="needs a terminal"):
+        app.run(frozen.team)

@@ -30,8 +30,11 @@ def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(crew: Crew) -> Non
     assert letter.metadata["result"] == answer.result
     assert letter.metadata["answers"] == answer.answers
     crew.wait_for("scout", "idle")
-    kinds = [m.type for m in mailbox.read(crew.directory, "lead").messages]
-    assert kinds == ["result", "idle_notification"]
+
+    def kinds() -> list[str]:
+        return [m.type for m in mailbox.read(crew.directory, "lead").messages]
+
+    eventually(lambda: kinds() == ["result", "idle_notification"], "the two messages")
 
 
 def test_mail_wakes_an_idle_agent_and_is_answered(crew: Crew) -> None:

@@ -1,0 +1,14 @@
+"""Bad input, and what a trusted system does there. One entry, one test.
+
+`does` is the promise in words; the exit codes are those of the contract, § 5: 2 usage, 65 bad data, 74 I/O, 75 try
+later, 78 no credentials.
+"""
+
+from tests.bad_input.messages import MESSAGES
+from tests.bad_input.names import NAMES
+from tests.bad_input.paths import PATHS
+from tests.bad_input.protocol import PROTOCOL
+from tests.bad_input.state import STATE
+from tests.bad_input.terminal import TERMINAL
+
+TABLE = (*NAMES, *PATHS, *MESSAGES, *PROTOCOL, *STATE, *TERMINAL)

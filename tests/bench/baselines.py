@@ -1,0 +1,54 @@
+"""What figures are compared with: the least that the same thing costs without us."""
+
+import subprocess
+from functools import cache
+
+import psutil
+
+from tests.bench.figures import median_ms, python
+
+_IMPORTED = "import anthropic, sys; sys.stdout.write('x'); sys.stdout.flush(); sys.stdin.read()"
+
+_APP = """
+from textual.app import App
+from textual.widgets import Static
+class Empty(App):
+    def compose(self): yield Static("nothing here")
+Empty().run()
+"""
+
+EMPTY_APP = python(_APP)
+EMPTY_WORDS = "nothing here"
+
+
+@cache
+def import_ms() -> float:
+    """Starting Python and importing the SDK."""
+    return median_ms(lambda: subprocess.run(python("import anthropic"), check=True), 7)
+
+
+@cache
+def import_mib() -> float:
+    """Private memory of a process that imported the SDK and does nothing."""
+    with subprocess.Popen(python(_IMPORTED), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.read(1)
+        mib = private_mib(child.pid)
+        child.communicate()
+    return mib
+
+
+def private_mib(pid: int) -> float:
+    """What would be free if the process ended."""
+    return float(psutil.Process(pid).memory_full_info().uss) / 2**20
+
+
+def python_ms(imports: str) -> float:
+    """Starting Python with some imports and doing nothing."""
+    return median_ms(lambda: subprocess.run(python(imports), check=True), 15)
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """Processor time that processes used in all their life."""
+    times = [psutil.Process(pid).cpu_times() for pid in pids]
+    return sum(each.user + each.system for each in times)

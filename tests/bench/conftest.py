@@ -1,0 +1,23 @@
+"""Collects the figures of a run, prints them as one table and writes them down."""
+
+import pytest
+
+from tests.bench.figures import REPORT, Figures
+
+_FIGURES = Figures()
+
+
+@pytest.fixture(scope="session")
+def figures() -> Figures:
+    return _FIGURES
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table; only those who measured have one."""
+    if not _FIGURES.all:
+        return
+    terminalreporter.section("figures")
+    for line in _FIGURES.table():
+        terminalreporter.line(line)
+    _FIGURES.save()
+    terminalreporter.line(f"\nwritten to {REPORT}")

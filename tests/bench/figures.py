@@ -1,0 +1,119 @@
+"""What was measured, each figure beside a baseline of the same run, so that ratios hold from machine to machine."""
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+REPORT = Path(__file__).parents[2] / ".bench.json"
+"""Where the figures of the last run are kept."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measurement. `target` is the ratio, or with no baseline the value, that it should stay within.
+
+    `more_is_better` turns the comparison around.
+    """
+
+    name: str
+    value: float
+    unit: str
+    baseline: str = ""
+    base: float = 0.0
+    target: float | None = None
+    more_is_better: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        return self.value / self.base if self.base else None
+
+    @property
+    def compared(self) -> float:
+        """What the target speaks of."""
+        return self.value if self.ratio is None else self.ratio
+
+    def within(self, slack: float = 1.0) -> bool:
+        """Whether the target is met, with `slack` times as much allowed."""
+        if self.target is None:
+            return True
+        return self.compared * slack >= self.target if self.more_is_better else self.compared <= self.target * slack
+
+
+@dataclass
+class Figures:
+    """All of one run."""
+
+    all: list[Figure] = field(default_factory=list)
+
+    def add(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        against: tuple[str, float] = ("", 0.0),
+        *,
+        target: float | None = None,
+        more_is_better: bool = False,
+    ) -> Figure:
+        figure = Figure(name, value, unit, *against, target=target, more_is_better=more_is_better)
+        self.all.append(figure)
+        return figure
+
+    def table(self) -> list[str]:
+        """One line a figure."""
+        rows = [("figure", "measured", "baseline", "", "ratio", "target")]
+        rows += [_row(figure) for figure in self.all]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        return ["  ".join(_cell(*cell) for cell in zip(row, widths, range(6), strict=True)).rstrip() for row in rows]
+
+    def save(self, path: Path = REPORT) -> None:
+        machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.release()}
+        figures = [{**asdict(figure), "ratio": figure.ratio, "met": figure.within()} for figure in self.all]
+        path.write_text(json.dumps({"at": time.time(), "machine": machine, "figures": figures}, indent=1) + "\n")
+
+
+def _row(figure: Figure) -> tuple[str, str, str, str, str, str]:
+    sign = "≥" if figure.more_is_better else "≤"
+    target = "" if figure.target is None else f"{sign} {figure.target:g}" + ("" if figure.ratio else f" {figure.unit}")
+    return (
+        figure.name,
+        f"{_number(figure.value)} {figure.unit}",
+        figure.baseline,
+        f"{_number(figure.base)} {figure.unit}" if figure.base else "",
+        "" if figure.ratio is None else f"{figure.ratio:.3g}",
+        target + ("" if figure.within() else "  MISSED"),
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _cell(text: str, width: int, column: int) -> str:
+    return text.rjust(width) if column in (1, 3, 4) else text.ljust(width)
+
+
+def median_ms(action: Callable[[], object], times: int) -> float:
+    """The median of `times` runs, in milliseconds."""
+    return statistics.median(_ms(action) for _ in range(times))
+
+
+def _ms(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return (time.perf_counter() - began) * 1e3
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def python(code: str) -> list[str]:
+    """The command that runs `code` in a new interpreter, as workers are run."""
+    return [sys.executable, "-I", "-c", code]

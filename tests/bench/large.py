@@ -1,0 +1,67 @@
+"""Large teams on disk, as they look after weeks: journals whose events are a few kilobytes each."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from crewboard.records import Flags, Member, Spec
+from crewboard.store import agents, roster
+from crewboard.store.directory import AgentDirectory, TeamDirectory
+
+_LINE = "    return [token for token in scan(source) if token.kind not in skipped]  # 120 of these make a file\n"
+RESULT = _LINE * 40
+"""What a tool gave: 4 KiB, like a file of some length."""
+
+
+def turn(number: int, run: int) -> Iterator[dict[str, object]]:
+    """The events of one model call with one tool call."""
+    call, ts = f"toolu_{run}_{number}", 1_790_000_000.0 + number
+    say = {"type": "text", "text": f"I look at file {number} now, and then decide what to change in it."}
+    use = {"type": "tool_use", "id": call, "name": "read_file", "input": {"path": f"src/module_{number}.py"}}
+    usage = {"input": 900, "output": 80, "cache_read": 40000, "cache_write": 500}
+    common = {"ts": ts, "run": run}
+    yield {**common, "kind": "reply", "content": [say, use], "stop_reason": "tool_use", "usage": usage, "model": "m"}
+    yield {**common, "kind": "tool_start", "tool_use_id": call, "name": "read_file", "input": use["input"]}
+    yield {**common, "kind": "tool_result", "tool_use_id": call, "name": "read_file", "content": RESULT + str(number)}
+
+
+def conversation(run: int, size: int) -> Iterator[bytes]:
+    """The lines of a run whose conversation began afresh, of about `size` bytes, without its end."""
+    prompt = f"prompt-{run}"
+    begun = {"ts": 1.0, "run": run, "kind": "run_started", "pid": 1, "type": "explore", "model": "m", "fresh": True,
+             "prompt_id": prompt, "mail_from": 0, "boot_id": "b", "start_ticks": 1}  # fmt: skip
+    asked = {"ts": 1.0, "run": run, "kind": "intake", "messages": [], "cursor": 0, "entered": [], "prompt": "Work.",
+             "prompt_from": "operator", "assignment": prompt}  # fmt: skip
+    written = 0
+    for event in (begun, asked):
+        yield json.dumps(event).encode() + b"\n"
+    number = 0
+    while written < size:
+        number += 1
+        for event in turn(number, run):
+            line = json.dumps(event).encode() + b"\n"
+            written += len(line)
+            yield line
+
+
+def write_journal(agent: AgentDirectory, size: int, runs: int = 1) -> None:
+    """Give an agent a journal of about `size` bytes in `runs` runs, each a conversation of its own."""
+    agent.path.mkdir(parents=True, exist_ok=True)
+    with agent.journal.open("wb") as file:
+        for run in range(1, runs + 1):
+            file.writelines(conversation(run, size // runs))
+
+
+def enlist(team: TeamDirectory, name: str, runs: int = 1) -> Spec:
+    """Put an agent on the roster whose next run goes on with the conversation of run `runs`."""
+    roster.put(team, Member(name=name, type="explore"))
+    spec = Spec(prompt="Work.", prompt_id=f"prompt-{runs}", type="explore", model="m", flags=Flags(), run=runs + 1)
+    return agents.change_spec(team.agent(name), lambda _: spec)
+
+
+def copy_journal(source: Path, agent: AgentDirectory) -> None:
+    """Give another agent the same journal."""
+    agent.path.mkdir(parents=True, exist_ok=True)
+    with source.open("rb") as original, agent.journal.open("wb") as copy:
+        while piece := original.read(1 << 24):
+            copy.write(piece)

@@ -1,0 +1,129 @@
+"""What large teams cost: opening a gigabyte, going on with a long conversation, two hundred workers at once."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from crewboard.offline.server import ModelServer
+from crewboard.store.directory import TeamDirectory
+from crewboard.supervisor import ring
+from crewboard.team import mail
+from crewboard.team.context import Team
+from crewboard.view.activity import ActivityReader
+from crewboard.view.reader import read_team
+from tests.bench import large
+from tests.bench.baselines import python_ms
+from tests.bench.figures import Figures, median_ms
+from tests.crew import Crew, eventually
+
+pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
+
+MEGABYTE = 2**20
+SLACK = 1.5
+WORKERS = 200
+
+_RESUME = """
+import sys, time
+from pathlib import Path
+from crewboard.store import agents
+from crewboard.store.directory import AgentDirectory
+from crewboard.worker.recorder import Recorder
+agent = AgentDirectory(Path(sys.argv[1]))
+spec = agents.spec(agent)
+began = time.perf_counter()
+recorder = Recorder(agent, spec)
+assert not recorder.fresh
+print(time.perf_counter() - began)
+"""
+
+_PARSE = """
+import json, sys, time
+began = time.perf_counter()
+for line in open(sys.argv[1], "rb"):
+    json.loads(line)
+print(time.perf_counter() - began)
+"""
+
+
+def seconds(code: str, path: Path) -> float:
+    """What a piece of code that is run by a new interpreter says."""
+    done = subprocess.run([sys.executable, "-I", "-c", code, str(path)], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("runs", [1, 10])
+def test_resuming_a_long_conversation(figures: Figures, directory: TeamDirectory, runs: int) -> None:
+    agent = directory.agent("scout")
+    large.write_journal(agent, 100 * MEGABYTE, runs)
+    large.enlist(directory, "scout", runs)
+    bare = min(seconds(_PARSE, agent.journal) for _ in range(3))
+    ours = min(seconds(_RESUME, agent.path) for _ in range(3))
+    name = f"going on after a journal of 100 MB, {runs} conversation{'s' if runs > 1 else ''}"
+    figures.add(name, ours, "s", target=2)
+    figure = figures.add(name, ours, "s", ("json.loads of each line", bare), target=3)
+    assert figure.within(SLACK)
+
+
+@pytest.fixture
+def gigabyte(directory: TeamDirectory) -> TeamDirectory:
+    """Ten agents with a journal of 100 MB each, and 20 MB of unread mail."""
+    large.write_journal(directory.agent("agent0"), 100 * MEGABYTE)
+    large.enlist(directory, "agent0")
+    for number in range(1, 10):
+        name = f"agent{number}"
+        large.copy_journal(directory.agent("agent0").journal, directory.agent(name))
+        large.enlist(directory, name)
+    team = Team(directory)
+    for number in range(200):
+        mail.send(team, "operator", "x" * 100_000 + str(number))
+    return directory
+
+
+@pytest.mark.timeout(600)
+def test_opening_a_gigabyte(figures: Figures, gigabyte: TeamDirectory) -> None:
+    def look() -> None:
+        read_team(gigabyte)
+        ActivityReader(gigabyte.agent("agent3")).read()
+
+    size = sum(path.stat().st_size for path in gigabyte.path.rglob("*") if path.is_file())
+    assert size > 1000 * MEGABYTE
+    bare = python_ms("import crewboard.view.reader")
+    figure = figures.add("opening a team of 1 GB", median_ms(look, 5), "ms", target=1000)
+    figures.add("opening a team of 1 GB", figure.value, "ms", ("python -c import of the view", bare))
+    assert figure.within(SLACK)
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with ModelServer() as model:
+        crew = Crew(tmp_path, model)
+        try:
+            yield crew
+        finally:
+            crew.end()
+
+
+@pytest.mark.timeout(900)
+def test_two_hundred_workers(figures: Figures, crew: Crew) -> None:
+    ring.ring(crew.directory)
+    eventually(lambda: "warm after" in crew.directory.supervisor_log.read_text(), "the warm parent")
+    names = [f"agent{number}" for number in range(WORKERS)]
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        hired = list(pool.map(lambda name: crew.hire(name, "explore", "List all Python files"), names))
+    for assignment in hired:
+        assert crew.answer(assignment).error is None
+    figures.add(f"{WORKERS} workers hired, worked and idle", time.monotonic() - began, "s")
+    eventually(lambda: all(agent.state == "idle" for agent in crew.view().agents), "all idle", 60)
+    workers = [psutil.Process(crew.pid(name)) for name in names]
+    figures.add(
+        f"{WORKERS} workers, resident each", sum(w.memory_info().rss for w in workers) / WORKERS / MEGABYTE, "MiB"
+    )
+    figures.add(f"one look at {WORKERS} agents", median_ms(lambda: read_team(crew.directory), 5), "ms")

@@ -1,0 +1,68 @@
+"""How soon the dashboard paints, and what it costs while nothing happens, beside an empty Textual app."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from crewboard.store.directory import TeamDirectory
+from crewboard.team.context import Team
+from tests.bench.baselines import EMPTY_APP, EMPTY_WORDS
+from tests.bench.figures import Figures, median
+from tests.bench.terminal import painted_ms, terminal
+from tests.cli.files import alive, enlist, set_status
+from tests.cli.shell import COMMAND, clean_environment
+
+pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
+
+BOARD = [*COMMAND, "board", "--read-only"]
+SLACK = 2.0
+CHANGES = 40
+BETWEEN = 0.3
+"""Seconds of rest before each change: what comes in bursts is painted together, on purpose."""
+REST = 10.0
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Iterator[Team]:
+    """A team with one agent at work, for all that files can say."""
+    team = Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
+    enlist(team, "scout", "explore")
+    with alive(team, "scout"):
+        yield team
+
+
+def test_the_first_picture(figures: Figures, team: Team) -> None:
+    root, environment = team.directory.root, clean_environment()
+    empty = median([painted_ms(EMPTY_APP, root, environment, EMPTY_WORDS) for _ in range(5)])
+    ours = median([painted_ms(BOARD, root, environment, "scout") for _ in range(5)])
+    figure = figures.add("dashboard to its first picture", ours, "ms", ("an empty Textual app", empty), target=2)
+    assert figure.within(SLACK)
+
+
+def test_from_a_file_to_the_screen(figures: Figures, team: Team) -> None:
+    took = []
+    with terminal(BOARD, team.directory.root, clean_environment()) as board:
+        board.expect_exact("scout")
+        for number in range(CHANGES):
+            time.sleep(BETWEEN)
+            words = f"mark{number:04}"
+            began = time.perf_counter()
+            set_status(team, "scout", state="working", doing=words, since=time.time())
+            board.expect_exact(words)
+            took.append((time.perf_counter() - began) * 1e3)
+    figures.add("a change of status to the terminal, median", median(took), "ms", target=20)
+    figures.add("a change of status to the terminal, slowest", max(took), "ms")
+
+
+def test_the_dashboard_at_rest(figures: Figures, team: Team) -> None:
+    with terminal(BOARD, team.directory.root, clean_environment()) as board:
+        board.expect_exact("scout")
+        process = psutil.Process(board.pid)
+        before, began = process.cpu_times(), time.monotonic()
+        time.sleep(REST)  # this is what is measured: nothing
+        after = process.cpu_times()
+    used = after.user + after.system - before.user - before.system
+    figures.add("dashboard at rest", used / (time.monotonic() - began) * 100, "% of a core")

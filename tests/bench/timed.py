@@ -1,0 +1,46 @@
+"""The embedded model, noting when each request came in."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Self
+
+from crewboard.offline.http import Client, Incoming
+from crewboard.offline.server import ModelServer
+from crewboard.store.directory import AgentDirectory
+
+
+@dataclass
+class Arrivals:
+    """When requests arrived, in seconds since the epoch: for anything, and for messages."""
+
+    any: list[float] = field(default_factory=list)
+    messages: list[float] = field(default_factory=list)
+
+
+class TimedServer(ModelServer):
+    """A model server that keeps `arrivals`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrivals = Arrivals()
+        self._lock = threading.Lock()
+        handle = self._service.handle
+
+        async def timed(incoming: Incoming, client: Client) -> None:
+            now = time.time()
+            self.arrivals.any.append(now)
+            if incoming.path.startswith("/v1/messages"):
+                self.arrivals.messages.append(now)
+            await handle(incoming, client)
+
+        self._service.handle = timed  # type: ignore[method-assign]
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
+
+
+def written_at(agent: AgentDirectory) -> float:
+    """When an agent's spec was put in its place."""
+    return agent.spec.stat().st_mtime

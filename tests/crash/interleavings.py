@@ -1,0 +1,439 @@
+"""What happens when two do something at once, in exactly the order that matters: each function plays one such scene.
+
+Random killing does not reach these: the moments are too short. Each raises an AssertionError where a rule is missing.
+"""
+
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from crewboard.errors import CrewboardError
+from crewboard.records import Exit, Lease, Member, Message, Spec, Status
+from crewboard.store import agents, codec, documents, lease, mailbox, requests, roster, tasks
+from crewboard.store.directory import AgentDirectory, TeamDirectory
+from crewboard.view.processes import KernelProbe
+from crewboard.view.reader import TeamReader
+from crewboard.worker import __main__ as worker_main
+from tests.crash.stories import at_work, message, received
+from tests.store.letters import append, line
+
+PATIENCE = 20.0
+NO_ROOM = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@dataclass
+class Scene:
+    """Two who act at once. The first is held at its first call of `os.<pause>`; then the second begins.
+
+    The second comes to its end, or to a lock that the first one has; `meanwhile` is called there; then the first goes
+    on. `first` and `second` are what each gave, or the error it met.
+    """
+
+    pause: str
+    short: int | None = None
+    """For a `write`: how many bytes it takes before it is held."""
+    first: Any = None
+    second: Any = None
+    _held: threading.Event = field(default_factory=threading.Event)
+    _go: threading.Event = field(default_factory=threading.Event)
+    _second_stands: threading.Event = field(default_factory=threading.Event)
+
+    def play(
+        self, first: Callable[[], Any], second: Callable[[], Any], meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """Let them act."""
+
+        def act_first() -> None:
+            self.first = _outcome(first)
+
+        def act_second() -> None:
+            self.second = _outcome(second)
+            self._second_stands.set()
+
+        one, two = threading.Thread(target=act_first), threading.Thread(target=act_second)
+        with ExitStack() as patches:
+            patches.enter_context(mock.patch.object(os, self.pause, self._pausing(one)))
+            patches.enter_context(mock.patch.object(fcntl, "flock", self._noting(two)))
+            one.start()
+            assert self._held.wait(PATIENCE), "the first one never came there"
+            two.start()
+            assert self._second_stands.wait(PATIENCE), "the second one neither ended nor waits"
+            try:
+                meanwhile()
+            finally:
+                self._go.set()
+                one.join()
+                two.join()
+
+    def _pausing(self, one: threading.Thread) -> Callable[..., Any]:
+        real = getattr(os, self.pause)
+
+        def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401  what `os` takes and gives
+            if threading.current_thread() is not one or self._held.is_set():
+                return real(*arguments, **named)
+            taken = real(arguments[0], arguments[1][: self.short]) if self.short is not None else None
+            self._held.set()
+            self._go.wait(PATIENCE)
+            return taken if self.short is not None else real(*arguments, **named)
+
+        return call
+
+    def _noting(self, two: threading.Thread) -> Callable[[int, int], None]:
+        real = fcntl.flock
+
+        def call(fd: int, operation: int) -> None:
+            if threading.current_thread() is two:
+                try:
+                    real(fd, operation | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    self._second_stands.set()
+                else:
+                    return
+            real(fd, operation)
+
+        return call
+
+
+def _outcome(act: Callable[[], Any]) -> Any:  # noqa: ANN401  whatever it gives
+    try:
+        return act()
+    except CrewboardError as error:
+        return error
+
+
+# -------------------------------------------------------------------------------------------------------- mail
+
+
+def two_senders(team: TeamDirectory) -> None:
+    """One is in the middle of its line when another one comes: nobody ever sees half a line."""
+
+    def meanwhile() -> None:
+        seen = mailbox.read(team, "scout")
+        assert (seen.messages, seen.damaged) == ([], 0)
+
+    scene = Scene("write", short=20)
+    scene.play(lambda: mailbox.send(team, message("m1")), lambda: mailbox.send(team, message("m2")), meanwhile)
+    seen = mailbox.read(team, "scout")
+    assert [m.id for m in seen.messages] == ["m1", "m2"]
+    assert seen.damaged == 0
+
+
+def unterminated_tail(team: TeamDirectory) -> None:
+    """A line that lacks its newline costs the next one nothing, and is whole once that is there."""
+    append(team.inbox("scout"), line("open"))
+    mailbox.send(team, message("next"))
+    assert [m.id for m in mailbox.read(team, "scout").messages] == ["open", "next"]
+
+
+def foreign_behind_half_a_line(team: TeamDirectory) -> None:
+    """A sender was killed in the middle of a line, and a program without our lock appends right behind it."""
+    append(team.inbox("scout"), line("torn")[:60])
+    append(team.inbox("scout"), line("foreign") + b"\n")
+    assert [m.id for m in mailbox.read(team, "scout").messages] == ["foreign"]
+
+
+def _write_by(script: list[int | OSError], between: Callable[[], None] = lambda: None) -> Callable[[int, bytes], int]:
+    real = os.write
+
+    def write(fd: int, data: bytes) -> int:
+        answer = script.pop(0) if script else len(data)
+        if isinstance(answer, OSError):
+            raise answer
+        count = real(fd, data[:answer])
+        if script:
+            between()
+        return count
+
+    return write
+
+
+def _refused(team: TeamDirectory, sent: Message, taken: int, between: Callable[[], None] = lambda: None) -> None:
+    """Send while the disk takes some bytes and then no more."""
+    with mock.patch.object(os, "write", _write_by([taken, NO_ROOM], between)):
+        error = _outcome(lambda: mailbox.send(team, sent))
+    assert isinstance(error, CrewboardError)
+
+
+def refused_line(team: TeamDirectory) -> None:
+    """What the disk took of a line before it refused never becomes a message, though only its newline was missing."""
+    size = len(codec.encode(message("refused")))
+    for taken in range(1, size):
+        _refused(team, message("refused"), taken)
+        mailbox.send(team, message(f"next-{taken}"))
+    assert [m.id for m in mailbox.read(team, "scout").messages] == [f"next-{taken}" for taken in range(1, size)]
+
+
+def refused_line_with_another_behind_it(team: TeamDirectory) -> None:
+    """What others appended behind a line that is taken back stays."""
+    _refused(team, message("refused"), 30, lambda: append(team.inbox("scout"), line("foreign") + b"\n"))
+    mailbox.send(team, message("next"))
+    assert [m.id for m in mailbox.read(team, "scout").messages] == ["foreign", "next"]
+
+
+def refused_while_another_appends(team: TeamDirectory) -> None:
+    """A foreign line that comes to stand there at the very moment at which ours is taken back stays."""
+
+    def foreign_first(name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def call(*arguments: Any) -> Any:  # noqa: ANN401  what `os` takes and gives
+            append(team.inbox("scout"), line(f"foreign-{name}") + b"\n")
+            return real(*arguments)
+
+        return call
+
+    with ExitStack() as patches:
+        for name in ("pwrite", "ftruncate"):
+            patches.enter_context(mock.patch.object(os, name, foreign_first(name)))
+        _refused(team, message("refused"), 30)
+    assert [m.id for m in mailbox.read(team, "scout").messages] == ["foreign-pwrite"]
+
+
+def foreign_line_in_the_middle_of_ours(team: TeamDirectory) -> None:
+    """A short write lets a program in that takes no lock: both lines arrive whole."""
+    foreign = line("foreign") + b"\n"
+    with mock.patch.object(os, "write", _write_by([30, 1000], lambda: append(team.inbox("scout"), foreign))):
+        mailbox.send(team, message("ours"))
+    assert {m.id for m in mailbox.read(team, "scout").messages} == {"foreign", "ours"}
+
+
+def reader_between_line_and_sync(team: TeamDirectory) -> None:
+    """A reader saw a line that could not be synced and was taken back: the next one is not hidden from it."""
+    seen: list[mailbox.Batch] = []
+
+    def sync(fd: int) -> None:
+        seen.append(mailbox.read(team, "scout"))
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with mock.patch.object(os, "fsync", sync):
+        assert isinstance(_outcome(lambda: mailbox.send(team, message("m1"), durable=True)), CrewboardError)
+    mailbox.send(team, message("m2"))
+    later = mailbox.read(team, "scout", seen[0].offset, known={"m1"})
+    assert [m.id for m in later.messages] == ["m2"]
+
+
+def reader_in_the_middle_of_a_line(team: TeamDirectory) -> None:
+    """Half a line is nothing yet; when it is whole, it is one message."""
+    half = line("m1")
+    append(team.inbox("scout"), half[:50])
+    early = mailbox.read(team, "scout")
+    append(team.inbox("scout"), half[50:] + b"\n")
+    late = mailbox.read(team, "scout", early.offset)
+    assert early.messages == []
+    assert (early.damaged, late.damaged) == (0, 0)
+    assert [m.id for m in late.messages] == ["m1"]
+
+
+def sent_twice(team: TeamDirectory) -> None:
+    """Whoever cannot know whether it was heard says it again, before and after the other has read it."""
+    at_work(team, "scout")
+    for _ in range(2):
+        mailbox.send(team, message("m1"))
+    assert received(team, "scout") == ["m1"]
+    mailbox.send(team, message("m1"))
+    assert received(team, "scout") == ["m1"]
+
+
+def much_mail(team: TeamDirectory) -> None:
+    """More mail than one entry of a journal can hold: all of it arrives, once, also after a death."""
+    at_work(team, "scout")
+    bodies = [line(f"m{number}", "x" * 250_000) for number in range(70)]
+    append(team.inbox("scout"), b"\n".join(bodies) + b"\n")
+    assert received(team, "scout") == [f"m{number}" for number in range(70)]
+
+
+def mailbox_replaced(team: TeamDirectory) -> None:
+    """Somebody emptied a mailbox by hand: what is sent from then on arrives."""
+    at_work(team, "scout")
+    for number in range(5):
+        mailbox.send(team, message(f"m{number}"))
+    assert len(received(team, "scout")) == 5
+    team.inbox("scout").write_bytes(b"")
+    mailbox.send(team, message("m5"))
+    assert received(team, "scout")[5:] == ["m5"]
+    mailbox.send(team, message("m6", content="x" * 2000))
+    assert received(team, "scout")[5:] == ["m5", "m6"]
+
+
+# ---------------------------------------------------------------------------------------------------- documents
+
+
+def two_on_the_roster(team: TeamDirectory) -> None:
+    scene = Scene("replace")
+    scene.play(
+        lambda: roster.put(team, Member(name="a", type="code")), lambda: roster.put(team, Member(name="b", type="code"))
+    )
+    assert sorted(member.name for member in roster.load(team).members) == ["a", "b"]
+
+
+def two_wishes(team: TeamDirectory) -> None:
+    agent = team.agent("scout")
+    first = Spec(prompt="x", prompt_id="p", type="code")
+    agents.change_spec(agent, lambda _: first)
+
+    def next_run(old: Spec | None) -> Spec:
+        assert old is not None
+        return old.model_copy(update={"run": old.run + 1})
+
+    scene = Scene("replace")
+    scene.play(lambda: agents.change_spec(agent, next_run).run, lambda: agents.change_spec(agent, next_run).run)
+    assert {scene.first, scene.second} == {2, 3}, "no run is wanted twice"
+
+
+def two_tasks(team: TeamDirectory) -> None:
+    scene = Scene("replace")
+    scene.play(lambda: tasks.add(team, "a", 1.0).id, lambda: tasks.add(team, "b", 1.0).id)
+    assert sorted([scene.first, scene.second]) == [1, 2]
+    assert {task.subject for task in tasks.load_all(team)} == {"a", "b"}
+
+
+def two_claims(team: TeamDirectory) -> None:
+    tasks.add(team, "x", 1.0)
+    scene = Scene("replace")
+    scene.play(lambda: tasks.claim(team, 1, "a", "code", 2.0), lambda: tasks.claim(team, 1, "b", "code", 2.0))
+    assert isinstance(scene.second, CrewboardError)
+    assert tasks.load(team, 1).owner == "a"
+
+
+def one_claims_two(team: TeamDirectory) -> None:
+    """An agent that somehow runs twice has one task in progress all the same."""
+    for _ in range(2):
+        tasks.add(team, "x", 1.0)
+    scene = Scene("replace")
+    scene.play(lambda: tasks.claim(team, 1, "a", "code", 2.0), lambda: tasks.claim(team, 2, "a", "code", 2.0))
+    assert [task.status for task in tasks.load_all(team)].count("in_progress") == 1
+
+
+def two_answers(team: TeamDirectory) -> None:
+    requests.open_request(team, "q1", "permission", "a", "operator", {}, 1.0)
+    scene = Scene("replace")
+    scene.play(
+        lambda: requests.decide(team, "q1", "approved", "operator", 2.0),
+        lambda: requests.decide(team, "q1", "rejected", "operator", 2.0, feedback="no"),
+    )
+    stands = requests.load(team, "q1")
+    assert isinstance(scene.second, CrewboardError), "one of them is told that it changed nothing"
+    assert stands is not None
+    assert (stands.status, stands.feedback) == ("approved", None)
+
+
+def reader_during_a_replacement(team: TeamDirectory) -> None:
+    """Whenever a reader looks, it sees the old file or the new one."""
+    roster.put(team, Member(name="a", type="code"))
+    seen: list[int] = []
+
+    def look() -> None:
+        config = documents.load(team.config, type(roster.load(team)))
+        assert config is not None
+        seen.append(len(config.members))
+
+    for operation in ("open", "write", "close", "replace"):
+        seen.clear()
+        scene = Scene(operation)
+        scene.play(lambda: roster.drop(team, "b"), lambda: None, look)
+        roster.put(team, Member(name="b", type="code"))
+        assert seen in ([1], [2])
+
+
+def damaged_roster(team: TeamDirectory) -> None:
+    """Whoever meets a damaged file leaves it as it is, keeps a copy, and says so."""
+    team.config.write_bytes(b'{"members": [')
+    assert isinstance(_outcome(lambda: roster.put(team, Member(name="a", type="code"))), CrewboardError)
+    assert team.config.read_bytes() == b'{"members": ['
+    assert [path.read_bytes() for path in team.path.glob("config.json.damaged-*")] == [b'{"members": [']
+
+
+def damaged_while_in_use(team: TeamDirectory) -> None:
+    """Readers go on with the last good state, and say so."""
+    at_work(team, "scout")
+    reader = TeamReader(team)
+    assert [agent.name for agent in reader.read().agents] == ["scout"]
+    team.config.write_bytes(b"{")
+    view = reader.read()
+    assert [agent.name for agent in view.agents] == ["scout"]
+    assert view.damaged == 1
+    assert view.problem is not None
+
+
+# --------------------------------------------------------------------------------------------------------- life
+
+
+def taker_during_a_probe(team: TeamDirectory) -> None:
+    """A worker that starts while somebody looks whether it lives gets its lease."""
+    path = team.agent("scout").lease
+    at_work(team, "scout")
+    path.touch()
+    taken: list[int | None] = []
+    real = os.close
+
+    def close(fd: int) -> None:
+        if not taken:
+            taken.append(None)
+            taken[0] = lease.take(path)
+        real(fd)
+
+    with mock.patch.object(os, "close", close):
+        lease.is_held(path)
+    assert taken[0] is not None
+    os.close(taken[0])
+
+
+class _Ending(KernelProbe):
+    """A worker that comes to its end at the moment at which its lease is looked at."""
+
+    def __init__(self, held: int, record: Exit) -> None:
+        super().__init__()
+        self._held: int | None = held
+        self._record = record
+
+    def is_held(self, agent: AgentDirectory) -> bool:
+        if self._held is not None:
+            agents.write_exit(agent, self._record)
+            os.close(self._held)
+            self._held = None
+        return super().is_held(agent)
+
+
+def reader_during_an_end(team: TeamDirectory) -> None:
+    """A worker that ends in order while somebody reads is never shown as vanished."""
+    at_work(team, "scout")
+    held = lease.take(team.agent("scout").lease)
+    assert held is not None
+    view = TeamReader(team, probe=_Ending(held, Exit(run=1, code=0, reason="finished", at=1.0))).read()
+    (agent,) = view.agents
+    assert agent.state in ("stopping", "exited"), agent.state
+    assert view.needs == ()
+
+
+def run_started_twice(team: TeamDirectory) -> None:
+    """Two supervisors, or an old ring, start the same run: it is run once."""
+    at_work(team, "scout")
+    agent = team.agent("scout")
+    agents.change_spec(agent, lambda old: Spec(prompt="x", prompt_id="p", type="code", run=2))
+    first = worker_main._begin(agent)
+    assert first is not None
+    assert worker_main._begin(agent) is None, "while it lives"
+    holder = lease.holder(agent.lease, Lease)
+    assert holder is not None
+    assert (holder.pid, holder.run) == (os.getpid(), 2)
+    documents.save(agent.status, Status(run=2, pid=1, state="working", since=1))
+    os.close(first[1])
+    assert worker_main._begin(agent) is None, "after it has ended"
+
+
+SCENES: dict[str, Callable[[TeamDirectory], None]] = {
+    scene.__name__: scene
+    for scene in (
+        two_senders, unterminated_tail, foreign_behind_half_a_line, refused_line, refused_line_with_another_behind_it,
+        refused_while_another_appends, foreign_line_in_the_middle_of_ours, reader_between_line_and_sync,
+        reader_in_the_middle_of_a_line, sent_twice, much_mail, mailbox_replaced, two_on_the_roster, two_wishes,
+        two_tasks, two_claims, one_claims_two, two_answers, reader_during_a_replacement, damaged_roster,
+        damaged_while_in_use, taker_during_a_probe, reader_during_an_end, run_started_twice,
+    )
+}  # fmt: skip

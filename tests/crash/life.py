@@ -1,0 +1,182 @@
+"""A whole assignment of a worker in one process, so that each of its file operations can be its last.
+
+Everything is real but the model, which follows a script, and `hands`, which finds no file.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, cast
+
+from crewboard.errors import CrewboardError, ExitCode
+from crewboard.fence import unfence
+from crewboard.names import LEAD
+from crewboard.records import Event, Flags, Member, Reply, RunStarted, Spec, Tokens, ToolStart
+from crewboard.store import agents, journal, mailbox, roster, tasks
+from crewboard.store.directory import TeamDirectory
+from crewboard.worker.attention import Attention, Leave
+from crewboard.worker.helper import Helper
+from crewboard.worker.loop import Loop
+from crewboard.worker.model import Model
+from crewboard.worker.outcome import Outcome
+from crewboard.worker.recorder import Recorder
+from tests.crash.faults import Disk, Fault, Killed
+from tests.crash.stories import message
+
+SCRIPT: tuple[tuple[dict[str, Any], ...], ...] = (
+    (
+        {"type": "tool_use", "id": "u1", "name": "send_message", "input": {"to": "other", "content": "I begin"}},
+        {"type": "tool_use", "id": "u2", "name": "task_claim", "input": {"task_id": 1}},
+    ),
+    ({"type": "tool_use", "id": "u3", "name": "task_update", "input": {"task_id": 1, "status": "completed"}},),
+    ({"type": "text", "text": "it is done"},),
+)
+"""What the model replies, turn by turn."""
+
+
+class ScriptedModel:
+    """Replies by how often it has replied, and keeps what it was asked."""
+
+    def __init__(self, stop: Sequence[str] = ("tool_use", "tool_use", "end_turn")) -> None:
+        self.asked: list[list[dict[str, Any]]] = []
+        self._stop = stop
+
+    async def window(self) -> int:
+        return 200_000
+
+    async def reply(self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int) -> Reply:
+        self.asked.append(json.loads(json.dumps(messages)))
+        turn = sum(one["role"] == "assistant" for one in messages)
+        content = [dict(block) for block in SCRIPT[turn]] if turn < len(SCRIPT) else [{"type": "text", "text": "noted"}]
+        stop = self._stop[turn] if turn < len(SCRIPT) else "end_turn"
+        return Reply(ts=1, content=content, stop_reason=stop, usage=Tokens(input=10, output=1))
+
+
+class Talker(ScriptedModel):
+    """Has a small window and something to say to everything."""
+
+    async def window(self) -> int:
+        return 20_000
+
+    async def reply(self, system: str, tools: list[Any], messages: list[dict[str, Any]], longest: int) -> Reply:
+        self.asked.append(json.loads(json.dumps(messages)))
+        return Reply(ts=1, content=[{"type": "text", "text": "so it is"}], stop_reason="end_turn", usage=Tokens())
+
+
+class NoHands:
+    """Finds no file in the workspace."""
+
+    async def ask(self, name: str, arguments: dict[str, Any]) -> Outcome:
+        return Outcome("there is no such file", is_error=True)
+
+
+def arrange(team: TeamDirectory) -> None:
+    """An agent is hired, has mail and a task; it will end when it is done."""
+    for name in ("scout", "other"):
+        roster.put(team, Member(name=name, type="code"))
+    spec = Spec(prompt="do it", prompt_id="p1", type="code", model="m", run=1, flags=Flags(once=True))
+    agents.change_spec(team.agent("scout"), lambda _: spec)
+    tasks.add(team, "x", 1.0)
+    for number in range(3):
+        mailbox.send(team, message(f"m{number}"))
+
+
+def run(team: TeamDirectory, model: ScriptedModel) -> int:
+    """One run of the agent, as `crewboard.worker` does it; returns its exit code."""
+    spec = agents.spec(team.agent("scout"))
+    assert spec is not None
+    try:
+        return _live_and_end(Recorder(team.agent("scout"), spec), model)
+    except CrewboardError as error:
+        return error.exit_code
+
+
+def _live_and_end(recorder: Recorder, model: ScriptedModel) -> int:
+    spec = recorder.spec
+    recorder.append(
+        RunStarted(ts=1, pid=1, type="code", model="m", fresh=recorder.fresh, prompt_id=spec.prompt_id)
+    )  # fmt: skip
+    recorder.show("starting")
+    try:
+        asyncio.run(_live(recorder, model))
+    except Leave as leave:
+        recorder.finish(leave.code, leave.reason)
+        return leave.code
+    raise AssertionError("a worker does not end by itself")
+
+
+async def _live(recorder: Recorder, model: ScriptedModel) -> None:
+    helper = cast("Helper", NoHands())
+    await Loop(recorder, Attention(recorder), cast("Model", model), helper, {}).run()
+
+
+def resume(team: TeamDirectory) -> None:
+    """Want the next run, as `crewboard resume` does."""
+    agent = team.agent("scout")
+    agents.change_spec(agent, lambda old: _next_run(old, agents.last_run(agent)))
+
+
+def _next_run(old: Spec | None, last: int) -> Spec:
+    assert old is not None
+    return old.model_copy(update={"run": max(old.run, last) + 1})
+
+
+def live_until_done(team: TeamDirectory, model: ScriptedModel, fault: Fault | None) -> tuple[list[str], list[int]]:
+    """Run with the fault, then resume until the work is done; the file operations and how each run ended."""
+    ends: list[int] = []
+    with Disk(fault) as disk:
+        try:
+            ends.append(run(team, model))
+        except Killed:
+            ends.append(-9)
+    assert fault is None or disk.reached, "the fault never came"
+    for _ in range(2):
+        if ends[-1] == ExitCode.DONE:
+            break
+        roster._LAST_GOOD.clear()
+        resume(team)
+        ends.append(run(team, model))
+    return disk.calls, ends
+
+
+def check(team: TeamDirectory, model: ScriptedModel) -> None:
+    """The work was done once, whatever happened in between."""
+    for asked in model.asked:
+        check_request(asked)
+    last = mails(model.asked[-1])
+    assert [ident for ident in last if ident != "p1"] == ["m0", "m1", "m2"], "in order, and each once"
+    sent = [letter.content for letter in mailbox.read(team, "other").messages if letter.type == "message"]
+    assert sent == ["I begin"]
+    results = [letter for letter in mailbox.read(team, LEAD).messages if letter.type == "result"]
+    assert (results[0].content, results[0].metadata["answers"]) == ("it is done", ["p1", "m0", "m1", "m2"])
+    assert (team.path / str(results[0].metadata["result"])).read_text() == "it is done"
+    starts = Counter(event.tool_use_id for event in events_of(team) if isinstance(event, ToolStart))
+    assert set(starts.values()) == {1}, "no tool call begins twice"
+    told = any("outcome unknown" in json.dumps(asked) for asked in model.asked)
+    assert tasks.load(team, 1).status == "completed" or told
+    assert [letter.content for letter in results[1:]] in ([[], ["noted"]] if told else [[]]), "after a reminder"
+    assert len(model.asked) <= 3 + told + 1, "a reply that was kept is not asked for again"
+    ended = agents.exit_record(team.agent("scout"))
+    assert ended is not None
+    assert ended.reason == "finished"
+
+
+def events_of(team: TeamDirectory) -> list[Event]:
+    return [event for event, _ in journal.read(team.agent("scout").journal) if event is not None]
+
+
+def check_request(asked: list[dict[str, Any]]) -> None:
+    """A request that the API takes: roles alternate, the user speaks last, each tool call has one result."""
+    roles = [turn["role"] for turn in asked]
+    assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"], roles
+    called = [block["id"] for turn in asked for block in turn["content"] if block["type"] == "tool_use"]
+    answered = [block["tool_use_id"] for turn in asked for block in turn["content"] if block["type"] == "tool_result"]
+    assert called == answered
+    assert all(count == 1 for count in Counter(mails(asked)).values())
+
+
+def mails(asked: list[dict[str, Any]]) -> list[str]:
+    """The ids of the prompt and of all mail that a request shows to the model, in order."""
+    texts = (block["text"] for turn in asked for block in turn["content"] if block["type"] == "text")
+    return [piece.id for text in texts for piece in unfence(text) if piece.kind != "notice"]

@@ -1,0 +1,524 @@
+"""What is done while the disk fails: each story arranges a team, acts under the fault, and lets a fresh actor finish.
+
+`settle` is told how the act ended and asserts what must hold then: nothing that was acknowledged is lost, nothing is
+there twice, and whoever comes next can finish the work.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+from unittest import mock
+
+from crewboard import scratch
+from crewboard.errors import BadDataError, UsageError
+from crewboard.fence import unfence
+from crewboard.names import LEAD
+from crewboard.records import Exit, Flags, Intake, Lease, Member, Message, RunStarted, Spec, Status
+from crewboard.store import agents, agreements, documents, journal, lease, mailbox, requests, roster, tasks
+from crewboard.store.directory import TeamDirectory
+from crewboard.supervisor import bury
+from crewboard.supervisor.launch import Ended
+from crewboard.team import mail
+from crewboard.team.context import Team
+from crewboard.worker import intake
+from crewboard.worker.answering import Answers
+from crewboard.worker.recorder import Recorder
+from tests.store.letters import append, line
+
+Outcome = Literal["done", "refused", "killed"]
+
+
+class Story(ABC):
+    """One thing that somebody does."""
+
+    @abstractmethod
+    def arrange(self, team: TeamDirectory) -> None:
+        """What stood there before."""
+
+    @abstractmethod
+    def act(self, team: TeamDirectory) -> None:
+        """What is done while the disk fails or the process dies."""
+
+    @abstractmethod
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        """Somebody fresh finishes the work; asserts what must hold."""
+
+
+def hire(team: TeamDirectory, name: str, run: int = 1, kind: str = "code") -> Spec:
+    spec = Spec(prompt="do it", prompt_id=f"prompt-{name}", type=kind, run=run, flags=Flags())
+    roster.put(team, Member(name=name, type=kind))
+    return agents.change_spec(team.agent(name), lambda _: spec)
+
+
+def at_work(team: TeamDirectory, name: str) -> None:
+    """An agent in the middle of its first assignment, as its journal says."""
+    hire(team, name)
+    recorder = resume(team, name)
+    recorder.append(Intake(ts=1, prompt="do it", assignment=f"prompt-{name}"))
+    recorder.show("working", "bash make")
+
+
+def resume(team: TeamDirectory, name: str) -> Recorder:
+    """A worker that begins its next run."""
+    recorder = worker(team, name)
+    recorder.append(
+        RunStarted(ts=1, pid=1, type="code", model="m", fresh=recorder.fresh, prompt_id=f"prompt-{name}")
+    )  # fmt: skip
+    return recorder
+
+
+def worker(team: TeamDirectory, name: str) -> Recorder:
+    """A worker as it is before it does anything: all it knows is in its journal."""
+    spec = agents.spec(team.agent(name))
+    assert spec is not None
+    return Recorder(team.agent(name), spec)
+
+
+def conversation(recorder: Recorder) -> list[str]:
+    """The ids of all mail that the model is shown, in order."""
+    texts = [block["text"] for turn in recorder.conversation.messages() for block in turn["content"] if "text" in block]
+    return [piece.id for text in texts for piece in unfence(text) if piece.kind not in ("prompt", "notice")]
+
+
+def take_in_all(recorder: Recorder) -> None:
+    """Turn by turn, until nothing is left."""
+    while recorder.conversation.cursor != mailbox.size(recorder.agent.team, recorder.agent.name):
+        before = recorder.conversation.cursor
+        intake.take_in(recorder)
+        assert recorder.conversation.cursor != before, "a turn that takes nothing in although there is mail"
+
+
+def received(team: TeamDirectory, name: str) -> list[str]:
+    """The ids of the mail in a worker's conversation, after it took in what lies there, and after one more death."""
+    recorder = resume(team, name)
+    take_in_all(recorder)
+    seen = conversation(recorder)
+    again = resume(team, name)
+    take_in_all(again)
+    assert conversation(again) == seen, "a resumed worker knows the same conversation"
+    assert agents.cursor(team.agent(name)).offset == again.conversation.cursor == mailbox.size(team, name)
+    return seen
+
+
+def message(ident: str, to: str = "scout", content: str = "hello", kind: str = "message") -> Message:
+    return mailbox.compose("ci", to, kind, content, ident=ident, ts=1.0)
+
+
+# ------------------------------------------------------------------------------------------------------- mail
+
+
+@dataclass
+class Send(Story):
+    """A sender sends; then another one does, and, if `again`, the first one that did not hear that it was done."""
+
+    content: str = "hello"
+    tail: bytes = b""
+    opened: tuple[str, ...] = ()
+    """Messages that the tail is when it is sealed; then nobody writes behind it who cannot seal."""
+    again: bool = False
+
+    def arrange(self, team: TeamDirectory) -> None:
+        at_work(team, "scout")
+        mailbox.send(team, message("old"))
+        append(team.inbox("scout"), self.tail)
+
+    def act(self, team: TeamDirectory) -> None:
+        mailbox.send(team, message("new", content=self.content), durable=True)
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        if self.again and outcome != "done":
+            mailbox.send(team, message("new", content=self.content), durable=True)
+        foreign = [] if self.opened else ["foreign"]
+        for ident in foreign:
+            append(team.inbox("scout"), line(ident) + b"\n")
+        mailbox.send(team, message("next"))
+        seen = received(team, "scout")
+        new = ["new"] if outcome == "done" or self.again else []
+        if outcome == "killed" and not self.again:
+            seen = [ident for ident in seen if ident != "new"]  # nobody was told whether it was sent
+        assert seen == ["old", *self.opened, *new, *foreign, "next"]
+
+
+class Receive(Story):
+    """A worker takes in mail in the middle of its work."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        at_work(team, "scout")
+        for number in range(2):
+            mailbox.send(team, message(f"m{number}"))
+        append(team.inbox("scout"), b"no message\n" + line("foreign") + b"\n")
+        mailbox.send(team, message("task", kind="task_assignment"))
+        mailbox.send(team, message("aside", kind="shutdown_response"))
+        mailbox.send(team, message("m2", kind="idle_notification"))
+
+    def act(self, team: TeamDirectory) -> None:
+        recorder = worker(team, "scout")
+        intake.take_in(recorder, notices=["somebody asks you to leave"], shutdowns=["s1"])
+        recorder.show("working", "thinking")
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        mailbox.send(team, message("m3"))
+        assert received(team, "scout") == ["m0", "m1", "foreign", "m2", "m3"]
+        recorder = worker(team, "scout")
+        assert [waiting.id for waiting in recorder.conversation.deferred] == ["task"]
+        assert agents.cursor(team.agent("scout")).damaged in (1, 1 + recorder.damaged_events)
+
+
+class Begin(Story):
+    """A worker that is free begins with its mail."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        at_work(team, "scout")
+        Answers(worker(team, "scout")).answer("done")
+        mailbox.send(team, message("note", kind="idle_notification"))
+        mailbox.send(team, message("work"))
+
+    def act(self, team: TeamDirectory) -> None:
+        recorder = worker(team, "scout")
+        intake.start(recorder, intake.look(recorder))
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        recorder = worker(team, "scout")
+        if recorder.conversation.assignment is None:
+            assert outcome != "done"
+            intake.start(recorder, intake.look(recorder))
+        assignment = recorder.conversation.assignment
+        assert assignment is not None
+        assert assignment.id == "work"
+        assert received(team, "scout") == ["note", "work"]
+
+
+class Answer(Story):
+    """A worker ends its assignment: result file, journal, mail."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        at_work(team, "scout")
+
+    def act(self, team: TeamDirectory) -> None:
+        Answers(worker(team, "scout")).answer("it is done")
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        recorder = worker(team, "scout")
+        if recorder.conversation.assignment is not None:
+            assert outcome != "done"
+            Answers(recorder).answer("it is done")
+        else:
+            Answers(recorder).send_unsent()
+        results = [letter for letter in mailbox.read(team, LEAD).messages if letter.type == "result"]
+        assert [(letter.content, letter.metadata["answers"]) for letter in results] == [
+            ("it is done", ["prompt-scout"])
+        ]
+        assert (team.path / str(results[0].metadata["result"])).read_text() == "it is done"
+        assert worker(team, "scout").conversation.unsent is None
+
+
+# --------------------------------------------------------------------------------------------------- documents
+
+
+class Enlist(Story):
+    """Somebody is put on the roster."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        roster.put(team, Member(name="a", type="code"))
+
+    def act(self, team: TeamDirectory) -> None:
+        roster.put(team, Member(name="b", type="code"))
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        config = roster.load(team)
+        names = [member.name for member in config.members]
+        assert names in ([["a", "b"]] if outcome == "done" else [["a"], ["a", "b"]])
+        assert config.rev == len(names)
+        assert [m.name for m in roster.put(team, Member(name="c", type="code")).members] == [*names, "c"]
+
+
+class Acknowledge(Story):
+    """The operator takes note of a death, for the first time."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        at_work(team, "scout")
+
+    def act(self, team: TeamDirectory) -> None:
+        mail.acknowledge(Team(team), "scout")
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        mail.mark_read(Team(team), "operator", 10)
+        mail.acknowledge(Team(team), "scout")
+        assert team.operator.read_bytes().count(b'"scout": 1') == 1
+
+
+class Want(Story):
+    """Somebody wants an agent to stop."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        hire(team, "scout")
+
+    def act(self, team: TeamDirectory) -> None:
+        agents.want(team.agent("scout"), "killed")
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        spec = agents.spec(team.agent("scout"))
+        assert spec is not None
+        assert spec.want in (["killed"] if outcome == "done" else ["killed", "running"])
+        assert agents.want(team.agent("scout"), "paused").want == "paused"
+
+
+class Found(Story):
+    """A team is made."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        pass
+
+    def act(self, team: TeamDirectory) -> None:
+        Team(self._other(team)).ensure()
+
+    @staticmethod
+    def _other(team: TeamDirectory) -> TeamDirectory:
+        return TeamDirectory(team.path.parent / "other")
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        other = Team(self._other(team)).ensure().directory
+        assert roster.load(other).name == "other"
+        assert tasks.add(other, "x", 1.0).id == 1
+        mailbox.send(other, message("m"))
+        assert (team.path.parent / ".gitignore").read_text() == "*\n"
+
+
+class TakeLease(Story):
+    """A worker takes its lease and signs it."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        hire(team, "scout")
+        fd = lease.take(team.agent("scout").lease)
+        assert fd is not None
+        lease.sign(fd, Lease(pid=4711, run=1))
+        os.close(fd)
+
+    def act(self, team: TeamDirectory) -> None:
+        fd = lease.take(team.agent("scout").lease)
+        assert fd is not None
+        lease.sign(fd, Lease(pid=4712, run=2))  # and then its life goes on; its end closes the descriptor
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        path = team.agent("scout").lease
+        assert not lease.is_held(path)
+        fd = lease.take(path)
+        assert fd is not None
+        assert lease.holder(path, Lease) is None, "nobody is taken for who died here"
+        lease.sign(fd, Lease(pid=4713, run=3))
+        assert lease.holder(path, Lease) == Lease(pid=4713, run=3)
+        os.close(fd)
+
+
+# ------------------------------------------------------------------------------------------------------- board
+
+
+class Claim(Story):
+    """An agent claims a task; then it does so again, and another one tries."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        for subject in ("x", "y"):
+            tasks.add(team, subject, 1.0)
+
+    def act(self, team: TeamDirectory) -> None:
+        tasks.claim(team, 1, "a", "code", 2.0)
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        standing = tasks.load(team, 1)
+        assert standing.owner in (["a"] if outcome == "done" else ["a", None])
+        assert standing.rev in ([1] if outcome == "done" else [0, 1])
+        assert tasks.claim(team, 1, "a", "code", 3.0).rev == 1
+        try:
+            tasks.claim(team, 1, "b", "code", 3.0)
+        except UsageError:
+            assert tasks.claim(team, 2, "b", "code", 3.0).owner == "b"
+        else:
+            raise AssertionError("one task went to two")
+
+
+class AddTask(Story):
+    """A task is put on the board, and another one after it."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        tasks.add(team, "first", 1.0)
+
+    def act(self, team: TeamDirectory) -> None:
+        tasks.add(team, "second", 1.0)
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        subjects = {task.id: task.subject for task in tasks.load_all(team)}
+        assert subjects in ([{1: "first", 2: "second"}] if outcome == "done" else [{1: "first"}, subjects])
+        third = tasks.add(team, "third", 2.0)
+        assert third.id not in subjects
+        assert third.id <= 3
+        assert list(subjects.values()).count("second") <= 1
+
+
+class Complete(Story):
+    """An agent completes its task, which unblocks another."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        tasks.add(team, "x", 1.0)
+        tasks.add(team, "y", 1.0, blocked_by=[1])
+        tasks.claim(team, 1, "a", "code", 1.0)
+
+    def act(self, team: TeamDirectory) -> None:
+        tasks.update(team, 1, "a", 2.0, status="completed")
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        assert tasks.load(team, 1).status in (
+            ["completed"] if outcome == "done" else ["completed", "in_progress"]
+        )  # fmt: skip
+        tasks.update(team, 1, "a", 2.0, status="completed")
+        assert tasks.claim(team, 2, "a", "code", 3.0).owner == "a"
+
+
+# ---------------------------------------------------------------------------------------------------- requests
+
+
+class Ask(Story):
+    """An agent hands in a revised plan; then it does so again, as after a crash."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        agreements.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
+
+    def act(self, team: TeamDirectory) -> None:
+        agreements.ask(
+            team, "plan-2", "plan_approval", "a", "operator", {"plan": "two"}, 2.0, supersedes="plan-1"
+        )  # fmt: skip
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        if outcome != "done":
+            self.act(team)
+        assert {request.id: request.status for request in requests.load_all(team)} == {
+            "plan-1": "cancelled",
+            "plan-2": "pending",
+        }
+        heard = [letter.content for letter in mailbox.read(team, "operator").messages]
+        assert heard == ["one", "two"]
+
+
+class Decide(Story):
+    """The operator rejects a plan; then they approve it, and what was decided first stands."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        agreements.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
+
+    def act(self, team: TeamDirectory) -> None:
+        agreements.respond(team, "plan-1", "rejected", "operator", 2.0, feedback="no")
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        first = requests.load(team, "plan-1")
+        assert first is not None
+        assert first.status in (["rejected"] if outcome == "done" else ["rejected", "pending"])
+        try:
+            agreements.respond(team, "plan-1", "approved", "operator", 3.0)
+        except BadDataError:
+            assert first.status == "rejected"
+        else:
+            assert first.status == "pending"
+        stands = requests.load(team, "plan-1")
+        assert stands is not None
+        assert stands.rev == 2
+        told = [letter.metadata["approve"] for letter in mailbox.read(team, "a").messages]
+        assert told in ([[stands.status == "approved"], []] if outcome != "done" else [[False]])
+
+
+# ------------------------------------------------------------------------------------------------------- burial
+
+
+class Bury(Story):
+    """The supervisor buries a worker that was killed; its successor does so again."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        for name in ("scout", "other"):
+            at_work(team, name)
+        # A process that left no trace, so that nobody looks for its children.
+        documents.save(team.agent("scout").status, Status(run=1, pid=0, state="working", since=1))
+        held = lease.take(team.agent("other").lease)
+        assert held is not None
+        self._other_lives = held
+        tasks.add(team, "x", 1.0)
+        tasks.claim(team, 1, "scout", "code", 1.0)
+        agreements.ask(team, "q1", "question", "scout", "operator", {"question": "why?"}, 1.0)
+        agreements.ask(team, "s1", "shutdown", "operator", "scout", {}, 1.0)
+        agreements.ask(team, "q2", "question", "other", "operator", {"question": "why?"}, 1.0)
+
+    def act(self, team: TeamDirectory) -> None:
+        agent = team.agent("scout")
+        record = bury.record_exit(agent, 1, Ended(signal=9), 5.0)
+        with mock.patch.object(scratch, "sweep"):  # what lies in /tmp is no part of the team
+            bury.bury(agent, record, 5.0)
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        agent = team.agent("scout")
+        known = agents.exit_record(agent)
+        assert known is None or (known.run, known.signal) == (1, 9)
+        assert known is not None or outcome != "done"
+        # A successor no longer learns how it ended.
+        record = known or bury.record_exit(agent, 1, Ended(), 6.0)
+        bury.bury(agent, record, 6.0)
+        buried = agents.exit_record(agent)
+        assert buried is not None
+        assert buried.buried
+        back = tasks.load(team, 1)
+        assert (back.status, back.owner, back.last_owner, back.rev) == ("pending", None, "scout", 2)
+        assert {request.id: request.status for request in requests.load_all(team)} == {
+            "q1": "cancelled", "q2": "pending", "s1": "cancelled",
+        }  # fmt: skip
+        os.close(self._other_lives)
+        assert len(received(team, "other")) == 1
+        told = [letter for letter in mailbox.read(team, LEAD).messages if letter.type == "teammate_terminated"]
+        assert [letter.content for letter in told] == [f"scout ended: {bury._words(record)}"]
+
+
+class WorkerEnds(Story):
+    """A worker ends in order; its supervisor looks afterwards."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        at_work(team, "scout")
+
+    def act(self, team: TeamDirectory) -> None:
+        worker(team, "scout").finish(0, "finished")
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        agent = team.agent("scout")
+        record = agents.write_exit(agent, Exit(run=1, signal=9, reason="died", at=9.0))
+        assert record.reason in (["finished"] if outcome == "done" else ["finished", "died"])
+        agents.mark_buried(agent, record)
+        buried = agents.exit_record(agent)
+        assert buried is not None
+        assert (buried.reason, buried.buried) == (record.reason, True)
+        assert documents.load(agent.status, Status) is not None
+        assert worker(team, "scout").conversation.assignment is not None, "it can be resumed"
+
+
+STORIES: dict[str, Story] = {
+    "send": Send(),
+    "send, and send again": Send(again=True),
+    "send behind half a line": Send(tail=line("torn")[:50]),
+    "send behind a line that lacks its newline": Send(tail=line("open"), opened=("open",)),
+    "send what does not fit into a mailbox": Send(content="x" * mailbox.MAX_MESSAGE),
+    "send again what does not fit into a mailbox": Send(content="x" * mailbox.MAX_MESSAGE, again=True),
+    "receive": Receive(),
+    "begin with mail": Begin(),
+    "answer": Answer(),
+    "replace the roster": Enlist(),
+    "replace what the operator knows": Acknowledge(),
+    "replace a spec": Want(),
+    "found a team": Found(),
+    "take a lease": TakeLease(),
+    "claim a task": Claim(),
+    "add a task": AddTask(),
+    "complete a task": Complete(),
+    "ask": Ask(),
+    "decide": Decide(),
+    "bury": Bury(),
+    "end in order": WorkerEnds(),
+}
+
+
+def journal_damage(team: TeamDirectory) -> int:
+    """Lines of all journals that are no event."""
+    return sum(event is None for path in team.agents.glob("*/journal.jsonl") for event, _ in journal.read(path))

@@ -1,0 +1,199 @@
+"""A team at work while somebody keeps killing: senders, workers, supervisors, readers, at random instants.
+
+What is checked is what the API saw: each request to the model shows each message at most once, in the mailbox's order,
+and goes on from the request before; in the end every message that anybody was told is sent has entered once.
+"""
+
+import random
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from typing import Any, Literal
+
+from crewboard import process
+from crewboard.fence import unfence
+from crewboard.offline.server import ModelServer
+from crewboard.records import Supervisor
+from crewboard.store import journal, lease, mailbox
+from crewboard.team import hiring
+from tests.crash.outsiders import read_for_ever, send_for_ever
+from tests.crew import Crew, eventually
+from tests.store.crowd import CONTEXT
+
+Target = Literal["worker", "supervisor", "sender", "reader"]
+
+_WHO = re.compile(r"You are ([a-z0-9_-]+),")
+_SETTLED = 60.0
+
+
+# ------------------------------------------------------------------------------------------------------ witness
+
+
+class Witness:
+    """Looks at every request to the model as it comes."""
+
+    def __init__(self, model: ModelServer) -> None:
+        self._model = model
+        self.shown: dict[str, list[str]] = {}
+        """Ids of mail in the longest conversation so far, by agent."""
+        self.requests = 0
+
+    def look(self) -> None:
+        """Check what came since the last time, and let go of it."""
+        fresh = self._model.requests[:]
+        del self._model.requests[: len(fresh)]
+        for body in fresh:
+            self._check(body)
+
+    def _check(self, body: dict[str, Any]) -> None:
+        self.requests += 1
+        who = _WHO.search(str(body["system"]))
+        assert who is not None
+        ids = _mail(body)
+        twice = [ident for ident, count in Counter(ids).items() if count > 1]
+        assert not twice, f"{who[1]} was shown {twice} twice"
+        before = self.shown.setdefault(who[1], [])
+        common = min(len(before), len(ids))
+        assert ids[:common] == before[:common], f"{who[1]}: a conversation that does not go on from the one before"
+        if len(ids) > len(before):
+            self.shown[who[1]] = ids
+
+
+def _mail(body: dict[str, Any]) -> list[str]:
+    texts = (
+        block["text"]
+        for turn in body["messages"]
+        if turn["role"] == "user"
+        for block in turn["content"]
+        if block["type"] == "text"
+    )
+    return [piece.id for text in texts for piece in unfence(text) if piece.kind == "message"]
+
+
+# -------------------------------------------------------------------------------------------------------- storm
+
+
+class Storm:
+    """A team, those who write to it and look at it, and who kills them."""
+
+    def __init__(self, crew: Crew, names: tuple[str, ...], seed: int, *, pause: float = 0.2) -> None:
+        self.crew = crew
+        self.names = names
+        self.witness = Witness(crew.model)
+        self.killed: Counter[Target] = Counter()
+        self._chance = random.Random(seed)
+        self._pause = pause
+        self._acknowledged = crew.root / "acknowledged"
+        self._complaints = crew.root / "complaints"
+        self._acknowledged.touch()
+        self._complaints.touch()
+        self._senders: list[BaseProcess] = []
+        self._reader: BaseProcess | None = None
+        self._born = 0
+
+    def begin(self) -> None:
+        """Hire, and let everybody start."""
+        for name in self.names:
+            self.crew.hire(name, "explore", "say hello")
+        for _ in range(2):
+            self._new_sender()
+        self._new_reader()
+
+    def kill(self, target: Target) -> None:
+        """Kill one of a kind after a random moment, and bring it back."""
+        time.sleep(self._chance.uniform(0, 0.08))
+        self.killed[target] += 1
+        match target:
+            case "worker":
+                self._kill_worker()
+            case "supervisor":
+                self._kill_supervisor()
+            case "sender":
+                victim = self._senders.pop(0)
+                _end(victim)
+                self._new_sender()
+            case "reader":
+                if self._reader is not None:
+                    _end(self._reader)
+                self._new_reader()
+        self.witness.look()
+
+    def _kill_worker(self) -> None:
+        name = self._chance.choice(self.names)
+        self.crew.kill(name)
+        if self._chance.random() < 0.2:
+            self._kill_supervisor()
+        eventually(lambda: not lease.is_held(self.crew.agent(name).lease), f"the end of {name}")
+        hiring.resume(self.crew.team, name)
+
+    def _kill_supervisor(self) -> None:
+        holder = lease.holder(self.crew.directory.supervisor_lock, Supervisor)
+        if holder is not None:
+            process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
+
+    def _new_sender(self) -> None:
+        self._born += 1
+        prefix = f"s{self._born}" + ("f" if self._born % 2 else "")
+        where = (self.crew.directory.path, self.names, prefix, self._acknowledged, self._pause)
+        self._senders.append(_start(send_for_ever, *where))
+
+    def _new_reader(self) -> None:
+        self._reader = _start(read_for_ever, self.crew.directory.path, self._complaints)
+
+    def calm(self) -> None:
+        """End the killing and the sending, and wait until every agent has read everything and rests."""
+        for victim in [*self._senders, *([self._reader] if self._reader else [])]:
+            _end(victim)
+        for name in self.names:
+            hiring.resume(self.crew.team, name)
+            last = mailbox.compose("operator", name, "message", "say that was all", ident=f"last-{name}")
+            mailbox.send(self.crew.directory, last)
+        for name in self.names:
+            eventually(lambda name=name: self._has_read_all(name), f"{name} having read all", _SETTLED)  # type: ignore[misc]
+
+    def _has_read_all(self, name: str) -> bool:
+        self.witness.look()
+        seen = self.crew.see(name)
+        return f"last-{name}" in self.witness.shown.get(name, []) and seen.state == "idle"
+
+    def check(self) -> None:
+        """Nothing lost, nothing twice, in order, and nobody complained."""
+        acknowledged = [tuple(entry.split()) for entry in self._acknowledged.read_text().splitlines()]
+        assert len(acknowledged) > 20
+        for name in self.names:
+            box = mailbox.read(self.crew.directory, name)
+            assert self.witness.shown[name] == [message.id for message in box.messages if message.type == "message"]
+            told = {ident for to, ident in acknowledged if to == name}
+            assert told <= set(self.witness.shown[name])
+            assert box.damaged <= self.killed["sender"]
+            self._check_journal(name)
+        assert self._complaints.read_text() == ""
+
+    def _check_journal(self, name: str) -> None:
+        events = [event for event, _ in journal.read(self.crew.agent(name).journal)]
+        assert events.count(None) <= self.killed["worker"]
+        runs = [event.run for event in events if event is not None and event.kind == "run_started"]
+        assert runs == sorted(set(runs)), "no run began twice"
+        sent = [event.message.id for event in events if event is not None and event.kind == "sent"]
+        delivered = Counter(message.id for message in mailbox.read(self.crew.directory, "lead").messages)
+        assert all(delivered[ident] == 1 for ident in sent)
+
+    @property
+    def total(self) -> int:
+        """How many were killed."""
+        return self.killed.total()
+
+
+def _start(work: Callable[..., None], *arguments: object) -> BaseProcess:
+    started = CONTEXT.Process(target=work, args=arguments, daemon=True)
+    started.start()
+    return started
+
+
+def _end(victim: BaseProcess) -> None:
+    victim.kill()
+    victim.join()
+    victim.close()

@@ -1,0 +1,105 @@
+"""A worker that is killed, or finds the disk full, at any file operation of an assignment: the work is done once."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from crewboard.names import LEAD
+from crewboard.store import mailbox, tasks
+from crewboard.store.directory import TeamDirectory
+from tests.crash.enumeration import new_team
+from tests.crash.faults import Fault, Kind
+from tests.crash.life import (
+    ScriptedModel,
+    Talker,
+    arrange,
+    check,
+    check_request,
+    live_until_done,
+    mails,
+    run,
+)
+from tests.store.letters import append, line
+
+CUT = ("tool_use", "max_tokens", "end_turn")
+"""The second reply is cut off in the middle of its tool call."""
+
+
+def hired(root: Path) -> TeamDirectory:
+    team = new_team(root)
+    arrange(team)
+    return team
+
+
+def at_each_operation(
+    memory: Path, kind: Kind, model: Callable[[], ScriptedModel], look: Callable[[TeamDirectory, ScriptedModel], None]
+) -> int:
+    """Live once for every file operation of a calm life, with a fault there; how many lives that were."""
+    lives = 0
+    with mock.patch.object(os, "fsync"):
+        calls, _ = live_until_done(hired(memory / "calm"), model(), None)
+        for number, operation in enumerate(calls, start=1):
+            if "short" in kind and operation != "write":
+                continue
+            lives += 1
+            fault, asked, team = Fault(number, kind, "all but a byte"), model(), hired(memory / str(number))
+            try:
+                _, ends = live_until_done(team, asked, fault)
+                assert ends[-1] == 0
+                assert len(ends) <= 2
+                look(team, asked)
+            except AssertionError as error:
+                raise AssertionError(f"{fault} ({operation}): {error}") from error
+    return lives
+
+
+def test_an_undisturbed_assignment_is_done_in_three_calls(memory: Path) -> None:
+    model, team = ScriptedModel(), hired(memory / "calm")
+    calls, ends = live_until_done(team, model, None)
+    assert ends == [0]
+    check(team, model)
+    assert len(model.asked) == 3
+    assert len(calls) > 100
+
+
+@pytest.mark.parametrize(("kind", "least"), [("killed after", 100), ("short, killed", 30), ("full from here", 100)])
+def test_an_assignment_is_done_once_whatever_happens_at_any_file_operation(
+    memory: Path, kind: Kind, least: int
+) -> None:
+    assert at_each_operation(memory, kind, ScriptedModel, check) >= least
+
+
+def check_burst(root: Path) -> None:
+    """Many times what the model's window holds waits for an agent: each message is shown whole, in order, once."""
+    team = new_team(root)
+    arrange(team)
+    many = [f"b{number}" for number in range(600)]
+    append(team.inbox("scout"), b"".join(line(ident, "text " * 50) + b"\n" for ident in many))
+    model = Talker()
+    assert run(team, model) == 0
+    talks = [asked for asked in model.asked if not asked[0]["content"][0]["text"].startswith("Summarise")]
+    for asked in talks:
+        assert max(Counter(mails(asked)).values(), default=1) == 1, "twice in one conversation"
+    shown = dict.fromkeys(ident for asked in talks for ident in mails(asked) if ident[0] == "b")
+    assert list(shown) == many
+
+
+def test_mail_beyond_the_window_is_shown_bit_by_bit(memory: Path) -> None:
+    check_burst(memory / "root")
+
+
+def test_a_tool_call_that_was_cut_off_is_never_run_by_whoever_goes_on(memory: Path) -> None:
+    def look(team: TeamDirectory, model: ScriptedModel) -> None:
+        for asked in model.asked:
+            check_request(asked)
+        assert tasks.load(team, 1).status != "completed"
+        assert any("cut off before its end" in json.dumps(asked) for asked in model.asked)
+        results = [letter.content for letter in mailbox.read(team, LEAD).messages if letter.type == "result"]
+        assert results[0] == "it is done"
+
+    assert at_each_operation(memory, "killed after", lambda: ScriptedModel(CUT), look) > 100

@@ -1,0 +1,494 @@
+"""Each rule that keeps a team's data safe is taken away in turn, and a check must notice.
+
+A rule without a check that fails for its absence is a rule that the next change may lose.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from crewboard.errors import CrewboardError
+from crewboard.records import Answer, Cursor, Event, Exit, Intake, Request, RunStarted, Spec, ToolStart
+from crewboard.store import agents, agreements, codec, documents, files, journal, lease, mailbox, requests, tasks
+from crewboard.store.directory import AgentDirectory, TeamDirectory
+from crewboard.supervisor import bury
+from crewboard.view import reader
+from crewboard.view.reader import AgentReader
+from crewboard.worker import intake
+from crewboard.worker.answering import Answers
+from crewboard.worker.conversation import Conversation
+from crewboard.worker.recorder import Recorder
+from tests.crash import interleavings, test_life
+from tests.crash.enumeration import enumerate_story, new_team
+from tests.crash.life import ScriptedModel, check
+from tests.crash.stories import STORIES
+from tests.store import test_agents, test_codec, test_documents, test_lease, test_mailbox, test_requests, test_tasks
+from tests.store.test_machines import Board, Mailbox, Requests, bounded
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+Check = Callable[[Path], None]
+
+
+# ------------------------------------------------------------------------------------------------------- checks
+
+
+def scene(play: Callable[[TeamDirectory], None]) -> Check:
+    return lambda folder: play(new_team(folder / "root"))
+
+
+def story(name: str) -> Check:
+    def run(folder: Path) -> None:
+        enumerate_story(STORIES[name], folder)
+
+    return run
+
+
+def unit(test: Callable[..., None], *arguments: object, agent: bool = False, patch: bool = False) -> Check:
+    """A unit test that takes a team, or an agent of one."""
+
+    def run(folder: Path) -> None:
+        team = new_team(folder / "root")
+        given: Any = team
+        if agent:
+            agents.change_spec(team.agent("scout"), lambda _: test_agents.SPEC)
+            given = team.agent("scout")
+        with pytest.MonkeyPatch.context() as more:
+            test(given, *arguments, *([more] if patch else []))
+
+    return run
+
+
+def on_a_path(test: Callable[..., None], *arguments: object) -> Check:
+    return lambda folder: test(folder / "7.json", *arguments)
+
+
+def plain(test: Callable[..., None], *arguments: object) -> Check:
+    return lambda folder: test(*arguments)
+
+
+def life(kind: Any) -> Check:  # noqa: ANN401  a kind of fault
+    def run(folder: Path) -> None:
+        test_life.at_each_operation(folder, kind, ScriptedModel, check)
+
+    return run
+
+
+def machine(kind: type[RuleBasedStateMachine]) -> Check:
+    return lambda folder: run_state_machine_as_test(kind, settings=bounded(100, shrink=False))
+
+
+# ------------------------------------------------------------------------------------------------------ patches
+
+
+def replaced(place: object, name: str, by: object) -> Patch:
+    return lambda patch: patch.setattr(place, name, by)
+
+
+def without_locks(module: object) -> Patch:
+    """Let a module of the store work without waiting for anybody."""
+    unlocked = SimpleNamespace(**{**vars(files), "locked": lambda path: contextlib.nullcontext()})
+    return replaced(module, "files", unlocked)
+
+
+def send_unlocked(path: Path, lock: Path, line: bytes, *, durable: bool = False) -> None:
+    files.append_unlocked(path, line, durable=durable)
+
+
+def cut_off(path: Path, spans: list[tuple[int, int]]) -> None:
+    """Take back by cutting the file off, as if nobody else wrote to it."""
+    if spans:
+        fd = os.open(path, os.O_WRONLY)
+        os.ftruncate(fd, spans[0][0])
+        os.close(fd)
+
+
+def lines_and_the_rest(read: Callable[[int], bytes], offset: int) -> Iterator[tuple[bytes, int]]:
+    while chunk := read(1 << 20):
+        for piece in chunk.splitlines(keepends=True):
+            offset += len(piece)
+            yield piece.rstrip(b"\n"), offset
+
+
+def forgetful_read(team: TeamDirectory, name: str, offset: int = 0, **how: Any) -> mailbox.Batch:
+    return _READ(team, name, offset, **{**how, "known": ()})
+
+
+_READ, _APPEND, _INIT = mailbox.read, Recorder.append, Recorder.__init__
+
+
+def mail_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mailbox, "MANY", 1 << 40)
+    patch.setattr(intake, "MAIL_SHARE", 1 << 20)
+
+
+def cursor_first(patch: pytest.MonkeyPatch) -> None:
+    def append(self: Recorder, event: Event) -> None:
+        if isinstance(event, Intake):
+            documents.save(self.agent.cursor, Cursor(offset=event.cursor))
+        _APPEND(self, event)
+
+    def init(self: Recorder, agent: AgentDirectory, spec: Spec) -> None:
+        _INIT(self, agent, spec)
+        self.conversation.cursor = agents.cursor(agent).offset
+
+    patch.setattr(Recorder, "append", append)
+    patch.setattr(Recorder, "__init__", init)
+
+
+def projections_left_as_they_are(self: Recorder, event: Event) -> None:
+    if isinstance(event, RunStarted):
+        journal.append(self.agent.journal, event)
+        self.conversation.apply(event)
+    else:
+        _APPEND(self, event)
+
+
+def written_in_place(path: Path, data: bytes, *, durable: bool = False) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
+
+
+_CHECK = requests._check_answer
+
+
+def sha_not_looked_at(request: Request, status: Any, by: str, sha256: str | None) -> None:  # noqa: ANN401
+    _CHECK(request, status, by, None)
+
+
+def anybody_may_answer(request: Request, status: Any, by: str, sha256: str | None) -> None:  # noqa: ANN401
+    _CHECK(request, status, request.to, sha256)
+
+
+def closed_is_open(request: Request, status: Any, by: str, sha256: str | None) -> None:  # noqa: ANN401
+    _CHECK(request.model_copy(update={"status": "pending"}), status, by, sha256)
+
+
+_SAVE, _CHANGE = documents.save, documents.change
+
+
+def not_waiting_for_the_disk(path: Path, record: Any, *, durable: bool = False) -> None:  # noqa: ANN401
+    _SAVE(path, record)
+
+
+def damage_overwritten(path: Path, lock: Path, model: Any, edit: Any, **how: Any) -> Any:  # noqa: ANN401
+    try:
+        return _CHANGE(path, lock, model, edit)
+    except CrewboardError:
+        record = edit(model(name="default"))
+        _SAVE(path, record)
+        return record
+
+
+def good_state_dropped(self: documents.Cached[Any]) -> None:
+    self._record, self.damaged = documents.usable(self.path, self._model), False
+
+
+def probing_by_taking(path: Path) -> bool:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lease._whole_file(fcntl.F_RDLCK))
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def taken_whoever_has_it(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    os.ftruncate(fd, 0)
+    return fd
+
+
+def taken_with_its_old_signature(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lease._whole_file(fcntl.F_WRLCK))
+    return fd
+
+
+_HELD = lease.is_held
+
+
+def unknown_is_dead(path: Path) -> bool:
+    try:
+        return _HELD(path)
+    except CrewboardError:
+        return False
+
+
+class ReadsTheEndFirst(AgentReader):
+    """Reads how an agent ended before anybody looks at its lease."""
+
+    def __init__(self, team: TeamDirectory, name: str) -> None:
+        super().__init__(team, name)
+        early = self.exit.get()
+        self.exit.get = lambda: early  # type: ignore[method-assign]
+
+
+_BURY = bury.bury
+
+
+def marked_before_it_is_told(agent: AgentDirectory, record: Exit, now: float) -> None:
+    if not record.buried:
+        agents.mark_buried(agent, record)
+    _BURY(agent, record, now)
+
+
+def last_word_stands(agent: AgentDirectory, record: Exit) -> Exit:
+    documents.save(agent.exit, record)
+    return record
+
+
+_TAKE_IN, _APPLY = Conversation._take_in, Conversation.apply
+
+
+def cursor_never_goes_back(self: Conversation, event: Intake) -> None:
+    before = self.cursor
+    _TAKE_IN(self, event)
+    self.cursor = max(before, self.cursor)
+
+
+def starts_forgotten(self: Conversation, event: Event) -> None:
+    if not isinstance(event, ToolStart):
+        _APPLY(self, event)
+
+
+def random_answer_id(name: str, answer: Answer) -> str:
+    return mailbox.new_id()
+
+
+def random_id(*parts: object) -> str:
+    return mailbox.new_id()
+
+
+def history_as_it_lies(path: Path) -> list[Event | None]:
+    return [event for event, _ in journal.read(path)]
+
+
+# -------------------------------------------------------------------------------------------------------- table
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A rule, how it is taken away, and the check that must fail then."""
+
+    rule: str
+    patch: Patch
+    check: Check
+
+
+MUTANTS = (
+    # mail
+    Mutant(
+        "senders wait for each other", replaced(files, "append_line", send_unlocked), scene(interleavings.two_senders)
+    ),
+    Mutant("half a line is sealed", replaced(files, "_seal", lambda fd: None), scene(interleavings.unterminated_tail)),
+    Mutant("half a line is sealed (machine)", replaced(files, "_seal", lambda fd: None), machine(Mailbox)),
+    Mutant(
+        "a refused line is taken back", replaced(files, "_blank", lambda *_: None), scene(interleavings.refused_line)
+    ),
+    Mutant("a refused line is taken back (story)", replaced(files, "_blank", lambda *_: None), story("send")),
+    Mutant(
+        "taking back moves nothing of others",
+        replaced(files, "_blank", cut_off),
+        scene(interleavings.refused_line_with_another_behind_it),
+    ),
+    Mutant(
+        "taking back cannot hit a line that comes just then",
+        replaced(files, "_blank", cut_off),
+        scene(interleavings.refused_while_another_appends),
+    ),
+    Mutant(
+        "taking back strands no reader",
+        replaced(files, "_blank", cut_off),
+        scene(interleavings.reader_between_line_and_sync),
+    ),
+    Mutant(
+        "a line stands in one piece",
+        replaced(files, "_in_one_piece", lambda spans: True),
+        scene(interleavings.foreign_line_in_the_middle_of_ours),
+    ),
+    Mutant(
+        "a message behind half a line is found",
+        replaced(mailbox, "_behind_damage", lambda line: None),
+        scene(interleavings.foreign_behind_half_a_line),
+    ),
+    Mutant(
+        "readers consume whole lines",
+        replaced(files, "_lines", lines_and_the_rest),
+        scene(interleavings.reader_in_the_middle_of_a_line),
+    ),
+    Mutant("an id is delivered once", replaced(mailbox, "read", forgetful_read), scene(interleavings.sent_twice)),
+    Mutant("the journal is the commit, not the cursor", cursor_first, story("receive")),
+    Mutant(
+        "the cursor is written again after a death",
+        replaced(Recorder, "append", projections_left_as_they_are),
+        story("begin with mail"),
+    ),
+    Mutant(
+        "what was half written counts from the next start on, or never",
+        replaced(journal, "history", history_as_it_lies),
+        story("receive"),
+    ),
+    Mutant("an entry of a journal has an end", mail_at_once, scene(interleavings.much_mail)),
+    Mutant("a turn takes in what it can hold", mail_at_once, lambda folder: test_life.check_burst(folder / "root")),
+    Mutant(
+        "what was not shown is not summarised",
+        replaced(Conversation, "shown", property(lambda self: len(self.entries))),
+        lambda folder: test_life.check_burst(folder / "root"),
+    ),
+    Mutant(
+        "a cursor follows a mailbox that was replaced",
+        replaced(Conversation, "_take_in", cursor_never_goes_back),
+        scene(interleavings.mailbox_replaced),
+    ),
+    Mutant(
+        "no number is read that cannot be written",
+        replaced(codec, "_DECODER", json.JSONDecoder(parse_constant=codec._refuse)),
+        plain(test_codec.test_what_is_no_usable_json_is_bad_data, test_codec.message()[:-1] + b', "x": 1e999}'),
+    ),
+    Mutant(
+        "nothing is read that is too deep to be written",
+        replaced(codec, "MAX_DEPTH", 10_000),
+        plain(test_codec.test_what_is_too_deep_to_be_journalled_is_not_taken_in, 300),
+    ),
+    Mutant(
+        "a large body goes to results",
+        replaced(mailbox, "_spill", lambda team, sent: sent),
+        unit(test_mailbox.test_a_body_beyond_the_limit_goes_to_results_and_the_message_points_at_it),
+    ),
+    # documents
+    Mutant(
+        "a file is replaced, not rewritten",
+        replaced(files, "replace_file", written_in_place),
+        story("replace the roster"),
+    ),
+    Mutant(
+        "a file is replaced, not rewritten (readers)",
+        replaced(files, "replace_file", written_in_place),
+        scene(interleavings.reader_during_a_replacement),
+    ),
+    Mutant("one changes the roster at a time", without_locks(documents), scene(interleavings.two_on_the_roster)),
+    Mutant("one changes a spec at a time", without_locks(documents), scene(interleavings.two_wishes)),
+    Mutant("one adds a task at a time", without_locks(tasks), scene(interleavings.two_tasks)),
+    Mutant("one claims at a time", without_locks(tasks), scene(interleavings.two_claims)),
+    Mutant("one task for each owner, also at once", without_locks(tasks), scene(interleavings.one_claims_two)),
+    Mutant("one answers at a time", without_locks(requests), scene(interleavings.two_answers)),
+    Mutant(
+        "damage is never overwritten",
+        replaced(documents, "change", damage_overwritten),
+        scene(interleavings.damaged_roster),
+    ),
+    Mutant(
+        "the last good state stays in use",
+        replaced(documents.Cached, "_load", good_state_dropped),
+        scene(interleavings.damaged_while_in_use),
+    ),
+    Mutant(
+        "a young file is read again",
+        replaced(documents, "_TICK", -(10**19)),
+        on_a_path(test_documents.test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_not_missed),
+    ),
+    # the board
+    Mutant(
+        "ids are never reused",
+        replaced(tasks, "_last_id", lambda team: 0),
+        unit(test_tasks.test_an_id_does_not_come_back_when_its_file_is_taken_away),
+    ),
+    Mutant("blocked tasks wait", replaced(tasks, "blockers", lambda *_: []), machine(Board)),
+    Mutant(
+        "one task in progress for each owner",
+        replaced(tasks, "_check_only_one", lambda *_: None),
+        unit(test_tasks.test_one_task_in_progress_for_each_owner_whoever_says_so),
+    ),
+    Mutant("a claim is checked", replaced(tasks, "_check_claim", lambda *_: None), machine(Board)),
+    # requests
+    Mutant(
+        "an answer is to what was seen",
+        replaced(requests, "_check_answer", sha_not_looked_at),
+        unit(test_requests.test_an_answer_to_what_has_changed_is_refused),
+    ),
+    Mutant(
+        "only who was asked answers",
+        replaced(requests, "_check_answer", anybody_may_answer),
+        unit(test_requests.test_nobody_answers_but_who_was_asked_and_the_operator, "b"),
+    ),
+    Mutant(
+        "each type has its answers",
+        replaced(requests, "_ANSWERS", dict.fromkeys(("approved", "answered"), frozenset({"question"}))),
+        unit(test_requests.test_each_type_takes_its_own_answers_alone, "question", "approved"),
+    ),
+    Mutant("the first answer wins", replaced(requests, "_check_answer", closed_is_open), story("decide")),
+    Mutant("the first answer wins (machine)", replaced(requests, "_check_answer", closed_is_open), machine(Requests)),
+    Mutant(
+        "an answer is on the disk before anybody hears of it",
+        replaced(documents, "save", not_waiting_for_the_disk),
+        unit(test_requests.test_questions_and_answers_are_on_the_disk_before_anybody_hears, patch=True),
+    ),
+    Mutant("asking twice is heard once", replaced(agreements, "_mail_id", random_id), story("ask")),
+    # life
+    Mutant(
+        "looking takes nothing",
+        replaced(lease, "is_held", probing_by_taking),
+        scene(interleavings.taker_during_a_probe),
+    ),
+    Mutant("one has a lease", replaced(lease, "take", taken_whoever_has_it), scene(interleavings.run_started_twice)),
+    Mutant(
+        "a lease tells of its holder alone",
+        replaced(lease, "take", taken_with_its_old_signature),
+        lambda folder: test_lease.test_the_last_holder_is_not_taken_for_the_next_one(folder / "lease"),
+    ),
+    Mutant(
+        "what cannot be seen is not dead",
+        replaced(lease, "is_held", unknown_is_dead),
+        lambda folder: _with_patch(test_lease.test_what_cannot_be_looked_at_is_nobodys_death, folder / "lease"),
+    ),
+    Mutant(
+        "the lease is read before the end",
+        replaced(reader, "AgentReader", ReadsTheEndFirst),
+        scene(interleavings.reader_during_an_end),
+    ),
+    Mutant(
+        "a run is started once", replaced(agents, "last_run", lambda agent: 0), scene(interleavings.run_started_twice)
+    ),
+    Mutant(
+        "the first word on an end stands",
+        replaced(agents, "write_exit", last_word_stands),
+        unit(test_agents.test_the_first_word_on_how_a_run_ended_stands, agent=True),
+    ),
+    Mutant("burial is noted last", replaced(bury, "bury", marked_before_it_is_told), story("bury")),
+    Mutant("burial is told by derived ids", replaced(mailbox, "derived_id", random_id), story("bury")),
+    # interrupted work
+    Mutant("an answer is sent by a derived id", replaced(agreements, "answer_id", random_answer_id), story("answer")),
+    Mutant(
+        "a committed answer is sent after a death", replaced(Answers, "send_unsent", lambda self: None), story("answer")
+    ),
+    Mutant("a kept reply is not asked for again", replaced(Conversation, "unfinished", None), life("killed after")),
+    Mutant("a tool call is not begun again", replaced(Conversation, "apply", starts_forgotten), life("killed after")),
+)
+
+
+def _with_patch(test: Callable[[Path, pytest.MonkeyPatch], None], path: Path) -> None:
+    with pytest.MonkeyPatch.context() as more:
+        test(path, more)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)
+def test_a_rule_that_is_taken_away_is_missed(mutant: Mutant, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        mutant.patch(patch)
+        with pytest.raises((AssertionError, CrewboardError, pytest.fail.Exception)):
+            mutant.check(memory)

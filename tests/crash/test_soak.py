@@ -1,0 +1,117 @@
+"""Thirty-two workers for ten minutes: memory, descriptors, threads and files stay level."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+import pytest
+
+from crewboard.store import mailbox
+from crewboard.view.reader import TeamReader
+from tests.crew import Crew, eventually
+
+WORKERS = 32
+SECONDS = float(os.environ.get("CREWBOARD_SOAK", "600"))
+PAUSE = 8.0
+"""Seconds between two rounds of mail to everybody."""
+
+MB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a team uses at one time, all its processes together, and this one, which reads it as a dashboard does."""
+
+    memory: int
+    largest: int
+    descriptors: int
+    threads: int
+    processes: int
+    own_descriptors: int
+    own_memory: int
+    files: int
+    """Bytes of all files that are no log."""
+    odd_files: int
+    """How many files there are beside those that the contract names."""
+
+
+class Soak:
+    """A crew that gets mail, and somebody who reads and measures it."""
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+        self.names = [f"w{number}" for number in range(WORKERS)]
+        self._reader = TeamReader(crew.directory)
+        self._me = psutil.Process()
+        self.rounds = 0
+
+    def begin(self) -> None:
+        for name in self.names:
+            self.crew.hire(name, "explore", "say hello")
+
+    def round(self) -> None:
+        """Mail to everybody; done when everybody has read it and rests."""
+        self.rounds += 1
+        for name in self.names:
+            text = "list the files" if self.rounds % 5 == 0 else "say fine"
+            mailbox.send(self.crew.directory, mailbox.compose("operator", name, "message", text))
+        eventually(self._all_rest, f"the end of round {self.rounds}", 120)
+        self.crew.model.requests.clear()
+
+    def _all_rest(self) -> bool:
+        agents = self._reader.read().agents
+        assert all(agent.alive for agent in agents)
+        return all(agent.state == "idle" and agent.unread == 0 for agent in agents)
+
+    def measure(self) -> Sample:
+        family = [psutil.Process(self.crew.supervisor_pid())]
+        family += [process for process in family[0].children(recursive=True) if process.is_running()]
+        readings = [(process.memory_info().rss, process.num_fds(), process.num_threads()) for process in family]
+        sizes = {path: path.stat().st_size for path in self.crew.directory.path.rglob("*") if path.is_file()}
+        logs = (".jsonl", ".md", ".log")
+        return Sample(
+            memory=sum(rss for rss, _, _ in readings),
+            largest=max(rss for rss, _, _ in readings),
+            descriptors=sum(fds for _, fds, _ in readings),
+            threads=sum(threads for _, _, threads in readings),
+            processes=len(family),
+            own_descriptors=self._me.num_fds(),
+            own_memory=self._me.memory_info().rss,
+            files=sum(size for path, size in sizes.items() if path.suffix not in logs),
+            odd_files=sum(path.suffix == ".tmp" or ".damaged-" in path.name for path in sizes),
+        )
+
+
+def middle(samples: list[Sample], what: str) -> float:
+    return float(statistics.median(getattr(sample, what) for sample in samples))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(SECONDS + 600)
+def test_what_a_team_uses_stays_level(crew_on: Callable[..., Crew]) -> None:
+    soak = Soak(crew_on(window=50_000_000))
+    soak.begin()
+    samples: list[Sample] = []
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        began = time.monotonic()
+        soak.round()
+        samples.append(soak.measure())
+        time.sleep(max(0.0, PAUSE - (time.monotonic() - began)))
+    third = len(samples) // 3
+    early, late = samples[third : 2 * third], samples[-third:]
+    assert third >= 3
+    growth = {what: middle(late, what) - middle(early, what) for what in Sample.__dataclass_fields__}
+    print({what: (middle(early, what), round(change)) for what, change in growth.items()}, soak.rounds)
+    assert growth["processes"] == 0
+    assert abs(growth["descriptors"]) <= WORKERS // 4
+    assert abs(growth["threads"]) <= WORKERS // 4
+    assert abs(growth["own_descriptors"]) <= 4
+    assert growth["memory"] < middle(early, "memory") * 0.1
+    assert growth["largest"] < 8 * MB
+    assert growth["own_memory"] < 32 * MB
+    assert growth["files"] < 64 * 1024
+    assert middle(late, "odd_files") == 0

@@ -1,0 +1,53 @@
+"""Fixtures of the sandbox's tests."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crewboard import process
+from crewboard.worker.sandbox import bubblewrap, kernel, landlock
+from crewboard.worker.sandbox.level import Level
+from crewboard.worker.sandbox.policy import Policy
+from tests.sandbox.scene import SECRET, Scene, built
+
+LEVELS: tuple[Level, ...] = ("bubblewrap", "landlock")
+
+
+@pytest.fixture(scope="package")
+def works(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, str | None]:
+    """Why a level does not work here, or None."""
+    policy = Policy(tmp_path_factory.mktemp("trial"), writes=False)
+    return {"bubblewrap": bubblewrap.complaint(policy), "landlock": landlock.complaint(policy), "none": None}
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest, works: dict[Level, str | None]) -> Level:
+    """Each level in turn; left out where it does not work, which in CI is a failure."""
+    wanted: Level = request.param
+    need(wanted, works)
+    return wanted
+
+
+def need(level: Level, works: dict[Level, str | None]) -> None:
+    """Go on only where a level works."""
+    complaint = works[level]
+    if complaint is not None and os.environ.get("CI") == "true":
+        pytest.fail(f"{level} must work in CI: {complaint}")
+    if complaint is not None:
+        pytest.skip(f"{level} does not work here: {complaint}")
+
+
+@pytest.fixture(scope="package")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """One scene for all attempts, in a process that adopts what they leave behind, as a worker is."""
+    patch = pytest.MonkeyPatch()
+    for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK"):
+        patch.setenv(name, SECRET)
+    process.adopt_orphans()
+    base = Path(os.path.realpath(tmp_path_factory.mktemp("scene")))
+    with built(base) as made:
+        yield made
+    kernel._prctl(36, 0)  # adopt nobody's orphans any more
+    patch.undo()

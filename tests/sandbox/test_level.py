@@ -1,0 +1,98 @@
+"""Which level an agent gets, who is refused, and what is said of it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from crewboard.agent_types import TYPES
+from crewboard.errors import NoSandboxError, UsageError
+from crewboard.records import Flags
+from crewboard.worker.sandbox import bubblewrap, kernel, level
+from crewboard.worker.sandbox.level import Found, Level, admit, find
+from crewboard.worker.sandbox.policy import Policy
+from tests.sandbox.conftest import need
+from tests.sandbox.scene import Scene
+
+NOTHING = Found("none", ("bubblewrap is not installed", "Landlock is not there"))
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Policy:
+    return Policy(tmp_path, writes=True)
+
+
+def with_bwrap(folder: Path, text: str) -> str:
+    """A PATH on which `bwrap` is a script."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "bwrap"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def test_bubblewrap_comes_first(policy: Policy, works: dict[Level, str | None]) -> None:
+    need("bubblewrap", works)
+    assert find(policy, {}) == Found("bubblewrap")
+
+
+def test_where_bubblewrap_fails_landlock_is_taken(
+    policy: Policy, works: dict[Level, str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("landlock", works)
+    monkeypatch.setenv("PATH", with_bwrap(tmp_path.parent / "bin", "echo 'setting up uid map: denied' >&2; exit 1"))
+    assert find(policy, {}) == Found("landlock", ("setting up uid map: denied",))
+
+
+def test_where_neither_works_there_is_none(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(kernel, "landlock_abi", lambda: 2)
+    found = find(policy, {})
+    assert found.level == "none"
+    assert found.complaints == ("bubblewrap is not installed", "Landlock is of ABI 2, which is older than 3")
+
+
+def test_a_bubblewrap_in_the_workspace_is_not_taken(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", "exit 0"))
+    taken = bubblewrap.program(tmp_path)
+    assert taken is None or not Path(taken).is_relative_to(tmp_path)
+
+
+def test_none_can_be_asked_for_and_nonsense_cannot(policy: Policy) -> None:
+    assert find(policy, {"CREWBOARD_SANDBOX": "none"}).level == "none"
+    with pytest.raises(UsageError, match="auto or none"):
+        find(policy, {"CREWBOARD_SANDBOX": "off"})
+
+
+@pytest.mark.parametrize("kind", sorted(TYPES))
+def test_who_executes_is_refused_without_a_sandbox(kind: str) -> None:
+    if not TYPES[kind].executes:
+        assert admit(TYPES[kind], Flags(), NOTHING) == "none"
+        return
+    with pytest.raises(NoSandboxError, match="install bubblewrap") as refused:
+        admit(TYPES[kind], Flags(), NOTHING)
+    assert refused.value.exit_code == 77
+    assert admit(TYPES[kind], Flags(unsafe_no_sandbox=True), NOTHING) == level.UNSAFE
+
+
+def test_the_word_of_the_unsafe_does_not_weaken_what_works() -> None:
+    assert admit(TYPES["code"], Flags(unsafe_no_sandbox=True), Found("landlock")) == "landlock"
+
+
+def test_tools_below_the_home_are_seen(scene: Scene, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.sandbox.scene import run
+
+    tools = scene.home / "tools/bin"
+    tools.mkdir(parents=True)
+    (tools / "hello").write_text("#!/bin/sh\necho hello from the home\n")
+    (tools / "hello").chmod(0o755)
+    monkeypatch.setenv("HOME", str(scene.home))
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    outcome = run(scene.box("test", level), f"hello; cat {scene.home}/.ssh/id_rsa; ls -A {scene.home}")
+    assert "hello from the home" in outcome.content
+    assert "sk-ant" not in outcome.content
+    (tools / "hello").unlink()
+    tools.rmdir()
+    tools.parent.rmdir()

@@ -1,0 +1,148 @@
+"""One command: its output bounded, its time and its processes limited, nothing of it left."""
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from crewboard import process
+from crewboard.worker import shell
+from crewboard.worker.sandbox import bubblewrap
+from crewboard.worker.sandbox.level import Level
+from tests.crew import eventually
+from tests.sandbox.conftest import need
+from tests.sandbox.scene import Scene, run
+
+
+def running(mark: str) -> list[int]:
+    """Processes with `mark` in their arguments."""
+    found = []
+    for pid in process.parents():
+        try:
+            if mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def long_sleep() -> str:
+    """A number of seconds that no other process sleeps for."""
+    return str(10_000 + secrets.randbelow(10**6) / 1000)
+
+
+LEFT_BEHIND = {
+    "in the background": "sleep {mark} & echo started",
+    "in a session of its own": "setsid sleep {mark} & echo started",
+    "deaf to signals": "trap '' TERM HUP INT; nohup setsid sleep {mark} >/dev/null 2>&1 & echo started",
+    "an orphan of an orphan": "(setsid bash -c 'sleep {mark} & sleep {mark} & exec sleep {mark}' &) ; echo started",
+}
+
+
+@pytest.mark.parametrize("command", LEFT_BEHIND.values(), ids=LEFT_BEHIND.keys())
+def test_nothing_outlives_a_command(scene: Scene, level: Level, command: str) -> None:
+    mark = long_sleep()
+    outcome = run(scene.box("test", level), command.format(mark=mark))
+    assert outcome.content == "started\n[exit code 0]"
+    assert not running(mark)
+
+
+def test_nothing_writes_after_a_command(scene: Scene, level: Level) -> None:
+    file = scene.scratch / "late"
+    outcome = run(
+        scene.box("test", level),
+        "setsid bash -c 'while :; do echo x >> $TMPDIR/late; done' & until [ -s $TMPDIR/late ]; do :; done",
+    )
+    assert not outcome.is_error
+    size = file.stat().st_size
+    run(scene.box("test", level), "sleep 0.05")
+    assert file.stat().st_size == size
+    file.unlink()
+
+
+def test_a_command_has_a_time_limit(scene: Scene, level: Level) -> None:
+    mark = long_sleep()
+    outcome = run(scene.box("test", level), f"echo begun; setsid sleep {mark} & sleep {mark}", seconds=0.3)
+    assert outcome.content == "begun\n[ended after 0.3 s: time limit]"
+    assert outcome.is_error
+    assert not running(mark)
+
+
+def test_a_crowd_of_processes_is_ended(scene: Scene, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "MOST_PROCESSES", 60)
+    mark = long_sleep()
+    outcome = run(scene.box("test", level), f"for i in $(seq 120); do setsid sleep {mark} & done; wait")
+    assert "more than 60 processes" in outcome.content
+    assert not running(mark)
+
+
+def test_what_this_process_ran_before_is_left_alone(scene: Scene, level: Level) -> None:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
+        asyncio.run(shell.run("true", scene.box("test", level), 20, set()))
+        assert other.poll() is None
+        other.kill()
+
+
+def test_endless_output_is_cut(scene: Scene, level: Level) -> None:
+    outcome = run(scene.box("test", level), "echo first; yes | head -c 20000000; echo last")
+    assert outcome.content.startswith("first\ny\n")
+    assert outcome.content.endswith("last\n[exit code 0]")
+    assert "bytes left out" in outcome.content
+    assert len(outcome.content) < shell.HEAD + shell.TAIL + 100
+
+
+def test_a_command_has_limits_of_the_kernel(scene: Scene, level: Level) -> None:
+    outcome = run(scene.box("test", level), "ulimit -c; ulimit -f; ulimit -u")
+    core, file, processes = outcome.content.splitlines()[:3]
+    assert core == "0"
+    assert int(file) <= 8 << 20
+    assert level != "bubblewrap" or int(processes) <= 4096
+
+
+@pytest.mark.parametrize("command", ["x" * 200_000, "a\0b", "\ud800"], ids=["too long", "NUL", "half a pair"])
+def test_what_cannot_be_started_is_an_error_of_the_tool(scene: Scene, level: Level, command: str) -> None:
+    outcome = run(scene.box("test", level), command)
+    assert outcome.is_error
+    assert "could not be started" in outcome.content
+
+
+def test_a_syntax_error_is_the_commands_own(scene: Scene, level: Level) -> None:
+    outcome = run(scene.box("test", level), "echo one\necho )")
+    assert "line 2" in outcome.content
+    assert "[exit code 2]" in outcome.content
+
+
+def _dies_with_bubblewrap(scene: Scene) -> bool:
+    """Whether a command ends when bubblewrap, or the worker whose death bubblewrap hears of, is killed."""
+    mark = long_sleep()
+
+    async def story() -> bool:
+        source, target = os.pipe()
+        child = scene.box("test", "bubblewrap").command(f"sleep {mark}", target)
+        eventually(lambda: bool(running(f"sleep\0{mark}")), "the command")
+        os.kill(child.pid, signal.SIGKILL)
+        try:
+            eventually(lambda: not running(f"sleep\0{mark}"), "its end", seconds=1)
+        except AssertionError:
+            return False
+        finally:
+            await child.end()
+            os.close(source)
+            os.close(target)
+        return True
+
+    return asyncio.run(story())
+
+
+def test_a_command_ends_with_its_worker(
+    scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("bubblewrap", works)
+    assert _dies_with_bubblewrap(scene)
+    real = bubblewrap.rules
+    monkeypatch.setattr(bubblewrap, "rules", lambda policy: {k: v for k, v in real(policy).items() if k != "lifetime"})
+    assert not _dies_with_bubblewrap(scene)

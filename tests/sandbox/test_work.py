@@ -1,0 +1,165 @@
+"""What agents are there to do works behind the wall as well."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crewboard.scratch import Scratch
+from crewboard.worker.environment import GIT_SETTINGS
+from crewboard.worker.sandbox.box import Box
+from crewboard.worker.sandbox.git import write_git_settings
+from crewboard.worker.sandbox.level import Level
+from crewboard.worker.sandbox.places import Places
+from tests.sandbox.scene import Scene, fingerprint, run
+
+FILES = {
+    "pyproject.toml": "[tool.mypy]\nstrict = true\n[tool.pytest.ini_options]\npythonpath = ['.']\n",
+    "sums.py": 'def add(a: int, b: int) -> int:\n    """Add."""\n    return a + b\n',
+    "test_sums.py": "from pathlib import Path\n\nfrom sums import add\n\n\n"
+    "def test_add(tmp_path: Path) -> None:\n    (tmp_path / 'x').write_text('x')\n    assert add(1, 2) == 3\n",
+}
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = Path(os.path.realpath(tmp_path)) / "project"
+    root.mkdir()
+    for name, text in FILES.items():
+        (root / name).write_text(text)
+    who = ["-c", "user.name=x", "-c", "user.email=x@y.invalid"]
+    for arguments in (["init", "-q"], ["add", "."], [*who, "commit", "-qmx"]):
+        subprocess.run(["git", "-C", str(root), *arguments], check=True)
+    (root / ".crewboard/default/results").mkdir(parents=True)
+    (root / ".crewboard/.gitignore").write_text("*\n")
+    return root
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    made = Scratch.make()
+    write_git_settings(made.path / GIT_SETTINGS, "scout")
+    yield made.path
+    made.remove()
+
+
+def box_of(scene: Scene, kind: str, level: Level, project: Path, scratch: Path, *, network: bool = False) -> Box:
+    box = scene.box(kind, level, network=network)
+    policy = replace(box.policy, root=project, scratch=scratch, places=Places.look())
+    return replace(box, policy=policy, results=project / ".crewboard/default/results")
+
+
+COPY = "import os, shutil; shutil.copy('sums.py', os.environ['TMPDIR'] + '/b')"
+THREADS = "from concurrent.futures import ThreadPoolExecutor as P; P().submit(int).result()"
+COMMANDS = {
+    "pytest": f"export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1; {BIN}/python -m pytest -q && {BIN}/python -m pytest -q --lf",
+    "ruff": f"{BIN}/ruff check .",
+    "mypy": f"{BIN}/mypy sums.py",
+    "git status": '[ -z "$(git status --short)" ] && git log --oneline && git diff HEAD',
+    "a copy of a file": f'cp -p sums.py $TMPDIR/a && python3 -S -c "{COPY}"',
+    "a temporary file": "f=$(mktemp) && echo x > $f && cat $f",
+    "a pipe of bash": "diff <(echo a) <(echo a) && cat <<< x > /dev/null",
+    "subprocesses of Python": "python3 -S -c \"import subprocess; subprocess.run(['true'], check=True)\"",
+    "asyncio": 'python3 -S -c "import asyncio; asyncio.run(asyncio.sleep(0))"',
+    "threads": f'python3 -S -c "{THREADS}"',
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+def test_a_read_only_workspace_is_good_to_work_in(
+    scene: Scene, level: Level, project: Path, scratch: Path, command: str
+) -> None:
+    before = fingerprint(project)
+    outcome = run(box_of(scene, "test", level, project, scratch), command)
+    assert outcome.content.endswith("[exit code 0]"), outcome.content
+    for word in ("ermission denied", "ead-only", "arning", "not permitted"):
+        assert word not in outcome.content
+    assert fingerprint(project) == before
+
+
+def test_scratch_lasts_from_command_to_command(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
+    box = box_of(scene, "test", level, project, scratch)
+    run(box, "echo kept > $TMPDIR/note")
+    assert run(box, "cat $TMPDIR/note").content.startswith("kept")
+
+
+COMMIT = "echo '# more' >> sums.py && git add sums.py && git commit -q -m more && git log --format=%an:%s -1"
+
+
+def test_code_commits(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
+    outcome = run(box_of(scene, "code", level, project, scratch), COMMIT)
+    if level == "landlock":  # SECURITY.md: rights to `.git` would be rights to its hooks
+        assert "Permission denied" in outcome.content
+        return
+    assert outcome.content.endswith(":more\n[exit code 0]"), outcome.content
+    assert (project / ".git/index").stat().st_uid == os.getuid()
+
+
+def test_code_creates_and_removes(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
+    (project / "src").mkdir()
+    box = box_of(scene, "code", level, project, scratch)
+    assert (
+        "[exit code 0]"
+        in run(box, "echo x > src/new && mv src/new src/newer && rm src/newer && chmod +x sums.py").content
+    )
+    new = run(box, "echo x > new")
+    assert (project / "new").exists() == (level == "bubblewrap")  # SECURITY.md: by write_file there
+    assert ("[exit code 0]" in new.content) == (level == "bubblewrap")
+
+
+def test_new_files_are_as_open_as_the_workspace(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
+    (project / "src").mkdir()
+    for mode, expected in ((0o755, 0o644), (0o700, 0o600)):
+        project.chmod(mode)
+        run(box_of(scene, "code", level, project, scratch), f"echo x > src/{mode}")
+        assert (project / f"src/{mode}").stat().st_mode & 0o777 == expected
+
+
+def test_the_network_is_there_for_who_was_hired_with_it(
+    scene: Scene, level: Level, project: Path, scratch: Path
+) -> None:
+    box = box_of(scene, "test", level, project, scratch, network=True)
+    port = scene.names()["tcp"]
+    outcome = run(
+        box, f"exec 3<>/dev/tcp/127.0.0.1/{port} && cat /etc/resolv.conf /etc/hosts > /dev/null && echo through"
+    )
+    assert "through" in outcome.content
+    assert scene.has_heard() == ["tcp"]
+    denied = run(box, f"{BIN}/python -c 'import socket; socket.socket(socket.AF_UNIX)'")
+    assert "Permission denied" in denied.content
+
+
+def test_a_hook_of_the_user_runs_and_stays(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
+    hook = project / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\necho checked\n")
+    hook.chmod(0o755)
+    outcome = run(box_of(scene, "code", level, project, scratch), COMMIT)
+    assert level == "landlock" or "checked" in outcome.content
+    assert hook.read_text().endswith("echo checked\n")
+
+
+def test_a_repository_without_hooks_gets_none(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
+    shutil.rmtree(project / ".git/hooks")
+    run(box_of(scene, "code", level, project, scratch), "mkdir -p .git/hooks; echo x > .git/hooks/pre-commit")
+    assert not (project / ".git/hooks/pre-commit").exists()
+
+
+def test_the_programs_that_run_the_team_stay_as_they_are(
+    scene: Scene, level: Level, project: Path, scratch: Path
+) -> None:
+    """A virtual environment in the workspace is what the next worker starts from."""
+    venv = project / "env/.venv"
+    (venv / "bin").mkdir(parents=True)
+    (project / "env/notes").write_text("x\n")
+    box = box_of(scene, "code", level, project, scratch)
+    own = replace(box, policy=replace(box.policy, places=replace(box.policy.places, own=(venv,))))
+    outcome = run(own, "echo x > env/notes && echo noted; echo x > env/.venv/bin/python || echo kept")
+    assert outcome.content.splitlines()[0] == "noted"
+    assert "kept" in outcome.content

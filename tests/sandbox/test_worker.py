@@ -1,0 +1,106 @@
+"""Real workers: what status says, who is refused, and what is left when one is killed."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crewboard import scratch
+from crewboard.errors import NoSandboxError
+from crewboard.offline.script import calls, says
+from crewboard.records import ToolResult
+from crewboard.scratch import Scratch
+from crewboard.store import roster
+from crewboard.worker.sandbox import level as ladder
+from crewboard.worker.sandbox.level import UNSAFE, Level
+from tests.crew import Crew, eventually
+from tests.sandbox.test_level import with_bwrap
+from tests.sandbox.test_shell import long_sleep, running
+
+Make = Callable[..., Crew]
+
+KEY = "a-key-of-the-tests"
+
+
+def results_of(crew: Crew, name: str) -> list[str]:
+    return [event.content for event in crew.events(name) if isinstance(event, ToolResult)]
+
+
+def path_for(level: Level, folder: Path) -> str:
+    """A PATH that leads to a level."""
+    return os.environ["PATH"] if level == "bubblewrap" else with_bwrap(folder / "failing", "exit 1")
+
+
+def test_a_worker_runs_its_tools_behind_the_wall(
+    crew_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    look = (
+        "echo made > made; cat .crewboard/default/config.json; env; cat /proc/*/environ | tr '\\0' '\\n'; echo $TMPDIR"
+    )
+    crew = crew_on(
+        [calls("bash", command=look), calls("write_file", path="written", content="x\n"), says("done")],
+        PATH=path_for(level, tmp_path_factory.mktemp("bin")),
+    )
+    (crew.root / "made").write_text("")
+    crew.run("maker", "code", "work")
+    assert crew.see("maker").sandbox == level
+    output, written = results_of(crew, "maker")
+    assert (crew.root / "made").read_text() == "made\n"
+    assert written == "created written (1 lines)"
+    assert KEY not in output
+    assert '"members"' not in output
+    scratch = Path(output.splitlines()[-2])
+    assert scratch.parent == Path(tempfile.gettempdir())
+    assert scratch.is_dir()
+    crew.end()
+    assert not scratch.exists()
+    told = [path for path in crew.directory.path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    assert not told
+
+
+def test_who_executes_is_not_hired_where_nothing_holds(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = crew_on({"unsafe": [calls("bash", command="echo free"), says("done")]}, CREWBOARD_SANDBOX="none")
+    with pytest.raises(NoSandboxError, match="install bubblewrap"):
+        crew.hire("maker", "code", "work")
+    assert roster.load(crew.directory).member("maker") is None
+    crew.run("scout", "explore", "List all Python files")
+    assert crew.see("scout").sandbox == "none"
+    crew.run("unsafe", "code", "work", unsafe_no_sandbox=True)
+    assert crew.see("unsafe").sandbox == UNSAFE
+    assert results_of(crew, "unsafe") == ["free\n[exit code 0]"]
+    assert "--unsafe-no-sandbox" in crew.agent("unsafe").log.read_text()
+    monkeypatch.setattr(ladder, "check", lambda *_: None)
+    crew.hire("maker", "code", "work")
+    ended = crew.wait_for("maker", "crashed", "exited").exit
+    assert ended is not None
+    assert (ended.code, ended.reason) == (77, "no_sandbox")
+    assert "install bubblewrap" in crew.agent("maker").log.read_text()
+
+
+def test_nothing_outlives_a_worker_that_is_killed(
+    crew_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    mark = long_sleep()
+    command = f"setsid nohup sleep {mark} & (setsid sleep {mark} &) ; sleep {mark}"
+    crew = crew_on([calls("bash", command=command)], PATH=path_for(level, tmp_path_factory.mktemp("bin")))
+    crew.hire("maker", "test", "work")
+    eventually(lambda: len(running(f"sleep\0{mark}")) == 3, "the command")
+    crew.kill("maker")
+    eventually(lambda: not running(mark), "its end")
+
+
+def test_the_scratch_folders_of_the_killed_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    living, locked, killed = Scratch.make(), Scratch.make(), Scratch.make()
+    (killed.path / "closed").mkdir(mode=0)
+    (killed.path / "out").symlink_to("/etc")
+    os.close(killed._lock)
+    for left in (locked, killed):  # as if another process had made them, which is gone
+        left.path = left.path.rename(tmp_path / f"crewboard-run-1-1-{left.path.name[-4:]}")
+    scratch.sweep()
+    assert {path.name for path in tmp_path.iterdir()} == {living.path.name, locked.path.name}
+    for left in (living, locked):
+        left.remove()
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,94 @@
+"""Paints `screenshots/` from the frozen team: `python -m tests.screenshots`, byte for byte the same every time."""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.frozen import make_team
+from tests.tui.stage import Stage, opened
+
+HERE = Path(__file__).parent.parent / "screenshots"
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture: which keys lead there, what to write then, and what must be seen."""
+
+    name: str
+    keys: str
+    sees: str
+    writes: tuple[str, ...] = ()
+    width: int = 120
+    height: int = 36
+
+
+_TO_API = "j j j j j"
+
+SHOTS = (
+    Shot("board", _TO_API, "and▌"),
+    Shot("board-80x24", _TO_API, "and▌", width=80, height=24),
+    Shot("plan-review", "! !", "PLAN v2"),
+    Shot("hire", "n", "Hire an agent", ("fixer2", "tab", "tab", "backend developer", "tab",
+         "Make parse() accept the 2.0 grammar. Keep the 1.x tests green.", "tab", "space")),
+    Shot("needs", "!", "collected 214 items"),
+    Shot("inbox", "2 j j j j j j j", "cursor parameter"),
+    Shot("tasks", "3 j j j j", "parser had it"),
+    Shot("agent", f"{_TO_API} enter", "[Now]"),
+)  # fmt: skip
+
+
+async def _write(stage: Stage, text: str) -> None:
+    if text in ("tab", "space"):
+        await stage.press(text)
+    else:
+        await stage.write(text)
+
+
+async def paint(shot: Shot, home: Path) -> str:
+    """The picture as SVG."""
+    frozen = make_team(home / "inkpot")
+    async with opened(frozen, shot.width, shot.height) as stage:
+        await stage.press(*shot.keys.split())
+        await stage.sees(shot.sees)
+        for text in shot.writes:
+            await _write(stage, text)
+        await stage.settles()
+        return stage.app.export_screenshot(title="crewboard")
+
+
+@contextmanager
+def same_everywhere(home: Path) -> Iterator[None]:
+    """One home, one time zone, and colours, whatever this machine says."""
+    kept = dict(os.environ)
+    os.environ.update(HOME=str(home), TZ="UTC", COLORTERM="truecolor", TERM="xterm-256color")
+    for name in ("NO_COLOR", "CREWBOARD_MODEL", "ANTHROPIC_MODEL"):
+        os.environ.pop(name, None)
+    time.tzset()
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+        time.tzset()
+
+
+def paint_all(folder: Path, shots: tuple[Shot, ...] = SHOTS) -> list[Path]:
+    """Paint every picture into `folder`."""
+    painted = []
+    for shot in shots:
+        with tempfile.TemporaryDirectory() as home, same_everywhere(Path(home)):
+            path = folder / f"{shot.name}.svg"
+            path.write_text(asyncio.run(paint(shot, Path(home))))
+            painted.append(path)
+    return painted
+
+
+if __name__ == "__main__":
+    for done in paint_all(HERE):
+        sys.stdout.write(f"{done}\n")

@@ -1,0 +1,91 @@
+"""The files of an agent: what it should be, what it is, how it ended; and what is known when one of them is damaged."""
+
+import pytest
+
+from crewboard.errors import BadDataError, StorageError, UsageError
+from crewboard.records import Cursor, Exit, RunStarted, Spec, Status
+from crewboard.store import agents, documents, journal
+from crewboard.store.directory import AgentDirectory, TeamDirectory
+
+SPEC = Spec(prompt="do it", prompt_id="p1", type="code", run=3)
+
+
+@pytest.fixture
+def agent(directory: TeamDirectory) -> AgentDirectory:
+    agents.change_spec(directory.agent("scout"), lambda _: SPEC)
+    return directory.agent("scout")
+
+
+def begin(agent: AgentDirectory, run: int) -> None:
+    journal.append(
+        agent.journal, RunStarted(ts=1, run=run, pid=1, type="code", model="m", fresh=True, prompt_id="p1")
+    )  # fmt: skip
+    documents.save(agent.status, Status(run=run, pid=1, state="working", since=1))
+
+
+def test_nobody_hired_is_nothing(directory: TeamDirectory) -> None:
+    nobody = directory.agent("nobody")
+    assert (agents.spec(nobody), agents.status(nobody), agents.exit_record(nobody)) == (None, None, None)
+    assert agents.cursor(nobody) == Cursor()
+    assert agents.last_run(nobody) == 0
+    with pytest.raises(UsageError, match="there is no agent nobody"):
+        agents.want(nobody, "paused")
+    directory.agents.rmdir()
+    with pytest.raises(StorageError, match="cannot make"):
+        agents.change_spec(nobody, lambda _: SPEC)
+
+
+def test_a_wish_is_written(agent: AgentDirectory) -> None:
+    assert agents.want(agent, "paused").want == "paused"
+    assert agents.spec(agent) == SPEC.model_copy(update={"want": "paused"})
+
+
+def test_a_wish_for_one_run_does_not_meet_the_next(agent: AgentDirectory) -> None:
+    assert agents.want(agent, "killed", run=2).want == "running"
+    assert agents.want(agent, "killed", run=3).want == "killed"
+
+
+def test_the_first_word_on_how_a_run_ended_stands(agent: AgentDirectory) -> None:
+    first = agents.write_exit(agent, Exit(run=3, code=0, reason="finished", at=1))
+    assert agents.write_exit(agent, Exit(run=3, signal=9, reason="died", at=2)) == first
+    assert agents.write_exit(agent, Exit(run=2, signal=9, reason="died", at=2)) == first
+    assert agents.write_exit(agent, Exit(run=4, signal=9, reason="died", at=2)).run == 4
+
+
+def test_burial_marks_the_run_that_was_buried(agent: AgentDirectory) -> None:
+    third = agents.write_exit(agent, Exit(run=3, code=0, reason="finished"))
+    assert agents.mark_buried(agent, third).buried
+    fourth = agents.write_exit(agent, Exit(run=4, code=0, reason="finished"))
+    assert not agents.mark_buried(agent, third).buried, "run 4 ended meanwhile and is not buried"
+    assert agents.exit_record(agent) == fourth
+
+
+def test_a_damaged_exit_record_is_kept_aside_and_the_end_is_known_again(agent: AgentDirectory) -> None:
+    agent.exit.write_bytes(b"{")
+    record = agents.write_exit(agent, Exit(run=3, signal=9, reason="died"))
+    assert agents.exit_record(agent) == record
+    agent.exit.write_bytes(b"damaged again")
+    assert agents.mark_buried(agent, record) == record.model_copy(update={"buried": True})
+    assert sorted(path.read_bytes() for path in agent.path.glob("exit.json.damaged-*")) == [b"damaged again", b"{"]
+
+
+def test_a_damaged_spec_is_never_overwritten(agent: AgentDirectory) -> None:
+    agent.spec.write_bytes(b"{")
+    with pytest.raises(BadDataError, match=r"spec\.json is damaged: .*; a copy is kept as"):
+        agents.want(agent, "killed")
+    assert agent.spec.read_bytes() == b"{"
+
+
+@pytest.mark.parametrize("damaged", ["status", "exit"])
+def test_the_newest_run_is_known_whichever_file_is_damaged(agent: AgentDirectory, damaged: str) -> None:
+    """So that no number is started twice."""
+    begin(agent, 3)
+    agents.write_exit(agent, Exit(run=3, code=0))
+    getattr(agent, damaged).write_bytes(b"\x00")
+    assert agents.last_run(agent) == 3
+
+
+def test_the_newest_run_may_have_ended_before_it_said_that_it_began(agent: AgentDirectory) -> None:
+    begin(agent, 3)
+    agents.write_exit(agent, Exit(run=4, signal=9, reason="died"))
+    assert agents.last_run(agent) == 4

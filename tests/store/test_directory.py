@@ -1,0 +1,93 @@
+"""Where everything lies: the contract's paths, made for the user alone, found from below."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from crewboard.errors import StorageError, UsageError
+from crewboard.store import roster
+from crewboard.store.directory import TeamDirectory, find_root, find_team, team_directories
+
+
+def made(root: Path, name: str) -> TeamDirectory:
+    team = TeamDirectory(root / ".crewboard" / name)
+    team.make()
+    roster.create(team, "", 1.0)
+    return team
+
+
+def test_everything_is_its_owners_alone(tmp_path: Path) -> None:
+    made(tmp_path, "default")
+    for path in [tmp_path / ".crewboard", *(tmp_path / ".crewboard").rglob("*")]:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_no_team_is_committed_to_git(tmp_path: Path) -> None:
+    made(tmp_path, "default")
+    made(tmp_path, "other")
+    assert (tmp_path / ".crewboard" / ".gitignore").read_text() == "*\n"
+
+
+def test_paths_are_the_contracts(tmp_path: Path) -> None:
+    team = TeamDirectory(tmp_path / ".crewboard" / "t")
+    agent = team.agent("scout")
+    assert team.root == tmp_path
+    assert [str(path.relative_to(team.path)) for path in (
+        team.config, team.inbox("scout"), team.results, team.task(3), team.request("q1"), team.operator, agent.spec,
+        agent.journal, agent.status, agent.cursor, agent.exit, agent.lease, agent.log, agent.live,
+        team.supervisor_lock, team.supervisor_log, team.lock("x"),
+    )] == [
+        "config.json", "inbox/scout.jsonl", "results", "tasks/3.json", "requests/q1.json", "operator.json",
+        "agents/scout/spec.json", "agents/scout/journal.jsonl", "agents/scout/status.json", "agents/scout/cursor.json",
+        "agents/scout/exit.json", "agents/scout/lease", "agents/scout/worker.log", "agents/scout/live",
+        "supervisor.lock", "supervisor.log", ".locks/x",
+    ]  # fmt: skip
+    assert agent.team == team
+    assert agent.name == "scout"
+
+
+def test_the_nearest_ancestor_with_teams_is_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CREWBOARD_ROOT", raising=False)
+    made(tmp_path, "default")
+    below = tmp_path / "src" / "deep"
+    below.mkdir(parents=True)
+    assert find_root(cwd=below) == tmp_path
+    monkeypatch.setenv("CREWBOARD_ROOT", str(below))
+    assert find_root(cwd=tmp_path) == below
+    assert find_root(str(tmp_path / "src"), cwd=below) == tmp_path / "src"
+    with pytest.raises(UsageError, match="is not a directory"):
+        find_root(str(tmp_path / "nowhere"))
+
+
+def test_a_team_is_found_by_its_name_else_by_its_directory(tmp_path: Path) -> None:
+    first, second = made(tmp_path, "first"), made(tmp_path, "second")
+    roster.change(second, lambda config: setattr(config, "name", "billing"))
+    assert find_team(tmp_path, "billing") == second
+    assert find_team(tmp_path, "second") == second
+    assert find_team(tmp_path, "first") == first
+    assert find_team(tmp_path, "third") is None
+
+
+def test_a_damaged_team_is_found_by_its_directory_and_hides_no_other(tmp_path: Path) -> None:
+    damaged, whole = made(tmp_path, "a"), made(tmp_path, "b")
+    damaged.config.write_bytes(b"{")
+    assert find_team(tmp_path, "b") == whole
+    assert find_team(tmp_path, "a") == damaged
+
+
+def test_other_things_beside_the_teams_are_no_teams(tmp_path: Path) -> None:
+    assert team_directories(tmp_path) == []
+    team = made(tmp_path, "a")
+    (tmp_path / ".crewboard" / "Not A Team").mkdir()
+    (tmp_path / ".crewboard" / "empty").mkdir()
+    assert team_directories(tmp_path) == [team]
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="cannot read"):
+        team_directories(tmp_path / "file")
+
+
+def test_where_nothing_can_be_made_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / ".crewboard").write_text("in the way")
+    with pytest.raises(StorageError, match="cannot make the team directory"):
+        TeamDirectory(tmp_path / ".crewboard" / "default").make()

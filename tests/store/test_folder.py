@@ -1,0 +1,90 @@
+"""A folder of records is read again where it changed, and only there."""
+
+import os
+import time
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
+
+from crewboard.records import Task
+from crewboard.store import codec, documents, files, tasks
+from crewboard.store.directory import TeamDirectory
+from crewboard.store.folder import Folder
+
+
+@pytest.fixture
+def reads() -> Iterator[mock.Mock]:
+    """Counts how often a record is read from its file."""
+    with mock.patch.object(documents, "load", side_effect=documents.load) as load:
+        yield load
+
+
+@pytest.fixture
+def board(directory: TeamDirectory) -> Folder[Task]:
+    """Three tasks of long ago, which have been read."""
+    for subject in ("one", "two", "three"):
+        tasks.add(directory, subject, now=1.0)
+    age(directory)
+    folder = Folder(directory.tasks, Task)
+    assert subjects(folder) == ["one", "two", "three"]
+    return folder
+
+
+def age(directory: TeamDirectory) -> None:
+    """Let all changes of the board be a minute old."""
+    past = time.time() - 60
+    for path in (*directory.tasks.iterdir(), directory.tasks):
+        os.utime(path, (past, past))
+
+
+def subjects(folder: Folder[Task]) -> list[str]:
+    return [task.subject for task in folder.all()]
+
+
+def test_a_folder_that_stays_the_same_is_not_read_again(board: Folder[Task], reads: mock.Mock) -> None:
+    assert subjects(board) == ["one", "two", "three"]
+    assert reads.call_count == 0
+
+
+def test_only_what_was_replaced_is_read_again(board: Folder[Task], directory: TeamDirectory, reads: mock.Mock) -> None:
+    changed = tasks.load(directory, 2).model_copy(update={"subject": "two again"})
+    reads.reset_mock()
+    documents.save(directory.task(2), changed)
+    assert subjects(board) == ["one", "two again", "three"]
+    assert reads.call_count == 1
+
+
+def test_changes_within_one_tick_of_the_clock_are_all_seen(board: Folder[Task], directory: TeamDirectory) -> None:
+    task = tasks.load(directory, 2)
+    for number in range(200):
+        documents.save(directory.task(2), task.model_copy(update={"subject": f"two {number}"}))
+        assert subjects(board)[1] == f"two {number}"
+
+
+def test_what_is_gone_is_gone(board: Folder[Task], directory: TeamDirectory) -> None:
+    directory.task(1).unlink()
+    assert subjects(board) == ["two", "three"]
+    for path in directory.tasks.iterdir():
+        path.unlink()
+    directory.tasks.rmdir()
+    assert board.all() == []
+    assert board.sound() == {}
+
+
+def test_of_a_damaged_file_the_last_good_state_is_shown_and_nobody_acts_on_it(
+    board: Folder[Task], directory: TeamDirectory
+) -> None:
+    files.replace_file(directory.task(2), b"{")
+    assert subjects(board) == ["one", "two", "three"]
+    assert sorted(board.sound()) == ["1.json", "3.json"]
+    assert board.damaged == 1
+
+
+def test_a_file_that_was_edited_in_place_is_seen_in_the_end(
+    board: Folder[Task], directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited = tasks.load(directory, 3).model_copy(update={"subject": "3, by hand"})
+    directory.task(3).write_bytes(codec.encode(edited))
+    monkeypatch.setattr("crewboard.store.folder._RECHECK", 0.0)
+    assert subjects(board)[2] == "3, by hand"

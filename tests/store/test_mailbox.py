@@ -1,0 +1,293 @@
+"""Mailboxes: every whole line is delivered once, in order; what is no message is counted and stops nothing."""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from crewboard.errors import StorageError, UsageError
+from crewboard.records import Message
+from crewboard.store import files, mailbox
+from crewboard.store.directory import TeamDirectory
+from tests.store.letters import append, line
+
+
+def send(team: TeamDirectory, content: str, ident: str | None = None, **metadata: Any) -> Message:
+    return mailbox.send(team, mailbox.compose("ci", "scout", "message", content, ident=ident, metadata=metadata))
+
+
+def contents(team: TeamDirectory, offset: int = 0, **how: Any) -> list[str]:
+    return [message.content for message in mailbox.read(team, "scout", offset, **how).messages]
+
+
+def damage(team: TeamDirectory) -> int:
+    return mailbox.read(team, "scout").damaged
+
+
+# ----------------------------------------------------------------------------------------------------- sending
+
+
+def test_what_is_sent_is_read_as_it_was_sent(directory: TeamDirectory) -> None:
+    sent = [send(directory, f"text {n}\n\u2028🦊", task_id=n) for n in range(5)]
+    assert mailbox.read(directory, "scout").messages == sent
+
+
+def test_a_message_takes_one_line_of_the_contracts_form(directory: TeamDirectory) -> None:
+    sent = mailbox.send(directory, mailbox.compose("ci", "scout", "message", "a\nb", ident="m", ts=2.5))
+    (raw,) = directory.inbox("scout").read_bytes().splitlines()
+    assert json.loads(raw) == {
+        "v": 1, "id": "m", "ts": 2.5, "from": "ci", "to": "scout", "type": "message", "content": "a\nb", "metadata": {},
+    }  # fmt: skip
+    assert sent.id == "m"
+
+
+def test_each_message_has_an_id_of_its_own(directory: TeamDirectory) -> None:
+    assert len({send(directory, "x").id for _ in range(200)}) == 200
+    assert len(mailbox.new_id()) <= 64
+
+
+def test_the_same_parts_derive_the_same_id() -> None:
+    assert mailbox.derived_id("a", 1) == mailbox.derived_id("a", 1) != mailbox.derived_id("a", 2)
+    assert mailbox.derived_id("ab", "c") != mailbox.derived_id("a", "bc")
+    assert len(mailbox.derived_id("a")) <= 64
+
+
+def test_metadata_that_is_none_is_left_out() -> None:
+    message = mailbox.compose("ci", "scout", "message", "x", metadata={"task_id": None, "approve": False})
+    assert message.metadata == {"approve": False}
+
+
+def test_lone_surrogates_of_a_broken_argument_become_marks(directory: TeamDirectory) -> None:
+    assert send(directory, "caf\udce9").content == "caf?"
+    assert contents(directory) == ["caf?"]
+
+
+@pytest.mark.parametrize(
+    ("author", "to", "kind"), [("../x", "scout", "message"), ("ci", "a/b", "message"), ("ci", "scout", "")]
+)
+def test_a_name_that_breaks_the_rule_reaches_no_file(directory: TeamDirectory, author: str, to: str, kind: str) -> None:
+    with pytest.raises(ValidationError):
+        mailbox.compose(author, to, kind, "x")
+
+
+def test_a_body_beyond_the_limit_goes_to_results_and_the_message_points_at_it(directory: TeamDirectory) -> None:
+    body = "é" * mailbox.MAX_MESSAGE
+    sent = send(directory, body, task_id=4)
+    (read,) = mailbox.read(directory, "scout").messages
+    assert read == sent
+    assert len(directory.inbox("scout").read_bytes()) <= mailbox.MAX_MESSAGE
+    assert read.metadata["task_id"] == 4
+    assert (directory.path / str(read.metadata["body"])).read_text() == body
+    assert f".crewboard/default/{read.metadata['body']}" in read.content
+
+
+def test_sending_a_large_body_again_writes_no_second_file(directory: TeamDirectory) -> None:
+    for _ in range(2):
+        send(directory, "x" * mailbox.MAX_MESSAGE, ident="same")
+    assert len(list(directory.results.iterdir())) == 1
+    assert len(contents(directory)) == 1
+
+
+def test_the_longest_message_that_fits_stays_in_the_mailbox(directory: TeamDirectory) -> None:
+    room = mailbox.MAX_MESSAGE - len(directory.inbox("scout").name) - 200
+    send(directory, "x" * room)
+    assert contents(directory) == ["x" * room]
+    assert not list(directory.results.iterdir())
+
+
+def test_metadata_beyond_the_limit_is_refused_in_words(directory: TeamDirectory) -> None:
+    with pytest.raises(UsageError, match="metadata of the message to scout is larger"):
+        send(directory, "x", note="y" * mailbox.MAX_MESSAGE)
+    assert contents(directory) == []
+
+
+def test_sending_to_a_team_that_is_gone_is_an_error(directory: TeamDirectory) -> None:
+    directory.inboxes.rmdir()
+    with pytest.raises(StorageError, match="cannot write"):
+        send(directory, "x")
+
+
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+def test_an_empty_or_missing_mailbox_is_empty(directory: TeamDirectory) -> None:
+    assert mailbox.read(directory, "scout") == mailbox.Batch(0)
+    assert mailbox.size(directory, "scout") == 0
+
+
+def test_reading_goes_on_where_it_ended(directory: TeamDirectory) -> None:
+    send(directory, "one")
+    first = mailbox.read(directory, "scout")
+    send(directory, "two")
+    assert first.offset == first.letters[-1][1]
+    assert contents(directory, first.offset) == ["two"]
+    assert mailbox.read(directory, "scout", mailbox.size(directory, "scout")).letters == []
+
+
+def test_reading_removes_nothing(directory: TeamDirectory) -> None:
+    send(directory, "one")
+    before = directory.inbox("scout").read_bytes()
+    contents(directory)
+    assert directory.inbox("scout").read_bytes() == before
+
+
+def test_a_line_whose_id_was_delivered_is_dropped(directory: TeamDirectory) -> None:
+    send(directory, "one", ident="m1")
+    send(directory, "again", ident="m1")
+    send(directory, "two", ident="m2")
+    assert contents(directory) == ["one", "two"]
+    assert contents(directory, known={"m1"}) == ["two"]
+
+
+def test_lines_of_other_programs_are_messages(directory: TeamDirectory) -> None:
+    append(directory.inbox("scout"), line("a", "plain") + b"\n" + line("b", "tabs\t", colour="red") + b"\n")
+    send(directory, "ours")
+    append(directory.inbox("scout"), line("c", "last") + b"\n")
+    assert contents(directory) == ["plain", "tabs\t", "ours", "last"]
+
+
+@pytest.mark.parametrize("blank", [b"", b" ", b"\t", b"\r"])
+def test_empty_lines_are_ignored(directory: TeamDirectory, blank: bytes) -> None:
+    append(directory.inbox("scout"), blank + b"\n" + line("a") + b"\r\n" + blank + b"\n")
+    assert contents(directory) == ["hello"]
+    assert damage(directory) == 0
+
+
+DAMAGED = {
+    "binary": bytes(range(256)).replace(b"\n", b""),
+    "deep": b'{"a":' * 5000 + b"1" + b"}" * 5000,
+    "deep list": line("d", metadata={"a": 1}).replace(b'{"a": 1}', b'{"a":' + b"[" * 300 + b"]" * 300 + b"}"),
+    "huge": b'"' + b"x" * mailbox.MAX_MESSAGE + b'"',
+    "torn": line("t")[:40],
+    "not a number": line("n", metadata={"x": 1}).replace(b": 1}", b": NaN}"),
+    "infinite": line("n", metadata={"x": 1}).replace(b": 1}", b": 1e999}"),
+    "raw surrogate": line("s", "XX").replace(b"XX", b"\xed\xa0\x80"),
+    "latin-1": line("s", "XX").replace(b"XX", b"caf\xe9"),
+    "utf-16": line("s").decode().encode("utf-16-be"),
+    "html": b"<html><body>502 Bad Gateway</body></html>",
+    "a list": b"[1, 2]",
+    "null": b"null",
+    "no id": b'{"ts": 1, "from": "a", "to": "scout", "type": "message", "content": "x"}',
+    "other version": line("v", v=2),
+    "wrong author": line("w", **{"from": "../../etc/passwd"}),
+    "time of another world": line("x", ts=1e18),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_line_is_set_aside_and_counted_and_stops_nothing(directory: TeamDirectory, kind: str) -> None:
+    send(directory, "before")
+    append(directory.inbox("scout"), DAMAGED[kind] + b"\n")
+    send(directory, "after")
+    assert contents(directory) == ["before", "after"]
+    assert damage(directory) == 1
+
+
+def test_an_escaped_lone_surrogate_is_a_message_with_a_mark(directory: TeamDirectory) -> None:
+    append(directory.inbox("scout"), line("s", "a\ud800b") + b"\n")
+    assert contents(directory) == ["a?b"]
+
+
+def test_a_line_without_its_end_waits_for_it(directory: TeamDirectory) -> None:
+    whole = line("a")
+    append(directory.inbox("scout"), whole[:30])
+    assert mailbox.read(directory, "scout") == mailbox.Batch(0)
+    append(directory.inbox("scout"), whole[30:] + b"\n")
+    assert contents(directory) == ["hello"]
+
+
+def test_half_a_line_costs_the_next_message_nothing(directory: TeamDirectory) -> None:
+    append(directory.inbox("scout"), line("t")[:40])
+    send(directory, "ours")
+    assert contents(directory) == ["ours"]
+    assert damage(directory) == 1
+
+
+def test_a_whole_line_that_lacks_its_newline_is_a_message_once_somebody_writes_again(directory: TeamDirectory) -> None:
+    append(directory.inbox("scout"), line("a", "no newline"))
+    send(directory, "ours")
+    assert contents(directory) == ["no newline", "ours"]
+    assert damage(directory) == 0
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60, 100])
+def test_a_foreign_line_behind_half_a_line_is_delivered(directory: TeamDirectory, cut: int) -> None:
+    """A sender of ours was killed in the middle of a line, and a program that takes no lock wrote right behind it."""
+    append(directory.inbox("scout"), line("t", metadata={"a": {"b": 1}})[:cut])
+    append(directory.inbox("scout"), line("f", "foreign", metadata={"x": {"y": {}}}) + b"\n")
+    assert contents(directory) == ["foreign"]
+    assert damage(directory) == 1
+
+
+def test_a_foreign_line_behind_two_halves_is_delivered(directory: TeamDirectory) -> None:
+    append(directory.inbox("scout"), line("t")[:50] + line("u")[:50] + line("f", "foreign") + b"\n")
+    assert contents(directory) == ["foreign"]
+
+
+def test_text_that_quotes_a_message_is_no_message(directory: TeamDirectory) -> None:
+    quoting = line("q", content=line("inner").decode())
+    append(directory.inbox("scout"), quoting[:-20] + b"\n")
+    assert contents(directory) == []
+    assert damage(directory) == 1
+
+
+def test_a_mailbox_that_was_replaced_by_a_shorter_one_is_read_from_its_beginning(directory: TeamDirectory) -> None:
+    for number in range(20):
+        send(directory, f"old {number}", ident=f"m{number}")
+    read = mailbox.read(directory, "scout")
+    kept = directory.inbox("scout").read_bytes().splitlines(keepends=True)[-2:]
+    directory.inbox("scout").write_bytes(b"".join(kept) + line("new", "new") + b"\n")
+    after = mailbox.read(directory, "scout", read.offset, known={message.id for message in read.messages})
+    assert [message.content for message in after.messages] == ["new"]
+    assert after.offset == mailbox.size(directory, "scout")
+
+
+def test_a_limit_ends_a_batch_behind_a_line_and_says_that_there_is_more(directory: TeamDirectory) -> None:
+    for number in range(10):
+        send(directory, f"{number}")
+    half = mailbox.size(directory, "scout") // 2
+    first = mailbox.read(directory, "scout", limit=half)
+    assert first.more
+    assert half <= first.offset < half + 200
+    rest = mailbox.read(directory, "scout", first.offset, limit=10_000)
+    assert not rest.more
+    assert [m.content for m in first.messages + rest.messages] == [str(number) for number in range(10)]
+
+
+def test_what_one_batch_holds_fits_into_one_line_of_a_journal(directory: TeamDirectory) -> None:
+    """However its text is escaped: four bytes of a fox become twelve."""
+    from crewboard.records import Intake
+    from crewboard.store import codec
+
+    body = "🦊" * 60_000
+    raw = line("x", "BODY").replace(b"BODY", body.encode()) + b"\n"
+    with directory.inbox("scout").open("ab") as file:
+        for number in range(20):
+            file.write(raw.replace(b'"x"', b'"x%d"' % number))
+    batch = mailbox.read(directory, "scout", limit=mailbox.MANY)
+    assert batch.more
+    entry = codec.encode(Intake(ts=1, messages=batch.messages, cursor=batch.offset))
+    assert len(entry) < files.MAX_LINE
+
+
+def test_readers_never_see_half_a_message_while_writers_write(directory: TeamDirectory) -> None:
+    done = threading.Event()
+
+    def write() -> None:
+        for number in range(300):
+            send(directory, f"{number} " + "x" * (number * 97 % 5000))
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen: list[str] = []
+    offset = damaged = 0
+    while not (done.is_set() and offset == mailbox.size(directory, "scout")):
+        batch = mailbox.read(directory, "scout", offset)
+        offset, damaged = batch.offset, damaged + batch.damaged
+        seen += [message.content.split()[0] for message in batch.messages]
+    writer.join()
+    assert seen == [str(number) for number in range(300)]
+    assert damaged == 0

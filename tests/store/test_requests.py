@@ -1,0 +1,227 @@
+"""Requests: the state in the file decides, the first valid answer wins, everything else changes nothing and says so."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crewboard.errors import BadDataError
+from crewboard.records import Request, RequestStatus, RequestType, payload_sha256
+from crewboard.store import agreements, mailbox, requests
+from crewboard.store.directory import TeamDirectory
+
+KINDS: tuple[RequestType, ...] = ("plan_approval", "shutdown", "permission", "question")
+RIGHT: dict[RequestType, set[RequestStatus]] = {
+    "plan_approval": {"approved", "rejected"},
+    "shutdown": {"approved", "rejected"},
+    "permission": {"approved", "rejected"},
+    "question": {"answered"},
+}
+
+
+def ask(team: TeamDirectory, ident: str = "q1", kind: RequestType = "plan_approval", **how: Any) -> Request:
+    given = {"author": "a", "to": "lead", "payload": {"plan": "do it"}, "now": 1.0, **how}
+    return requests.open_request(team, ident, kind, **given)
+
+
+def stands(team: TeamDirectory, ident: str = "q1") -> Request:
+    request = requests.load(team, ident)
+    assert request is not None
+    return request
+
+
+def refused(team: TeamDirectory, words: str, *arguments: Any, **named: Any) -> None:
+    """The answer is refused in these words, and not one byte has changed."""
+    before = {path.name: path.read_bytes() for path in team.requests.iterdir()}
+    with pytest.raises(BadDataError, match=words):
+        requests.decide(team, *arguments, **named)
+    assert {path.name: path.read_bytes() for path in team.requests.iterdir()} == before
+
+
+def test_a_question_waits(directory: TeamDirectory) -> None:
+    asked = ask(directory)
+    assert asked == stands(directory)
+    assert (asked.status, asked.from_, asked.to) == ("pending", "a", "lead")
+    assert asked.sha256 == payload_sha256({"plan": "do it"})
+    assert requests.pending(directory) == [asked]
+
+
+def test_asking_again_with_the_same_id_changes_nothing(directory: TeamDirectory) -> None:
+    first = ask(directory)
+    assert ask(directory, now=9.0, payload={"plan": "other"}) == first
+    requests.decide(directory, "q1", "approved", "lead", 2.0)
+    assert ask(directory).status == "approved"
+
+
+def test_what_an_askers_death_cancelled_is_open_again_when_it_asks_again(directory: TeamDirectory) -> None:
+    ask(directory)
+    assert [request.id for request in requests.cancel_of(directory, "a", 2.0)] == ["q1"]
+    assert stands(directory).decided_by == "system"
+    again = ask(directory)
+    assert (again.status, again.decided_at, again.decided_by) == ("pending", None, None)
+
+
+def test_a_revision_cancels_the_one_before(directory: TeamDirectory) -> None:
+    ask(directory)
+    ask(directory, "q2", supersedes="q1", now=3.0)
+    assert (stands(directory).status, stands(directory).decided_by) == ("cancelled", "a")
+    assert [request.id for request in requests.pending(directory)] == ["q2"]
+    refused(directory, "q1 is already cancelled by a", "q1", "approved", "lead", 4.0)
+
+
+def test_a_revision_leaves_a_decision_alone(directory: TeamDirectory) -> None:
+    ask(directory)
+    requests.decide(directory, "q1", "rejected", "lead", 2.0, feedback="no")
+    ask(directory, "q2", supersedes="q1")
+    assert stands(directory).status == "rejected"
+
+
+# --------------------------------------------------------------------------------------------------- deciding
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("status", ["approved", "rejected", "answered", "expired", "cancelled", "pending"])
+def test_each_type_takes_its_own_answers_alone(
+    directory: TeamDirectory, kind: RequestType, status: RequestStatus
+) -> None:
+    ask(directory, kind=kind)
+    if status in RIGHT[kind]:
+        decided = requests.decide(directory, "q1", status, "lead", 2.0, feedback="why")
+        assert (decided.status, decided.decided_by, decided.decided_at, decided.feedback) == (
+            status,
+            "lead",
+            2.0,
+            "why",
+        )
+        assert decided == stands(directory)
+    else:
+        refused(directory, f"q1 is a {kind}; it cannot be {status}", "q1", status, "lead", 2.0)
+
+
+@pytest.mark.parametrize("by", ["a", "b", "system"])
+def test_nobody_answers_but_who_was_asked_and_the_operator(directory: TeamDirectory, by: str) -> None:
+    ask(directory)
+    refused(directory, f"q1 is for lead to answer, not for {by}", "q1", "approved", by, 2.0)
+    assert requests.decide(directory, "q1", "approved", "operator", 2.0).decided_by == "operator"
+
+
+def test_the_first_answer_wins(directory: TeamDirectory) -> None:
+    ask(directory)
+    requests.decide(directory, "q1", "rejected", "operator", 2.0, feedback="no")
+    refused(directory, "q1 is already rejected by operator; nothing was changed", "q1", "approved", "lead", 3.0)
+    assert stands(directory).feedback == "no"
+
+
+def test_an_answer_to_nothing_says_where_to_look(directory: TeamDirectory) -> None:
+    refused(directory, "there is no request q9; `crewboard requests` lists what waits", "q9", "approved", "lead", 2.0)
+
+
+def test_an_answer_to_what_has_changed_is_refused(directory: TeamDirectory) -> None:
+    asked = ask(directory)
+    stale = payload_sha256({"plan": "what was seen"})
+    refused(directory, "q1 is not what you saw", "q1", "approved", "lead", 2.0, sha256=stale)
+    refused(directory, "q1 is not what you saw", "q1", "approved", "lead", 2.0, sha256="")
+    assert requests.decide(directory, "q1", "approved", "lead", 2.0, sha256=asked.sha256).status == "approved"
+
+
+def test_only_a_plan_can_be_edited(directory: TeamDirectory) -> None:
+    ask(directory)
+    assert requests.decide(directory, "q1", "approved", "lead", 2.0, edited="mine").edited == "mine"
+    ask(directory, "q2", "permission")
+    refused(directory, "q2 is a permission; only a plan can be edited", "q2", "approved", "lead", 2.0, edited="x")
+
+
+def test_closing_closes_what_is_open_alone(directory: TeamDirectory) -> None:
+    ask(directory)
+    closed = requests.close(directory, "q1", "expired", "system", 2.0)
+    assert closed is not None
+    assert closed.status == "expired"
+    assert requests.close(directory, "q1", "cancelled", "system", 3.0) is None
+    assert requests.close(directory, "q9", "cancelled", "system", 3.0) is None
+    refused(directory, "q1 is already expired", "q1", "approved", "lead", 4.0)
+
+
+def test_requests_of_and_to_an_agent_that_ended_are_cancelled(directory: TeamDirectory) -> None:
+    ask(directory, "of")
+    ask(directory, "to", "shutdown", author="operator", to="a")
+    ask(directory, "other", author="b")
+    ask(directory, "closed")
+    requests.decide(directory, "closed", "approved", "lead", 2.0)
+    assert {request.id for request in requests.cancel_of(directory, "a", 3.0)} == {"of", "to"}
+    assert requests.cancel_of(directory, "a", 4.0) == []
+    assert [request.id for request in requests.pending(directory)] == ["other"]
+
+
+def test_questions_and_answers_are_on_the_disk_before_anybody_hears(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
+    ask(directory)
+    requests.decide(directory, "q1", "approved", "lead", 2.0)
+    assert len([path for path in synced if "q1.json" in path]) == 2
+
+
+# ----------------------------------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"null"])
+def test_a_damaged_request_is_left_out_and_never_overwritten(directory: TeamDirectory, damage: bytes) -> None:
+    ask(directory)
+    ask(directory, "q2")
+    directory.request("q1").write_bytes(damage)
+    assert [request.id for request in requests.load_all(directory)] == ["q2"]
+    refused(directory, "is damaged", "q1", "approved", "lead", 2.0)
+    with pytest.raises(BadDataError, match="is damaged"):
+        requests.close(directory, "q1", "expired", "system", 2.0)
+    assert directory.request("q1").read_bytes() == damage
+
+
+def test_a_request_in_the_file_of_another_is_damage(directory: TeamDirectory) -> None:
+    ask(directory)
+    directory.request("q2").write_bytes(directory.request("q1").read_bytes())
+    assert [request.id for request in requests.load_all(directory)] == ["q1"]
+    refused(directory, "says that it is request q1", "q2", "approved", "lead", 2.0)
+
+
+# ----------------------------------------------------------------------------------------- asking and answering
+
+
+def mail(team: TeamDirectory, name: str) -> list[tuple[str, Any]]:
+    return [(m.type, m.metadata.get("approve")) for m in mailbox.read(team, name).messages]
+
+
+def test_who_is_asked_and_who_asked_are_told(directory: TeamDirectory) -> None:
+    agreements.ask(directory, "q1", "plan_approval", "a", "lead", {"plan": "do it"}, 1.0)
+    agreements.respond(directory, "q1", "rejected", "lead", 2.0, feedback="smaller")
+    assert mail(directory, "lead") == [("plan_approval_request", None)]
+    assert mail(directory, "a") == [("plan_approval_response", False)]
+    (told,) = mailbox.read(directory, "a").messages
+    assert (told.from_, told.content, told.metadata["request_id"]) == ("lead", "smaller", "q1")
+
+
+def test_asking_twice_is_heard_once(directory: TeamDirectory) -> None:
+    for _ in range(2):
+        agreements.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
+    assert mail(directory, "operator") == [("question_request", None)]
+
+
+def test_an_answer_that_changes_nothing_tells_nobody(directory: TeamDirectory) -> None:
+    agreements.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
+    with pytest.raises(BadDataError):
+        agreements.respond(directory, "q1", "approved", "operator", 2.0)
+    agreements.respond(directory, "q1", "answered", "operator", 2.0, feedback="so")
+    with pytest.raises(BadDataError):
+        agreements.respond(directory, "q1", "answered", "operator", 3.0, feedback="or so")
+    assert [m.content for m in mailbox.read(directory, "a").messages] == ["so"]
+
+
+def test_a_wish_to_shut_down_expires(directory: TeamDirectory) -> None:
+    agreements.ask(directory, "s1", "shutdown", "operator", "a", {}, 1.0)
+    assert agreements.pending_shutdown(directory, "b", 2.0) is None
+    found = agreements.pending_shutdown(directory, "a", 1.0 + agreements.SHUTDOWN_PATIENCE)
+    assert found is not None
+    assert found.id == "s1"
+    assert agreements.pending_shutdown(directory, "a", 1.1 + agreements.SHUTDOWN_PATIENCE) is None
+    assert stands(directory, "s1").status == "expired"

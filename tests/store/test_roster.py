@@ -1,0 +1,80 @@
+"""The roster: whoever changes it changes what stands there, and a damaged one is never overwritten."""
+
+import pytest
+
+from crewboard.errors import BadDataError, UsageError
+from crewboard.records import Config, Member
+from crewboard.store import roster
+from crewboard.store.directory import TeamDirectory
+
+
+def names(team: TeamDirectory) -> list[str]:
+    return [member.name for member in roster.load(team).members]
+
+
+def test_a_team_is_created_once(tmp_path: object, directory: TeamDirectory) -> None:
+    with pytest.raises(UsageError, match="the team default exists"):
+        roster.create(directory, "again", 2.0)
+    assert roster.load(directory).created_at == 1.0
+
+
+def test_who_only_needs_a_team_takes_the_one_that_is_there(directory: TeamDirectory) -> None:
+    assert roster.ensure(directory, 2.0).created_at == 1.0
+    directory.config.unlink()
+    assert roster.ensure(directory, 2.0) == Config(name="default", created_at=2.0)
+
+
+def test_members_are_put_in_replaced_and_dropped_in_place(directory: TeamDirectory) -> None:
+    for name in ("a", "b", "c"):
+        roster.put(directory, Member(name=name, type="code"))
+    roster.put(directory, Member(name="b", type="test"))
+    assert names(directory) == ["a", "b", "c"]
+    found = roster.load(directory).member("b")
+    assert found is not None
+    assert found.type == "test"
+    roster.drop(directory, "a")
+    roster.drop(directory, "nobody")
+    assert names(directory) == ["b", "c"]
+
+
+def test_each_change_raises_the_revision(directory: TeamDirectory) -> None:
+    before = roster.load(directory).rev
+    assert roster.put(directory, Member(name="a", type="code")).rev == before + 1
+    assert roster.load(directory).rev == before + 1
+
+
+def test_no_team_is_a_sentence(tmp_path: object, directory: TeamDirectory) -> None:
+    nowhere = TeamDirectory(directory.path / "nowhere")
+    with pytest.raises(UsageError, match="there is no team in"):
+        roster.load(nowhere)
+    directory.config.unlink()
+    with pytest.raises(UsageError, match="there is no team in"):
+        roster.drop(directory, "a")
+
+
+def test_a_damaged_roster_is_kept_and_its_last_good_state_stays_in_use(directory: TeamDirectory) -> None:
+    roster.put(directory, Member(name="a", type="code"))
+    assert names(directory) == ["a"]
+    directory.config.write_bytes(b'{"name": "default", "members": [{"name": "../x"')
+    assert names(directory) == ["a"], "for those who have read it"
+    with pytest.raises(BadDataError, match="is damaged"):
+        roster.put(directory, Member(name="b", type="code"))
+    assert directory.config.read_bytes().startswith(b'{"name": "default", "members": [{"name": "../x"')
+
+
+def test_a_roster_that_was_damaged_from_the_beginning_is_bad_data(directory: TeamDirectory) -> None:
+    directory.config.write_bytes(b"\x00")
+    with pytest.raises(BadDataError, match=r"config\.json is damaged"):
+        roster.load(directory)
+    with pytest.raises(BadDataError):
+        roster.ensure(directory, 1.0)
+
+
+def test_mail_can_be_sent_to_the_operator_the_seat_and_the_agents(directory: TeamDirectory) -> None:
+    roster.put(directory, Member(name="a", type="code"))
+    roster.put(directory, Member(name="lead", type="lead"))
+    config = roster.load(directory)
+    assert roster.mailboxes(config) == ["operator", "lead", "a"]
+    assert roster.recipient(config, "lead") == "lead"
+    with pytest.raises(UsageError, match="nobody on this team is called 'b'; there are operator, lead, a"):
+        roster.recipient(config, "b")

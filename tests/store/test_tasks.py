@@ -1,0 +1,217 @@
+"""The task board: ids are never reused, one task in progress for each owner, and damage stays where it is."""
+
+import pytest
+
+from crewboard.errors import BadDataError, TryLaterError, UsageError
+from crewboard.records import Task
+from crewboard.store import documents, tasks
+from crewboard.store.directory import TeamDirectory
+
+
+def claim(team: TeamDirectory, task_id: int, name: str = "a", kind: str = "code") -> Task:
+    return tasks.claim(team, task_id, name, kind, 5.0)
+
+
+def add(team: TeamDirectory, *subjects: str, **how: object) -> list[Task]:
+    return [tasks.add(team, subject, 1.0, **how) for subject in subjects]  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------------- ids
+
+
+def test_ids_count_from_one(directory: TeamDirectory) -> None:
+    assert [task.id for task in add(directory, "x", "y", "z")] == [1, 2, 3]
+    assert tasks.ids(directory) == [1, 2, 3]
+
+
+def test_an_id_does_not_come_back_when_its_file_is_taken_away(directory: TeamDirectory) -> None:
+    add(directory, "x", "y")
+    directory.task(2).unlink()
+    assert add(directory, "z")[0].id == 3
+
+
+def test_an_id_does_not_come_back_when_the_note_of_the_last_one_is_lost(directory: TeamDirectory) -> None:
+    add(directory, "x", "y")
+    for damage in (b"", b"-5", b"nonsense", b"\xb2"):
+        directory.last_task_id.write_bytes(damage)
+        assert add(directory, "z")[0].id == max(tasks.ids(directory))
+    directory.last_task_id.unlink()
+    assert add(directory, "z")[0].id == 7
+
+
+def test_other_files_of_the_folder_are_no_tasks(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    for name in ("²", "01", "0", "-1", "1e3", "٣", "notes", "1.json.damaged-aa", "9" * 30):
+        (directory.tasks / f"{name}.json").write_bytes(b"{}")
+    assert tasks.ids(directory) == [1]
+    assert add(directory, "y")[0].id == 2
+
+
+def test_the_locks_folder_holds_locks_alone(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    before = {path.name: path.stat().st_ino for path in directory.lock("x").parent.iterdir()}
+    add(directory, "y")
+    claim(directory, 1)
+    assert {path.name: path.stat().st_ino for path in directory.lock("x").parent.iterdir()} == before
+
+
+# ------------------------------------------------------------------------------------------------- adding
+
+
+def test_a_task_comes_back_as_it_was_put(directory: TeamDirectory) -> None:
+    add(directory, "first")
+    task = tasks.add(directory, "é\n", 2.0, description="d", owner="a", blocked_by=[1], required_type="code")
+    assert tasks.load(directory, 2) == task
+    assert (task.status, task.owner, task.blocked_by, task.required_type) == ("pending", "a", [1], "code")
+
+
+@pytest.mark.parametrize("subject", ["", "  ", "\n\t"])
+def test_a_task_needs_a_subject(directory: TeamDirectory, subject: str) -> None:
+    with pytest.raises(UsageError, match="needs a subject"):
+        add(directory, subject)
+    assert tasks.ids(directory) == []
+
+
+def test_a_task_is_blocked_by_tasks_that_exist(directory: TeamDirectory) -> None:
+    with pytest.raises(UsageError, match="blocked by 7, and there is no task 7"):
+        add(directory, "x", blocked_by=[7])
+    assert add(directory, "x")[0].id == 1
+
+
+def test_a_task_that_is_not_there_is_a_sentence(directory: TeamDirectory) -> None:
+    with pytest.raises(UsageError, match="there is no task 5"):
+        tasks.load(directory, 5)
+    with pytest.raises(UsageError, match="there is no task 5"):
+        claim(directory, 5)
+
+
+# ------------------------------------------------------------------------------------------------- claiming
+
+
+def test_a_claimed_task_is_in_progress_and_owned(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    task = claim(directory, 1)
+    assert (task.status, task.owner, task.rev) == ("in_progress", "a", 1)
+    assert tasks.in_progress(directory, "a") == task
+
+
+def test_claiming_again_changes_nothing(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    assert claim(directory, 1) == claim(directory, 1)
+
+
+def test_what_cannot_be_claimed_is_refused_in_words(directory: TeamDirectory) -> None:
+    add(directory, "x", "y", "done")
+    tasks.add(directory, "assigned", 1.0, owner="b")
+    tasks.add(directory, "typed", 1.0, required_type="test")
+    tasks.add(directory, "blocked", 1.0, blocked_by=[1, 3])
+    tasks.update(directory, 3, "operator", 2.0, status="completed")
+    claim(directory, 1, "b")
+    for task_id, words in {
+        1: "task 1 is in progress by b",
+        3: "task 3 is completed",
+        4: "task 4 is assigned to b",
+        5: "task 5 is for an agent of type test; a is of type code",
+        6: "task 6 is blocked by 1",
+    }.items():
+        with pytest.raises(UsageError, match=words):
+            claim(directory, task_id)
+    with pytest.raises(TryLaterError, match="b has task 1 in progress"):
+        claim(directory, 2, "b")
+
+
+def test_completing_unblocks_what_waited(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    tasks.add(directory, "y", 1.0, blocked_by=[1])
+    claim(directory, 1)
+    tasks.update(directory, 1, "a", 2.0, status="completed")
+    assert claim(directory, 2).owner == "a"
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "pending", "in_progress"])
+def test_nothing_but_completing_unblocks(directory: TeamDirectory, status: str) -> None:
+    add(directory, "x")
+    tasks.add(directory, "y", 1.0, blocked_by=[1])
+    tasks.update(directory, 1, "operator", 2.0, status=status, owner="b")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="blocked by 1"):
+        claim(directory, 2)
+
+
+def test_a_damaged_blocker_still_blocks(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    tasks.add(directory, "y", 1.0, blocked_by=[1])
+    directory.task(1).write_bytes(b"{")
+    with pytest.raises(UsageError, match="blocked by 1"):
+        claim(directory, 2)
+
+
+# ------------------------------------------------------------------------------------------------- changing
+
+
+@pytest.mark.parametrize(("by", "may"), [("operator", True), ("lead", True), ("a", True), ("b", False)])
+def test_only_owner_lead_and_operator_change_a_task(directory: TeamDirectory, by: str, may: bool) -> None:
+    add(directory, "x")
+    claim(directory, 1)
+    if may:
+        assert tasks.update(directory, 1, by, 2.0, status="completed").status == "completed"
+    else:
+        with pytest.raises(UsageError, match="task 1 is not b's"):
+            tasks.update(directory, 1, by, 2.0, status="completed")
+        assert tasks.load(directory, 1).status == "in_progress"
+
+
+def test_giving_a_task_back_puts_it_on_the_board_for_anybody(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    claim(directory, 1)
+    back = tasks.update(directory, 1, "a", 2.0, status="pending")
+    assert (back.status, back.owner, back.last_owner) == ("pending", None, "a")
+    assert claim(directory, 1, "b").owner == "b"
+
+
+def test_a_task_in_progress_that_changes_hands_waits_for_its_new_owner(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    claim(directory, 1)
+    moved = tasks.update(directory, 1, "operator", 2.0, owner="b")
+    assert (moved.status, moved.owner) == ("pending", "b")
+
+
+def test_one_task_in_progress_for_each_owner_whoever_says_so(directory: TeamDirectory) -> None:
+    add(directory, "x", "y")
+    claim(directory, 1)
+    with pytest.raises(TryLaterError, match="a has task 1 in progress; one at a time"):
+        tasks.update(directory, 2, "operator", 2.0, status="in_progress", owner="a")
+    with pytest.raises(UsageError, match="task 2 has no owner"):
+        tasks.update(directory, 2, "operator", 2.0, status="in_progress")
+
+
+def test_what_the_dead_held_goes_back_with_their_name(directory: TeamDirectory) -> None:
+    add(directory, "x", "y")
+    claim(directory, 1)
+    claim(directory, 2, "b")
+    (back,) = tasks.give_back(directory, "a", 3.0)
+    assert (back.id, back.status, back.owner, back.last_owner) == (1, "pending", None, "a")
+    assert tasks.give_back(directory, "a", 4.0) == []
+    assert tasks.load(directory, 2).owner == "b"
+
+
+# --------------------------------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"id": 2, "subject": "says that it is another"}'])
+def test_a_damaged_task_is_left_out_and_never_overwritten(directory: TeamDirectory, damage: bytes) -> None:
+    add(directory, "x", "y")
+    directory.task(1).write_bytes(damage)
+    assert [task.id for task in tasks.load_all(directory)] == [2]
+    with pytest.raises(BadDataError, match="is damaged"):
+        claim(directory, 1)
+    with pytest.raises(BadDataError, match="is damaged"):
+        tasks.update(directory, 1, "operator", 2.0, status="completed")
+    assert directory.task(1).read_bytes() == damage
+    assert claim(directory, 2).owner == "a"
+
+
+def test_fields_of_a_later_version_survive(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    documents.save(directory.task(1), Task.model_validate({"id": 1, "subject": "x", "colour": "red"}))
+    claim(directory, 1)
+    assert b'"colour": "red"' in directory.task(1).read_bytes()

@@ -1,0 +1,293 @@
+"""Workers that are forked from a warm parent are as good as new: nobody else's secrets, files, dice or signals."""
+
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+import crewboard
+from crewboard import process
+from crewboard.birth import FORK, PARENT, READY
+from crewboard.offline.faults import Fault
+from crewboard.offline.http import Incoming
+from crewboard.offline.script import says
+from crewboard.offline.server import ModelServer
+from crewboard.records import Retry
+from crewboard.supervisor import ring
+from crewboard.supervisor.zygote import suits
+from crewboard.team import ending, hiring
+from tests.crew import Crew, eventually
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only"),
+    pytest.mark.xdist_group("warm"),  # one of them touches the code, which ends every warm parent on the machine
+]
+
+COLD = {"CREWBOARD_WARM": "0"}
+
+
+@pytest.fixture
+def warm(crew: Crew) -> Crew:
+    """A crew whose warm parent is ready."""
+    parent_of(crew)
+    return crew
+
+
+def parent_of(crew: Crew) -> int:
+    """The pid of the warm parent, once it is ready."""
+    ring.ring(crew.directory)
+    log = crew.directory.supervisor_log
+
+    def look() -> int | None:
+        pids = [child.pid for child in psutil.Process(crew.supervisor_pid()).children() if PARENT in child.cmdline()]
+        return next((pid for pid in pids if log.read_text().rstrip().count(f"pid {pid}")), None)
+
+    return eventually(look, "the warm parent")
+
+
+def hire(crew: Crew, name: str, **environment: str) -> int:
+    """Hire an agent with more in its environment, and wait for its answer; returns its worker's pid."""
+    team = dataclasses.replace(crew.team, environment={**crew.environment, **environment})
+    crew.answer(hiring.spawn(team, hiring.Hire(name, "explore", "List all Python files")))
+    crew.wait_for(name, "idle")
+    return crew.pid(name)
+
+
+def is_forked(pid: int) -> bool:
+    """Whether a worker came of a warm parent: it took its agent's name, which a new interpreter does not."""
+    return Path(f"/proc/{pid}/comm").read_text().strip() in ("scout", "second")
+
+
+@contextmanager
+def insight() -> Iterator[None]:
+    """Skip a test where only root may look into processes that keep their memory private."""
+    try:
+        yield
+    except PermissionError:
+        pytest.skip("only root may look into a worker")
+
+
+def memory_holds(pid: int, needle: bytes) -> bool:
+    """Whether `needle` stands anywhere in the memory that a process may write to."""
+    with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in maps:
+            span, rights, *_ = line.split()
+            if not rights.startswith("rw"):
+                continue
+            start, end = (int(edge, 16) for edge in span.split("-"))
+            memory.seek(start)
+            if needle in memory.read(end - start):
+                return True
+    return False
+
+
+def traits(pid: int) -> dict[str, str]:
+    """What the kernel holds about a process that must not depend on how it was started."""
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    kept = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "SigCgt", "CapEff", "NoNewPrivs", "Seccomp")
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    return {**{key: status[key] for key in kept}, "limits": limits}
+
+
+def opened(crew: Crew, name: str) -> list[str]:
+    """What a worker has open, and where it stands, without the numbers that the kernel gave."""
+    folder = Path(f"/proc/{crew.pid(name)}")
+    links = [folder / "cwd", *(folder / "fd").iterdir()]
+    return sorted(str(link.readlink()).partition(":[")[0].replace(name, "NAME") for link in links)
+
+
+# ---------------------------------------------------------------------------------------------------- as good as new
+
+
+def test_a_forked_worker_is_a_full_process_of_its_own(warm: Crew) -> None:
+    pid = hire(warm, "scout")
+    assert is_forked(pid)
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    worker = psutil.Process(pid)
+    assert worker.ppid() == warm.supervisor_pid()
+    assert str(warm.agent("scout").path) in worker.cmdline()
+    assert "crewboard.worker" in worker.cmdline()
+
+
+def test_a_forked_worker_and_a_new_one_are_alike_to_the_kernel(warm: Crew) -> None:
+    forked, new = hire(warm, "scout"), hire(warm, "second", **COLD)
+    assert is_forked(forked)
+    assert not is_forked(new)
+    assert traits(forked) == traits(new)
+
+
+def test_a_forked_worker_has_no_more_open_than_a_new_one(warm: Crew) -> None:
+    hire(warm, "scout")
+    hire(warm, "second", **COLD)
+    with insight():
+        assert opened(warm, "scout") == opened(warm, "second")
+        assert "/" in opened(warm, "scout")
+
+
+def test_the_end_of_a_forked_worker_is_known_by_code_and_by_signal(warm: Crew) -> None:
+    hire(warm, "scout")
+    warm.kill("scout", signal.SIGABRT)
+    seen = warm.wait_for("scout", "crashed")
+    assert seen.exit is not None
+    assert seen.exit.signal == signal.SIGABRT
+    broken = warm.agent("second")
+    broken.journal.mkdir(parents=True)  # so that the worker cannot begin, nor write down how it ended
+    warm.hire("second", "explore", "List all Python files")
+    seen = warm.wait_for("second", "crashed")
+    assert seen.exit is not None
+    assert seen.exit.code == 74
+    assert "journal" in broken.log.read_text()
+
+
+def test_forked_workers_throw_dice_of_their_own(tmp_path: Path) -> None:
+    refused = Fault(kind="status", status=500)
+    with ModelServer(faults=[refused, None, refused, None], script=[says("one"), says("two")]) as model:
+        crew = Crew(tmp_path, model)
+        parent_of(crew)
+        waits = []
+        for name in ("scout", "second"):
+            assert is_forked(hire(crew, name))
+            waits += [event.until - event.ts for event in crew.events(name) if isinstance(event, Retry)]
+        crew.end()
+    assert len(waits) == 2
+    assert abs(waits[0] - waits[1]) > 1e-6
+
+
+# ------------------------------------------------------------------------------------------------------ secrets apart
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys with which the model was called."""
+    seen: list[str] = []
+    from crewboard.offline import service
+
+    check = service._check_headers
+
+    def note(incoming: Incoming) -> None:
+        seen.append(incoming.headers["authorization"].removeprefix("Bearer "))
+        check(incoming)
+
+    monkeypatch.setattr(service, "_check_headers", note)
+    return seen
+
+
+def test_each_worker_calls_with_its_own_key_and_holds_no_other(keys: list[str], warm: Crew) -> None:
+    scout = hire(warm, "scout", ANTHROPIC_API_KEY="key-of-the-first")
+    assert set(keys) == {"key-of-the-first"}
+    keys.clear()
+    second = hire(warm, "second", ANTHROPIC_API_KEY="key-of-the-other")
+    assert set(keys) == {"key-of-the-other"}
+    assert is_forked(scout)
+    assert is_forked(second)
+    parent = parent_of(warm)
+    with insight():
+        assert memory_holds(second, b"key-of-the-other")  # so that not finding it elsewhere says something
+        assert not memory_holds(second, b"key-of-the-first")
+        assert not memory_holds(scout, b"key-of-the-other")
+        assert not memory_holds(parent, b"key-of-the-first")
+        assert not memory_holds(parent, b"key-of-the-other")
+
+
+def test_the_warm_parent_has_one_thread_and_nothing_secret_in_its_environment(warm: Crew) -> None:
+    parent = parent_of(warm)
+    assert psutil.Process(parent).num_threads() == 1
+    with insight():
+        names = {entry.partition(b"=")[0].decode() for entry in process.environment(parent).split(b"\0") if entry}
+    assert names <= {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+
+
+def test_an_environment_that_is_read_when_code_is_loaded_needs_a_new_interpreter() -> None:
+    assert suits({"PATH": "/bin", "ANTHROPIC_API_KEY": "key"})
+    assert not suits({"ANTHROPIC_LOG": "debug"})
+    assert not suits({"OTEL_PYTHON_TRACER_PROVIDER": "mine"})
+    assert not suits(COLD)
+
+
+# -------------------------------------------------------------------------------------------- where there is no warmth
+
+
+def test_without_a_warm_parent_workers_are_new_interpreters(crew: Crew) -> None:
+    pid = hire(crew, "scout", **COLD)
+    assert not is_forked(pid)
+    assert os.getsid(pid) == pid
+    crew.kill("scout")
+    seen = crew.wait_for("scout", "crashed")
+    assert seen.exit is not None
+    assert seen.exit.signal == signal.SIGKILL
+
+
+def test_a_warm_parent_that_is_killed_is_replaced(warm: Crew) -> None:
+    killed = parent_of(warm)
+    process.send_signal(killed, signal.SIGKILL)
+    eventually(lambda: not process.start_ticks(killed), "its end")
+    hire(warm, "scout")
+    assert parent_of(warm) != killed
+
+
+def test_a_warm_parent_that_hangs_costs_a_moment_and_no_start(warm: Crew) -> None:
+    hung = parent_of(warm)
+    process.send_signal(hung, signal.SIGSTOP)
+    hire(warm, "scout")
+    assert warm.see("scout").run == 1
+    eventually(lambda: not process.start_ticks(hung), "its end")
+
+
+def test_code_that_changed_is_never_run_by_an_old_parent(warm: Crew) -> None:
+    old = parent_of(warm)
+    scout = hire(warm, "scout")
+    os.utime(Path(crewboard.__file__).with_name("py.typed"))
+    hire(warm, "second")
+    assert not process.start_ticks(old)
+    assert process.start_ticks(scout)
+    assert parent_of(warm) != old
+
+
+# --------------------------------------------------------------------------------------------------------- the ends
+
+
+def test_the_warm_parent_ends_with_its_supervisor_and_workers_outlive_both(warm: Crew) -> None:
+    pid, parent, supervisor = hire(warm, "scout"), parent_of(warm), warm.supervisor_pid()
+    process.send_signal(supervisor, signal.SIGKILL)
+    eventually(lambda: not process.start_ticks(parent), "the end of the parent")
+    assert process.start_ticks(pid)
+    assert parent_of(warm) != parent
+    assert is_forked(hire(warm, "second"))
+    ending.stop_now(warm.team, "scout")
+    assert not process.start_ticks(pid)
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[socket.socket]:
+    """A warm parent of the test itself, ready; it is spoken to as a supervisor does."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with (
+        ours,
+        theirs,
+        subprocess.Popen([sys.executable, "-I", "-m", PARENT, str(tmp_path)], stdin=theirs.fileno()) as child,
+    ):
+        ours.settimeout(30)
+        assert ours.recv(16) == READY
+        yield ours
+        ours.shutdown(socket.SHUT_RDWR)
+        assert child.wait(10) == 0
+
+
+def test_a_child_that_gets_no_order_begins_nothing(parent: socket.socket) -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            socket.send_fds(parent, [FORK], [theirs.fileno()])
+        ours.settimeout(10)
+        pid = int(ours.recv(16))
+        assert process.start_ticks(pid)
+        ours.sendall(b'{"agent": "/nowhere", ')  # the supervisor is killed in the middle of it
+    eventually(lambda: not process.start_ticks(pid), "its end")

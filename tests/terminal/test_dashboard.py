@@ -1,0 +1,83 @@
+"""The dashboard in a real terminal, over real workers."""
+
+import signal
+from collections.abc import Callable
+
+import pexpect
+
+from crewboard.offline.script import calls, says
+from crewboard.store import agents
+from tests.crew import Crew, eventually
+from tests.terminal.screen import Terminal
+
+Make = Callable[..., Crew]
+
+PLAN = calls("submit_plan", plan="# Write out.txt\n\n1. write it", files=["out.txt"], risk="none")
+WRITE = calls("write_file", path="out.txt", content="hello")
+
+
+def test_a_plan_is_read_and_approved_and_only_then_is_the_file_written(crew_on: Make) -> None:
+    crew = crew_on([PLAN, WRITE, says("all done")])
+    crew.hire("fixer", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    crew.pending("plan_approval")
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("fixer")
+        terminal.press("!", "Write out.txt")
+        assert not (crew.root / "out.txt").exists()
+        eventually(lambda: _approves(terminal), "the approval")
+        eventually((crew.root / "out.txt").exists, "the file")
+
+
+def _approves(terminal: Terminal) -> bool:
+    """Press `a`; a page that has only just appeared takes no answer, and says so."""
+    terminal.child.send("a")
+    eventually(lambda: "approved" in terminal.text or "press it again" in terminal.text, "what became of the key")
+    return "approved" in terminal.text
+
+
+def test_leaving_leaves_the_workers_and_the_next_dashboard_finds_them(crew: Crew) -> None:
+    crew.run("scout", "explore", "hello")
+    pid = crew.pid("scout")
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("scout")
+        terminal.child.send("q")
+        terminal.child.expect(pexpect.EOF)
+        assert "scout" in str(terminal.child.before) or "go" in str(terminal.child.before)
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("scout")
+        terminal.kill()
+    assert crew.pid("scout") == pid
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("scout")
+        terminal.shows("idle")
+
+
+def test_a_death_is_seen_with_its_signal_and_one_key_brings_the_agent_back(crew: Crew) -> None:
+    crew.run("scout", "explore", "hello")
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("idle")
+        crew.kill("scout", signal.SIGKILL)
+        terminal.shows("SIGKILL")
+        terminal.press("!", "killed by SIGKILL")
+        terminal.child.send("r")
+        eventually(lambda: agents.last_run(crew.agent("scout")) == 2, "the second run")
+        terminal.shows("run 2")
+
+
+def test_hiring_from_the_keyboard(crew: Crew) -> None:
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("n")
+        terminal.press("n", "Hire an agent")
+        terminal.child.send("\t")
+        terminal.child.sendcontrol("s")
+        terminal.shows("needs a prompt")
+
+
+def test_storms_of_resizes_down_to_one_cell_do_no_harm(crew: Crew) -> None:
+    crew.run("scout", "explore", "hello")
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("scout")
+        for columns, lines in [(1, 1), (200, 60), (40, 10), (3, 80), (120, 1), (59, 24), (1, 1), (80, 24)]:
+            terminal.resize(columns, lines)
+        terminal.shows("scout")
+        assert terminal.child.isalive()

@@ -1,0 +1,147 @@
+"""What the keys about agents do: write, stop, end, resume, acknowledge."""
+
+from typing import Any
+
+import pytest
+
+from crewboard.errors import CredentialsError, TryLaterError
+from crewboard.records import OperatorState
+from crewboard.store import documents, mailbox
+from crewboard.team import ending, hiring
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+
+_API = ("j", "j", "j", "j", "j")
+
+
+class Calls(list[tuple[Any, ...]]):
+    """Stands in the place of a command and notes what it was given."""
+
+    def __init__(self, error: Exception | None = None, returns: object = None) -> None:
+        super().__init__()
+        self._error = error
+        self._returns = returns
+
+    def __call__(self, _team: object, *args: Any, **_more: Any) -> object:
+        self.append(args)
+        if self._error is not None:
+            raise self._error
+        return self._returns
+
+
+async def test_a_message_is_written_at_the_bottom_and_sent(frozen: Frozen) -> None:
+    async with opened(frozen) as stage:
+        await stage.press(*_API, "m")
+        await stage.sees("to api ›")
+        await stage.write("how far are you?")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+    sent = mailbox.read(frozen.directory, "api").messages[-1]
+    assert (sent.from_, sent.type, sent.content) == ("operator", "message", "how far are you?")
+
+
+async def test_a_message_to_somebody_who_does_not_run_says_so(frozen: Frozen) -> None:
+    async with opened(frozen) as stage:
+        await stage.press("m")
+        await stage.write("hello?")
+        await stage.press("enter")
+        await stage.sees("sent to parser; parser reads it when resumed")
+
+
+async def test_esc_keeps_a_message_for_later(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("half a thou")
+        await stage.press("escape")
+        await stage.sees_not("half a thou")
+        await stage.press("m")
+        await stage.sees("half a thou")
+
+
+async def test_a_broadcast_goes_to_everybody(frozen: Frozen) -> None:
+    async with opened(frozen) as stage:
+        await stage.press("b")
+        await stage.sees("to everybody (11)")
+        await stage.write("freeze")
+        await stage.press("enter")
+        await stage.sees("sent to 11 agents")
+    assert mailbox.read(frozen.directory, "scan").messages[-1].type == "broadcast"
+
+
+async def test_x_asks_to_shut_down_and_shows_a_refusal(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = Calls(TryLaterError("api refuses to shut down: in the middle of a migration"))
+    monkeypatch.setattr(ending, "stop", stop)
+    async with opened(frozen) as stage:
+        await stage.press(*_API, "x")
+        await stage.sees("refuses to shut down: in the middle of a migration")
+    assert stop == [("api",)]
+
+
+async def test_ending_takes_two_presses(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = Calls()
+    monkeypatch.setattr(ending, "stop_now", end)
+    async with opened(frozen) as stage:
+        await stage.press(*_API, "X")
+        await stage.sees("X again within 2 s ends api")
+        assert end == []
+        await stage.press("X")
+        await stage.sees("api and everything it started is ended")
+    assert end == [("api",)]
+
+
+async def test_a_second_press_on_another_agent_ends_nobody(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = Calls()
+    monkeypatch.setattr(ending, "stop_now", end)
+    async with opened(frozen) as stage:
+        await stage.press(*_API, "X", "j", "X")
+        await stage.sees("X again within 2 s ends perf")
+        assert end == []
+
+
+async def test_r_resumes_a_dead_agent(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    resume = Calls(returns=2)
+    monkeypatch.setattr(hiring, "resume", resume)
+    async with opened(frozen) as stage:
+        await stage.press("r")
+        await stage.sees("parser is up again: run 2, with its memory")
+    assert resume == [("parser",)]
+
+
+async def test_fresh_starts_again_from_the_prompt(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawn = Calls(returns=hiring.Assignment("parser", "p2", 2, fresh=True))
+    monkeypatch.setattr(hiring, "spawn", spawn)
+    async with opened(frozen) as stage:
+        await stage.press("R")
+        await stage.sees("run 2, without memory")
+    assert spawn[0][0].prompt == "Be parser"
+
+
+async def test_an_error_is_a_sentence_on_the_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hiring, "resume", Calls(CredentialsError("no API key: set ANTHROPIC_API_KEY")))
+    async with opened(frozen) as stage:
+        await stage.press("r")
+        await stage.sees("no API key: set ANTHROPIC_API_KEY")
+        assert "Traceback" not in stage.all
+
+
+async def test_a_fault_of_ours_is_a_sentence_too(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hiring, "resume", Calls(ZeroDivisionError("[/oops]")))
+    async with opened(frozen) as stage:
+        await stage.press("r")
+        await stage.sees("an error in crewboard: ZeroDivisionError: [/oops]")
+
+
+async def test_acknowledging_a_death_takes_it_off_the_list(frozen: Frozen) -> None:
+    async with opened(frozen) as stage:
+        await stage.press("D")
+        await stage.sees("acknowledged: parser")
+        await stage.until(lambda: "✖" not in stage.part("strip"), "no dead in the strip")
+    state = documents.load(frozen.directory.operator, OperatorState)
+    assert state is not None
+    assert state.acknowledged == {"parser": 1}
+
+
+async def test_copying_puts_the_line_on_the_clipboard(frozen: Frozen) -> None:
+    async with opened(frozen) as stage:
+        await stage.press("y")
+        await stage.until(lambda: stage.app.clipboard == "parser", "the clipboard")

@@ -1,0 +1,107 @@
+"""Text of agents is data, wherever it appears: no markup, no control sequence, no crash."""
+
+from pathlib import Path
+
+import pytest
+
+from crewboard.records import Exit, Intake
+from crewboard.store import journal
+from tests.frozen import NOW, Frozen, make_empty
+from tests.tui.stage import Stage, opened
+
+HOSTILE = (
+    "[/x] [b]bold[/b] [@click=app.leave]press me[/] x[i]",
+    "\x1b[2J\x1b]0;owned\x07\x1b[31m red",
+    "\u202egnorts\u202c \u200b\ufeff\x9b5m",
+    "two\nlines\r\nand\ttabs",
+    "x" * 10_000 + " " + "日本" * 3_000,
+    "$secret {braces} %s \\[esc] `code` <!-- c --> \ud800",
+)
+
+
+def _fill(frozen: Frozen, text: str) -> None:
+    """Put `text` into every place that an agent, a mail or a file can fill."""
+    hire = frozen.hire
+    hire("mole", "code", "working", text, ago=5, pid=11, role=text, last_error=text, sandbox=text, model=text, task=1)
+    hire("idler", "explore", "idle", text, ago=5, pid=12, last_error=text)
+    hire("waiter", "code", "retrying", text, ago=5, pid=13, retry_at=NOW + 3, last_error=text)
+    hire("sticky", "code", "working", text, ago=5, pid=14, deadline=NOW - 1)
+    frozen.gone("corpse", "code", Exit(run=1, signal=9, reason="died", at=NOW - 9, buried=True), 15, role=text)
+    frozen.gone("liar", "code", Exit(run=1, code=3, reason=text, at=NOW - 9, buried=True), 16)
+    frozen.task(1, text, "in_progress", owner="mole", description=text, required_type=text)
+    frozen.task(2, text, last_owner="corpse")
+    frozen.task(3, text, blocked_by=[1])
+    for name in ("operator", "lead", "mole", "corpse"):
+        frozen.mail(len(name), "mole", name, "message", text, 30, result=text)
+    frozen.said("mole", 20, text)
+    frozen.said("mole", 19, text, "thinking")
+    frozen.did("mole", 18, "bash", {"command": text, "path": text}, f"Error: {text}", 0.2)
+    frozen.began("corpse", 17, "bash", {"command": text})
+    agent = frozen.directory.agent("mole")
+    journal.append(agent.journal, Intake(ts=NOW, run=1, prompt=text))
+    agent.live.write_bytes(text.encode("utf-8", "surrogatepass") + b"\xff\xfe")
+    frozen.directory.agent("corpse").log.write_bytes(text.encode("utf-8", "surrogatepass") + b"\xff")
+    payload = {"plan": f"# {text}\n\n- {text}\n```\n{text}\n```", "files": [text, text], "commands": text, "risk": text}
+    frozen.asks("p1", "plan_approval", "mole", 10, payload)  # type: ignore[arg-type]
+    frozen.asks("q1", "question", "waiter", 9, {"question": text, "options": [text, text]})
+    frozen.asks("r1", "permission", "idler", 8, {"tool": text, "summary": text, "input": {text[:99]: text}})
+
+
+@pytest.fixture(params=range(len(HOSTILE)), ids=["markup", "escapes", "bidi", "newlines", "long", "odd"])
+def hostile(request: pytest.FixtureRequest, tmp_path: Path) -> Frozen:
+    """A team that is full of one kind of hostile text."""
+    frozen = make_empty(tmp_path / "inkpot")
+    _fill(frozen, HOSTILE[request.param])
+    return frozen
+
+
+def _check(stage: Stage) -> None:
+    for line in stage.text:
+        assert line.isprintable() or not line, repr(line)
+        for forbidden in ("\x1b", "\u202e", "\u200b", "\x9b"):
+            assert forbidden not in line
+    assert stage.app.is_running
+    assert stage.app._exception is None
+
+
+async def test_every_view_shows_it_as_text(hostile: Frozen) -> None:
+    async with opened(hostile, 100, 30) as stage:
+        for key in "234561":
+            await stage.press(key, "j", "j")
+            _check(stage)
+            await stage.press("j", "j")
+            _check(stage)
+        await stage.press("G", "enter")
+        for _ in range(5):
+            _check(stage)
+            await stage.press("]")
+        for _ in range(5):
+            await stage.press("!")
+            _check(stage)
+
+
+@pytest.mark.parametrize(("width", "height"), [(170, 50), (40, 10)])
+async def test_every_request_shows_it_as_text(hostile: Frozen, width: int, height: int) -> None:
+    async with opened(hostile, width, height) as stage:
+        for need in ("plan:mole:p1", "question:waiter:q1", "permission:idler:r1"):
+            await stage.app.action_open_need(need)
+            await stage.press("G")
+            _check(stage)
+            await stage.press("escape")
+
+
+async def test_hire_messages_and_help_show_it_as_text(hostile: Frozen) -> None:
+    async with opened(hostile, 80, 24) as stage:
+        for keys in (("n",), ("escape", "?"), ("escape", "m"), ("escape", "b"), ("escape", "/")):
+            await stage.press(*keys)
+            _check(stage)
+        await stage.press("escape", ":")
+        await stage.sees("hire an agent")
+        _check(stage)
+
+
+async def test_it_is_shown_and_not_swallowed(tmp_path: Path) -> None:
+    frozen = make_empty(tmp_path / "inkpot")
+    frozen.hire("mole", "code", "working", "[/x] \x1b[31m [b]x[i][/b]", ago=5, pid=11)
+    async with opened(frozen, 120, 36) as stage:
+        await stage.sees("[/x] ␛[31m [b]x[i][/b]")

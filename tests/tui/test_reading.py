@@ -1,0 +1,150 @@
+"""Reading away from the screen: one message for a batch, none while nothing changes, never one file too many."""
+
+import queue
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crewboard.store.directory import TeamDirectory
+from crewboard.supervisor import ring
+from crewboard.view.fold import TeamView
+from crewboard_tui.reading import BURST, Interest, Pace, Reading, Snapshot
+from tests.frozen import NOW, Frozen, make_empty, make_team
+
+PATIENCE = 20.0
+
+
+class Listener:
+    """Takes what a reading publishes."""
+
+    def __init__(self, frozen: Frozen, *, may_ring: bool = False) -> None:
+        self.heard: queue.Queue[Snapshot] = queue.Queue()
+        self.reading = Reading(
+            frozen.directory, self.heard.put, clock=lambda: NOW, probe=frozen.probe, may_ring=may_ring
+        )
+
+    def next(self) -> Snapshot:
+        """The next snapshot."""
+        return self.heard.get(timeout=PATIENCE)
+
+    def silent(self, seconds: float) -> bool:
+        """Whether nothing is published for so long."""
+        try:
+            self.heard.get(timeout=seconds)
+        except queue.Empty:
+            return True
+        return False
+
+
+@pytest.fixture
+def listener(frozen: Frozen) -> Iterator[Listener]:
+    """A reading of the frozen team, begun."""
+    listener = Listener(frozen)
+    listener.reading.start()
+    yield listener
+    listener.reading.stop()
+
+
+def test_what_nobody_looks_at_is_not_read(listener: Listener) -> None:
+    snapshot = listener.next()
+    assert snapshot.activity == ()
+    assert snapshot.letters == ()
+
+
+def test_looking_at_somebody_brings_their_work_mail_and_live_reply(listener: Listener) -> None:
+    listener.next()
+    listener.reading.look_at(Interest(agent="api", mailbox="api"))
+    snapshot = listener.next()
+    assert [each.kind for each in snapshot.activity][:2] == ["start", "mail"]
+    assert len(snapshot.letters) == 4
+    assert snapshot.live.startswith("Adding cursor")
+
+
+def test_while_nothing_changes_nothing_is_said(listener: Listener) -> None:
+    listener.next()
+    assert listener.silent(2.5), "two sweeps and more"
+
+
+def test_a_burst_costs_a_few_messages(listener: Listener, frozen: Frozen) -> None:
+    listener.next()
+    began = time.monotonic()
+    for number in range(2000):
+        frozen.mail(100 + number, "ui", "api", "message", f"number {number}", 1)
+    spent = time.monotonic() - began
+    heard = 0
+    unread = 0
+    while unread < 2001:
+        snapshot = listener.next()
+        heard += 1
+        unread = _unread(snapshot.view)
+    assert heard <= 8 + spent / BURST + 8
+
+
+def _unread(view: TeamView) -> int:
+    agent = view.agent("api")
+    return agent.unread if agent else 0
+
+
+def test_a_damaged_roster_is_said_and_reading_goes_on(listener: Listener, frozen: Frozen) -> None:
+    good = frozen.directory.config.read_text()
+    listener.next()
+    frozen.directory.config.write_text("{")
+    assert "damaged" in (listener.next().view.problem or "")
+    frozen.directory.config.write_text(good)
+    while listener.next().view.problem:
+        pass
+
+
+def test_a_team_that_is_not_there_is_empty_until_it_comes(tmp_path: Path, frozen: Frozen) -> None:
+    later = Frozen(TeamDirectory(tmp_path / "later" / ".crewboard" / "demo"), frozen.probe)
+    listener = Listener(later)
+    assert listener.reading.first().view.agents == ()
+    listener.reading.start()
+    (tmp_path / "later").mkdir()
+    later.team.ensure()
+    later.hire("scout", "explore", "idle", "", ago=1, pid=7)
+    while not listener.next().view.agents:
+        pass
+    listener.reading.stop()
+
+
+def test_the_pace_slows_down_in_a_burst_and_not_before() -> None:
+    pace = Pace()
+    assert pace.delay(0.0) < BURST
+    for at in (0.0, 0.1, 0.2, 0.3):
+        pace.note(at)
+    assert pace.delay(0.4) == BURST
+    assert pace.delay(5.0) < BURST
+
+
+def test_a_supervisor_that_is_gone_is_rung_for_once_in_a_while(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: queue.Queue[TeamDirectory] = queue.Queue()
+    monkeypatch.setattr(ring, "ring", rung.put)
+    frozen.probe.supervisor_pid = None
+    listener = Listener(frozen, may_ring=True)
+    listener.reading.start()
+    assert rung.get(timeout=PATIENCE) == frozen.directory
+    frozen.mail(99, "ui", "api", "message", "hello", 1)
+    listener.next()
+    listener.next()
+    assert rung.empty()
+    listener.reading.stop()
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_nobody_rings_where_nothing_lives_or_may_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    rung: queue.Queue[TeamDirectory] = queue.Queue()
+    monkeypatch.setattr(ring, "ring", rung.put)
+    team = make_empty(tmp_path / "w") if gone else make_team(tmp_path / "w")
+    team.probe.supervisor_pid = None
+    listener = Listener(team, may_ring=gone)
+    listener.reading.start()
+    listener.next()
+    listener.reading.poke()
+    assert listener.silent(0.5)
+    assert rung.empty()
+    listener.reading.stop()

@@ -1,0 +1,16 @@
+"""The pictures are the same from run to run, so that a change of one is a change of the screen."""
+
+from pathlib import Path
+
+from tests.screenshots import SHOTS, paint_all
+
+
+def test_two_runs_paint_the_same_pictures(tmp_path: Path) -> None:
+    shots = tuple(shot for shot in SHOTS if shot.name in ("board", "plan-review", "hire"))
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    for one, other in zip(paint_all(first, shots), paint_all(second, shots), strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+        assert "</svg>" in one.read_text()
+        assert one.stat().st_size > 10_000

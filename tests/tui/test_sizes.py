@@ -1,0 +1,67 @@
+"""Any terminal: tiny, narrow, resized without end, without colour, without anything but ASCII."""
+
+import pytest
+from textual.geometry import Size
+
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 50), (20, 6), (60, 15), (240, 70)])
+async def test_no_size_breaks_any_screen(frozen: Frozen, width: int, height: int) -> None:
+    async with opened(frozen, width, height) as stage:
+        for keys in ("j", "2", "3", "4", "5", "6", "1", "n", "escape ?", "escape !", "!", "!"):
+            await stage.press(*keys.split())
+            assert all(len(line) <= width for line in stage.text)
+
+
+async def test_forty_by_ten_shows_strip_list_alert_and_keys(frozen: Frozen) -> None:
+    async with opened(frozen, 40, 10) as stage:
+        assert "▲2 ✖1 ◆1 ↻1" in stage.text[0]
+        assert "✖ parser" in stage.text[1]
+        assert "dead: killed by SIGKILL" in stage.text[1]
+        assert "parser died" in stage.text[8]
+        assert "! next" in stage.text[9]
+
+
+async def test_eighty_columns_show_the_peek_and_no_pid(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("Peek · parser")
+        assert "PID" not in stage.all
+        assert "CTX" in stage.all
+
+
+async def test_wide_terminals_show_model_and_needs(frozen: Frozen) -> None:
+    async with opened(frozen, 180, 50) as stage:
+        await stage.sees("MODEL", "WHY", "Needs you · 5")
+
+
+async def test_a_storm_of_sizes_leaves_the_picture_whole(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        before = stage.all
+        for width, height in ((1, 1), (200, 60), (40, 10), (3, 50), (120, 2), (79, 24), (100, 22), (120, 36)):
+            await stage.pilot.resize_terminal(width, height)
+        await stage.until(lambda: stage.app.size == Size(120, 36), "the size")
+        await stage.until(lambda: stage.all == before, "the same picture")
+
+
+async def test_ascii_paints_nothing_else(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36, ascii_only=True) as stage:
+        for keys in ("j", "2", "3", "4", "5", "6", "1", "n", "escape !", "!"):
+            await stage.press(*keys.split())
+            assert stage.all.isascii()
+        await stage.press("1")
+        await stage.sees("X parser")
+
+
+async def test_without_colour_nothing_is_lost(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("✖ parser     dead", "▸ ✖ parser")
+        colours = {
+            segment.style.color.triplet
+            for strip in stage.app.screen._compositor.render_strips(Size(80, 24))
+            for segment in strip
+            if segment.style and segment.style.color and segment.style.color.triplet
+        }
+        assert all(red == green == blue for red, green, blue in colours)

@@ -1,0 +1,64 @@
+"""Whole screens as text, compared with what was looked at and found good.
+
+`CREWBOARD_SNAPSHOTS=write` takes what is on the screen now; look at the difference before you keep it.
+"""
+
+import difflib
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+
+KEPT = Path(__file__).parent / "snapshots"
+
+SCREENS: dict[str, tuple[int, int, str, str]] = {
+    "board-120x36": (120, 36, "j j j j j", "Inbox · api"),
+    "board-80x24": (80, 24, "j j j j j", "Peek · api"),
+    "board-40x10": (40, 10, "", "parser"),
+    "board-170x50": (170, 50, "", "Needs you"),
+    "inbox-80x24": (80, 24, "2", "Mailboxes"),
+    "tasks-80x24": (80, 24, "3", "completed"),
+    "needs-80x24": (80, 24, "!", "last lines"),
+    "processes-100x30": (100, 30, "5", "SANDBOX"),
+    "feed-100x30": (100, 30, "6", "Feed"),
+    "review-80x24": (80, 24, "! !", "PLAN v2"),
+    "question-80x24": (80, 24, "! ! !", "QUESTION"),
+    "hire-80x24": (80, 24, "n", "Hire an agent"),
+    "agent-80x24": (80, 24, "j j j j j enter", "[Now]"),
+    "help-80x24": (80, 24, "?", "Keys that work here"),
+}
+
+
+def _compare(name: str, shown: str) -> None:
+    path = KEPT / f"{name}.txt"
+    if os.environ.get("CREWBOARD_SNAPSHOTS") == "write":
+        path.write_text(shown + "\n")
+    kept = path.read_text().removesuffix("\n") if path.exists() else ""
+    difference = "\n".join(difflib.unified_diff(kept.splitlines(), shown.splitlines(), "kept", "shown", lineterm=""))
+    assert shown == kept, f"{name} looks different; CREWBOARD_SNAPSHOTS=write keeps this:\n{difference}"
+
+
+@pytest.mark.parametrize("name", SCREENS)
+async def test_it_looks_as_it_did(frozen: Frozen, name: str) -> None:
+    width, height, keys, sign = SCREENS[name]
+    async with opened(frozen, width, height) as stage:
+        for key in keys.split():
+            await stage.press(key)
+        await stage.sees(sign)
+        await stage.settles()
+        _compare(name, stage.all)
+
+
+async def test_ascii_looks_as_it_did(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24, ascii_only=True) as stage:
+        await stage.settles()
+        _compare("board-ascii-80x24", stage.all)
+
+
+async def test_an_empty_team_looks_as_it_did(empty: Frozen) -> None:
+    async with opened(empty, 80, 24) as stage:
+        await stage.settles()
+        _compare("empty-80x24", stage.all)

@@ -1,0 +1,118 @@
+"""What holds and interrupts agents, the talk with the lead, and the end of everybody."""
+
+import pytest
+
+from crewboard.errors import CredentialsError
+from crewboard.store import agents
+from crewboard.team import ending, hiring, steering
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+from tests.tui.test_agent_keys import Calls
+
+_API = ("j", "j", "j", "j", "j")
+
+
+def _hold(frozen: Frozen, name: str) -> None:
+    agents.want(frozen.directory.agent(name), "paused", run=1)
+
+
+async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    pause, unpause = Calls(), Calls()
+    monkeypatch.setattr(steering, "pause", pause)
+    monkeypatch.setattr(steering, "unpause", unpause)
+    async with opened(frozen) as stage:
+        await stage.settles()
+        assert "p pause" not in stage.part("keys")
+        await stage.press(*_API)
+        await stage.can("p", "pause")
+        await stage.press("p")
+        await stage.sees("api pauses at its next safe point")
+        _hold(frozen, "api")
+        await stage.until(lambda: _is_held(stage.app, "api"), "the hold to be read")
+        await stage.press("p")
+        await stage.sees("api goes on")
+    assert (pause, unpause) == ([("api",)], [("api",)])
+
+
+async def test_capital_p_pauses_everybody_then_lets_all_go_on(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steering, "pause_all", Calls(returns=["api", "ui"]))
+    monkeypatch.setattr(steering, "unpause_all", Calls(returns=["api"]))
+    async with opened(frozen) as stage:
+        await stage.press("P")
+        await stage.sees("2 agents pause at their next safe point")
+        for name in frozen.probe.held:
+            _hold(frozen, name)
+        await stage.until(lambda: all(_is_held(stage.app, name) for name in frozen.probe.held), "all to be held")
+        await stage.press("P")
+        await stage.sees("1 agents go on")
+
+
+async def test_i_interrupts_with_a_line_or_with_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt = Calls()
+    monkeypatch.setattr(steering, "interrupt", interrupt)
+    async with opened(frozen) as stage:
+        await stage.press(*_API, "i")
+        await stage.sees("interrupt api ›", "empty: where does it stand?")
+        await stage.write("stop that")
+        await stage.press("enter")
+        await stage.sees("interrupted: api reads it now")
+        await stage.press("i", "enter")
+        await stage.until(lambda: len(interrupt) == 2, "the second")
+        await stage.press("i", "escape")
+    assert interrupt == [("api", "stop that"), ("api", "")]
+
+
+async def test_l_hires_a_lead_where_nobody_sits(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell = Calls(CredentialsError("no API key: set ANTHROPIC_API_KEY"))
+    monkeypatch.setattr(hiring, "tell_lead", tell)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("l")
+        await stage.sees("hire a lead: what should the team do?", "nobody sits in the lead's seat")
+        await stage.write("ship it")
+        await stage.press("enter")
+        await stage.sees("no API key: set ANTHROPIC_API_KEY")
+    assert tell == [("ship it",)]
+
+
+async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen.hire("lead", "code", "idle", "", ago=5, pid=4500)
+    monkeypatch.setattr(hiring, "tell_lead", Calls(returns=hiring.Assignment("lead", "m1", 1, fresh=False)))
+    frozen.mail(70, "operator", "lead", "message", "How far are we?", 20)
+    frozen.mail(71, "scan", "operator", "message", "Not for this page.", 15)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("l")
+        await stage.sees("to the lead ›", "[Mail]", "you        How far are we?")
+        await stage.write("and?")
+        await stage.press("enter")
+        await stage.sees("sent to the lead")
+        answer = "Two of three tasks are done, the third waits for the migration.\nI would wait."
+        frozen.mail(72, "lead", "operator", "result", answer, 1)
+        await stage.sees("lead       Two of three", "I would wait.")
+        assert "Not for this page" not in stage.all
+        await stage.press("l")
+        await stage.sees("to the lead ›")
+        await stage.press("escape", "escape")
+        await stage.sees("Peek · ")
+
+
+async def test_halt_ends_everybody_once_the_teams_name_is_typed(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[object] = []
+    monkeypatch.setattr(ending, "delete", lambda _team, **how: ended.append(how))
+    async with opened(frozen, 80, 24) as stage:
+        for typed, says in (("yes", "nobody was ended"), ("demo", "everybody is ended; the files stay")):
+            await stage.press(":")
+            await stage.write("halt")
+            await stage.sees("end everybody; asks for the team's name")
+            await stage.press("enter")
+            await stage.sees("the team's name ›", "Type demo")
+            await stage.write(typed)
+            await stage.press("enter")
+            await stage.sees(says)
+    assert ended == [{"now": True}]
+
+
+def _is_held(app: object, name: str) -> bool:
+    agent = app.desk.snapshot.view.agent(name)  # type: ignore[attr-defined]
+    return bool(agent.spec.want == "paused")

@@ -1,0 +1,73 @@
+"""The door through which text of others reaches a terminal."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from crewboard_tui.lines import Span, clip, crop, flow, pad, spread, width_of, wrap
+from crewboard_tui.text import safe_line, safe_lines, safe_text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("tab\tand\nline", "tab\tand\nline"),
+        ("\x1b[2J", "␛[2J"),
+        ("a\x07b\x00c", "a␇b␀c"),
+        ("\x7f", "␡"),
+        ("\x9b31m", "<U+009B>31m"),
+        ("abc\u202edcba", "abc<U+202E>dcba"),
+        ("a\u200bb\u200db\ufeff", "a<U+200B>b<U+200D>b<U+FEFF>"),
+        ("a\u2028b", "a<U+2028>b"),
+        ("\u3164hangul filler", "<U+3164>hangul filler"),
+        ("\ud800", "<U+D800>"),
+        ("one\r\ntwo\rthree", "one\ntwo␍three"),
+        ("日本 ü é", "日本 ü é"),
+        ("[@click=app.quit]x[/]", "[@click=app.quit]x[/]"),
+    ],
+)
+def test_what_could_act_becomes_visible(text: str, shown: str) -> None:
+    assert safe_text(text) == shown
+
+
+def test_one_line_stays_one_line() -> None:
+    assert safe_line("a\n\tb\u2028c") == "a b<U+2028>c"
+    assert safe_lines("a\tb\nc") == ["a    b", "c"]
+
+
+@given(st.text())
+def test_nothing_unprintable_is_left_but_newline_and_tab(text: str) -> None:
+    for character in safe_text(text):
+        assert character in "\n\t" or ord(character) >= 0x20
+        assert not 0x7F <= ord(character) <= 0x9F
+
+
+@given(st.text(), st.integers(0, 40))
+def test_clipping_keeps_within_its_width(text: str, width: int) -> None:
+    text = safe_line(text)
+    assert cell_len(clip(text, width)) <= width
+    assert cell_len(pad(text, width)) == width
+
+
+@given(st.lists(st.text()), st.integers(0, 40))
+def test_cropping_keeps_within_its_width(texts: list[str], width: int) -> None:
+    line = tuple(Span(safe_line(text)) for text in texts)
+    assert width_of(crop(line, width)) <= width
+    assert width_of(spread(line, (Span("right"),), width)) <= max(width, 0)
+    for row in flow([line, line], width, 2):
+        assert width_of(row) <= max(width, 1)
+
+
+@given(st.text(), st.integers(1, 30))
+def test_wrapping_loses_no_word_and_keeps_within_its_width(text: str, width: int) -> None:
+    lines = wrap(text, width)
+    if width > 1:
+        assert all(cell_len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join("".join(safe_lines(text)).split())
+
+
+def test_a_word_that_is_too_long_is_broken() -> None:
+    assert wrap("see aaaaaaaaaa", 4) == ("see", "aaaa", "aaaa", "aa")
+    assert wrap("- one two three", 9, "  ") == ("- one two", "  three")

@@ -1,0 +1,180 @@
+"""The other views and pages: inbox, tasks, processes, feed, one agent, help, palette."""
+
+import pytest
+
+from crewboard.records import OperatorState
+from crewboard.store import documents, mailbox
+from crewboard_tui import keys
+from crewboard_tui.screens import inbox
+from crewboard_tui.widgets.key_line import working_keys
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+
+
+async def test_the_inbox_shows_every_mailbox_and_what_lies_in_it(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("2")
+        await stage.sees("operator", "3 new", "lead", "parser ✖", "3 unread")
+        await stage.press("j")
+        await stage.sees("The repository has 41 modules", "parser ended: signal 9")
+
+
+async def test_a_workers_mail_carries_three_times(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("2", "/")
+        await stage.press("escape")
+        for _ in range(7):
+            await stage.press("j")
+        await stage.sees("api · 1 not read · seen as its worker sees it")
+        await stage.sees("SENT", "PICKED", "TURN", "15:04:07", "15:04:08")
+
+
+async def test_looking_never_moves_a_workers_cursor(frozen: Frozen) -> None:
+    before = frozen.directory.agent("api").cursor.read_bytes()
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        for _ in range(10):
+            await stage.press("j")
+        await stage.press("1")
+        await stage.sees("Peek")
+    assert frozen.directory.agent("api").cursor.read_bytes() == before
+    assert len(mailbox.read(frozen.directory, "parser").messages) == 3
+
+
+async def test_the_operators_own_mail_counts_as_read_once_it_was_looked_at_and_left(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        await stage.sees("operator · 3 not read · yours", "14:52:42")
+        await stage.press("j")
+        await stage.sees("lead · 2 not read · yours")
+        await stage.sees_not("3 new")
+    state = documents.load(frozen.directory.operator, OperatorState)
+    assert state is not None
+    assert state.read["operator"] > 0
+
+
+async def test_passing_by_is_no_reading(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2", "j", "j", "k", "k", "1")
+        await stage.sees("Peek")
+    assert not frozen.directory.operator.exists()
+
+
+async def test_read_only_marks_nothing_as_read(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24, read_only=True) as stage:
+        await stage.press("2", "j", "j", "1")
+        await stage.sees("Peek")
+    assert not frozen.directory.operator.exists()
+
+
+async def test_a_reply_goes_to_whom_wrote(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2", "j")
+        await stage.sees("lead · 2 not read")
+        await stage.press("enter", "k", "m")
+        await stage.sees("to scan ›")
+
+
+async def test_enter_reads_a_message_in_full_and_esc_goes_back_layer_by_layer(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2", "enter", "enter")
+        await stage.sees("question_request")
+        for focused in ("letter", "mail", "boxes"):
+            await stage.until(lambda name=focused: getattr(stage.app.focused, "id", "") == name, focused)  # type: ignore[misc]
+            await stage.press("escape")
+        await stage.sees("Peek")
+
+
+async def test_tasks_say_why_they_wait(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("3")
+        await stage.sees("Tasks · 1/8 completed", "orphaned by parser", "after #9 #11", "unassigned")
+        await stage.press("j", "j", "j", "j")
+        await stage.sees("nobody; parser had it")
+
+
+async def test_processes_show_pid_usage_sandbox_and_how_it_ended(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("5")
+        await stage.sees("Processes · 9 workers", "supervisor 4380", "4402", "98%", "310M", "killed by SIGKILL")
+
+
+async def test_the_feed_shows_everybody_newest_last(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("6")
+        await stage.sees("parser", "pytest -x tests/parser", "edit_file src/api/routes.py")
+
+
+async def test_an_agents_page_turns_its_tabs(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "j", "j", "j", "j", "enter")
+        await stage.sees("[Now]", "api · code · run 1 · pid 4395", "need a cursor, not an offset")
+        await stage.press("]")
+        await stage.sees("[Mail]·1", "what is the cursor", "not read yet")
+        await stage.press("]", "]")
+        await stage.sees("[Tasks]", "paginate /orders")
+        await stage.press("]")
+        await stage.sees("[Process]", "140M")
+        await stage.press("escape")
+        await stage.sees("Peek · api")
+
+
+async def test_a_dead_agents_page_says_why(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("enter")
+        await stage.sees("killed by SIGKILL at 15:02:10", "collected 214 items")
+        await stage.can("r", "resume")
+
+
+async def test_help_lists_the_keys_that_work_and_the_states(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 60) as stage:
+        await stage.press("?")
+        await stage.sees("Keys that work here", "start it again, with its memory", "j ↓", "● run")
+        await stage.press("escape")
+        await stage.sees("Peek")
+
+
+async def test_the_palette_offers_what_works_here_and_does_it(frozen: Frozen) -> None:
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press(":")
+        await stage.write("hire")
+        await stage.sees("hire an agent")
+        await stage.press("enter")
+        await stage.sees("Hire an agent")
+
+
+async def test_everything_a_key_does_is_in_the_palette(frozen: Frozen) -> None:
+    async with opened(frozen, 100, 30) as stage:
+        working = {key.id for key, _ in working_keys(stage.app.screen)}
+        assert {"agent.resume", "agent.hire", "app.inbox", "app.theme", "app.leave"} <= working
+        assert "agent.stop" not in working, "a dead agent cannot be asked to leave"
+
+
+async def test_each_view_keeps_its_place(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "j", "j", "3", "j", "1")
+        await stage.sees("Peek · migrate")
+        await stage.press("3")
+        await stage.sees("paginate /orders")
+        assert any(line.startswith("│ ▸● #9") for line in stage.text)
+
+
+def test_every_key_has_an_id_of_its_own_and_says_what_it_does() -> None:
+    assert len(keys.BY_ID) == len(keys.KEYS)
+    for key in keys.KEYS:
+        assert key.says, key.id
+        assert "." in key.id
+
+
+def test_every_key_stands_in_the_help() -> None:
+    grouped = {scope for scopes in keys.GROUPS.values() for scope in scopes}
+    assert {key.scope for key in keys.KEYS} == grouped
+
+
+def test_no_plain_letter_destroys() -> None:
+    for key in keys.KEYS:
+        if key.action in ("end", "resume_fresh", "acknowledge"):
+            assert key.keys.isupper(), key.id

@@ -1,0 +1,123 @@
+"""A lead on the embedded model, with real workers: what the operator says is done, and every answer is true."""
+
+import pytest
+
+from crewboard.records import Task
+from crewboard.store import mailbox, requests, roster, tasks
+from crewboard.team import mail, rules
+from tests.crew import Crew, eventually
+
+
+@pytest.fixture
+def led(crew: Crew) -> Crew:
+    """A crew with a lead, in a small project."""
+    (crew.root / "shop").mkdir()
+    (crew.root / "shop/till.py").write_text('"""Where one pays."""\n\n\ndef pay(amount):\n    return amount\n')
+    (crew.root / "shop/store.py").write_text('"""Where things lie."""\n')
+    crew.run("lead", "lead", "Hello", unsafe_no_sandbox=True)
+    return crew
+
+
+def tell(crew: Crew, text: str) -> str:
+    """Say something to the lead; returns its answer."""
+    sent = mail.send(crew.team, "lead", text)
+    return crew.answer_to("lead", sent.id).text
+
+
+def passed_on(crew: Crew, *words: str) -> str:
+    """Wait for a result of the lead that holds all of `words`."""
+
+    def look() -> str | None:
+        sent = mailbox.read(crew.directory, "operator").messages
+        texts = [message.content for message in sent if (message.type, message.from_) == ("result", "lead")]
+        return next((text for text in texts if all(word in text for word in words)), None)
+
+    return eventually(look, f"the lead saying {words}")
+
+
+def test_a_lead_makes_a_team_and_has_it_work(led: Crew) -> None:
+    answer = tell(led, 'Create a team called "demo" for exploring this project')
+    assert "The team is called demo now" in answer
+    config = roster.load(led.directory)
+    assert (config.name, config.description) == ("demo", "exploring this project")
+
+    answer = tell(led, "Spawn alice (coder) and bob (tester), have alice send bob a message")
+    assert "bob (test) answered" in answer
+    assert "alice (code) answered" in answer
+    assert [(one.type, one.report_to) for one in led.team.config.members] == [
+        ("lead", "operator"), ("test", "lead"), ("code", "lead"),
+    ]  # fmt: skip
+    got = [(m.from_, m.content) for m in mailbox.read(led.directory, "bob").messages if m.type == "message"]
+    assert got == [("alice", "alice says hello.")]
+    passed_on(led, "bob reports: I read what alice wrote")
+
+    answer = tell(led, 'spawn an explore agent named "scanner" to list all Python files')
+    assert "2 files" in answer
+    assert "- shop/till.py" in answer
+
+    answer = tell(led, 'Spawn a background explore agent named "reviewer" to analyse the till module')
+    assert "reviewer (explore) is at work in the background (run 1)" in answer
+    passed_on(led, "reviewer reports:", "shop/till.py has 5 lines", "1 function: pay")
+
+    answer = tell(led, "list the team")
+    assert "5 agents on the team" in answer
+    assert all(f"- {name} " in answer for name in ("lead", "alice", "bob", "scanner", "reviewer"))
+
+    assert "I sent reviewer" in tell(led, "message reviewer for a summary")
+    passed_on(led, "reviewer reports:", "What I did:", "read shop/till.py")
+
+    answer = tell(led, 'create a task "Write unit tests" and assign it to a test agent')
+    assert "Task 1 is on the board, assigned to bob." in answer
+
+    def closed() -> Task | None:
+        task = tasks.load(led.directory, 1)
+        return task if task.status == "failed" else None
+
+    assert eventually(closed, "bob giving up what it cannot do").owner == "bob"
+
+    answer = tell(led, 'broadcast "status update: phase 1 complete", then check the lead inbox')
+    assert "Sent to bob, alice, scanner, reviewer." in answer
+    assert "My inbox:" in answer
+    assert "result from reviewer" in answer
+    for name in ("alice", "bob", "scanner", "reviewer"):
+        assert "status update: phase 1 complete" in [m.content for m in mailbox.read(led.directory, name).messages]
+
+    assert "alice has shut down." in tell(led, "request alice's shutdown")
+    assert led.wait_for("alice", "exited").exit is not None
+    answer = tell(led, "Delete the team.")
+    assert "the files stay" in answer
+    assert [one.name for one in led.view().agents if one.alive] == ["lead"]
+
+
+def test_a_lead_reviews_plans_as_the_operator_says(led: Crew) -> None:
+    rules.set_approver(led.team, "lead")
+    tell(
+        led,
+        "Spawn bob (coder) to create a file made.txt containing hi; he submits a plan first. "
+        "Review his plan and reject it: name the owner",
+    )
+    passed_on(led, "The plan of bob is rejected. My feedback: name the owner")
+    revised = passed_on(led, "bob hands in a plan", "Revision 2", "name the owner")
+    assert "Tell me to approve bob's plan" in revised
+    assert not (led.root / "made.txt").exists()
+    assert "The plan of bob is approved." in tell(led, "approve bob's plan")
+    passed_on(led, "bob reports:", "I wrote made.txt (2 bytes).")
+    assert (led.root / "made.txt").read_text() == "hi"
+
+    answer = tell(led, "bob with a refactoring task submits a plan first, review and approve it")
+    assert "bob will hand in a plan before it writes or runs anything" in answer
+    passed_on(led, "bob reports:", "The plan was approved.", "I changed nothing")
+    decided = [(one.status, one.decided_by) for one in requests.load_all(led.directory)]
+    assert decided == [("rejected", "lead"), ("approved", "lead"), ("approved", "lead")]
+
+
+def test_plans_that_are_the_operators_are_left_to_the_operator(led: Crew) -> None:
+    answer = tell(led, "have bob refactor shop/till.py, but he submits a plan first; review and approve it")
+    assert "bob (code) is at work in the background" in answer
+    assert "Where plans are yours to review" in answer
+    request = led.pending("plan_approval")
+    assert request.to == "operator"
+    answer = tell(led, f"approve {request.id}")
+    assert "for operator to answer" in answer
+    assert "Plans are yours to review" in answer
+    assert led.pending("plan_approval").id == request.id

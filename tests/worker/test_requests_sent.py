@@ -1,0 +1,41 @@
+"""What the API is sent: never anything that it would refuse."""
+
+from collections.abc import Callable
+
+import pytest
+
+from crewboard.offline.reply import Reply
+from crewboard.offline.script import calls, says
+from crewboard.team import mail
+from tests.crew import Crew
+
+Make = Callable[..., Crew]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Reply([], stop_reason="end_turn"),
+        Reply([{"type": "text", "text": " \n"}], stop_reason="end_turn"),
+        Reply([{"type": "text", "text": "hm"}], stop_reason="tool_use"),
+        Reply([{"type": "text", "text": "half"}], stop_reason="max_tokens"),
+        Reply([*calls("bash", command="true").content], stop_reason="max_tokens"),
+        Reply([*calls("list_dir").content, *calls("no_such_tool").content, *calls("glob").content]),
+        Reply([{"type": "text", "text": "no"}], stop_reason="refusal"),
+    ],
+    ids=["nothing", "blank", "no-call", "cut", "cut-call", "three-calls", "refusal"],
+)
+def test_after_an_odd_reply_the_conversation_is_still_one_that_the_api_takes(crew_on: Make, odd: Reply) -> None:
+    crew = crew_on([odd, says("second"), says("third"), says("fourth")])
+    crew.run("scout", "explore", "go")
+    sent = mail.send(crew.team, "scout", "and now?")
+    assert crew.answer_to("scout", sent.id).error is None
+
+
+def test_a_tool_call_that_is_no_json_is_asked_for_again(crew_on: Make) -> None:
+    broken = Reply([*calls("read_file", path="x\ud800").content])
+    crew = crew_on([broken, says("second")], CREWBOARD_RETRY_BUDGET="0.1")
+    answer = crew.run("scout", "explore", "go")
+    assert "malformed" in str(answer.error)
+    sent = mail.send(crew.team, "scout", "and now?")
+    assert crew.answer_to("scout", sent.id).text == "second"
