@@ -1,5 +1,6 @@
 """The supervisor's side of the warm parent of its workers: starting it, asking it for a worker, ending it."""
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -8,7 +9,7 @@ import socket
 import sys
 import sysconfig
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import crewboard
@@ -54,16 +55,23 @@ def code_stamp() -> str:
 
     By name, time, size and inode, because an installer may bring files with times of long ago.
     """
-    ours = sorted(path for path in Path(crewboard.__file__).parent.rglob("*.*") if path.suffix != ".pyc")
-    places = [*ours, Path(sys.executable), Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))]
+    places = [sys.executable, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     seen = hashlib.sha256()
-    for place in places:
-        try:
-            found = place.stat()
-        except OSError:
-            continue  # an upgrade is under way; what is missing changes the stamp too
-        seen.update(f"{place}\0{found.st_mtime_ns}\0{found.st_size}\0{found.st_ino}\n".encode())
+    for place in sorted([*places, *_below(str(Path(crewboard.__file__).parent))]):
+        with contextlib.suppress(OSError):  # an upgrade is under way; what is missing changes the stamp too
+            found = os.stat(place)  # noqa: PTH116  three hundred of them at each start; `Path` takes three times as long
+            seen.update(f"{place}\0{found.st_mtime_ns}\0{found.st_size}\0{found.st_ino}\n".encode())
     return seen.hexdigest()
+
+
+def _below(folder: str) -> Iterator[str]:
+    """Every file below a folder, but for what Python compiled."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir():
+                yield entry.path
+            elif entry.name != "__pycache__":
+                yield from _below(entry.path)
 
 
 class Zygote:
