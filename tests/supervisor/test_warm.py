@@ -241,6 +241,15 @@ def test_a_warm_parent_that_hangs_costs_a_moment_and_no_start(warm: Crew) -> Non
     eventually(lambda: not process.start_ticks(hung), "its end")
 
 
+def test_a_warm_parent_that_hangs_while_it_warms_up_is_not_waited_for(crew: Crew) -> None:
+    ring.ring(crew.directory)
+    supervisor = psutil.Process(crew.supervisor_pid())
+    begun = eventually(lambda: [child for child in supervisor.children() if PARENT in child.cmdline()], "the parent")
+    process.send_signal(begun[0].pid, signal.SIGSTOP)
+    hire(crew, "scout")
+    assert crew.see("scout").run == 1
+
+
 def test_code_that_changed_is_never_run_by_an_old_parent(warm: Crew) -> None:
     old = parent_of(warm)
     scout = hire(warm, "scout")
