@@ -1,6 +1,7 @@
 """Fixtures of the command line's tests."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -36,12 +37,25 @@ def team(directory: TeamDirectory) -> Team:
 @pytest.fixture
 def offline(tmp_path: Path) -> Iterator[Cli]:
     """The command line on the embedded model; whatever it starts is ended, and none of it may be left."""
-    run = Cli(tmp_path, clean_environment(CREWBOARD_OFFLINE="1", CREWBOARD_OFFLINE_PACE="0"))
+    with _offline(tmp_path) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """The same for the tests of a module together: each hires under names of its own, and takes down nothing."""
+    with _offline(tmp_path_factory.mktemp("shared")) as run:
+        yield run
+
+
+@contextmanager
+def _offline(root: Path) -> Iterator[Cli]:
+    run = Cli(root, clean_environment(CREWBOARD_OFFLINE="1", CREWBOARD_OFFLINE_PACE="0"))
     yield run
     run.end()
     for found in run("team", "list", "--json").json:
         assert run("team", "delete", found["name"], "--now").code == 0
-    eventually(lambda: not processes_of(tmp_path), "the end of every process of the team", 10)
+    eventually(lambda: not processes_of(root), "the end of every process of the team", 10)
 
 
 @pytest.fixture

@@ -24,6 +24,12 @@ def directory_of(offline: Cli) -> TeamDirectory:
     return TeamDirectory(offline.root / ".crewboard" / "default")
 
 
+@pytest.fixture
+def shared_directory(shared: Cli) -> TeamDirectory:
+    """Where the team is that the tests share."""
+    return TeamDirectory(shared.root / ".crewboard" / "default")
+
+
 def spawn(name: str, kind: str, prompt: str, *more: str) -> tuple[str, ...]:
     return ("spawn", name, "--type", kind, "--prompt", prompt, *more)
 
@@ -44,44 +50,44 @@ def agent_of(offline: Cli, name: str) -> dict[str, Any]:
 
 
 def test_a_foreground_spawn_prints_the_answer_and_leaves_it_in_the_files(
-    offline: Cli, directory_of: TeamDirectory
+    shared: Cli, shared_directory: TeamDirectory
 ) -> None:
-    (offline.root / "notes.md").write_text("hello\n")
-    ran = offline(*spawn("scout", "explore", "list the files"))
+    (shared.root / "notes.md").write_text("hello\n")
+    ran = shared(*spawn("lister", "explore", "list the files"))
     assert ran.code == 0
     assert "notes.md" in ran.out
     assert "glob" in ran.err
-    told = [m for m in mailbox.read(directory_of, "lead").messages if m.type == "result"]
-    assert [message.from_ for message in told] == ["scout"]
-    assert (directory_of.path / str(told[0].metadata["result"])).read_text().strip() == ran.out.strip()
-    assert agent_of(offline, "scout")["alive"] is True
+    told = [m for m in mailbox.read(shared_directory, "lead").messages if (m.from_, m.type) == ("lister", "result")]
+    assert len(told) == 1
+    assert (shared_directory.path / str(told[0].metadata["result"])).read_text().strip() == ran.out.strip()
+    assert agent_of(shared, "lister")["alive"] is True
 
 
-def test_an_idle_agent_is_given_more_work(offline: Cli) -> None:
-    assert offline(*spawn("scout", "explore", "list the files", "--background")).code == 0
-    assert offline("wait", "scout", "--until", "idle", "--timeout", "30").code == 0
-    again = offline(*spawn("scout", "explore", "list the files", "--json")).json
+def test_an_idle_agent_is_given_more_work(shared: Cli) -> None:
+    assert shared(*spawn("tireless", "explore", "list the files", "--background")).code == 0
+    assert shared("wait", "tireless", "--until", "idle", "--timeout", "30").code == 0
+    again = shared(*spawn("tireless", "explore", "list the files", "--json")).json
     assert (again["run"], again["code"], again["error"]) == (1, 0, None)
-    assert [m["content"] for m in offline("inbox", "scout", "--json").json] == ["list the files"]
+    assert [m["content"] for m in shared("inbox", "tireless", "--json").json] == ["list the files"]
 
 
-def test_once_ends_with_its_result(offline: Cli) -> None:
-    assert offline(*spawn("scout", "explore", "list the files", "--once")).code == 0
-    scout = agent_of(offline, "scout")
+def test_once_ends_with_its_result(shared: Cli) -> None:
+    assert shared(*spawn("onceler", "explore", "list the files", "--once")).code == 0
+    scout = agent_of(shared, "onceler")
     assert (scout["state"], scout["alive"], scout["exit"]["code"], scout["exit"]["reason"]) == (
         "exited",
         False,
         0,
         "finished",
     )
-    fresh = offline(*spawn("scout", "explore", "list the files", "--once", "--json")).json
+    fresh = shared(*spawn("onceler", "explore", "list the files", "--once", "--json")).json
     assert fresh["run"] == 2
 
 
-def test_background_returns_with_the_process(offline: Cli) -> None:
-    hired = offline(*spawn("scout", "explore", "list the files", "--background", "--json")).json
-    assert (hired["name"], hired["run"]) == ("scout", 1)
-    assert agent_of(offline, "scout")["pid"] == hired["pid"]
+def test_background_returns_with_the_process(shared: Cli) -> None:
+    hired = shared(*spawn("backer", "explore", "list the files", "--background", "--json")).json
+    assert (hired["name"], hired["run"]) == ("backer", 1)
+    assert agent_of(shared, "backer")["pid"] == hired["pid"]
 
 
 def test_ctrl_c_detaches_and_the_agent_goes_on(offline: Cli, directory_of: TeamDirectory) -> None:
@@ -108,13 +114,13 @@ def test_nothing_is_written_before_the_plan_is_approved(offline: Cli, directory_
     assert (offline.root / "note.md").read_text().strip() == "hello"
 
 
-def test_a_message_reaches_a_running_agent(offline: Cli) -> None:
-    assert offline(*spawn("scout", "explore", "list the files")).code == 0
-    sent = offline("send", "scout", "where do you stand?", "--json").json
-    assert offline("wait", "scout", "--until", "idle", "--timeout", "30").code == 0
-    seen = next(m for m in offline("inbox", "scout", "--json").json if m["id"] == sent["id"])
+def test_a_message_reaches_a_running_agent(shared: Cli) -> None:
+    assert shared(*spawn("reader", "explore", "list the files")).code == 0
+    sent = shared("send", "reader", "where do you stand?", "--json").json
+    assert shared("wait", "reader", "--until", "idle", "--timeout", "30").code == 0
+    seen = next(m for m in shared("inbox", "reader", "--json").json if m["id"] == sent["id"])
     assert sent["ts"] <= seen["picked_up_at"] <= seen["entered_turn_at"]
-    answers = [m for m in offline("inbox", "lead", "--json").json if sent["id"] in m["metadata"].get("answers", [])]
+    answers = [m for m in shared("inbox", "lead", "--json").json if sent["id"] in m["metadata"].get("answers", [])]
     assert [message["type"] for message in answers] == ["result"]
 
 
@@ -166,30 +172,30 @@ def test_stop_shakes_hands_and_resume_all_brings_everybody_back(offline: Cli) ->
     assert offline("team", "delete", "default").code == 0
 
 
-def test_a_turn_limit_ends_the_work_with_79(offline: Cli) -> None:
-    ran = offline(*spawn("scout", "explore", "list the files", "--max-turns", "1"))
+def test_a_turn_limit_ends_the_work_with_79(shared: Cli) -> None:
+    ran = shared(*spawn("limited", "explore", "list the files", "--max-turns", "1"))
     assert ran.code == 79, (ran.out, ran.err)
-    assert "scout could not finish" in ran.err
-    scout = agent_of(offline, "scout")
+    assert "limited could not finish" in ran.err
+    scout = agent_of(shared, "limited")
     assert scout["state"] == "idle"
     assert scout["last_error"]
 
 
-def test_a_prompt_from_standard_input_arrives_word_for_word(offline: Cli, directory_of: TeamDirectory) -> None:
+def test_a_prompt_from_standard_input_arrives_word_for_word(shared: Cli, shared_directory: TeamDirectory) -> None:
     prompt = "list the files\n# not a comment\n  \"quotes\" 'all' $HOME `x` \\ naïve 日本\n"
-    hired = offline("spawn", "scout", "--type", "explore", "--prompt-file", "-", "--background", stdin=prompt.encode())
+    hired = shared("spawn", "piped", "--type", "explore", "--prompt-file", "-", "--background", stdin=prompt.encode())
     assert hired.code == 0
-    spec = documents.load(directory_of.agent("scout").spec, Spec)
+    spec = documents.load(shared_directory.agent("piped").spec, Spec)
     assert spec is not None
     assert spec.prompt == prompt
-    shown = offline("wait", "scout", "--until", "idle", "--timeout", "30")
+    shown = shared("wait", "piped", "--until", "idle", "--timeout", "30")
     assert shown.code == 0
 
 
-def test_a_task_is_done_by_the_agent_that_is_hired_for_it(offline: Cli) -> None:
-    assert offline("task", "add", "survey").code == 0
-    assert offline(*spawn("scout", "explore", "list the files", "--task", "1")).code == 0
-    assert offline("tasks", "--json").json[0]["owner"] == "scout"
+def test_a_task_is_done_by_the_agent_that_is_hired_for_it(shared: Cli) -> None:
+    assert shared("task", "add", "survey").code == 0
+    assert shared(*spawn("tasked", "explore", "list the files", "--task", "1")).code == 0
+    assert shared("tasks", "--json").json[0]["owner"] == "tasked"
 
 
 def test_a_worker_that_is_killed_while_it_is_followed(offline: Cli, directory_of: TeamDirectory) -> None:
@@ -203,21 +209,21 @@ def test_a_worker_that_is_killed_while_it_is_followed(offline: Cli, directory_of
     assert "asker ended before it answered: killed by SIGKILL; `crewboard resume asker`" in ran.err
 
 
-def test_the_journal_tells_the_same_as_its_events(offline: Cli, directory_of: TeamDirectory) -> None:
-    ran = offline(*spawn("scout", "explore", "list the files"))
-    lines = offline("journal", "scout", "--json").out.splitlines()
-    assert len(lines) == len(list(journal.read(directory_of.agent("scout").journal)))
+def test_the_journal_tells_the_same_as_its_events(shared: Cli, shared_directory: TeamDirectory) -> None:
+    ran = shared(*spawn("writer", "explore", "list the files"))
+    lines = shared("journal", "writer", "--json").out.splitlines()
+    assert len(lines) == len(list(journal.read(shared_directory.agent("writer").journal)))
     answer = next(json.loads(line) for line in lines if json.loads(line)["kind"] == "answer")
     assert Answer.model_validate(answer).text == ran.out.strip()
-    assert "answer" in offline("journal", "scout").out
-    assert agents.last_run(directory_of.agent("scout")) == 1
+    assert "answer" in shared("journal", "writer").out
+    assert agents.last_run(shared_directory.agent("writer")) == 1
 
 
-def test_a_key_is_written_to_no_file(offline: Cli, directory_of: TeamDirectory) -> None:
+def test_a_key_is_written_to_no_file(shared: Cli, shared_directory: TeamDirectory) -> None:
     secret = "sk-ant-of-this-test"
-    keyed = offline.with_environment(ANTHROPIC_API_KEY=secret)
-    assert keyed(*spawn("scout", "explore", "list the files")).code == 0
-    for path in Path(directory_of.path).rglob("*"):
+    keyed = shared.with_environment(ANTHROPIC_API_KEY=secret)
+    assert keyed(*spawn("keyed", "explore", "list the files")).code == 0
+    for path in Path(shared_directory.path).rglob("*"):
         assert not path.is_file() or secret.encode() not in path.read_bytes(), path
 
 

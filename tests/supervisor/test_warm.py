@@ -122,11 +122,6 @@ def test_a_forked_worker_and_a_new_one_are_alike_to_the_kernel(warm: Crew) -> No
     assert is_forked(forked)
     assert not is_forked(new)
     assert traits(forked) == traits(new)
-
-
-def test_a_forked_worker_has_no_more_open_than_a_new_one(warm: Crew) -> None:
-    hire(warm, "scout")
-    hire(warm, "second", **COLD)
     with insight():
         assert opened(warm, "scout") == opened(warm, "second")
         assert "/" in opened(warm, "scout")

@@ -105,24 +105,23 @@ def test_refused_credentials_end_the_worker_with_78(crew_on: Make, code: int) ->
     assert seen.exit.code == 78
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault(kind="status", status=529),
-        Fault(kind="status", status=500),
-        Fault(kind="cut", after=1),
-        Fault(kind="clean_cut", after=1),
-        Fault(kind="error_event", after=1),
-    ],
-    ids=lambda fault: f"{fault.kind}-{fault.status}",
+BAD_MOMENTS = (
+    Fault(kind="status", status=529),
+    Fault(kind="status", status=500),
+    Fault(kind="cut", after=1),
+    Fault(kind="clean_cut", after=1),
+    Fault(kind="error_event", after=1),
 )
-def test_a_bad_moment_of_the_api_costs_nothing_but_time(crew_on: Make, fault: Fault) -> None:
-    crew = crew_on(faults=[fault], script=[says("here it is")])
-    hired = crew.hire("scout", "explore", "go")
-    assert crew.answer(hired).text == "here it is"
-    (retry,) = [event for event in crew.events("scout") if isinstance(event, Retry)]
-    assert retry.until > retry.ts
-    assert len(crew.model.requests) == 2
+
+
+def test_a_bad_moment_of_the_api_costs_nothing_but_time(crew_on: Make) -> None:
+    crew = crew_on(faults=[each for fault in BAD_MOMENTS for each in (fault, None)], script=[says("yes")] * 5)
+    for at, fault in enumerate(BAD_MOMENTS):
+        hired = crew.hire(f"scout{at}", "explore", "go")
+        assert crew.answer(hired).text == "yes", fault
+        (retry,) = [event for event in crew.events(hired.agent) if isinstance(event, Retry)]
+        assert retry.until > retry.ts
+        assert len(crew.model.requests) == 2 * (at + 1)
 
 
 def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:

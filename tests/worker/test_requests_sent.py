@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
 from crewboard.team import mail
@@ -12,24 +10,23 @@ from tests.crew import Crew
 Make = Callable[..., Crew]
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        Reply([], stop_reason="end_turn"),
-        Reply([{"type": "text", "text": " \n"}], stop_reason="end_turn"),
-        Reply([{"type": "text", "text": "hm"}], stop_reason="tool_use"),
-        Reply([{"type": "text", "text": "half"}], stop_reason="max_tokens"),
-        Reply([*calls("bash", command="true").content], stop_reason="max_tokens"),
-        Reply([*calls("list_dir").content, *calls("no_such_tool").content, *calls("glob").content]),
-        Reply([{"type": "text", "text": "no"}], stop_reason="refusal"),
-    ],
-    ids=["nothing", "blank", "no-call", "cut", "cut-call", "three-calls", "refusal"],
-)
-def test_after_an_odd_reply_the_conversation_is_still_one_that_the_api_takes(crew_on: Make, odd: Reply) -> None:
-    crew = crew_on([odd, says("second"), says("third"), says("fourth")])
-    crew.run("scout", "explore", "go")
-    sent = mail.send(crew.team, "scout", "and now?")
-    assert crew.answer_to("scout", sent.id).error is None
+ODD = {
+    "nothing": Reply([], stop_reason="end_turn"),
+    "blank": Reply([{"type": "text", "text": " \n"}], stop_reason="end_turn"),
+    "no-call": Reply([{"type": "text", "text": "hm"}], stop_reason="tool_use"),
+    "cut": Reply([{"type": "text", "text": "half"}], stop_reason="max_tokens"),
+    "cut-call": Reply([*calls("bash", command="true").content], stop_reason="max_tokens"),
+    "three-calls": Reply([*calls("list_dir").content, *calls("no_such_tool").content, *calls("glob").content]),
+    "refusal": Reply([{"type": "text", "text": "no"}], stop_reason="refusal"),
+}
+
+
+def test_after_an_odd_reply_the_conversation_is_still_one_that_the_api_takes(crew_on: Make) -> None:
+    crew = crew_on({name: [odd, says("second"), says("third"), says("fourth")] for name, odd in ODD.items()})
+    for name in ODD:
+        crew.run(name, "explore", "go")
+        sent = mail.send(crew.team, name, "and now?")
+        assert crew.answer_to(name, sent.id).error is None, name
 
 
 def test_a_tool_call_that_is_no_json_is_asked_for_again(crew_on: Make) -> None:
