@@ -15,8 +15,8 @@ import pytest
 from crewboard.store.directory import TeamDirectory
 from crewboard.team.context import Team
 from tests.bench.figures import Figures, median
-from tests.bench.test_screen import BETWEEN, BOARD
 from tests.bench.terminal import terminal
+from tests.bench.test_screen import BETWEEN, BOARD
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import clean_environment
 
