@@ -12,13 +12,12 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard_tui.lines import Span, crop, say
-from crewboard_tui.widgets.painter import COMPONENTS, Painter
+from crewboard_tui.widgets.painter import Painter
 
 
 class Choice(Widget, can_focus=True):
     """A field that holds one of some values; each is shown by its label."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,l,space", "turn(1)", "next", tooltip="the next one", id="choice.next"),
         Binding("left,h", "turn(-1)", "before", tooltip="the one before", id="choice.before"),
@@ -62,10 +61,6 @@ class Choice(Widget, can_focus=True):
         label = self.options[self.at][1]
         content = (Span("‹ ", "key"), say(label, "bold" if self.has_focus else ""), Span(" ›", "key"))
         return self._painter.strip(crop(content, self.size.width), self.size.width)
-
-    def notify_style_update(self) -> None:
-        self._painter.forget()
-        super().notify_style_update()
 
     def on_focus(self) -> None:
         self.refresh()

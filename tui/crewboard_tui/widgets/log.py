@@ -10,13 +10,12 @@ from textual.strip import Strip
 
 from crewboard_tui import keys
 from crewboard_tui.lines import Line
-from crewboard_tui.widgets.painter import COMPONENTS, Painter
+from crewboard_tui.widgets.painter import Painter
 
 
 class Log(ScrollView, can_focus=True):
     """Shows lines, and scrolls. With `follow`, the last one stays in sight."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("log")]
 
     class Scrolled(Message):
@@ -84,10 +83,6 @@ class Log(ScrollView, can_focus=True):
         # A scrollbar that appears later does not know yet how far down we are.
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = self.scroll_y
-
-    def notify_style_update(self) -> None:
-        self._painter.forget()
-        super().notify_style_update()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)

@@ -1,4 +1,11 @@
-"""From lines to strips: the tones of the style table meet the colours of the theme here."""
+"""From lines to strips: the tones of the style table meet the colours of the theme here.
+
+Tones are no component classes: a stylesheet works each of those out for each widget, at every change of focus or size,
+which was half the time to the first picture.
+"""
+
+from dataclasses import dataclass
+from functools import cache
 
 from rich.segment import Segment
 from rich.style import Style
@@ -8,14 +15,39 @@ from textual.widget import Widget
 from crewboard_tui.lines import Line
 from crewboard_tui.text import safe_text
 
-TONES = (
-    "error", "warning", "success", "info", "accent", "primary", "dim", "bold", "italic", "cursor", "blurred",
-    "badge", "alarm", "key", "tab", "underline", "marked",
-)  # fmt: skip
+
+@dataclass(frozen=True)
+class Tone:
+    """What a tone adds to a text: names of the theme's colours, and how the letters stand."""
+
+    color: str = ""
+    background: str = ""
+    bold: bool | None = None
+    italic: bool | None = None
+    underline: bool | None = None
+
+
+TONES = {
+    "error": Tone("error"),
+    "warning": Tone("warning"),
+    "success": Tone("success"),
+    "info": Tone("info"),
+    "accent": Tone("accent"),
+    "primary": Tone("primary"),
+    "dim": Tone("muted"),
+    "bold": Tone(bold=True),
+    "italic": Tone(italic=True),
+    "underline": Tone(underline=True),
+    "cursor": Tone(background="cursor-row"),
+    "blurred": Tone(background="cursor-row-blurred"),
+    "badge": Tone("badge", "warning", bold=True),
+    "alarm": Tone("badge", "error", bold=True),
+    "key": Tone("primary", bold=True),
+    "tab": Tone("primary", bold=True, underline=True),
+    "marked": Tone("warning", bold=True),
+}
 
 _FLAT = {ord("\n"): " ", ord("\t"): " "}
-
-COMPONENTS = {f"tone--{tone}" for tone in TONES}
 
 
 class Painter:
@@ -23,11 +55,8 @@ class Painter:
 
     def __init__(self, widget: Widget) -> None:
         self._widget = widget
+        self._theme = ""
         self._styles: dict[str, Style] = {}
-
-    def forget(self) -> None:
-        """The theme has changed."""
-        self._styles.clear()
 
     def strip(self, content: Line, width: int, *, under: str = "") -> Strip:
         """One line in exactly `width` cells; `under` is the tone beneath all of it, such as the cursor's."""
@@ -43,13 +72,30 @@ class Painter:
         return Strip(segments).adjust_cell_length(width, base)
 
     def _style(self, tone: str) -> Style:
+        if self._theme != self._widget.app.theme:
+            self._theme = self._widget.app.theme
+            self._styles.clear()
         style = self._styles.get(tone)
         if style is None:
-            style = Style.null()
-            for word in tone.split():
-                style += self._widget.get_component_rich_style(f"tone--{word}", partial=True)
-            self._styles[tone] = style
+            style = self._styles[tone] = self._mix(tone)
         return style
+
+    def _mix(self, tone: str) -> Style:
+        colours = self._widget.app.theme_variables
+        style = Style.null()
+        for word in tone.split():
+            added = TONES[word]
+            style += _style(
+                colours[added.color] if added.color else None,
+                colours[added.background] if added.background else None,
+                added,
+            )
+        return style
+
+
+@cache
+def _style(color: str | None, background: str | None, tone: Tone) -> Style:
+    return Style(color=color, bgcolor=background, bold=tone.bold, italic=tone.italic, underline=tone.underline)
 
 
 def _clickable(style: Style, key: str) -> Style:

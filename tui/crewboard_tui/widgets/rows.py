@@ -14,7 +14,7 @@ from textual.strip import Strip
 
 from crewboard_tui import keys
 from crewboard_tui.lines import Line, Span
-from crewboard_tui.widgets.painter import COMPONENTS, Painter
+from crewboard_tui.widgets.painter import Painter
 
 BLIND_FOR = 0.3
 """Seconds for which nothing is done to what has come under the cursor by itself (ui.md § 1)."""
@@ -40,7 +40,6 @@ def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
 class Rows(ScrollView, can_focus=True):
     """A list. What is under the cursor stays under it when rows come, go or change their order."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("list")]
 
     @dataclass
@@ -183,10 +182,6 @@ class Rows(ScrollView, can_focus=True):
         # A scrollbar that appears later does not know yet how far down we are.
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = self.scroll_y
-
-    def notify_style_update(self) -> None:
-        self._painter.forget()
-        super().notify_style_update()
 
     # ---------------------------------------------------------------------------------------------- moving
 

@@ -1,6 +1,6 @@
 """A few lines that stand where they are: counter strip, alert, footer. Only lines that changed are painted."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from textual import events
 from textual.geometry import Region, Size
@@ -9,13 +9,11 @@ from textual.widget import Widget
 
 from crewboard_tui.lines import Line
 from crewboard_tui.widgets.key_line import press
-from crewboard_tui.widgets.painter import COMPONENTS, Painter
+from crewboard_tui.widgets.painter import Painter
 
 
 class Still(Widget):
     """Shows lines as they are handed in; as high as they are many."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -44,10 +42,6 @@ class Still(Widget):
         width = self.size.width
         content = self._lines[y] if y < len(self._lines) else ()
         return self._painter.strip(content, width)
-
-    def notify_style_update(self) -> None:
-        self._painter.forget()
-        super().notify_style_update()
 
     async def on_click(self, event: events.Click) -> None:
         ident = event.style.meta.get("key")

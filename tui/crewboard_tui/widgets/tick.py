@@ -11,13 +11,12 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard_tui.lines import Span, crop
-from crewboard_tui.widgets.painter import COMPONENTS, Painter
+from crewboard_tui.widgets.painter import Painter
 
 
 class Tick(Widget, can_focus=True):
     """A yes or a no."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,enter", "turn", "tick", tooltip="yes or no", id="tick.turn"),
     ]
@@ -54,10 +53,6 @@ class Tick(Widget, can_focus=True):
         box = Span("[x] " if self.value else "[ ] ", "key")
         content = (box, Span(self._label, "bold" if self.has_focus else ""))
         return self._painter.strip(crop(content, self.size.width), self.size.width)
-
-    def notify_style_update(self) -> None:
-        self._painter.forget()
-        super().notify_style_update()
 
     def on_focus(self) -> None:
         self.refresh()
