@@ -1,9 +1,14 @@
 """What the API is sent: never anything that it would refuse."""
 
+import asyncio
 from collections.abc import Callable
 
+import pytest
+
+from crewboard.offline.http import Client, Incoming
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
+from crewboard.offline.service import Service
 from crewboard.team import mail
 from tests.crew import Crew
 
@@ -36,3 +41,18 @@ def test_a_tool_call_that_is_no_json_is_asked_for_again(crew_on: Make) -> None:
     assert "malformed" in str(answer.error)
     sent = mail.send(crew.team, "scout", "and now?")
     assert crew.answer_to("scout", sent.id).text == "second"
+
+
+def test_a_window_that_the_api_is_slow_to_name_is_the_usual_one(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = Service.handle
+
+    async def silent_about_models(self: Service, incoming: Incoming, client: Client) -> None:
+        if incoming.path.startswith("/v1/models/"):
+            await asyncio.sleep(60)
+        await handle(self, incoming, client)
+
+    monkeypatch.setattr(Service, "handle", silent_about_models)
+    crew = crew_on([says("first")])
+    assert crew.run("scout", "explore", "go").text == "first"
+    assert crew.model.requests[0]["max_tokens"] > 1000
+    assert crew.see("scout").context.limit == 200_000

@@ -4,7 +4,6 @@ Every step can be the last before a SIGKILL; the next run goes on from the journ
 """
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 
 from crewboard.errors import ExitCode
@@ -17,7 +16,7 @@ from crewboard.worker.calls import Calls
 from crewboard.worker.gate import Gate
 from crewboard.worker.helper import Helper
 from crewboard.worker.limits import Limits
-from crewboard.worker.model import Model, ModelError
+from crewboard.worker.model import USUAL_WINDOW, Model, ModelError
 from crewboard.worker.outcome import Outcome
 from crewboard.worker.prompt import PROJECT_FILES, system_prompt
 from crewboard.worker.recorder import Recorder
@@ -26,11 +25,6 @@ from crewboard.worker.window import Window
 
 WINDOW_WITHIN = 5.0
 """Seconds that the first model call waits for the API to say how large the window is."""
-
-
-async def _patiently(learning: asyncio.Future[None]) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.shield(learning), WINDOW_WITHIN)
 
 
 class Loop:
@@ -72,7 +66,7 @@ class Loop:
             while True:
                 if recorder.conversation.assignment is None:
                     await self._rest()
-                await asyncio.gather(_patiently(learning), self._project())  # starts `hands` meanwhile
+                await asyncio.gather(self._know_window(learning), self._project())  # starts `hands` meanwhile
                 await self._work()
         finally:
             learning.cancel()
@@ -80,6 +74,13 @@ class Loop:
     async def _learn_window(self) -> None:
         """Ask the API how much the model's window holds, beside the start."""
         self._recorder.context_limit = await self._model.window()
+
+    async def _know_window(self, learning: asyncio.Future[None]) -> None:
+        """Wait a while for the API's word on the window; until it comes, the window is the usual one."""
+        try:
+            await asyncio.wait_for(asyncio.shield(learning), WINDOW_WITHIN)
+        except TimeoutError:
+            self._recorder.context_limit = USUAL_WINDOW
 
     # ---------------------------------------------------------------------------------------------------- rest
 
