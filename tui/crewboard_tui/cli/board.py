@@ -11,14 +11,21 @@ from crewboard_tui.cli.session import Session
 
 @click.command()
 @click.option("--ascii", "plain_glyphs", is_flag=True, help="Glyphs of ASCII alone.")
+@click.option("--plain", is_flag=True, help="No screen: what needs you, a line each, as it happens.")
 @click.option("--read-only", is_flag=True, help="Look, change nothing.")
 @click.pass_obj
-def board(session: Session, plain_glyphs: bool, read_only: bool) -> None:
+def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) -> None:
     """Open the dashboard, as `crewboard` alone does.
 
-    q leaves it; the agents go on.
+    q leaves it; the agents go on. --plain is for screen readers and terminals that cannot paint: one sentence for
+    each thing that needs you, with the command that answers it, until Ctrl-C.
     """
     team = session.team
+    if plain:
+        from crewboard_tui.cli.plain import follow
+
+        follow(team.directory)
+        return
     check_terminal()
     from crewboard_tui.app import run
 
@@ -47,6 +54,8 @@ def check_terminal() -> None:
         UsageError: There is none.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the dashboard needs a terminal; `crewboard status` and `crewboard watch` do not")
+        raise UsageError("the dashboard needs a terminal; `crewboard board --plain`, `status` and `watch` do not")
     if os.environ.get("TERM") == "dumb":
-        raise UsageError("the dashboard needs a terminal that can do more than TERM=dumb; try `crewboard status`")
+        raise UsageError(
+            "the dashboard needs a terminal that can do more than TERM=dumb; try `crewboard board --plain`"
+        )

@@ -1,0 +1,109 @@
+"""`board --plain`: what needs the operator, as sentences, without a terminal."""
+
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crewboard.records import Exit, ToolStart
+from crewboard.store import agents, journal, requests
+from crewboard.team import mail
+from crewboard.team.context import Team
+from crewboard.view.reader import TeamReader
+from crewboard_tui.arrivals import Arrivals
+from crewboard_tui.cli import plain
+from tests.cli.files import ask, enlist
+from tests.cli.shell import Cli, finish
+from tests.frozen import make_empty, make_team
+
+
+def next_line(process: subprocess.Popen[bytes], seconds: float = 20) -> str:
+    """The next line; the process is ended if there is none in time, which makes it an empty one."""
+    assert process.stdout is not None
+    patience = threading.Timer(seconds, process.kill)
+    patience.start()
+    try:
+        return process.stdout.readline().decode().rstrip("\n")
+    finally:
+        patience.cancel()
+
+
+def die(team: Team, name: str) -> None:
+    agent = team.directory.agent(name)
+    start = ToolStart(ts=2, run=1, tool_use_id="t1", name="bash", input={"command": "pytest -x"})
+    journal.append(agent.journal, start)
+    agents.write_exit(agent, Exit(run=1, signal=9, reason="died", at=team.now() - 61, buried=True))
+
+
+@pytest.fixture
+def plainly(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
+    """A plain board of a team on which one agent has died."""
+    enlist(team, "fixer")
+    die(team, "fixer")
+    with shell.start("board", "--plain") as process:
+        yield process
+        process.kill()
+
+
+def test_it_tells_what_waits_what_comes_and_what_is_settled(plainly: subprocess.Popen[bytes], team: Team) -> None:
+    first = next_line(plainly)
+    assert first.startswith("fixer died: killed by SIGKILL in bash pytest -x; for 1m0")
+    assert first.endswith("To resume: crewboard resume fixer. To acknowledge: crewboard ack fixer")
+    ask(team, "q-1", "question", {"question": "keep \x1b[31mit?", "options": ["yes {0}", "no"]})
+    second = next_line(plainly)
+    assert "fixer asks: keep ␛[31mit?" in second
+    assert "Options: yes {0}; no. To answer: crewboard answer q-1 TEXT" in second
+    mail.acknowledge(team, "fixer")
+    assert next_line(plainly) == "settled: fixer died: killed by SIGKILL; acknowledged"
+    requests.close(team.directory, "q-1", "cancelled", "system", 6.0)
+    assert next_line(plainly).endswith("cancelled by system")
+    assert next_line(plainly) == "nobody needs you"
+    ran = finish(plainly, signal.SIGINT)
+    assert ran.code == 130
+    assert "Traceback" not in ran.err
+
+
+def test_it_ends_when_nobody_reads_any_more_also_without_news(plainly: subprocess.Popen[bytes]) -> None:
+    next_line(plainly)
+    assert plainly.stdout is not None
+    plainly.stdout.close()
+    assert plainly.wait(20) == 0
+
+
+def test_a_quiet_team_says_so(shell: Cli, team: Team) -> None:
+    process = shell.start("board", "--plain")
+    assert next_line(process) == "nobody needs you"
+    assert finish(process, signal.SIGINT).code == 130
+
+
+def test_every_kind_of_need_has_a_sentence_of_its_own(tmp_path: Path) -> None:
+    frozen = make_team(tmp_path / "inkpot")
+    view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
+    told = list(plain.news(view, Arrivals(), "crewboard"))
+    assert [line.partition(";")[0] for line in told] == [
+        "parser died: killed by SIGKILL in bash pytest -x tests/parser",
+        "auth-plan hands in a plan: Rotate the JWT signing keys",
+        "docs asks: The 1.x API pages are linked from two blog posts. Keep them?",
+        "migrate is stuck: no progress past its deadline: bash alembic upgrade head",
+        "flaky-hunt loops: bash pytest -k sync ×6, same outcome",
+    ]
+    assert "task 14 went back to the board. To resume" in told[0]
+    assert (
+        "for 4m12s; task 7 waits. To read it: crewboard requests. To approve: crewboard approve req-004281" in told[1]
+    )
+    assert "tasks 11, 22 wait" in told[3]
+
+
+def test_the_commands_name_the_team_where_one_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CREWBOARD_ROOT", "CREWBOARD_TEAM"):
+        monkeypatch.delenv(name, raising=False)
+    team = make_empty(tmp_path, "demo").directory
+    monkeypatch.chdir(tmp_path)
+    assert plain.command_for(team) == "crewboard"
+    make_empty(tmp_path, "other")
+    assert plain.command_for(team) == "crewboard --team demo"
+    monkeypatch.chdir("/")
+    assert plain.command_for(team) == f"crewboard --root {tmp_path} --team demo"

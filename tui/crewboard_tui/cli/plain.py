@@ -1,0 +1,137 @@
+"""The dashboard without a screen: what needs the operator, a sentence a line, for screen readers and plain logs."""
+
+import select
+import shlex
+import sys
+from collections.abc import Iterator
+
+from crewboard.errors import CrewboardError
+from crewboard.records import Request
+from crewboard.store.directory import TeamDirectory, find_root
+from crewboard.team.context import choose_team
+from crewboard.view.autopsy import examine
+from crewboard.view.fold import Need, NeedKind, TeamView
+from crewboard.view.holdup import held_up
+from crewboard.view.reader import TeamReader
+from crewboard.view.watch import SWEEP
+from crewboard_tui.arrivals import Arrivals
+from crewboard_tui.cli.output import note, say
+from crewboard_tui.cli.watching import hints
+from crewboard_tui.fmt import long_age
+from crewboard_tui.text import safe_line
+
+NOBODY = "nobody needs you"
+
+_SAYS: dict[NeedKind, str] = {"plan": "hands in a ", "stuck": "is stuck: ", "looping": "loops: "}
+"""What stands between a name and what the need says of itself."""
+
+_ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
+    "death": (("resume", "resume {agent}"), ("acknowledge", "ack {agent}")),
+    "plan": (("read it", "requests"), ("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
+    "permission": (("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
+    "question": (("answer", "answer {id} TEXT"),),
+    "stuck": (("see why", "journal {agent}"), ("end it", "stop {agent} --now")),
+    "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
+    "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
+}
+
+
+def follow(team: TeamDirectory) -> None:
+    """Print what needs the operator now, then what comes and what is settled, until nobody reads it any more."""
+    with hints(team) as wake:
+        reader, arrivals = TeamReader(team), Arrivals()
+        note(f"what needs you on the team {team.path.name} in {team.root}; Ctrl-C ends")
+        if not reader.read().needs:
+            say(NOBODY)
+        while not is_closed():
+            wake.clear()
+            for line in news(reader.read(), arrivals, command_for(team)):
+                say(line)
+            wake.wait(SWEEP)
+
+
+def news(view: TeamView, arrivals: Arrivals, command: str) -> Iterator[str]:
+    """What came and what is settled since the last time, as sentences."""
+    found = arrivals.read(view)
+    for need in found.went:
+        yield settled(need, view)
+    for need in found.came:
+        yield sentence(need, view, command)
+    if found.went and not view.needs:
+        yield NOBODY
+
+
+def sentence(need: Need, view: TeamView, command: str) -> str:
+    """A need, since when, what it holds up, and the commands that answer it; `command` is how crewboard is called."""
+    since = f"for {long_age(view.now - need.since)}"
+    happened = f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}"
+    clauses = "; ".join(part for part in (happened + _in_tool(need, view), since, _holds(need, view)) if part)
+    return safe_line(". ".join([clauses, *_options(need, view), *_ways(need, command)]))
+
+
+def settled(need: Need, view: TeamView) -> str:
+    """A need that is no more, and what became of it."""
+    request = next((each for each in view.asked if each.id == need.request_id), None)
+    how = _decision(request) if request else _recovery(need, view)
+    return safe_line(f"settled: {need.agent} {_SAYS.get(need.kind, '')}{need.summary}; {how}")
+
+
+def command_for(team: TeamDirectory) -> str:
+    """How crewboard is called from here for this team, with no more options than it takes."""
+    try:
+        if choose_team(find_root(), None).path == team.path:
+            return "crewboard"
+    except CrewboardError:
+        pass  # the team that the environment names is another one, and not there
+    where = "" if find_root() == team.root else f" --root {shlex.quote(str(team.root))}"
+    return f"crewboard{where} --team {team.path.name}"
+
+
+def is_closed() -> bool:
+    """Whether nobody reads stdout any more: without news, no write would ever tell."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
+
+
+def _ways(need: Need, command: str) -> list[str]:
+    answers = ((what, how.format(agent=need.agent, id=need.request_id)) for what, how in _ANSWERS[need.kind])
+    return [f"To {what}: {command} {how}" for what, how in answers]
+
+
+def _in_tool(need: Need, view: TeamView) -> str:
+    agent = view.agent(need.agent)
+    if need.kind != "death" or agent is None:
+        return ""
+    tool = examine(TeamDirectory(view.path), view, agent).last_tool
+    return f" in {tool.text}" if tool and not tool.finished else ""
+
+
+def _holds(need: Need, view: TeamView) -> str:
+    tasks = held_up(view, need)
+    if not tasks:
+        return ""
+    names = ", ".join(str(task.id) for task in tasks)
+    which = f"task {names}" if len(tasks) == 1 else f"tasks {names}"
+    if need.kind == "death":
+        return f"task {tasks[0].id} went back to the board" + (f", {which} wait" if len(tasks) > 1 else "")
+    return f"{which} {'waits' if len(tasks) == 1 else 'wait'}"
+
+
+def _options(need: Need, view: TeamView) -> list[str]:
+    request = view.request(need.request_id) if need.request_id else None
+    options = request.payload.get("options") if request else None
+    return [f"Options: {'; '.join(map(str, options))}"] if isinstance(options, list) and options else []
+
+
+def _decision(request: Request) -> str:
+    return request.status + (f" by {request.decided_by}" if request.decided_by else "")
+
+
+def _recovery(need: Need, view: TeamView) -> str:
+    agent = view.agent(need.agent)
+    if agent is None:
+        return "it is off the roster"
+    if need.kind == "death":
+        return "it is up again" if agent.alive else "acknowledged" if agent.acknowledged else f"it is {agent.state}"
+    return f"it is {agent.state}"
