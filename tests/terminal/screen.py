@@ -14,6 +14,14 @@ import pyte
 from tests.crew import eventually
 
 
+class _Screen(pyte.Screen):
+    """Takes OSC 22, the shape of the pointer, for what it is, where pyte takes it for a title."""
+
+    def set_title(self, param: str) -> None:
+        if not param.startswith(";"):
+            super().set_title(param)
+
+
 class Terminal:
     """`crewboard` in a terminal of `columns` × `lines`; whatever happens, it is gone at the end."""
 
@@ -26,7 +34,7 @@ class Terminal:
             dimensions=(lines, columns),
             timeout=30,
         )
-        self._screen = pyte.Screen(columns, lines)
+        self._screen = _Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
 
     def __enter__(self) -> Self:
@@ -44,6 +52,12 @@ class Terminal:
             while True:
                 self._stream.feed(self.child.read_nonblocking(65_536, timeout=0.05))
         return "\n".join(self._screen.display)
+
+    @property
+    def title(self) -> str:
+        """What the window is called now."""
+        _ = self.text
+        return self._screen.title
 
     def shows(self, words: str) -> None:
         """Wait until `words` stand on the screen."""

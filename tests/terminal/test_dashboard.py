@@ -81,3 +81,15 @@ def test_storms_of_resizes_down_to_one_cell_do_no_harm(crew: Crew) -> None:
             terminal.resize(columns, lines)
         terminal.shows("scout")
         assert terminal.child.isalive()
+
+
+def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> None:
+    crew.run("scout", "explore", "hello")
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("idle")
+        eventually(lambda: terminal.title == "default · crewboard", "the title of a quiet team")
+        crew.kill("scout", signal.SIGKILL)
+        eventually(lambda: terminal.title == "✖1 · default · crewboard", "the title of a team with a death")
+        terminal.child.send("q")
+        terminal.shows("default")
+        eventually(lambda: not terminal.title, "the title gone")

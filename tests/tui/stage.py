@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.screens.frame import Framed
+from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 
 PATIENCE = 20.0
@@ -103,10 +104,16 @@ class Stage:
 
 @asynccontextmanager
 async def opened(
-    frozen: Frozen, width: int = 120, height: int = 36, *, read_only: bool = False, ascii_only: bool = False
+    frozen: Frozen,
+    width: int = 120,
+    height: int = 36,
+    *,
+    read_only: bool = False,
+    ascii_only: bool = False,
+    settings: Settings | None = None,
 ) -> AsyncIterator[Stage]:
     """A dashboard on a frozen team."""
-    app = CrewboardApp(frozen.team, read_only=read_only, ascii_only=ascii_only, probe=frozen.probe)
+    app = CrewboardApp(frozen.team, read_only=read_only, ascii_only=ascii_only, probe=frozen.probe, settings=settings)
     async with app.run_test(size=(width, height)) as pilot:
         stage = Stage(app, pilot)
         await stage.until(lambda: app.screen.is_mounted and isinstance(app.screen, Framed), "the first screen")

@@ -1,6 +1,7 @@
 """The dashboard: modes, themes, and the flow of snapshots from the reading thread to the screens."""
 
 import logging
+import os
 import shlex
 import sys
 import threading
@@ -26,6 +27,7 @@ from crewboard_tui.ascii import AsciiFilter
 from crewboard_tui.desk import Desk
 from crewboard_tui.errands import Errands
 from crewboard_tui.messages import ErrandDone, TeamRead
+from crewboard_tui.outside import WAYS, Outside
 from crewboard_tui.palette import Commands
 from crewboard_tui.reading import Reading, Snapshot
 from crewboard_tui.screens.ask_line import AskLine
@@ -40,6 +42,7 @@ from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.screens.opening import open_request
 from crewboard_tui.screens.processes import ProcessesScreen
 from crewboard_tui.screens.tasks import TasksScreen
+from crewboard_tui.settings import Settings
 from crewboard_tui.text import safe_line
 from crewboard_tui.themes import DARK, LIGHT, THEMES
 from crewboard_tui.widgets.need_rows import find_need, need_key
@@ -52,6 +55,12 @@ _HERE = Path(__file__).parent
 
 TICK = 1.0
 """Seconds between two looks at the ages on the screen."""
+
+_TELLS = {
+    "off": "what comes to need you makes no sound",
+    "bell": "what comes to need you rings the bell of this terminal",
+    "desktop": "what comes to need you is a notification of this terminal's desktop",
+}
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +79,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
     NOTIFICATION_TIMEOUT = 8
 
     def __init__(
-        self, team: Team, *, ascii_only: bool = False, read_only: bool = False, probe: Probe | None = None
+        self,
+        team: Team,
+        *,
+        ascii_only: bool = False,
+        read_only: bool = False,
+        probe: Probe | None = None,
+        settings: Settings | None = None,
     ) -> None:
         super().__init__()
         self.title = f"crewboard · {team.directory.path.name}"
@@ -78,6 +93,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = DARK.name
+        self.settings = settings or Settings()
+        self.outside = Outside(self._write, notify=self.settings.notify, ascii_only=ascii_only)
         self._ascii = [AsciiFilter()] if ascii_only else []
         self._visited: str | None = None
         reading = Reading(
@@ -97,10 +114,19 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.add_mode(view.MODE, _make(view, self.desk))
         self.switch_mode(BoardScreen.MODE)
         self.set_interval(TICK, self._tick)
+        self.outside.read(self.desk.snapshot.view)
+        if self.settings.problems:
+            self.desk.say(" · ".join(self.settings.problems), "warning")
         self.desk.reading.start()
 
     def on_unmount(self) -> None:
         self.desk.reading.stop()
+        self.outside.restore()
+
+    def _write(self, sequence: str) -> None:
+        """Send a sequence to the terminal, past the screen."""
+        if self._driver is not None:
+            self._driver.write(sequence)
 
     def get_line_filters(self) -> list[LineFilter]:
         return [*super().get_line_filters(), *self._ascii]
@@ -113,6 +139,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def on_team_read(self, message: TeamRead) -> None:
         self.desk.snapshot = message.snapshot
+        self.outside.read(message.snapshot.view)
         for screen in self._framed():
             screen.show(message.snapshot)
 
@@ -123,6 +150,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             message.then(not message.error, message.says)
 
     def _tick(self) -> None:
+        self.outside.tick()
         hushed = self.desk.hush()
         for screen in self._framed():
             screen.tick()
@@ -191,6 +219,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def action_turn_theme(self) -> None:
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
 
+    def action_turn_notify(self) -> None:
+        """Tell of new needs in the next way."""
+        self.outside.notify = WAYS[(WAYS.index(self.outside.notify) + 1) % len(WAYS)]
+        self.desk.say(_TELLS[self.outside.notify])
+
     def action_halt(self) -> None:
         """End everybody, once the team's name was typed."""
         view = self.desk.snapshot.view
@@ -239,7 +272,9 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
         raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
     if not read_only and team.directory.exists():
         threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
-    app = CrewboardApp(team, ascii_only=ascii or not speaks_utf8(), read_only=read_only)
+    app = CrewboardApp(
+        team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=Settings.read(os.environ)
+    )
     app.run()
     for label, thread in app.desk.errands.running():
         sys.stderr.write(f"{label} …\n")

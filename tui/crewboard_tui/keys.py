@@ -115,6 +115,7 @@ KEYS: tuple[Key, ...] = (
     Key("app.help", "?", "app.help", "help", "what the keys of this pane do", "app", 64),
     Key("app.theme", "T", "app.turn_theme", "", "light or dark colours", "app"),
     Key("app.leave", "q", "app.leave", "leave", "leave the dashboard; the workers go on", "app", 66),
+    Key("app.notify", "", "turn_notify", "notify", "tell of needs: not at all, by the bell, on the desktop", "app"),
     Key("app.halt", "", "halt", "halt", "end everybody; asks for the team's name first, the files stay", "app",
         changes=True),
     Key("view.back", "escape", "back", "back", "one layer back", "back", 68),

@@ -1,0 +1,104 @@
+"""The terminal around the screen: its title, and what tells of new needs."""
+
+import pytest
+
+from crewboard.team import mail
+from crewboard.view.fold import TeamView
+from crewboard.view.reader import TeamReader
+from crewboard_tui.outside import APART, BELL, Notify, Outside, notification
+from crewboard_tui.settings import Settings
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+
+
+class Ear:
+    """What reached the terminal, on a clock that stands until it is moved."""
+
+    def __init__(self, frozen: Frozen, notify: Notify = "bell", *, ascii_only: bool = False) -> None:
+        self.frozen = frozen
+        self.written: list[str] = []
+        self.now = 100.0
+        self.outside = Outside(self.written.append, notify=notify, ascii_only=ascii_only, clock=lambda: self.now)
+        self.outside.read(self.view())
+
+    def view(self) -> TeamView:
+        return TeamReader(self.frozen.directory, clock=self.frozen.team.now, probe=self.frozen.probe).read()
+
+    def asked(self, ident: str, question: str = "which?") -> None:
+        self.frozen.asks(ident, "question", "api", 1, {"question": question})
+        self.outside.read(self.view())
+
+    @property
+    def rang(self) -> int:
+        return self.written.count(BELL)
+
+
+def test_the_title_counts_what_waits_and_is_written_only_when_it_changes(frozen: Frozen) -> None:
+    ear = Ear(frozen)
+    ear.outside.read(ear.view())
+    (title,) = ear.written
+    assert title == "\x1b[22;2t\x1b]2;▲2 ✖1 ◆1 ↻1 · demo · crewboard\x1b\\"
+    mail.acknowledge(frozen.team, "parser")
+    ear.outside.read(ear.view())
+    assert ear.written[1] == "\x1b]2;▲2 ◆1 ↻1 · demo · crewboard\x1b\\"
+    ear.outside.restore()
+    assert ear.written[2] == "\x1b]2;\x1b\\\x1b[23;2t"
+
+
+def test_an_ascii_title(frozen: Frozen) -> None:
+    assert "]2;A2 X1 !1 L1 - demo - crewboard" in Ear(frozen, ascii_only=True).written[0]
+
+
+def test_what_waits_at_the_start_is_no_news(frozen: Frozen) -> None:
+    assert Ear(frozen).rang == 0
+
+
+def test_what_is_new_rings_once_and_a_burst_rings_twice(frozen: Frozen) -> None:
+    ear = Ear(frozen)
+    for ident in ("q-1", "q-2", "q-3"):
+        ear.asked(ident)
+    assert ear.rang == 1
+    ear.now += APART
+    ear.outside.tick()
+    ear.outside.tick()
+    assert ear.rang == 2
+
+
+def test_off_is_silent(frozen: Frozen) -> None:
+    ear = Ear(frozen, "off")
+    ear.asked("q-1")
+    assert ear.rang == 0
+
+
+def test_a_notification_cannot_be_broken_out_of(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TMUX", "VTE_VERSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    ear = Ear(frozen, "desktop")
+    ear.asked("q-1", "a\x1b\\b\x07c\x9cd;e\nf")
+    told = ear.written[-1]
+    assert told.startswith("\x1b]9;api asks: a")
+    body = told.removeprefix("\x1b]9;").removesuffix("\x1b\\")
+    assert body.isprintable()
+    assert ";" not in body
+
+
+def test_a_notification_speaks_the_terminals_tongue() -> None:
+    assert notification("x", {"VTE_VERSION": "7600"}) == "\x1b]777;notify;crewboard;x\x1b\\"
+    assert notification("x", {"TMUX": "/tmp/t"}) == "\x1bPtmux;\x1b\x1b]9;x\x1b\x1b\\\x1b\\"
+
+
+async def test_the_palette_switches_the_way_of_telling(frozen: Frozen) -> None:
+    async with opened(frozen, settings=Settings(notify="off")) as stage:
+        await stage.press(":")
+        await stage.write("notify")
+        await stage.sees("by the bell")
+        await stage.press("down", "enter")
+        await stage.until(lambda: stage.app.outside.notify == "bell", "the bell")
+        await stage.sees("rings the bell of this terminal")
+
+
+async def test_a_setting_that_means_nothing_is_named(frozen: Frozen) -> None:
+    settings = Settings.read({"CREWBOARD_NOTIFY": "loud"})
+    async with opened(frozen, settings=settings) as stage:
+        await stage.sees("CREWBOARD_NOTIFY=loud means nothing; it may be off, bell, desktop")
