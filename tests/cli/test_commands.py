@@ -263,3 +263,15 @@ def test_journal_and_log(cli: Cli, team: Team) -> None:
 def test_the_operators_mailboxes_can_be_looked_into(cli: Cli, team: Team, name: str) -> None:
     mailbox.send(team.directory, mailbox.compose("fixer", name, "result", "done"))
     assert "fixer → " + name in cli("inbox", name).out
+
+
+def test_doctor_names_a_file_of_keys_and_what_is_wrong_with_it(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "config" / "crewboard"
+    mine = cli.with_environment(XDG_CONFIG_HOME=str(folder.parent))
+    assert "keys" not in {check["name"] for check in mine("doctor", "--json").json}
+    folder.mkdir(parents=True)
+    (folder / "keys.toml").write_text('app.next = "N"\napp.nxt = "n"')
+    (found,) = (check for check in mine("doctor", "--json").json if check["name"] == "keys")
+    assert found["mark"] == "note"
+    assert "did you mean app.next?" in found["detail"]
+    assert '# app.next = "!"' in mine("keys").out

@@ -88,12 +88,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
         settings: Settings | None = None,
     ) -> None:
         super().__init__()
+        self.settings = settings or Settings()
         self.title = f"crewboard · {team.directory.path.name}"
         self.animation_level = "none"
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = DARK.name
-        self.settings = settings or Settings()
+        self.set_keymap(dict(self.settings.keys))
         self.outside = Outside(self._write, notify=self.settings.notify, ascii_only=ascii_only)
         self._ascii = [AsciiFilter()] if ascii_only else []
         self._visited: str | None = None
@@ -107,6 +108,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             reading=reading,
             errands=Errands(self.post_message),
             announce=self._paint_status,
+            keys=self.settings.keys,
         )
 
     def on_mount(self) -> None:
@@ -115,13 +117,18 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.switch_mode(BoardScreen.MODE)
         self.set_interval(TICK, self._tick)
         self.outside.read(self.desk.snapshot.view)
-        if self.settings.problems:
-            self.desk.say(" · ".join(self.settings.problems), "warning")
+        self._name_problems(self.settings.problems)
         self.desk.reading.start()
 
     def on_unmount(self) -> None:
         self.desk.reading.stop()
         self.outside.restore()
+
+    def _name_problems(self, problems: tuple[str, ...]) -> None:
+        """Say which settings cannot be used, as far as that can be read at a glance."""
+        if problems:
+            more = f" … and {len(problems) - 2} more: `crewboard doctor`" if len(problems) > 2 else ""  # noqa: PLR2004
+            self.desk.say(" · ".join(problems[:2]) + more, "error")
 
     def _write(self, sequence: str) -> None:
         """Send a sequence to the terminal, past the screen."""

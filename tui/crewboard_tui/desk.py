@@ -1,10 +1,11 @@
 """What every screen works with: the team, what was last read of it, and the way to change it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 
 from crewboard.team.context import Team
+from crewboard_tui import keys
 from crewboard_tui.errands import Errands, Then
 from crewboard_tui.reading import Interest, Reading, Snapshot
 
@@ -31,6 +32,7 @@ class Desk:
     reading: Reading
     errands: Errands
     announce: Callable[[], None]
+    keys: Mapping[str, str] = field(default_factory=dict)
     said: Said | None = None
     drafts: dict[str, str] = field(default_factory=dict)
 
@@ -38,6 +40,10 @@ class Desk:
     def now(self) -> float:
         """Epoch seconds by the team's clock."""
         return self.team.now()
+
+    def key(self, ident: str) -> str:
+        """How the key `ident` is pressed here, for a line that names it."""
+        return keys.show_key(self.keys.get(ident, keys.BY_ID[ident].keys).split(",")[0])
 
     def do(self, label: str, command: Callable[[], str], then: Then | None = None) -> None:
         """Run a command in a thread, saying what is being done; its outcome is shown when it comes."""

@@ -4,10 +4,11 @@ A key belongs to a scope; a screen or a widget takes the scopes that it understa
 that work here and now, the lowest first; a key without a rank stands in the help and in the palette alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from textual.binding import Binding
+from textual.keys import format_key
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,9 @@ KEYS: tuple[Key, ...] = (
     Key("view.back", "escape", "back", "back", "one layer back", "back", 68),
 )  # fmt: skip
 
+Pressed = Callable[[str], str]
+"""How a key is pressed, by its id."""
+
 BY_ID = {key.id: key for key in KEYS}
 
 NAMES = {
@@ -149,12 +153,17 @@ def show_key(name: str) -> str:
     """A key as it is written on the screen: `^s` for `ctrl+s`."""
     if name.startswith("ctrl+"):
         return "^" + name.removeprefix("ctrl+")
-    return NAMES.get(name, name)
+    return NAMES.get(name) or format_key(name)
 
 
 def show_keys(names: str) -> str:
     """Several keys for one thing: `j ↓`."""
     return " ".join(show_key(name) for name in names.split(","))
+
+
+def default_key(ident: str) -> str:
+    """How the key `ident` is pressed where nobody has given it another."""
+    return show_key(BY_ID[ident].keys.split(",")[0])
 
 
 def known(ids: Iterable[str | None]) -> list[Key]:

@@ -1,9 +1,10 @@
-"""What a user has set for the dashboard, in the environment; what cannot be used is named, and never in the way."""
+"""What a user has set for the dashboard, in the environment and in files; what cannot be used is named."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
+from crewboard_tui import keyfile
 from crewboard_tui.outside import WAYS, Notify
 
 T = TypeVar("T", bound=str)
@@ -11,9 +12,13 @@ T = TypeVar("T", bound=str)
 
 @dataclass(frozen=True)
 class Settings:
-    """The dashboard as its user wants it. `problems` are sentences about what could not be used."""
+    """The dashboard as its user wants it.
+
+    `keys` are those that differ from the table, by id; `problems` are sentences about what could not be used.
+    """
 
     notify: Notify = "off"
+    keys: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     @classmethod
@@ -21,7 +26,8 @@ class Settings:
         """The settings of this environment."""
         problems: list[str] = []
         notify = _one_of("CREWBOARD_NOTIFY", WAYS, environment, problems)
-        return cls(notify=notify or "off", problems=tuple(problems))
+        keymap = keyfile.read(keyfile.path(environment))
+        return cls(notify=notify or "off", keys=keymap.keys, problems=(*problems, *keymap.problems))
 
 
 def _one_of(name: str, known: tuple[T, ...], environment: Mapping[str, str], problems: list[str]) -> T | None:

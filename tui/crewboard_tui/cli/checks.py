@@ -59,6 +59,7 @@ def all_checks(session: Session) -> list[Check]:
         watcher(),
         files(session.root),
         terminal(),
+        *keymap(environment),
         git(session.root),
     ]
 
@@ -148,6 +149,20 @@ def terminal() -> Check:
     if size < _SMALLEST:
         return Check("terminal", "note", detail, "60 × 12 or more shows everything that matters")
     return Check("terminal", "ok", detail)
+
+
+def keymap(environment: Mapping[str, str]) -> list[Check]:
+    """Whether the user's own keys can be used, if there is a file of them."""
+    from crewboard_tui import keyfile
+
+    file = keyfile.path(environment)
+    if not file.exists():
+        return []
+    found = keyfile.read(file)
+    if found.problems:
+        remedy = "`crewboard keys` prints every id with its keys"
+        return [Check("keys", "note", f"{file}: {'; '.join(found.problems)}", remedy)]
+    return [Check("keys", "ok", f"{file}: {len(found.keys)} of your own")]
 
 
 def _colours() -> str:

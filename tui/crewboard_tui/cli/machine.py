@@ -48,7 +48,7 @@ def types(session: Session, as_json: bool) -> None:
 def doctor(session: Session, as_json: bool) -> None:
     """Say what works here and how to mend the rest.
 
-    Looks at Python, the API key, the sandbox, file events, the root, the terminal and git.
+    Looks at Python, the API key, the sandbox, file events, the root, the terminal, your own keys and git.
     """
     from crewboard_tui.cli import checks
 
@@ -60,3 +60,19 @@ def doctor(session: Session, as_json: bool) -> None:
         say(f"{check.mark:<5} {check.name:<9} {check.detail}")
         if check.remedy:
             say(f"{'':<15} → {check.remedy}")
+
+
+@click.command()
+@as_json
+def keys(as_json: bool) -> None:
+    """List the dashboard's keys, as a file that gives them others.
+
+    Example: crewboard keys > ~/.config/crewboard/keys.toml
+    """
+    from crewboard_tui import keyfile
+    from crewboard_tui.keys import KEYS
+
+    if as_json:
+        say_json([{"id": key.id, "keys": key.keys, "says": key.says} for key in KEYS if key.keys])
+    else:
+        say(keyfile.template())

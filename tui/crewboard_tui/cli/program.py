@@ -51,7 +51,7 @@ SECTIONS = {
         "ack": "ending:ack",
     },
     "End": {"stop": "ending:stop", "remove": "ending:remove", "team": "teams:team"},
-    "Around it": {"demo": "board:demo", "types": "machine:types", "doctor": "machine:doctor"},
+    "Around it": {"demo": "board:demo", "types": "machine:types", "keys": "machine:keys", "doctor": "machine:doctor"},
 }
 """Where each command lives: module and name, in the order of the help."""
 

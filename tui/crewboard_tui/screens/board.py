@@ -55,7 +55,8 @@ class BoardScreen(Numbered):
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         order = self.query_one(Roster).order
         right = f"sort:{order.by}{' reversed' if order.reverse else ''} " if width >= 60 else ""  # noqa: PLR2004
-        return spread(tabs_line(snapshot.view, self.MODE, width - len(right)), (Span(right, "dim"),), width)
+        tabs = tabs_line(snapshot.view, self.MODE, width - len(right), self.desk.key)
+        return spread(tabs, (Span(right, "dim"),), width)
 
     def interest(self) -> Interest:
         name = self.selected_agent()

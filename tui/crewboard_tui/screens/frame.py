@@ -104,7 +104,7 @@ class Framed(Screen[None]):
         width = self.size.width
         self._still("strip").show([strip_line(snapshot, Badges(read_only=self.desk.read_only), width)])
         self._still("heading").show([self.heading(snapshot, width)])
-        alert = alert_line(snapshot, self.desk.now, width, read_only=self.desk.read_only)
+        alert = alert_line(snapshot, self.desk.now, width, read_only=self.desk.read_only, pressed=self.desk.key)
         self._still("alert").show([alert])
         self.paint_status()
 

@@ -23,7 +23,7 @@ class Numbered(AgentKeys):
         self.zoomed: Widget | None = None
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
-        return tabs_line(snapshot.view, self.MODE, width)
+        return tabs_line(snapshot.view, self.MODE, width, self.desk.key)
 
     def offers(self, action: str) -> bool | None:
         if action == "back":

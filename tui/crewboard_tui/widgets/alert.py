@@ -3,6 +3,7 @@
 from crewboard.view.autopsy import freed_by
 from crewboard.view.fold import Need, TeamView
 from crewboard_tui import fmt
+from crewboard_tui.keys import Pressed, default_key
 from crewboard_tui.lines import Line, Span, say, spread
 from crewboard_tui.reading import Snapshot
 from crewboard_tui.states import LOOKS, Look
@@ -20,25 +21,27 @@ NEED_LOOKS: dict[str, Look] = {
 }
 
 
-def alert_line(snapshot: Snapshot, now: float, width: int, *, read_only: bool = False) -> Line:
+def alert_line(
+    snapshot: Snapshot, now: float, width: int, *, read_only: bool = False, pressed: Pressed = default_key
+) -> Line:
     """The worst need, else what is wrong with the team's files, else what to do first, else that all is well."""
     view = snapshot.view
     if snapshot.problem:
         return (Span(" "), say(snapshot.problem, "error bold"))
     if view.needs:
-        return _worst(view, now, width)
+        return _worst(view, now, width, pressed)
     if view.problem:
         return (Span(" "), say(view.problem, "error bold"))
     if not view.agents:
         first = "read-only: nobody is hired yet" if read_only else "nobody is hired yet"
-        hint = () if read_only else (Span("   n", "key"), Span(" hires the first agent"))
+        hint = () if read_only else (Span(f"   {pressed('agent.hire')}", "key"), Span(" hires the first agent"))
         return (Span(" "), Span(first, "bold"), *hint)
     if not view.supervisor.alive and any(agent.alive for agent in view.agents):
         return (Span(" the supervisor is gone; the workers go on, and a new one is being started", "warning"),)
     return (Span(" nobody needs you", "dim"),)
 
 
-def _worst(view: TeamView, now: float, width: int) -> Line:
+def _worst(view: TeamView, now: float, width: int, pressed: Pressed) -> Line:
     need = view.needs[0]
     look = NEED_LOOKS[need.kind]
     left = (
@@ -53,7 +56,7 @@ def _worst(view: TeamView, now: float, width: int) -> Line:
     wide = width >= _WORDS_FROM
     right = (
         Span(others if wide else "", "dim"),
-        Span(" !", "key", "app.next"),
+        Span(f" {pressed('app.next')}", "key", "app.next"),
         Span(" opens it " if wide else " open "),
     )
     return spread(left, right, width)

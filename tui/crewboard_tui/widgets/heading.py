@@ -2,6 +2,7 @@
 
 from crewboard.names import LEAD, OPERATOR
 from crewboard.view.fold import TeamView
+from crewboard_tui.keys import Pressed, default_key
 from crewboard_tui.lines import Line, Span, say, spread, width_of
 
 VIEWS: tuple[tuple[str, str, str], ...] = (
@@ -21,26 +22,26 @@ def new_mail(view: TeamView) -> int:
     return sum(view.unread.get(name, 0) for name in names)
 
 
-def tabs_line(view: TeamView, current: str, width: int) -> Line:
+def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
     """The views with what waits in them; short of room, the keys and the current title."""
     counts = {
         "inbox": new_mail(view),
         "needs": len(view.needs),
     }
-    full = _tabs(current, counts, titles=True)
-    return full if width_of(full) <= width else _tabs(current, counts, titles=False)
+    full = _tabs(current, counts, pressed, titles=True)
+    return full if width_of(full) <= width else _tabs(current, counts, pressed, titles=False)
 
 
-def _tabs(current: str, counts: dict[str, int], *, titles: bool) -> Line:
+def _tabs(current: str, counts: dict[str, int], pressed: Pressed, *, titles: bool) -> Line:
     spans: list[Span] = []
-    for mode, key, title in VIEWS:
+    for mode, _, title in VIEWS:
         count = f"·{counts[mode]}" if counts.get(mode) else ""
         here = mode == current
         text = f"{title}{count}" if titles or here else count
         tone = "tab" if here else ("warning" if count else "")
         spans += [
             Span(" "),
-            Span(f"{key}", "key" if not here else "tab", f"app.{mode}"),
+            Span(pressed(f"app.{mode}"), "key" if not here else "tab", f"app.{mode}"),
             Span(f" {text}" if text else "", tone, f"app.{mode}"),
             Span(" " if titles else ""),
         ]

@@ -1,0 +1,95 @@
+"""Keys of the user's own: what a file may say, and that the dashboard follows it."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from crewboard_tui import keyfile, keys
+from crewboard_tui.settings import Settings
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "crewboard" / "keys.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    return file
+
+
+def settings(folder: Path, text: str) -> Settings:
+    written(folder, text)
+    return Settings.read({"XDG_CONFIG_HOME": str(folder)})
+
+
+def test_both_spellings_of_an_id(tmp_path: Path) -> None:
+    found = keyfile.read(
+        written(tmp_path, '"app.next" = "N,ctrl+n"\nlist.down = "?"\nlist.up = "!"\n[app]\nhelp = "f1"')
+    )
+    assert found.problems == ()
+    assert found.keys == {
+        "app.next": "N,ctrl+n", "list.down": "question_mark", "list.up": "exclamation_mark", "app.help": "f1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('app.nxt = "n"', "there is no key app.nxt, did you mean app.next?"),
+        ('app.halt = "h"', "app.halt is a command of the palette and takes no key"),
+        ("app.next = 3", 'app.next takes keys in quotes, such as "!"'),
+        ('app.next = ""', "app.next takes keys in quotes"),
+        ('app.next = "hyper+n"', "there is no key 'hyper+n' to give away"),
+        ('app.next = "ctrl+c"', "there is no key 'ctrl+c' to give away"),
+        ('agent.hire = "m"', "agent.hire: m is agent.message already"),
+        ('list.down = "n"', "list.down: n is agent.hire already"),
+        ('app.help = "h"\napp.next = "h"', "app.next: h is app.help already"),
+        ("app.next = ", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_used_is_named_and_passed_over(tmp_path: Path, text: str, problem: str) -> None:
+    found = keyfile.read(written(tmp_path, text + '\napp.leave = "Q"'))
+    assert problem in found.problems[0]
+    assert len(found.problems) == 1
+    assert "app.next" not in found.keys
+    if "cannot be read" not in problem:
+        assert found.keys["app.leave"] == "Q", "the rest holds"
+
+
+def test_two_keys_may_change_places(tmp_path: Path) -> None:
+    found = keyfile.read(written(tmp_path, 'agent.hire = "m"\nagent.message = "n"\ninbox.reply = "n"'))
+    assert found.problems == ()
+
+
+def test_no_file_no_keys(tmp_path: Path) -> None:
+    assert keyfile.read(tmp_path / "keys.toml") == keyfile.Keymap({})
+
+
+def test_what_is_printed_as_a_file_is_one(tmp_path: Path) -> None:
+    text = "\n".join(line.removeprefix("# ") for line in keyfile.template().splitlines()[1:])
+    tomllib.loads(text)
+    found = keyfile.read(written(tmp_path, text))
+    assert found.problems == ()
+    assert set(found.keys) == {key.id for key in keys.KEYS if key.keys}
+
+
+async def test_the_users_keys_work_and_are_shown(frozen: Frozen, tmp_path: Path) -> None:
+    mine = settings(tmp_path / "config", 'agent.hire = "h"\napp.next = "f2"\napp.feed = "F"')
+    async with opened(frozen, 120, 36, settings=mine) as stage:
+        await stage.can("h", "new")
+        assert "f2 opens it" in stage.part("alert")
+        assert "F Feed" in stage.part("heading")
+        await stage.press("?")
+        await stage.sees("Keys that work here", "h ", "hire an agent")
+        await stage.press("escape", "n")
+        assert "Hire" not in stage.part("heading")
+        await stage.press("h")
+        await stage.sees("Hire an agent")
+
+
+async def test_a_bad_file_is_named_at_the_start_and_does_no_harm(frozen: Frozen, tmp_path: Path) -> None:
+    mine = settings(tmp_path / "config", 'app.nxt = "n"\nx = "y"\nz = "a"')
+    async with opened(frozen, settings=mine) as stage:
+        await stage.sees("there is no key app.nxt", "and 1 more: `crewboard doctor`")
+        await stage.can("!", "next")
