@@ -181,12 +181,6 @@ async def test_marks_widen_a_key_to_many(frozen: Frozen) -> None:
         await stage.sees("to api, perf (2)")
 
 
-async def test_the_theme_turns(frozen: Frozen) -> None:
-    async with opened(frozen) as stage:
-        await stage.press("T")
-        assert stage.app.theme == "crewboard-light"
-
-
 def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "read_team", lambda _: TeamReader(frozen.directory, probe=frozen.probe).read())
     monkeypatch.chdir(frozen.directory.root)

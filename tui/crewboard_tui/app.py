@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.filter import LineFilter
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
+from textual.widgets import Input, TextArea
 
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.store.directory import find_root
@@ -44,7 +46,7 @@ from crewboard_tui.screens.processes import ProcessesScreen
 from crewboard_tui.screens.tasks import TasksScreen
 from crewboard_tui.settings import Settings
 from crewboard_tui.text import safe_line
-from crewboard_tui.themes import DARK, LIGHT, THEMES
+from crewboard_tui.themes import THEMES, after
 from crewboard_tui.widgets.need_rows import find_need, need_key
 
 _VIEWS: tuple[type[Numbered], ...] = (
@@ -91,13 +93,14 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.settings = settings or Settings()
         self.title = f"crewboard · {team.directory.path.name}"
         self.animation_level = "none"
-        for theme in THEMES:
+        for theme in THEMES.values():
             self.register_theme(theme)
-        self.theme = DARK.name
+        self.theme = THEMES[self.settings.theme].name
         self.set_keymap(dict(self.settings.keys))
         self.outside = Outside(self._write, notify=self.settings.notify, ascii_only=ascii_only)
         self._ascii = [AsciiFilter()] if ascii_only else []
         self._visited: str | None = None
+        self._unshown = False
         reading = Reading(
             team.directory, self._publish, clock=team.now, probe=probe, may_ring=not read_only and probe is None
         )
@@ -109,6 +112,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             errands=Errands(self.post_message),
             announce=self._paint_status,
             keys=self.settings.keys,
+            reduced_motion=self.settings.reduced_motion,
         )
 
     def on_mount(self) -> None:
@@ -136,7 +140,14 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._driver.write(sequence)
 
     def get_line_filters(self) -> list[LineFilter]:
-        return [*super().get_line_filters(), *self._ascii]
+        # Textual turns colours to greys, which are colours too (no-color.org).
+        filters = [NoColor() if isinstance(each, Monochrome) else each for each in super().get_line_filters()]
+        return [*filters, *self._ascii]
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Nothing blinks, wherever one writes."""
+        if isinstance(event.widget, Input | TextArea):
+            event.widget.cursor_blink = False
 
     # ------------------------------------------------------------------------------------------------ the flow
 
@@ -145,10 +156,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.post_message(TeamRead(snapshot))
 
     def on_team_read(self, message: TeamRead) -> None:
-        self.desk.snapshot = message.snapshot
+        before, self.desk.snapshot = self.desk.snapshot, message.snapshot
         self.outside.read(message.snapshot.view)
-        for screen in self._framed():
-            screen.show(message.snapshot)
+        # Where motion is reduced, what moves by itself waits for the tick; what somebody asked to see does not.
+        self._unshown = self.settings.reduced_motion and before.interest == message.snapshot.interest
+        if not self._unshown:
+            self._show()
 
     def on_errand_done(self, message: ErrandDone) -> None:
         self.desk.say(message.says, "error" if message.error else "success")
@@ -159,11 +172,18 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def _tick(self) -> None:
         self.outside.tick()
         hushed = self.desk.hush()
+        if self._unshown:
+            self._show()
         for screen in self._framed():
             screen.tick()
             screen.paint_frame(self.desk.snapshot)
             if hushed:
                 screen.paint_keys()
+
+    def _show(self) -> None:
+        self._unshown = False
+        for screen in self._framed():
+            screen.show(self.desk.snapshot)
 
     def _framed(self) -> Iterable[Framed]:
         """The full screens that can be seen, also behind something smaller."""
@@ -224,7 +244,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.push_screen(HelpScreen(self.screen))
 
     def action_turn_theme(self) -> None:
-        self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+        name = after(self.theme)
+        self.theme = THEMES[name].name
+        try:
+            self.settings.remember(name)
+        except OSError as error:
+            self.desk.say(f"{name} colours, but only for now: {error}", "warning")
 
     def action_turn_notify(self) -> None:
         """Tell of new needs in the next way."""

@@ -33,6 +33,7 @@ class Desk:
     errands: Errands
     announce: Callable[[], None]
     keys: Mapping[str, str] = field(default_factory=dict)
+    reduced_motion: bool = False
     said: Said | None = None
     drafts: dict[str, str] = field(default_factory=dict)
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self, TypeVar
 
 from crewboard_tui import keyfile
 from crewboard_tui.outside import WAYS, Notify
+from crewboard_tui.themes import THEMES, ThemeName
 
 T = TypeVar("T", bound=str)
 
@@ -14,10 +16,14 @@ T = TypeVar("T", bound=str)
 class Settings:
     """The dashboard as its user wants it.
 
-    `keys` are those that differ from the table, by id; `problems` are sentences about what could not be used.
+    `keys` are those that differ from the table, by id. `remembers` is the file that keeps the theme from one time to
+    the next, None where none shall. `problems` are sentences about what could not be used.
     """
 
     notify: Notify = "off"
+    theme: ThemeName = "dark"
+    reduced_motion: bool = False
+    remembers: Path | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -26,8 +32,41 @@ class Settings:
         """The settings of this environment."""
         problems: list[str] = []
         notify = _one_of("CREWBOARD_NOTIFY", WAYS, environment, problems)
+        theme = _one_of("CREWBOARD_THEME", tuple(THEMES), environment, problems)
+        remembers = _state_home(environment) / "theme"
         keymap = keyfile.read(keyfile.path(environment))
-        return cls(notify=notify or "off", keys=keymap.keys, problems=(*problems, *keymap.problems))
+        return cls(
+            notify=notify or "off",
+            theme=theme or _remembered(remembers),
+            reduced_motion=environment.get("CREWBOARD_REDUCED_MOTION", "") not in ("", "0"),
+            remembers=remembers,
+            keys=keymap.keys,
+            problems=(*problems, *keymap.problems),
+        )
+
+    def remember(self, theme: ThemeName) -> None:
+        """Keep a theme for the next time.
+
+        Raises:
+            OSError: It cannot be kept.
+        """
+        if self.remembers is not None:
+            self.remembers.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.remembers.write_text(theme + "\n")
+
+
+def _state_home(environment: Mapping[str, str]) -> Path:
+    given = Path(environment.get("XDG_STATE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".local" / "state") / "crewboard"
+
+
+def _remembered(file: Path) -> ThemeName:
+    """The theme of the last time; what cannot be read was never chosen."""
+    try:
+        given = file.read_text().strip()
+    except (OSError, ValueError):
+        return "dark"
+    return next((name for name in THEMES if name == given), "dark")
 
 
 def _one_of(name: str, known: tuple[T, ...], environment: Mapping[str, str], problems: list[str]) -> T | None:

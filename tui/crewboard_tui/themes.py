@@ -1,4 +1,9 @@
-"""The colours: two calm palettes of our own, one for dark and one for light terminals."""
+"""The colours: a calm palette for dark and one for light terminals, and one of high contrast.
+
+Text has at least 4.5 : 1 against whatever it stands on (WCAG 2.2, 1.4.3), in high contrast 7 : 1 (1.4.6).
+"""
+
+from typing import Literal
 
 from textual.theme import Theme
 
@@ -17,7 +22,7 @@ DARK = Theme(
     dark=True,
     variables={
         "info": "#7cc4d8",
-        "muted": "#868d99",
+        "muted": "#959ca8",
         "frame": "#3a404c",
         "frame-focus": "#7aa2f7",
         "cursor-row": "#2b3346",
@@ -43,7 +48,7 @@ LIGHT = Theme(
     dark=False,
     variables={
         "info": "#0b6a86",
-        "muted": "#666c78",
+        "muted": "#5e6470",
         "frame": "#c3c6cc",
         "frame-focus": "#2455b3",
         "cursor-row": "#dbe4f7",
@@ -54,4 +59,40 @@ LIGHT = Theme(
     },
 )
 
-THEMES = (DARK, LIGHT)
+CONTRAST = Theme(
+    name="crewboard-contrast",
+    primary="#8fd0ff",
+    secondary="#7fe9ff",
+    accent="#ffb0ff",
+    warning="#ffd75f",
+    error="#ffabab",
+    success="#86f58e",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#000000",
+    panel="#161616",
+    dark=True,
+    variables={
+        "info": "#7fe9ff",
+        "muted": "#d4d4d4",
+        "frame": "#b8b8b8",
+        "frame-focus": "#ffd75f",
+        "cursor-row": "#00306a",
+        "cursor-row-blurred": "#2a2a2a",
+        "badge": "#000000",
+        "border": "#ffd75f",
+        "border-blurred": "#b8b8b8",
+    },
+)
+
+ThemeName = Literal["dark", "light", "contrast"]
+
+THEMES: dict[ThemeName, Theme] = {"dark": DARK, "light": LIGHT, "contrast": CONTRAST}
+"""The themes by the names that a user gives them, in the order in which a key turns them."""
+
+
+def after(theme: str) -> ThemeName:
+    """The one that is next, of the theme that Textual calls so."""
+    names = list(THEMES)
+    at = next((place for place, name in enumerate(names) if THEMES[name].name == theme), -1)
+    return names[(at + 1) % len(names)]

@@ -96,7 +96,12 @@ class AgentPage(AgentKeys):
         if agent.shown == "dead" and snapshot.autopsy is not None:
             return death_lines(snapshot.autopsy, self.desk.now, width)
         live = snapshot.live if agent.alive else ""
-        return [*activity_lines(snapshot.activity[-40:], live, width), (), *fact_lines(_facts(agent), width)]
+        caret = not self.desk.reduced_motion
+        return [
+            *activity_lines(snapshot.activity[-40:], live, width, caret=caret),
+            (),
+            *fact_lines(_facts(agent), width),
+        ]
 
     def _mail(self, agent: AgentView, snapshot: Snapshot, width: int) -> list[Line]:
         if snapshot.interest.mailbox != agent.name:
@@ -112,7 +117,8 @@ class AgentPage(AgentKeys):
         if snapshot.interest.agent != agent.name:
             return []
         live = snapshot.live if agent.alive else ""
-        return activity_lines(snapshot.activity, live, width, most=0) or [_nothing("nothing in its journal yet")]
+        lines = activity_lines(snapshot.activity, live, width, most=0, caret=not self.desk.reduced_motion)
+        return lines or [_nothing("nothing in its journal yet")]
 
     def _tasks(self, agent: AgentView, snapshot: Snapshot, width: int) -> list[Line]:
         mine = [task for task in snapshot.view.tasks if agent.name in (task.owner, task.last_owner)]

@@ -106,7 +106,8 @@ class BoardScreen(Numbered):
         if snapshot.interest.agent == agent.name:
             live = snapshot.live if agent.alive else ""
             recent = snapshot.activity[-120:]
-            peek.show(activity_lines(recent, live, peek.line_width) or [_nothing_yet(agent)])
+            lines = activity_lines(recent, live, peek.line_width, caret=not self.desk.reduced_motion)
+            peek.show(lines or [_nothing_yet(agent)])
 
     def _paint_tasks(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#board-tasks", Rows)

@@ -18,12 +18,17 @@ _KIND = 7
 _CURSOR = "▌"
 
 
-def activity_lines(activity: Sequence[Activity], live: str, width: int, *, most: int = 3) -> list[Line]:
-    """Activity and the reply that is being streamed; talk takes at most `most` lines each, 0 is no limit."""
+def activity_lines(
+    activity: Sequence[Activity], live: str, width: int, *, most: int = 3, caret: bool = True
+) -> list[Line]:
+    """Activity and the reply that is being streamed; talk takes at most `most` lines each, 0 is no limit.
+
+    `caret` puts a mark where the reply grows.
+    """
     lines: list[Line] = []
     for what, outcome in _paired(activity):
         lines += _activity(what, outcome, width, most, None)
-    return [*lines, *_live(live, width, most)]
+    return [*lines, *_live(live, width, most, _CURSOR if caret else "")]
 
 
 def feed_lines(feed: Sequence[FeedLine], width: int) -> list[Line]:
@@ -83,7 +88,7 @@ def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -
     return tuple((*(begin if not row else (indent,)), Span(piece, words)) for row, piece in enumerate(pieces))
 
 
-def _live(text: str, width: int, most: int) -> list[Line]:
+def _live(text: str, width: int, most: int, caret: str) -> list[Line]:
     if not text.strip():
         return []
     room = max(1, width - _STAMP - _KIND)
@@ -92,5 +97,5 @@ def _live(text: str, width: int, most: int) -> list[Line]:
     begin: Line = (Span(" " * _STAMP), Span(f"{'says':<{_KIND - 1}} ", "success"))
     indent = Span(" " * (_STAMP + _KIND))
     lines: list[Line] = [(*(begin if not row else (indent,)), Span(piece)) for row, piece in enumerate(shown)]
-    lines[-1] = (*lines[-1], Span(_CURSOR, "success"))
+    lines[-1] = (*lines[-1], Span(caret, "success"))
     return lines

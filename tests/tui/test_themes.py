@@ -1,0 +1,112 @@
+"""Colours and motion: what can be read, what is remembered, and what does not move."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+from textual.color import Color
+from textual.theme import Theme
+from textual.widgets import Input
+
+from crewboard_tui import app
+from crewboard_tui.settings import Settings
+from crewboard_tui.themes import CONTRAST, DARK, LIGHT
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+
+
+def luminance(colour: Color) -> float:
+    """Relative luminance as WCAG 2.2 defines it."""
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def ratio(one: str | None, other: str | None) -> float:
+    dark, light = sorted(luminance(Color.parse(colour or "")) for colour in (one, other))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize(("theme", "least"), [(DARK, 4.5), (LIGHT, 4.5), (CONTRAST, 7.0)])
+def test_text_can_be_read_on_whatever_it_stands(theme: Theme, least: float) -> None:
+    more = theme.variables
+    texts = [theme.foreground, theme.primary, theme.accent, theme.warning, theme.error, theme.success]
+    grounds = [theme.background, theme.surface, theme.panel, more["cursor-row"], more["cursor-row-blurred"]]
+    pairs = [
+        *product([*texts, more["info"], more["muted"]], grounds),
+        (more["badge"], theme.warning),
+        (more["badge"], theme.error),
+    ]
+    assert {pair: ratio(*pair) for pair in pairs if ratio(*pair) < least} == {}
+
+
+def test_the_frame_of_high_contrast_can_be_seen() -> None:
+    assert ratio(CONTRAST.variables["frame"], CONTRAST.background) >= 7
+
+
+async def test_the_themes_turn_and_the_last_is_remembered(frozen: Frozen, tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    async with opened(frozen, settings=Settings.read(environment)) as stage:
+        shown = [stage.app.theme]
+        for _ in range(3):
+            await stage.press("T")
+            shown.append(stage.app.theme)
+        assert shown == ["crewboard-dark", "crewboard-light", "crewboard-contrast", "crewboard-dark"]
+        await stage.press("T", "T")
+    assert Settings.read(environment).theme == "contrast"
+    assert Settings.read({**environment, "CREWBOARD_THEME": "light"}).theme == "light"
+
+
+async def test_a_theme_that_cannot_be_remembered_is_shown_all_the_same(frozen: Frozen, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where a folder should be")
+    async with opened(frozen, settings=Settings(remembers=tmp_path / "state" / "crewboard" / "theme")) as stage:
+        await stage.press("T")
+        await stage.sees("light colours, but only for now")
+        assert stage.app.theme == "crewboard-light"
+
+
+def test_a_theme_that_is_none_is_named(tmp_path: Path) -> None:
+    found = Settings.read({"CREWBOARD_THEME": "pink", "XDG_STATE_HOME": str(tmp_path)})
+    assert found.problems == ("CREWBOARD_THEME=pink means nothing; it may be dark, light, contrast",)
+    (tmp_path / "crewboard").mkdir()
+    (tmp_path / "crewboard" / "theme").write_bytes(b"\xff\xfe")
+    assert Settings.read({"XDG_STATE_HOME": str(tmp_path)}).theme == "dark"
+
+
+async def test_reduced_motion_has_no_caret_and_waits_for_the_tick(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "TICK", 3600.0)
+    calm = Settings.read({"CREWBOARD_REDUCED_MOTION": "1"})
+    async with opened(frozen, settings=calm) as stage:
+        await stage.press("j", "j", "j", "j", "j")
+        await stage.sees("alias for one release")
+        assert "▌" not in stage.all
+        with frozen.directory.agent("api").live.open("a") as live:
+            live.write("say so in the docs.")
+        await stage.until(lambda: "docs." in stage.app.desk.snapshot.live, "the reading")
+        assert "docs." not in stage.all
+        stage.app._tick()
+        await stage.sees("docs.")
+
+
+async def test_nothing_blinks_in_the_palette_either(frozen: Frozen) -> None:
+    async with opened(frozen) as stage:
+        await stage.press(":")
+        await stage.until(lambda: isinstance(stage.app.focused, Input), "the palette's line")
+        assert isinstance(stage.app.focused, Input)
+        assert stage.app.focused.cursor_blink is False
+
+
+async def test_no_color_means_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with opened(frozen) as stage:
+        await stage.sees("flaky-hunt")
+        colours = {
+            (segment.style.color, segment.style.bgcolor)
+            for line in stage.app.screen._compositor.render_strips(stage.app.size)
+            for segment in line.apply_filter(stage.app.get_line_filters()[-1], Color(0, 0, 0))
+            if segment.style
+        }
+        assert {str(colour and colour.name) for pair in colours for colour in pair} == {"default"}
