@@ -6,6 +6,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,13 +18,13 @@ from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
 from crewboard.errors import CrewboardError, UsageError
-from crewboard.store.directory import find_root
+from crewboard.store.directory import TeamDirectory, find_root, team_directories
 from crewboard.supervisor import ring
 from crewboard.team import ending
 from crewboard.team.context import Team
-from crewboard.view.fold import Need
-from crewboard.view.processes import Probe
-from crewboard.view.reader import read_team
+from crewboard.view.fold import Need, TeamView
+from crewboard.view.processes import Glance, Probe
+from crewboard.view.reader import TeamReader, read_team
 from crewboard_tui import keys
 from crewboard_tui.ascii import AsciiFilter
 from crewboard_tui.desk import Desk
@@ -44,6 +45,7 @@ from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.screens.opening import open_request
 from crewboard_tui.screens.processes import ProcessesScreen
 from crewboard_tui.screens.tasks import TasksScreen
+from crewboard_tui.screens.teams import TeamsScreen
 from crewboard_tui.settings import Settings
 from crewboard_tui.text import safe_line
 from crewboard_tui.themes import THEMES, after
@@ -63,6 +65,9 @@ _TELLS = {
     "bell": "what comes to need you rings the bell of this terminal",
     "desktop": "what comes to need you is a notification of this terminal's desktop",
 }
+
+_BETWEEN = "between"
+"""The mode of the moment in which one team's views are gone and the next one's are not there."""
 
 log = logging.getLogger(__name__)
 
@@ -101,27 +106,52 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._ascii = [AsciiFilter()] if ascii_only else []
         self._visited: str | None = None
         self._unshown = False
-        reading = Reading(
-            team.directory, self._publish, clock=team.now, probe=probe, may_ring=not read_only and probe is None
-        )
-        self.desk = Desk(
+        self._probe = probe
+        self.desk = self._sit_down(team, Errands(self.post_message), read_only=read_only)
+
+    def _sit_down(self, team: Team, errands: Errands, *, read_only: bool) -> Desk:
+        """A desk for a team, which nobody reads for yet."""
+        may_ring = not read_only and self._probe is None
+        reading = Reading(team.directory, self._publish, clock=team.now, probe=self._probe, may_ring=may_ring)
+        return Desk(
             team=team,
             read_only=read_only,
             snapshot=reading.first(),
             reading=reading,
-            errands=Errands(self.post_message),
+            errands=errands,
             announce=self._paint_status,
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
         )
 
     def on_mount(self) -> None:
-        for view in _VIEWS:
-            self.add_mode(view.MODE, _make(view, self.desk))
+        self._add_views()
         self.switch_mode(BoardScreen.MODE)
         self.set_interval(TICK, self._tick)
         self.outside.read(self.desk.snapshot.view)
         self._name_problems(self.settings.problems)
+        self.desk.reading.start()
+
+    def _add_views(self) -> None:
+        for view in _VIEWS:
+            self.add_mode(view.MODE, _make(view, self.desk))
+
+    async def turn_to(self, directory: TeamDirectory) -> None:
+        """Show another team: its own desk and views; what was asked of the old one is still done."""
+        old = self.desk
+        old.left = True
+        old.reading.stop()
+        self.desk = self._sit_down(replace(old.team, directory=directory), old.errands, read_only=old.read_only)
+        self._visited, self._unshown = None, False
+        self.title = f"crewboard · {directory.path.name}"
+        self.add_mode(_BETWEEN, Screen)
+        await self.switch_mode(_BETWEEN)
+        for view in _VIEWS:
+            await self.remove_mode(view.MODE)
+        self._add_views()
+        await self.switch_mode(BoardScreen.MODE)
+        await self.remove_mode(_BETWEEN)
+        self.outside.turn(self.desk.snapshot.view)
         self.desk.reading.start()
 
     def on_unmount(self) -> None:
@@ -156,6 +186,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.post_message(TeamRead(snapshot))
 
     def on_team_read(self, message: TeamRead) -> None:
+        if message.snapshot.view.path != self.desk.team.directory.path:
+            return  # read for a team that was left meanwhile
         before, self.desk.snapshot = self.desk.snapshot, message.snapshot
         self.outside.read(message.snapshot.view)
         # Where motion is reduced, what moves by itself waits for the tick; what somebody asked to see does not.
@@ -211,6 +243,20 @@ class CrewboardApp(App[None], inherit_bindings=False):
     async def action_view(self, mode: str) -> None:
         """Go to a numbered view; the pages on top of the one that is left are kept."""
         await self.switch_mode(mode)
+
+    def action_teams(self) -> None:
+        """Choose another team of this root."""
+        here = self.desk.team.directory
+        teams = team_directories(here.root)
+
+        def chosen(team: TeamDirectory | None) -> None:
+            if team is not None and team != here:
+                self.call_later(self.turn_to, team)
+
+        self.push_screen(TeamsScreen(teams if here in teams else [here, *teams], here, self._look_at), chosen)
+
+    def _look_at(self, team: TeamDirectory) -> TeamView:
+        return TeamReader(team, clock=self.desk.team.now, probe=self._probe or Glance()).read()
 
     async def action_next_need(self) -> None:
         """Open the most urgent need, or the one behind the one that was opened last."""
@@ -311,7 +357,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     for label, thread in app.desk.errands.running():
         sys.stderr.write(f"{label} …\n")
         thread.join()
-    sys.stdout.write((farewell(team) if on_leave is None else on_leave) + "\n")
+    sys.stdout.write((farewell(app.desk.team) if on_leave is None else on_leave) + "\n")
 
 
 def _wake_supervisor(team: Team) -> None:

@@ -24,7 +24,7 @@ class Said:
 
 @dataclass
 class Desk:
-    """Shared by all screens of one dashboard."""
+    """Shared by all screens of one team. `left` once the dashboard has turned to another one."""
 
     team: Team
     read_only: bool
@@ -34,6 +34,7 @@ class Desk:
     announce: Callable[[], None]
     keys: Mapping[str, str] = field(default_factory=dict)
     reduced_motion: bool = False
+    left: bool = False
     said: Said | None = None
     drafts: dict[str, str] = field(default_factory=dict)
 
@@ -48,8 +49,13 @@ class Desk:
 
     def do(self, label: str, command: Callable[[], str], then: Then | None = None) -> None:
         """Run a command in a thread, saying what is being done; its outcome is shown when it comes."""
+
+        def after(worked: bool, says: str) -> None:  # noqa: FBT001
+            if then is not None and not self.left:
+                then(worked, says)
+
         self.say(f"{label} …", "info")
-        self.errands.start(label, command, then)
+        self.errands.start(label, command, after)
 
     def say(self, text: str, tone: str = "success") -> None:
         """Show a sentence on the status line for a while."""

@@ -25,12 +25,16 @@ _SAVE_TITLE, _RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
 _MOST = 120
 
 
-def title_of(view: TeamView) -> str:
-    """How many wait and for what, and the team: `▲2 ✖1 · demo · crewboard`."""
+def waiting(view: TeamView) -> str:
+    """How many things wait for the operator, by their shapes: `▲2 ✖1`."""
     counts = Counter(NEED_LOOKS[need.kind].glyph for need in view.needs)
     glyphs = dict.fromkeys(NEED_LOOKS[kind].glyph for kind in ("plan", "death", *NEED_LOOKS))
-    waiting = " ".join(f"{glyph}{counts[glyph]}" for glyph in glyphs if counts[glyph])
-    return one_line(" · ".join(part for part in (waiting, view.name, "crewboard") if part))
+    return " ".join(f"{glyph}{counts[glyph]}" for glyph in glyphs if counts[glyph])
+
+
+def title_of(view: TeamView) -> str:
+    """What waits, and the team: `▲2 ✖1 · demo · crewboard`."""
+    return one_line(" · ".join(part for part in (waiting(view), view.name, "crewboard") if part))
 
 
 def set_title(title: str) -> str:
@@ -78,6 +82,11 @@ class Outside:
         self._untold += self._arrivals.read(view).came
         self._untold = [need for need in self._untold if need in view.needs]
         self.tick()
+
+    def turn(self, view: TeamView) -> None:
+        """Another team is shown from now on; what waits there already is no news."""
+        self._arrivals, self._untold = None, []
+        self.read(view)
 
     def tick(self) -> None:
         """Tell what is new, unless something was told just now."""

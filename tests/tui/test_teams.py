@@ -1,0 +1,76 @@
+"""`t`: from one team of the root to another."""
+
+import threading
+
+from textual.screen import ModalScreen
+
+from crewboard_tui.outside import BELL
+from crewboard_tui.settings import Settings
+from tests.frozen import Frozen, make_empty
+from tests.tui.stage import opened
+
+
+def second(frozen: Frozen) -> Frozen:
+    """Another team in the same root, on the same probe, with one agent that asks."""
+    other = make_empty(frozen.directory.root, "webshop")
+    other.probe = frozen.probe
+    other.hire("cashier", "code", "waiting", "waits for an answer", ago=64, pid=5001, waiting_for="q-1")
+    other.asks("q-1", "question", "cashier", 64, {"question": "Round up?"})
+    return other
+
+
+async def test_the_list_says_what_waits_on_each_team(frozen: Frozen) -> None:
+    second(frozen)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("t")
+        await stage.sees("Teams · 2", "▲2 ✖1 ◆1 ↻1", "here", "webshop  ▲1  1 of 1 at work")
+        await stage.press("escape")
+        await stage.sees("flaky-hunt")
+        assert not isinstance(stage.app.screen, ModalScreen)
+
+
+async def test_enter_turns_to_the_other_team_and_ends_the_old_reading(frozen: Frozen) -> None:
+    other = second(frozen)
+    async with opened(frozen, 80, 24, settings=Settings(notify="bell")) as stage:
+        written: list[str] = []
+        stage.app.outside._write = written.append
+        old = stage.app.desk
+        await stage.press("3", "t", "j", "enter")
+        await stage.sees("webshop", "cashier", "Round up?")
+        assert "demo" not in stage.part("strip")
+        assert "1 Board" in stage.part("heading")
+        await stage.until(lambda: not old.reading._watcher._thread.is_alive(), "the end of the old reading")
+        assert sum(each.name == "crewboard-watch" for each in threading.enumerate()) == 1
+        assert any("webshop" in each for each in written)
+        assert BELL not in written, "what waits there already is no news"
+        other.hire("packer", "code", "idle", "", ago=5, pid=5002)
+        await stage.sees("packer")
+        await stage.press("!")
+        await stage.sees("Round up?", "cashier ›")
+        await stage.press("escape", "t", "k", "enter")
+        await stage.sees("flaky-hunt")
+
+
+async def test_an_errand_of_the_old_team_is_finished_there(frozen: Frozen) -> None:
+    second(frozen)
+    async with opened(frozen, 80, 24) as stage:
+        may_end, ended = threading.Event(), []
+
+        def slow() -> str:
+            may_end.wait(20)
+            return "it is done"
+
+        stage.app.desk.do("something slow", slow, lambda worked, _: ended.append(worked))
+        await stage.press("t", "j", "enter")
+        await stage.sees("cashier")
+        may_end.set()
+        await stage.sees("it is done")
+        assert ended == [], "the screen that waited for it is gone"
+
+
+async def test_the_only_team_says_how_to_make_another(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("t")
+        await stage.sees("`crewboard team create NAME` makes another")
+        await stage.press("t")
+        await stage.sees_not("Teams · 1")
