@@ -106,7 +106,7 @@ async def test_no_color_means_none(frozen: Frozen, monkeypatch: pytest.MonkeyPat
         colours = {
             (segment.style.color, segment.style.bgcolor)
             for line in stage.app.screen._compositor.render_strips(stage.app.size)
-            for segment in line.apply_filter(stage.app.get_line_filters()[-1], Color(0, 0, 0))
+            for segment in line
             if segment.style
         }
         assert {str(colour and colour.name) for pair in colours for colour in pair} == {"default"}

@@ -1,8 +1,37 @@
-"""What a filter lets through: words anywhere, `s:state`, `a:agent`, `#task`."""
+"""What a filter lets through: words anywhere, `s:state`, `a:agent`, `#task`; and groups of states, one key apart."""
 
 from crewboard.records import Task
-from crewboard.view.fold import AgentView
-from crewboard_tui.states import LOOKS
+from crewboard.view.fold import AgentView, TeamView
+from crewboard.view.reader import blocked
+from crewboard_tui.states import LOOKS, task_look
+
+ALL = "all"
+
+AGENT_GROUPS: dict[str, frozenset[str]] = {
+    "needs me": frozenset({"dead", "ask", "stuck", "loop"}),
+    "running": frozenset({"start", "run", "wait"}),
+    "idle": frozenset({"idle", "pause", "unknown"}),
+    "done": frozenset({"done"}),
+}
+"""Agents by what they are shown as (`states.LOOKS`)."""
+
+TASK_GROUPS: dict[str, frozenset[str]] = {
+    "needs me": frozenset({"orphaned", "failed"}),
+    "running": frozenset({"in progress"}),
+    "waiting": frozenset({"open", "blocked"}),
+    "done": frozenset({"completed", "cancelled"}),
+}
+"""Tasks by the word for their state (`states.TASK_LOOKS`)."""
+
+
+def in_group(agent: AgentView, group: str) -> bool:
+    """Whether an agent is in a group of states; everybody is in `ALL`."""
+    return group == ALL or agent.shown in AGENT_GROUPS[group]
+
+
+def task_in_group(task: Task, view: TeamView, group: str) -> bool:
+    """Whether a task is in a group of states; every one is in `ALL`."""
+    return group == ALL or task_look(task, blocked(task, view.tasks)).word in TASK_GROUPS[group]
 
 
 def matches(text: str, wanted: str) -> bool:

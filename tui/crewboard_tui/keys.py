@@ -86,6 +86,8 @@ KEYS: tuple[Key, ...] = (
     Key("view.tab_back", "[", "previous_tab", "", "the tab before", "tabs"),
     Key("agent.sort", "s", "sort", "sort", "sort by the next column", "sort", 70),
     Key("agent.reverse", "S", "reverse", "reverse", "turn the order round", "sort"),
+    Key("agent.wide", "w", "wide", "wide", "the columns of a wider terminal, and back", "sort"),
+    Key("view.group", "f", "turn_group", "states", "only who needs you, runs, is idle, is done", "view"),
     Key("view.filter", "/", "filter", "find", "show only what matches: words, s:state, #task", "view", 60),
     Key("view.pane", "tab", "app.focus_next", "pane", "the next pane", "view", 56),
     Key("view.pane_back", "shift+tab", "app.focus_previous", "", "the pane before", "view"),

@@ -1,6 +1,7 @@
 """`1` Board: who needs me, who does what, and what the selected agent says, was told and works on."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -10,6 +11,7 @@ from textual.widget import Widget
 
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
+from crewboard_tui.filters import AGENT_GROUPS
 from crewboard_tui.lines import Line, Span, clip, one_line, spread
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_page import AgentPage
@@ -19,7 +21,7 @@ from crewboard_tui.widgets.letters import Box, Letters
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.need_rows import need_rows
 from crewboard_tui.widgets.peek import activity_lines
-from crewboard_tui.widgets.roster import Order, Roster
+from crewboard_tui.widgets.roster import Roster
 from crewboard_tui.widgets.rows import Rows
 from crewboard_tui.widgets.task_rows import task_rows
 from crewboard_tui.widgets.titles import title
@@ -40,6 +42,7 @@ class BoardScreen(Numbered):
     """The view that one keeps open."""
 
     MODE = "board"
+    STATES = AGENT_GROUPS
     BINDINGS: ClassVar[list[BindingType]] = []
     AUTO_FOCUS = "#roster"
 
@@ -89,10 +92,11 @@ class BoardScreen(Numbered):
         roster = self.query_one(Roster)
         roster.read(snapshot.view, self.desk.now)
         count = len(snapshot.view.agents)
-        parts = [f"{count} agent{'' if count == 1 else 's'}"]
+        shown = f"{sum(bool(row.key) for row in roster.rows)} of " if self.is_narrowed else ""
+        parts = [f"{shown}{count} agent{'' if count == 1 else 's'}"]
         parts += [f"{len(roster.marked)} marked"] if roster.marked else []
         parts += [f"filter {one_line(roster.order.filter)}"] if roster.order.filter else []
-        title(roster, "Team", " · ".join(parts))
+        title(roster, f"Team{self.narrowed_to}", " · ".join(parts))
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
         peek = self.query_one("#peek", Log)
@@ -170,7 +174,7 @@ class BoardScreen(Numbered):
 
     def apply_filter(self) -> None:
         roster = self.query_one(Roster)
-        roster.reorder(Order(roster.order.by, roster.order.reverse, self.filter))
+        roster.reorder(replace(roster.order, filter=self.filter, group=self.group))
         self._paint_roster(self.desk.snapshot)
 
     def refresh_bindings(self) -> None:

@@ -140,7 +140,7 @@ class Framed(Screen[None]):
 
     def offers(self, action: str) -> bool | None:
         """Whether an action of this screen works now: yes, no (False), or not at the moment (None)."""
-        return action not in ("filter", "zoom", "copy")
+        return action not in ("filter", "turn_group", "zoom", "copy")
 
     def action_back(self) -> None:
         self.dismiss()

@@ -1,10 +1,12 @@
 """The numbered views: Board, Inbox, Tasks, Needs-you, Processes, Feed. Same frame, same keys, one beside the other."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.widget import Widget
 
 from crewboard_tui.desk import Desk
+from crewboard_tui.filters import ALL
 from crewboard_tui.lines import Line
 from crewboard_tui.reading import Snapshot
 from crewboard_tui.screens.agent_keys import AgentKeys
@@ -13,13 +15,16 @@ from crewboard_tui.widgets.heading import tabs_line
 
 
 class Numbered(AgentKeys):
-    """One of the numbered views. `filter` is what its list is narrowed to; Esc takes it away again."""
+    """One of the numbered views. `filter` and `group` are what its list is narrowed to; Esc takes them away again."""
 
     MODE: ClassVar[str] = ""
+    STATES: ClassVar[Iterable[str]] = ()
+    """The groups of states that its list can be narrowed to."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self.filter = ""
+        self.group = ALL
         self.zoomed: Widget | None = None
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
@@ -27,7 +32,9 @@ class Numbered(AgentKeys):
 
     def offers(self, action: str) -> bool | None:
         if action == "back":
-            return self.zoomed is not None or bool(self.filter) or self.MODE != "board"
+            return self.zoomed is not None or self.is_narrowed or self.MODE != "board"
+        if action == "turn_group":
+            return bool(self.STATES)
         if action == "zoom":
             return self.zoomed is not None or len(self.panes()) > 1
         if action in ("filter", "copy"):
@@ -69,6 +76,22 @@ class Numbered(AgentKeys):
         self.apply_filter()
         self.refresh_bindings()
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether something may be missing in its list."""
+        return bool(self.filter) or self.group != ALL
+
+    @property
+    def narrowed_to(self) -> str:
+        """What its list is narrowed to, for the pane's title: ` · running`."""
+        return f" · {self.group}" if self.group != ALL else ""
+
+    def action_turn_group(self) -> None:
+        groups = [ALL, *self.STATES]
+        self.group = groups[(groups.index(self.group) + 1) % len(groups)]
+        self.apply_filter()
+        self.refresh_bindings()
+
     def apply_filter(self) -> None:
         """The filter has changed."""
         self.paint(self.desk.snapshot)
@@ -76,7 +99,8 @@ class Numbered(AgentKeys):
     def action_back(self) -> None:
         if self.zoomed is not None:
             self._unzoom()
-        elif self.filter:
+        elif self.is_narrowed:
+            self.group = ALL
             self.narrow("")
         elif self.MODE != "board":
             self.app.switch_mode("board")

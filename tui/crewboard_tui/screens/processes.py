@@ -8,7 +8,7 @@ from textual.widget import Widget
 from crewboard.view.fold import AgentView
 from crewboard.view.states import describe_exit
 from crewboard_tui import fmt
-from crewboard_tui.filters import matches_agent
+from crewboard_tui.filters import AGENT_GROUPS, in_group, matches_agent
 from crewboard_tui.lines import Line, Span, pad, say
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.numbered import Numbered
@@ -25,6 +25,7 @@ class ProcessesScreen(Numbered):
     """One process per worker, with what it started."""
 
     MODE = "processes"
+    STATES = AGENT_GROUPS
     AUTO_FOCUS = "#processes"
 
     def body(self) -> Iterable[Widget]:
@@ -40,12 +41,17 @@ class ProcessesScreen(Numbered):
 
     def paint(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#processes", Rows)
-        shown = [agent for agent in snapshot.view.agents if matches_agent(agent, self.filter)]
+        everybody = snapshot.view.agents
+        shown = [agent for agent in everybody if matches_agent(agent, self.filter) and in_group(agent, self.group)]
         head = "".join(pad(name, width) for name, width in _HEAD) + "HOW"
         rows.show([Row(agent.name, process_line(agent)) for agent in shown], (Span(head, "dim"),) if shown else None)
         living = sum(agent.alive for agent in snapshot.view.agents)
         supervisor = snapshot.view.supervisor
-        title(rows, f"Processes · {living} workers", f"supervisor {supervisor.pid if supervisor.alive else 'none'}")
+        title(
+            rows,
+            f"Processes · {living} workers{self.narrowed_to}",
+            f"supervisor {supervisor.pid if supervisor.alive else 'none'}",
+        )
         self._paint_process(snapshot)
 
     def _paint_process(self, snapshot: Snapshot) -> None:

@@ -6,6 +6,7 @@ from textual import on
 from textual.widget import Widget
 
 from crewboard.records import Task
+from crewboard_tui.filters import TASK_GROUPS, task_in_group
 from crewboard_tui.lines import Line, Span
 from crewboard_tui.reading import Snapshot
 from crewboard_tui.screens.numbered import Numbered
@@ -22,6 +23,7 @@ class TasksScreen(Numbered):
     """The task board."""
 
     MODE = "tasks"
+    STATES = TASK_GROUPS
     AUTO_FOCUS = "#tasks"
 
     def body(self) -> Iterable[Widget]:
@@ -43,13 +45,14 @@ class TasksScreen(Numbered):
 
     def paint(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#tasks", Rows)
+        ids = {str(task.id) for task in snapshot.view.tasks if task_in_group(task, snapshot.view, self.group)}
         found = task_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)
+        found = [row for row in found if row.key in ids]
         nothing = "no task matches" if snapshot.view.tasks else _EMPTY
         rows.show(found or [Row("", (Span(nothing, "dim"),))])
         done = sum(task.status == "completed" for task in snapshot.view.tasks)
-        title(
-            rows, f"Tasks · {done}/{len(snapshot.view.tasks)} completed", f"filter {self.filter}" if self.filter else ""
-        )
+        above = f"Tasks · {done}/{len(snapshot.view.tasks)} completed{self.narrowed_to}"
+        title(rows, above, f"filter {self.filter}" if self.filter else "")
         self._paint_task()
 
     def _paint_task(self) -> None:

@@ -17,6 +17,11 @@ SHORT, TALL = 14, 22
 _LONGEST_NAME = 14
 
 
+_SOME_ROOM = 16
+_SPARE = ("TYPE", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS")
+"""Columns that give way to others, the first first: the glyph says the state, the peek and the page the rest."""
+
+
 @dataclass(frozen=True)
 class Column:
     """One column. `width` 0 takes what the others leave; `since` is the size class that it appears in."""
@@ -162,19 +167,39 @@ class Layout:
         return tuple(spans)
 
 
-def lay_out(agents: list[AgentView], terminal: int, width: int) -> Layout:
-    """The columns for a terminal of `terminal` columns and a list of `width` cells."""
+def lay_out(agents: list[AgentView], terminal: int, width: int, *, wide: bool = False) -> Layout:
+    """The columns for a terminal of `terminal` columns and a list of `width` cells.
+
+    `wide` takes those of the next size class, for which what was there before makes room.
+    """
     kind = size_class(terminal)
-    chosen = [column for column in COLUMNS if column.since <= kind and any(map(column.has, agents))]
-    if kind == NARROW:
+    shown = _next_class(kind) if wide else kind
+    chosen = [column for column in COLUMNS if column.since <= shown and any(map(column.has, agents))]
+    if shown == NARROW:
         chosen.append(_DOING_WITH_WORD)
     longest = max((len(agent.name) for agent in agents), default=0)
     names = max(8, min(longest, _LONGEST_NAME if kind < HUGE else 2 * _LONGEST_NAME))
+    if wide:
+        chosen = _make_room(chosen, width - names)
     fixed = {column.title: names if column.title == "AGENT" else column.width for column in chosen}
     open_columns = [column for column in chosen if column.width == 0]
     left = max(0, width - sum(fixed.values()) - len(chosen) - 1)
     shares = _shares(left, len(open_columns))
     return Layout(tuple((column, fixed[column.title] or shares.pop(0)) for column in chosen))
+
+
+def _next_class(kind: int) -> int:
+    return min((start for start in (MEDIUM, WIDE, HUGE) if start > kind), default=HUGE)
+
+
+def _make_room(columns: list[Column], width: int) -> list[Column]:
+    """Leave out what can be spared until there is some room to say what an agent does; `width` is without its name."""
+    for title in _SPARE:
+        taken = sum(column.width + 1 for column in columns if column.title != "AGENT") + 2
+        if width - taken >= _SOME_ROOM:
+            break
+        columns = [column for column in columns if column.title != title]
+    return columns
 
 
 def _shares(left: int, parts: int) -> list[int]:

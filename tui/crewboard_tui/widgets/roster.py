@@ -10,9 +10,9 @@ from textual.binding import BindingType
 
 from crewboard.view.fold import AgentView, TeamView
 from crewboard_tui import keys
-from crewboard_tui.filters import matches_agent
-from crewboard_tui.lines import Line
-from crewboard_tui.widgets.columns import MEDIUM, SHORT, lay_out
+from crewboard_tui.filters import ALL, in_group, matches_agent
+from crewboard_tui.lines import Line, Span
+from crewboard_tui.widgets.columns import HUGE, MEDIUM, SHORT, lay_out
 from crewboard_tui.widgets.rows import SETTLE, Row, Rows, keep_order
 
 SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
@@ -33,6 +33,7 @@ class Order:
     by: str = "urgency"
     reverse: bool = False
     filter: str = ""
+    group: str = ALL
 
     def next(self) -> "Order":
         """Sorted by the next column."""
@@ -42,8 +43,11 @@ class Order:
 
 def sort_agents(view: TeamView, order: Order) -> list[AgentView]:
     """The agents that are shown, in order."""
-    shown = [agent for agent in view.agents if matches_agent(agent, order.filter)]
+    shown = [each for each in view.agents if matches_agent(each, order.filter) and in_group(each, order.group)]
     return sorted(shown, key=SORTS[order.by][1], reverse=order.reverse)
+
+
+_NO_MATCH = (Span(" nobody here is like that; Esc shows everybody", "dim"),)
 
 
 @dataclass
@@ -62,6 +66,7 @@ class Roster(Rows):
         super().__init__(**kwargs)
         self.order = Order()
         self.marked: set[str] = set()
+        self.wide = False
         self._seen = _Seen()
         self._touched_at = float("-inf")
 
@@ -86,9 +91,10 @@ class Roster(Rows):
 
     def _paint(self, agents: list[AgentView]) -> None:
         terminal = self.app.size.width
-        layout = lay_out(agents, terminal, self.row_width)
+        layout = lay_out(agents, terminal, self.row_width, wide=self.wide)
         rows = [Row(a.name, layout.row(a, self._seen.now, marked=a.name in self.marked)) for a in agents]
-        self.show(rows, self._head(layout.head(SORTS[self.order.by][0]), rows))
+        nothing = [Row("", _NO_MATCH)] if not rows and self._seen.view and self._seen.view.agents else []
+        self.show(rows or nothing, self._head(layout.head(SORTS[self.order.by][0]), rows))
 
     def _head(self, head: Line, rows: list[Row]) -> Line | None:
         return head if rows and self.app.size.width >= MEDIUM and self.app.size.height >= SHORT else None
@@ -119,6 +125,15 @@ class Roster(Rows):
     def action_reverse(self) -> None:
         self.reorder(replace(self.order, reverse=not self.order.reverse))
 
+    def action_wide(self) -> None:
+        self.wide = not self.wide
+        self.tick(self._seen.now)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "wide":
+            return self.app.size.width < HUGE
+        return super().check_action(action, parameters)
+
     def action_mark(self) -> None:
         if self.selected:
             self.marked ^= {self.selected}
@@ -127,7 +142,7 @@ class Roster(Rows):
             self.screen.refresh_bindings()
 
     def action_mark_all(self) -> None:
-        shown = {row.key for row in self.rows}
+        shown = {row.key for row in self.rows if row.key}
         self.marked = set() if shown <= self.marked else shown
         self.tick(self._seen.now)
         self.screen.refresh_bindings()
