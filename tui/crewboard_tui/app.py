@@ -280,9 +280,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if request is not None:
             open_request(self, self.desk, request)
             return
-        while len(self.screen_stack) > 1:
-            await self.pop_screen()
+        # Whatever is open elsewhere keeps its place, and a form keeps what was written into it.
         await self.switch_mode(NeedsScreen.MODE)
+        while len(self.screen_stack) > 1 and not isinstance(self.screen, HireScreen):
+            await self.pop_screen()
         if isinstance(self.screen, NeedsScreen):
             self.screen.show_need(self._visited)
 

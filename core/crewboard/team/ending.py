@@ -5,10 +5,11 @@ import time
 from pathlib import Path
 
 from crewboard.errors import BadDataError, StorageError, TryLaterError
-from crewboard.names import is_name
+from crewboard.names import OPERATOR, is_name
 from crewboard.records import Request
 from crewboard.store import agreements, lease, mailbox, requests, roster, tasks
 from crewboard.supervisor import ring
+from crewboard.team import mail
 from crewboard.team.context import POLL, Team, wait_until
 from crewboard.team.rescue import want_killed
 
@@ -32,11 +33,14 @@ def _ask(team: Team, name: str, reason: str) -> Request | None:
 def stop(team: Team, name: str, reason: str = "") -> None:
     """Ask an agent to shut down and wait until it is gone.
 
+    Of one that had ended before, this acknowledges how.
+
     Raises:
         TryLaterError: It refused, or did not answer in time; it goes on.
     """
     request = ask_to_stop(team, name, reason)
     if request is None:
+        _have_seen(team, [name])
         return
     agent = team.agent(name)
     deadline = time.monotonic() + agreements.SHUTDOWN_PATIENCE
@@ -55,11 +59,14 @@ def stop(team: Team, name: str, reason: str = "") -> None:
 def stop_now(team: Team, name: str) -> None:
     """End an agent with everything that it started, and wait until it is gone.
 
+    Of one that had ended before, this acknowledges how.
+
     Raises:
         TryLaterError: It could not be ended in time.
     """
     agent = team.agent(name)
     if not lease.is_held(agent.lease):
+        _have_seen(team, [name])
         return
     want_killed(team, name)
     ring.ring(team.directory)
@@ -95,14 +102,16 @@ def remove(team: Team, name: str) -> Path:
 def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     """End every worker: all are asked at once, and what is left after ten seconds is ended.
 
-    The files stay unless `purge`.
+    The files stay unless `purge`. No death of before waits for the operator any more.
 
     Raises:
         TryLaterError: Something is still alive.
     """
     if ring.is_alive(team.directory):
         ring.ring(team.directory, "leave")
-    end_all(team, everybody(team), now=now)
+    names = everybody(team)
+    end_all(team, names, now=now)
+    _have_seen(team, names)
     wait_until(lambda: not ring.is_alive(team.directory), 10)
     if purge:
         shutil.rmtree(team.directory.path, ignore_errors=False)
@@ -126,6 +135,12 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
     _wait_for_leases(team, left, 10, again=True)
     if any(lease.is_held(team.directory.agent(name).lease) for name in left):
         raise TryLaterError(f"some workers are still alive; see {team.directory.supervisor_log}")
+
+
+def _have_seen(team: Team, names: list[str]) -> None:
+    """Whoever ends somebody needs not be told any more how they had died."""
+    if team.by == OPERATOR:
+        mail.acknowledge_all(team, names)
 
 
 def everybody(team: Team) -> list[str]:

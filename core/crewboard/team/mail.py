@@ -1,6 +1,6 @@
 """Mail from the operator or the lead, and what the operator has read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pydantic import JsonValue
 
@@ -57,6 +57,14 @@ def acknowledge(team: Team, name: str) -> None:
     agent = team.agent(name)
     run = agents.last_run(agent)
     _change_operator(team, lambda state: state.acknowledged.update({name: run}))
+
+
+def acknowledge_all(team: Team, names: Iterable[str]) -> None:
+    """Note that the operator has seen how each of these ended, whether they are on the roster or not."""
+    runs = {name: agents.last_run(team.directory.agent(name)) for name in names}
+    ended = {name: run for name, run in runs.items() if run}
+    if ended:
+        _change_operator(team, lambda state: state.acknowledged.update(ended))
 
 
 def post(team: Team, to: str, kind: str, text: str, ident: str | None = None, **metadata: JsonValue) -> Message:

@@ -23,8 +23,9 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
     lived = lease.is_held(team.agent(name).lease)
     if now:
         ending.stop_now(team, name)
-    elif lived:
-        note(f"asked {name} to shut down; it has {SHUTDOWN_PATIENCE:.0f} s to answer")
+    else:
+        if lived:
+            note(f"asked {name} to shut down; it has {SHUTDOWN_PATIENCE:.0f} s to answer")
         ending.stop(team, name)
     if as_json:
         say_json({"name": name, "was_alive": lived, "alive": False})

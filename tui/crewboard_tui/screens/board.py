@@ -22,7 +22,7 @@ from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.need_rows import need_rows
 from crewboard_tui.widgets.peek import activity_lines
 from crewboard_tui.widgets.roster import Roster
-from crewboard_tui.widgets.rows import Rows
+from crewboard_tui.widgets.rows import Rows, keep_order
 from crewboard_tui.widgets.task_rows import task_rows
 from crewboard_tui.widgets.titles import title
 
@@ -139,7 +139,9 @@ class BoardScreen(Numbered):
         rows = self.query_one("#board-needs", Rows)
         if rows.size.width:
             title(rows, f"Needs you · {len(snapshot.view.needs)}", "! next")
-            rows.show(need_rows(snapshot.view, self.desk.now, rows.row_width))
+            found = {row.key: row for row in need_rows(snapshot.view, self.desk.now, rows.row_width)}
+            shown = [row.key for row in rows.rows] if rows.has_focus else []
+            rows.show([found[key] for key in keep_order(shown, list(found))])
 
     # ------------------------------------------------------------------------------------------------- events
 

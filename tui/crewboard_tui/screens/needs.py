@@ -5,7 +5,9 @@ from collections.abc import Iterable
 from textual import on
 from textual.widget import Widget
 
-from crewboard.view.fold import Need
+from crewboard.view.answered import answered_today
+from crewboard.view.fold import Need, TeamView
+from crewboard_tui import fmt
 from crewboard_tui.desk import Desk
 from crewboard_tui.lines import Span
 from crewboard_tui.reading import Interest, Snapshot
@@ -57,7 +59,7 @@ class NeedsScreen(Numbered):
         found = {row.key: row for row in need_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)}
         self._order = keep_order(self._order, list(found))
         rows.show([found[key] for key in self._order] or [Row("", (Span("nobody needs you", "dim"),))])
-        title(rows, f"Needs you · {len(found)}", "most urgent first")
+        title(rows, f"Needs you · {len(found)} · most urgent first", _record(snapshot.view, self.desk.now))
         self._paint_why(snapshot)
 
     def _paint_why(self, snapshot: Snapshot) -> None:
@@ -87,3 +89,9 @@ class NeedsScreen(Numbered):
             from crewboard_tui.screens.agent_page import AgentPage
 
             self.app.push_screen(AgentPage(self.desk, need.agent))
+
+
+def _record(view: TeamView, now: float) -> str:
+    """How quick the answers of today were."""
+    found = answered_today(view.asked, now)
+    return f"answered today {found.count} · median {fmt.long_age(found.median)}" if found else ""

@@ -1,12 +1,15 @@
 """What waits for the operator as lines, the most urgent first, with why and since when."""
 
-from crewboard.view.autopsy import freed_by
 from crewboard.view.fold import Need, TeamView
+from crewboard.view.holdup import held_up
 from crewboard_tui import fmt
 from crewboard_tui.filters import matches
 from crewboard_tui.lines import Line, Span, pad, say, spread
 from crewboard_tui.widgets.alert import NEED_LOOKS
 from crewboard_tui.widgets.rows import Row
+
+_FREES_FROM = 60
+"""Cells of a line below which the summary needs all of it."""
 
 
 def need_key(need: Need) -> str:
@@ -22,26 +25,30 @@ def find_need(view: TeamView, key: str | None) -> Need | None:
 def need_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[Row]:
     """Every need that passes the filter."""
     shown = [need for need in view.needs if matches(f"{need.agent} {need.kind} {need.summary}", wanted)]
-    return [Row(need_key(need), _need_line(need, view, now, width)) for need in shown]
+    frees = [frees_of(view, need) if width >= _FREES_FROM else "" for need in shown]
+    longest = max(map(len, frees), default=0)
+    return [
+        Row(need_key(need), _need_line(need, pad(what, longest), now, width))
+        for need, what in zip(shown, frees, strict=True)
+    ]
 
 
-def _need_line(need: Need, view: TeamView, now: float, width: int) -> Line:
+def _need_line(need: Need, frees: str, now: float, width: int) -> Line:
     look = NEED_LOOKS[need.kind]
-    frees = frees_of(view, need)
     right = (
-        Span(f"  {frees}" if frees and width >= 60 else "", "dim"),  # noqa: PLR2004  below, the summary needs it
         Span(pad(fmt.long_age(now - need.since), 7, "right")),
+        Span(f"  {frees}" if frees else "", "dim"),
     )
     left = (Span(f"{look.glyph} ", look.tone), Span(pad(need.agent, 11) + " ", "bold"), say(need.summary))
     return spread(left, right, width)
 
 
 def frees_of(view: TeamView, need: Need) -> str:
-    """What goes on once it is answered: the task that is held up, and those behind it."""
-    agent = view.agent(need.agent)
-    if need.kind == "death":
-        return " ".join(f"#{task.id} unowned" for task in freed_by(view, need.agent))
-    if agent is None or agent.task is None:
-        return ""
-    behind = [task.id for task in view.tasks if agent.task in task.blocked_by and task.status == "pending"]
-    return f"holds #{agent.task}" + (f" and {', '.join(f'#{ident}' for ident in behind)}" if behind else "")
+    """What goes on once it is answered: `frees #14`, or how many tasks."""
+    tasks = held_up(view, need)
+    return f"frees #{tasks[0].id}" if len(tasks) == 1 else f"frees {len(tasks)}" if tasks else ""
+
+
+def held_by(view: TeamView, need: Need) -> str:
+    """The tasks that it holds up, by number and subject."""
+    return ", ".join(f"#{task.id} {task.subject}" for task in held_up(view, need))

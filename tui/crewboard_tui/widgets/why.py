@@ -5,7 +5,7 @@ from crewboard.view.autopsy import Autopsy
 from crewboard.view.fold import AgentView, Need, TeamView
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, say, wrap
-from crewboard_tui.widgets.need_rows import frees_of
+from crewboard_tui.widgets.need_rows import held_by
 from crewboard_tui.widgets.plan_text import plan_lines
 
 _LABEL = 11
@@ -22,7 +22,7 @@ def why_lines(need: Need, view: TeamView, autopsy: Autopsy | None, now: float, w
     facts = [
         ("what", need.summary),
         ("since", f"{fmt.clock(need.since)}, {fmt.long_age(now - need.since)} ago"),
-        ("holds", frees_of(view, need)),
+        ("holds", held_by(view, need)),
         *(_agent_facts(agent) if agent else []),
     ]
     return fact_lines(facts, width)
@@ -55,7 +55,7 @@ def death_lines(autopsy: Autopsy, now: float, width: int) -> list[Line]:
 
 def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> list[Line]:
     payload = request.payload
-    lines = fact_lines([("holds", frees_of(view, need)), ("risk", str(payload.get("risk") or ""))], width)
+    lines = fact_lines([("holds", held_by(view, need)), ("risk", str(payload.get("risk") or ""))], width)
     body = payload.get("plan") or payload.get("question") or payload.get("summary") or ""
     lines += plan_lines(str(body), width)
     options = payload.get("options")

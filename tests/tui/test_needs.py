@@ -1,0 +1,97 @@
+"""`4` Needs-you: in which order, why, since when, and what goes on once it is answered."""
+
+from crewboard.records import Exit
+from crewboard.store import agents, requests
+from crewboard.team import mail
+from crewboard_tui.screens.hire import HireScreen
+from crewboard_tui.widgets.rows import Rows
+from tests.frozen import NOW, Frozen
+from tests.tui.stage import Stage, opened
+
+
+def shown(stage: Stage, ident: str = "needs") -> list[str]:
+    return [row.key for row in stage.app.screen.query_one(f"#{ident}", Rows).rows]
+
+
+def die(frozen: Frozen, name: str) -> None:
+    del frozen.probe.held[name]
+    agents.write_exit(frozen.directory.agent(name), Exit(run=1, signal=11, reason="died", at=NOW - 5, buried=True))
+
+
+async def test_each_says_since_when_and_what_it_holds_up(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4")
+        await stage.sees("Needs you · 5 · most urgent first")
+        lines = {line.split()[2]: line for line in stage.text[3:8]}
+        assert "2m12s  frees #14" in lines["parser"].replace("▸", "")
+        assert "4m12s  frees #7" in lines["auth-plan"]
+        assert "1m04s" in lines["docs"]
+        assert "frees" not in lines["docs"]
+        assert "9m00s  frees 2" in lines["migrate"]
+        await stage.press("j", "j", "j")
+        await stage.sees("holds      #11 database migration 0041, #22 cut the release")
+
+
+async def test_what_comes_while_one_looks_is_added_at_the_end(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4")
+        await stage.sees("Needs you · 5")
+        before = shown(stage)
+        die(frozen, "api")
+        await stage.sees("Needs you · 6")
+        assert shown(stage) == [*before, "death:api:"]
+        await stage.press("1", "4")
+        await stage.until(lambda: shown(stage)[:2] == ["death:parser:", "death:api:"], "the order of urgency")
+
+
+async def test_the_board_does_not_sort_its_list_under_the_cursor_either(frozen: Frozen) -> None:
+    async with opened(frozen, 180, 50) as stage:
+        await stage.sees("Needs you · 5")
+        stage.app.screen.query_one("#board-needs").focus()
+        before = shown(stage, "board-needs")
+        die(frozen, "api")
+        await stage.sees("Needs you · 6")
+        assert shown(stage, "board-needs") == [*before, "death:api:"]
+
+
+async def test_the_answers_of_today_are_counted_with_their_median(frozen: Frozen) -> None:
+    for wait, ago in ((10, 60), (50, 90), (86_400, 86_400)):
+        frozen.asks(f"q-{ago}", "question", "api", ago + wait, {"question": "?"})
+        requests.decide(frozen.directory, f"q-{ago}", "answered", "operator", NOW - ago, feedback="yes")
+    frozen.asks("q-1", "question", "api", 900, {"question": "?"})
+    requests.close(frozen.directory, "q-1", "expired", "system", NOW - 30)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4")
+        await stage.sees("answered today 2 · median 30s")
+
+
+async def test_an_acknowledged_death_is_gone(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4")
+        await stage.sees("Needs you · 5")
+        await stage.can("D", "seen")
+        await stage.press("D")
+        await stage.sees("Needs you · 4")
+        await stage.sees_not("▲ parser")
+
+
+async def test_next_keeps_the_place_where_one_was(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "j", "j", "j", "j", "enter")
+        await stage.sees("[Now]")
+        await stage.press("!")
+        await stage.sees("parser · why")
+        await stage.press("1")
+        await stage.sees("[Now]", "api · code")
+
+
+async def test_next_throws_no_form_away(frozen: Frozen) -> None:
+    mail.acknowledge(frozen.team, "parser")
+    for ident in ("req-004281", "req-004290"):
+        requests.close(frozen.directory, ident, "cancelled", "system", NOW)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4", "n")
+        await stage.write("fixer")
+        await stage.press("tab", "!")
+        await stage.settles()
+        assert isinstance(stage.app.screen, HireScreen)
