@@ -78,7 +78,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     CSS_PATH = [_HERE / "app.tcss", *sorted((_HERE / "screens").glob("*.tcss"))]
     BINDINGS: ClassVar[list[BindingType]] = [
         *keys.bindings("app"),
-        Binding("ctrl+c", "leave", "leave", show=False, id="app.leave_too"),
+        Binding("ctrl+c", "leave", "leave", tooltip=keys.BY_ID["app.leave"].says, show=False, id="app.leave_too"),
     ]
     COMMANDS = {Commands}
     COMMAND_PALETTE_BINDING = "ctrl+p"

@@ -34,13 +34,13 @@ class Key:
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "a request": ("request", "choices"),
-    "while you write": ("edit",),
+    "a request": ("request", "choices", "digits"),
+    "while you write": ("edit", "tick", "choice", "line"),
     "an agent": ("agents",),
     "mail": ("inbox",),
     "a list": ("list", "marks", "sort"),
     "a text": ("log",),
-    "this view": ("tabs", "view", "back"),
+    "this view": ("tabs", "view", "back", "help", "teams"),
     "everywhere": ("app",),
 }
 """Headings of the help, in its order, and the scopes below each."""
@@ -79,6 +79,14 @@ KEYS: tuple[Key, ...] = (
     Key("request.next", "]", "next_request", "next", "the next thing that needs you", "request"),
     Key("edit.send", "ctrl+s", "send", "send", "send it", "edit", 12, changes=True),
     Key("request.choose", "enter", "open", "answer", "answer with the choice under the cursor", "choices", 20),
+    *(
+        Key(f"request.choice{number}", str(number), f"choose({number})", "", f"to choice {number}", "digits")
+        for number in range(1, 10)
+    ),
+    Key("tick.turn", "space,enter", "turn", "", "yes or no", "tick"),
+    Key("choice.next", "right,l,space", "turn(1)", "", "the next value", "choice"),
+    Key("choice.before", "left,h", "turn(-1)", "", "the value before", "choice"),
+    Key("line.leave", "escape", "leave", "", "back without sending it", "line"),
     Key("inbox.reply", "m", "reply", "reply", "write to the owner of this mailbox", "inbox", 40, changes=True),
     Key("inbox.broadcast", "b", "broadcast", "all", "write to everybody", "inbox", 42, changes=True),
     Key("inbox.unread", "u", "toggle_unread", "unread only", "show what is not read yet, or all", "inbox", 44),
@@ -123,6 +131,8 @@ KEYS: tuple[Key, ...] = (
     Key("app.halt", "", "halt", "halt", "end everybody; asks for the team's name first, the files stay", "app",
         changes=True),
     Key("view.back", "escape", "back", "back", "one layer back", "back", 68),
+    Key("help.leave", "escape,q,question_mark", "dismiss", "", "close the help", "help"),
+    Key("teams.leave", "escape,q,t", "leave", "", "stay with this team", "teams"),
 )  # fmt: skip
 
 Pressed = Callable[[str], str]

@@ -5,12 +5,13 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
+from crewboard_tui import keys
 from crewboard_tui.lines import one_line
 
 
@@ -18,9 +19,7 @@ class AskLine(ModalScreen[str | None]):
     """Asks for one line; None when it is left with Esc. `changed` is called as one types."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "cancel", tooltip="back without it", id="ask.leave"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("line")]
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from textual.widget import Widget
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
 from crewboard_tui.filters import AGENT_GROUPS
+from crewboard_tui.keys import Pressed
 from crewboard_tui.lines import Line, Span, clip, one_line, spread
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_page import AgentPage
@@ -29,13 +30,15 @@ from crewboard_tui.widgets.titles import title
 _WELCOME = (
     "Nobody is hired yet.",
     "",
-    "n  hires an agent: a name, a type, a prompt. It becomes a process of",
+    "{hire}  hires an agent: a name, a type, a prompt. It becomes a process of",
     "   its own and goes to work in {root}",
-    "?  says what every key does · : finds commands by name · q leaves",
+    "{help}  says what every key does · {palette} finds commands by name · {leave} leaves",
     "",
     "From a shell the same is",
     "   crewboard spawn scout --type explore --prompt 'Look round' --background",
 )
+
+_NAMED = (("agent", "hire"), ("app", "help"), ("app", "palette"), ("app", "leave"))
 
 
 class BoardScreen(Numbered):
@@ -104,7 +107,7 @@ class BoardScreen(Numbered):
         agent = snapshot.view.agent(name) if name else None
         if agent is None:
             title(peek, "Welcome" if not snapshot.view.agents else "Peek", "")
-            peek.show(_welcome(snapshot, peek.line_width) if not snapshot.view.agents else [])
+            peek.show(_welcome(snapshot, peek.line_width, self.desk.key) if not snapshot.view.agents else [])
             return
         title(peek, f"Peek · {agent.name}", f"f follow:{'on' if peek.follow else 'off'}")
         if snapshot.interest.agent == agent.name:
@@ -191,6 +194,7 @@ def _nothing_yet(agent: AgentView) -> Line:
     return (Span(f"nothing in its journal yet; {one_line(agent.reason or agent.state)}{when}", "dim"),)
 
 
-def _welcome(snapshot: Snapshot, width: int) -> list[Line]:
+def _welcome(snapshot: Snapshot, width: int, pressed: Pressed) -> list[Line]:
     root = clip(one_line(fmt.homely(snapshot.view.root)), max(10, width - 29))
-    return [(Span(clip(text.format(root=root), width)),) for text in _WELCOME]
+    named = {name: pressed(f"{scope}.{name}") for scope, name in _NAMED}
+    return [(Span(clip(text.format(root=root, **named), width)),) for text in _WELCOME]

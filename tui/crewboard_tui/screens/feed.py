@@ -6,7 +6,6 @@ from textual import on
 from textual.widget import Widget
 
 from crewboard_tui.filters import matches
-from crewboard_tui.lines import Span
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.widgets.log import Log
@@ -31,7 +30,8 @@ class FeedScreen(Numbered):
         shown = [
             each for each in snapshot.feed if matches(f"{each.agent} {each.what.kind} {each.what.text}", self.filter)
         ]
-        pane.show(feed_lines(shown, pane.line_width) or [(Span("nothing yet", "dim"),)])
+        nobody = "nothing yet; what agents do will stand here" if snapshot.view.agents else self.hires
+        pane.show(feed_lines(shown, pane.line_width) or [self.nothing(nobody).line])
         title(pane, "Feed", f"f follow:{'on' if pane.follow else 'off'}")
 
     def tick(self) -> None:

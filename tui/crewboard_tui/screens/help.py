@@ -3,7 +3,6 @@
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
 
@@ -31,7 +30,7 @@ _WORDS = {
 class HelpScreen(ModalScreen[None]):
     """The keys that work on the screen behind it, by scope."""
 
-    BINDINGS = [Binding("escape,q,question_mark", "dismiss", "back", id="help.leave")]
+    BINDINGS = [*keys.bindings("help")]
 
     def __init__(self, behind: Screen[Any]) -> None:
         super().__init__()

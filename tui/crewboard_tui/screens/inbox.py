@@ -94,13 +94,23 @@ class InboxScreen(Numbered):
     def _paint_mail(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#mail", Letters)
         box = self._box(snapshot.view)
-        pane.read(self._shown(snapshot), box, "no mail matches" if self.filter else "no mail")
+        pane.read(self._shown(snapshot), box, self._nothing(box))
         whose = "yours" if box.operators else "seen as its worker sees it"
         title(pane, f"{box.name} · {box.unread} not read · {whose}", "never drained from here")
         looked_at = monotonic() - self._came_at >= LOOKED_AT
         if box.operators and looked_at and snapshot.interest.mailbox == box.name:
             self._read_to[box.name] = snapshot.mail_end
         self._paint_letter()
+
+    def _nothing(self, box: Box) -> str:
+        """What stands in a mailbox without mail."""
+        if self.filter:
+            return f"no mail matches; {self.desk.key('view.back')} shows all"
+        if self._unread_only:
+            return f"nothing that is not read; {self.desk.key('inbox.unread')} shows all"
+        if box.operators:
+            return "no mail; what agents write to you will stand here"
+        return "no mail" + ("" if self.desk.read_only else f"; {self.desk.key('inbox.reply')} writes some")
 
     def _paint_letter(self) -> None:
         pane = self.query_one("#letter", Log)

@@ -9,15 +9,16 @@ from crewboard.view.answered import answered_today
 from crewboard.view.fold import Need, TeamView
 from crewboard_tui import fmt
 from crewboard_tui.desk import Desk
-from crewboard_tui.lines import Span
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.screens.opening import open_request
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.need_rows import find_need, need_rows
-from crewboard_tui.widgets.rows import Row, Rows, keep_order
+from crewboard_tui.widgets.rows import Rows, keep_order
 from crewboard_tui.widgets.titles import title
 from crewboard_tui.widgets.why import why_lines
+
+_NOTHING = "nobody needs you; plans to approve, questions and deaths will stand here"
 
 
 class NeedsScreen(Numbered):
@@ -58,7 +59,7 @@ class NeedsScreen(Numbered):
         rows = self.query_one("#needs", Rows)
         found = {row.key: row for row in need_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)}
         self._order = keep_order(self._order, list(found))
-        rows.show([found[key] for key in self._order] or [Row("", (Span("nobody needs you", "dim"),))])
+        rows.show([found[key] for key in self._order] or [self.nothing(_NOTHING)])
         title(rows, f"Needs you · {len(found)} · most urgent first", _record(snapshot.view, self.desk.now))
         self._paint_why(snapshot)
 

@@ -7,11 +7,12 @@ from textual.widget import Widget
 
 from crewboard_tui.desk import Desk
 from crewboard_tui.filters import ALL
-from crewboard_tui.lines import Line
+from crewboard_tui.lines import Line, Span
 from crewboard_tui.reading import Snapshot
 from crewboard_tui.screens.agent_keys import AgentKeys
 from crewboard_tui.screens.ask_line import AskLine
 from crewboard_tui.widgets.heading import tabs_line
+from crewboard_tui.widgets.rows import Row
 
 
 class Numbered(AgentKeys):
@@ -85,6 +86,17 @@ class Numbered(AgentKeys):
     def narrowed_to(self) -> str:
         """What its list is narrowed to, for the pane's title: ` · running`."""
         return f" · {self.group}" if self.group != ALL else ""
+
+    def nothing(self, else_: str) -> Row:
+        """What stands in an empty list: how to see more of it, or `else_`, which says what to do first."""
+        narrowed = f"nothing here is like that; {self.desk.key('view.back')} shows all"
+        return Row("", (Span(narrowed if self.is_narrowed else else_, "dim"),))
+
+    @property
+    def hires(self) -> str:
+        """What to do first on a team with nobody on it."""
+        key = self.desk.key("agent.hire")
+        return "nobody is hired yet" + ("" if self.desk.read_only else f"; {key} hires an agent")
 
     def action_turn_group(self) -> None:
         groups = [ALL, *self.STATES]

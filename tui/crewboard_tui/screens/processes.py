@@ -44,7 +44,8 @@ class ProcessesScreen(Numbered):
         everybody = snapshot.view.agents
         shown = [agent for agent in everybody if matches_agent(agent, self.filter) and in_group(agent, self.group)]
         head = "".join(pad(name, width) for name, width in _HEAD) + "HOW"
-        rows.show([Row(agent.name, process_line(agent)) for agent in shown], (Span(head, "dim"),) if shown else None)
+        found = [Row(agent.name, process_line(agent)) for agent in shown]
+        rows.show(found or [self.nothing(self.hires)], (Span(head, "dim"),) if shown else None)
         living = sum(agent.alive for agent in snapshot.view.agents)
         supervisor = snapshot.view.supervisor
         title(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widget import Widget
@@ -27,9 +27,7 @@ class QuestionScreen(RequestScreen):
     """A question of an agent, who waits for the answer."""
 
     TITLE_WORD = "QUESTION"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(str(number), f"choose({number})", show=False, id=f"question.{number}") for number in range(1, 10)
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("digits")]
 
     def __init__(self, desk: Desk, request: Request) -> None:
         super().__init__(desk, request)
@@ -62,9 +60,12 @@ class QuestionScreen(RequestScreen):
         choices = self.query_one("#choices", Rows)
         choices.show([Row(str(at), _choice(at, option)) for at, option in enumerate(self.options, 1)])
 
-    def offers(self, action: str) -> bool | None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "choose":
-            return bool(self.options)
+            return parameters in [(number,) for number, _ in enumerate(self.options, 1)]
+        return super().check_action(action, parameters)
+
+    def offers(self, action: str) -> bool | None:
         if action in ANSWERS:
             return False
         return super().offers(action)

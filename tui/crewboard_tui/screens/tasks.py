@@ -7,11 +7,11 @@ from textual.widget import Widget
 
 from crewboard.records import Task
 from crewboard_tui.filters import TASK_GROUPS, task_in_group
-from crewboard_tui.lines import Line, Span
+from crewboard_tui.lines import Line
 from crewboard_tui.reading import Snapshot
 from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.widgets.log import Log
-from crewboard_tui.widgets.rows import Row, Rows
+from crewboard_tui.widgets.rows import Rows
 from crewboard_tui.widgets.task_rows import task_detail, task_rows
 from crewboard_tui.widgets.titles import title
 from crewboard_tui.widgets.why import fact_lines
@@ -48,8 +48,7 @@ class TasksScreen(Numbered):
         ids = {str(task.id) for task in snapshot.view.tasks if task_in_group(task, snapshot.view, self.group)}
         found = task_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)
         found = [row for row in found if row.key in ids]
-        nothing = "no task matches" if snapshot.view.tasks else _EMPTY
-        rows.show(found or [Row("", (Span(nothing, "dim"),))])
+        rows.show(found or [self.nothing(_EMPTY)])
         done = sum(task.status == "completed" for task in snapshot.view.tasks)
         above = f"Tasks · {done}/{len(snapshot.view.tasks)} completed{self.narrowed_to}"
         title(rows, above, f"filter {self.filter}" if self.filter else "")

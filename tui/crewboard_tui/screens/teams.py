@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
@@ -15,6 +15,7 @@ from textual.screen import ModalScreen
 from crewboard.errors import CrewboardError
 from crewboard.store.directory import TeamDirectory
 from crewboard.view.fold import TeamView
+from crewboard_tui import keys
 from crewboard_tui.lines import Line, Span, pad, say, spread
 from crewboard_tui.outside import waiting
 from crewboard_tui.widgets.rows import Row, Rows
@@ -25,9 +26,7 @@ Look = Callable[[TeamDirectory], TeamView]
 class TeamsScreen(ModalScreen[TeamDirectory | None]):
     """A list of teams; what waits on them is read in a thread, since it takes a while where there are many."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,t", "leave", "back", tooltip="stay with this team", id="teams.leave"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("teams")]
 
     @dataclass
     class Seen(Message):

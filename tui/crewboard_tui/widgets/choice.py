@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
+from crewboard_tui import keys
 from crewboard_tui.lines import Span, crop, say
 from crewboard_tui.widgets.painter import Painter
 
@@ -18,10 +19,7 @@ from crewboard_tui.widgets.painter import Painter
 class Choice(Widget, can_focus=True):
     """A field that holds one of some values; each is shown by its label."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,l,space", "turn(1)", "next", tooltip="the next one", id="choice.next"),
-        Binding("left,h", "turn(-1)", "before", tooltip="the one before", id="choice.before"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("choice")]
     at: reactive[int] = reactive(0)
 
     @dataclass

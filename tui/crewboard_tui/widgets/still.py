@@ -7,6 +7,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from crewboard_tui import keys
 from crewboard_tui.lines import Line
 from crewboard_tui.widgets.key_line import press
 from crewboard_tui.widgets.painter import Painter
@@ -42,6 +43,11 @@ class Still(Widget):
         width = self.size.width
         content = self._lines[y] if y < len(self._lines) else ()
         return self._painter.strip(content, width)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """What the key under the pointer does."""
+        key = keys.BY_ID.get(str(event.style.meta.get("key")))
+        self.tooltip = key.says if key else None
 
     async def on_click(self, event: events.Click) -> None:
         ident = event.style.meta.get("key")

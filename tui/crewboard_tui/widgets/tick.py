@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
+from crewboard_tui import keys
 from crewboard_tui.lines import Span, crop
 from crewboard_tui.widgets.painter import Painter
 
@@ -17,9 +18,7 @@ from crewboard_tui.widgets.painter import Painter
 class Tick(Widget, can_focus=True):
     """A yes or a no."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space,enter", "turn", "tick", tooltip="yes or no", id="tick.turn"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("tick")]
     value: reactive[bool] = reactive(default=False)
 
     @dataclass
