@@ -156,6 +156,9 @@ def test_the_task_board(cli: Cli, team: Team) -> None:
     assert (first["id"], first["owner"], first["status"]) == (1, "fixer", "pending")
     second = cli("task", "add", "mend", "--blocked-by", "1", "--type", "code", "--json").json
     assert (second["blocked_by"], second["required_type"]) == ([1], "code")
+    assert cli("task", "update", "2", "--blocked-by", "", "--json").json["blocked_by"] == []
+    cli("task", "update", "2", "--blocked-by", "2").refused(2, "cannot wait for itself")
+    assert cli("task", "update", "2", "--blocked-by", "1", "--json").json["blocked_by"] == [1]
     assert "after 1; for code" in cli("tasks").out
     assert cli("task", "update", "1", "--status", "completed", "--json").json["status"] == "completed"
     assert "after 1" not in cli("tasks").out

@@ -215,3 +215,35 @@ def test_fields_of_a_later_version_survive(directory: TeamDirectory) -> None:
     documents.save(directory.task(1), Task.model_validate({"id": 1, "subject": "x", "colour": "red"}))
     claim(directory, 1)
     assert b'"colour": "red"' in directory.task(1).read_bytes()
+
+
+# --------------------------------------------------------------------------------------------- let it wait
+
+
+def test_a_task_may_be_let_wait_for_others_and_no_more(directory: TeamDirectory) -> None:
+    add(directory, "x", "y", "z")
+    assert tasks.block(directory, 3, [1, 2, 1], 2.0).blocked_by == [1, 2]
+    with pytest.raises(UsageError, match="blocked by 1, 2"):
+        claim(directory, 3)
+    assert tasks.block(directory, 3, [], 3.0).blocked_by == []
+    claim(directory, 3)
+
+
+def test_two_tasks_never_wait_for_each_other(directory: TeamDirectory) -> None:
+    add(directory, "x", "y", "z")
+    tasks.block(directory, 2, [1], 2.0)
+    tasks.block(directory, 3, [2], 2.0)
+    with pytest.raises(UsageError, match="task 3 waits for task 1 already"):
+        tasks.block(directory, 1, [3], 2.0)
+    with pytest.raises(UsageError, match="cannot wait for itself"):
+        tasks.block(directory, 1, [1], 2.0)
+    assert tasks.load(directory, 1).blocked_by == []
+
+
+def test_only_an_open_task_is_let_wait_and_only_for_one_that_exists(directory: TeamDirectory) -> None:
+    add(directory, "x", "y")
+    with pytest.raises(UsageError, match="there is no task 9"):
+        tasks.block(directory, 2, [9], 2.0)
+    claim(directory, 1)
+    with pytest.raises(UsageError, match="task 1 is in progress"):
+        tasks.block(directory, 1, [2], 2.0)

@@ -35,7 +35,8 @@ class Key:
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "a request": ("request", "choices", "digits"),
-    "while you write": ("edit", "tick", "choice", "line"),
+    "while you write": ("edit", "draft", "tick", "choice", "line"),
+    "a task": ("tasks",),
     "an agent": ("agents",),
     "mail": ("inbox",),
     "a list": ("list", "marks", "sort"),
@@ -90,6 +91,13 @@ KEYS: tuple[Key, ...] = (
     Key("inbox.reply", "m", "reply", "reply", "write to the owner of this mailbox", "inbox", 40, changes=True),
     Key("inbox.broadcast", "b", "broadcast", "all", "write to everybody", "inbox", 42, changes=True),
     Key("inbox.unread", "u", "toggle_unread", "unread only", "show what is not read yet, or all", "inbox", 44),
+    Key("task.new", "+", "new_task", "new task", "put a task on the board", "tasks", 22, changes=True),
+    Key("task.assign", "a", "assign", "assign", "give the selected task to an agent, who is told", "tasks", 24,
+        changes=True),
+    Key("task.block", "b", "block", "wait for", "say which tasks must be completed before it", "tasks", 26,
+        changes=True),
+    Key("task.cancel", "C", "cancel", "cancel", "cancel the selected task", "tasks", 28, changes=True),
+    Key("draft.complete", "tab", "complete", "complete", "complete the name that is begun", "draft", 16),
     Key("view.tab", "]", "next_tab", "tab", "the next tab", "tabs", 14),
     Key("view.tab_back", "[", "previous_tab", "", "the tab before", "tabs"),
     Key("agent.sort", "s", "sort", "sort", "sort by the next column", "sort", 70),

@@ -162,6 +162,42 @@ def _check_only_one(team: TeamDirectory, task: Task) -> None:
             raise TryLaterError(f"{task.owner} has task {other.id} in progress; one at a time")
 
 
+def block(team: TeamDirectory, task_id: int, blocked_by: list[int], now: float) -> Task:
+    """Say which tasks must be completed before this one may be claimed; an empty list lifts the block.
+
+    Raises:
+        UsageError: It does not wait any more, a blocker does not exist, or they would wait for each other.
+    """
+    with files.locked(team.lock(_LOCK)):
+        task = load(team, task_id)
+        if task.status != "pending":
+            raise UsageError(f"task {task_id} is {task.status.replace('_', ' ')}; only an open one can be blocked")
+        _check_blockers(task_id, blocked_by, {each.id: each for each in load_all(team)})
+        return _save(team, task, now, blocked_by=list(dict.fromkeys(blocked_by)))
+
+
+def _check_blockers(task_id: int, blocked_by: list[int], tasks: dict[int, Task]) -> None:
+    for blocker in blocked_by:
+        if blocker == task_id:
+            raise UsageError(f"task {task_id} cannot wait for itself")
+        if blocker not in tasks:
+            raise UsageError(f"blocked by {blocker}, and there is no task {blocker}")
+        if task_id in _all_blockers(blocker, tasks):
+            raise UsageError(f"task {blocker} waits for task {task_id} already; both would wait for ever")
+
+
+def _all_blockers(task_id: int, tasks: dict[int, Task]) -> set[int]:
+    """What a task waits for, directly or through others; a circle in the files ends the walk."""
+    found: set[int] = set()
+    ahead = [task_id]
+    while ahead:
+        task = tasks.get(ahead.pop())
+        fresh = set(task.blocked_by) - found if task is not None else set()
+        found |= fresh
+        ahead += fresh
+    return found
+
+
 def give_back(team: TeamDirectory, name: str, now: float) -> list[Task]:
     """Return what `name` had in progress to the board; it stays the preferred owner."""
     with files.locked(team.lock(_LOCK)):

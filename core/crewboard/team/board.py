@@ -53,6 +53,15 @@ def update_task(team: Team, task_id: int, *, status: TaskStatus | None = None, o
     return task
 
 
+def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:
+    """Say which tasks must be completed before this one may be claimed; an empty list lifts the block.
+
+    Raises:
+        UsageError: No such task, it does not wait any more, or the blockers cannot be.
+    """
+    return tasks.block(team.directory, task_id, blocked_by, team.now())
+
+
 def _tell_owner(team: Team, task: Task, owner: str) -> None:
     body = f"Task {task.id}: {task.subject}" + (f"\n\n{task.description}" if task.description else "")
     post(team, owner, "task_assignment", body, task_id=task.id)

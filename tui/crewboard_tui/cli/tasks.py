@@ -88,15 +88,25 @@ def add(
 @click.argument("task_id", metavar="ID", type=params.task_id)
 @click.option("--status", type=click.Choice(get_args(TaskStatus)), help="Its new status.")
 @click.option("--owner", help="Its new owner; told.")
+@click.option("--blocked-by", type=params.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")
 @as_json
 @click.pass_obj
-def update(session: Session, task_id: int, status: TaskStatus | None, owner: str | None, as_json: bool) -> None:
+def update(
+    session: Session,
+    task_id: int,
+    status: TaskStatus | None,
+    owner: str | None,
+    blocked_by: list[int] | None,
+    as_json: bool,
+) -> None:
     """Change a task. Completing one unblocks those that wait for it.
 
     Example: crewboard task update 3 --status completed
     """
-    if status is None and owner is None:
-        raise UsageError("say what to change: --status, --owner or both")
+    if status is None and owner is None and blocked_by is None:
+        raise UsageError("say what to change: --status, --owner or --blocked-by")
+    if blocked_by is not None:
+        board.block_task(session.team, task_id, blocked_by)
     _tell(board.update_task(session.team, task_id, status=status, owner=owner), as_json)
 
 

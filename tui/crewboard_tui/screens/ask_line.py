@@ -1,6 +1,6 @@
 """One line at the bottom to type into: a filter, a name, a message."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -13,10 +13,17 @@ from textual.widgets import Input, Label
 
 from crewboard_tui import keys
 from crewboard_tui.lines import one_line
+from crewboard_tui.widgets.draft import Draft, fitting
+
+_NAMES_SHOWN = 12
 
 
 class AskLine(ModalScreen[str | None]):
-    """Asks for one line; None when it is left with Esc. `changed` is called as one types."""
+    """Asks for one line; None when it is left with Esc.
+
+    `changed` is called as one types, `left` with what was typed when it is left. `check` says why a text cannot be;
+    then Enter leaves it standing. Of `names`, those that fit stand in the hint, and Tab completes.
+    """
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("line")]
@@ -29,6 +36,8 @@ class AskLine(ModalScreen[str | None]):
         hint: str = "",
         changed: Callable[[str], None] | None = None,
         left: Callable[[str], None] | None = None,
+        check: Callable[[str], str | None] | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._label = label
@@ -36,13 +45,13 @@ class AskLine(ModalScreen[str | None]):
         self._hint = hint
         self._changed = changed
         self._left = left
+        self._check = check
+        self._names = names
 
     def compose(self) -> ComposeResult:
         with Container(id="ask"):
             yield Label(Content(f"{one_line(self._label)} ›"), id="ask-label")
-            field = Input(self._text, compact=True, id="ask-input", select_on_focus=False)
-            field.cursor_blink = False
-            yield field
+            yield Draft(self._text, self._names, id="ask-input")
             yield Label(Content(self._hint), id="ask-hint")
 
     def on_mount(self) -> None:
@@ -50,12 +59,28 @@ class AskLine(ModalScreen[str | None]):
 
     @on(Input.Changed)
     def _tell(self, event: Input.Changed) -> None:
+        self._show_hint(event.value)
         if self._changed is not None:
             self._changed(event.value)
 
+    def _show_hint(self, text: str) -> None:
+        names = fitting(text.strip(), self._names)
+        more = " …" if len(names) > _NAMES_SHOWN else ""
+        hint = f"{' '.join(names[:_NAMES_SHOWN])}{more} · Tab completes" if names else self._hint
+        self._say(hint)
+
+    def _say(self, text: str, *, refused: bool = False) -> None:
+        hint = self.query_one("#ask-hint", Label)
+        hint.update(Content(one_line(text)))
+        hint.set_class(refused, "-refused")
+
     @on(Input.Submitted)
     def _done(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value)
+        problem = self._check(event.value) if self._check is not None else None
+        if problem is None:
+            self.dismiss(event.value)
+        else:
+            self._say(problem, refused=True)
 
     def action_leave(self) -> None:
         if self._left is not None:

@@ -9,17 +9,15 @@ from crewboard.records import Task
 from crewboard_tui.filters import TASK_GROUPS, task_in_group
 from crewboard_tui.lines import Line
 from crewboard_tui.reading import Snapshot
-from crewboard_tui.screens.numbered import Numbered
+from crewboard_tui.screens.task_keys import TaskKeys
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.rows import Rows
-from crewboard_tui.widgets.task_rows import task_detail, task_rows
+from crewboard_tui.widgets.task_rows import is_orphan, task_detail, task_rows
 from crewboard_tui.widgets.titles import title
 from crewboard_tui.widgets.why import fact_lines
 
-_EMPTY = "no tasks yet; `crewboard task add SUBJECT` puts one on the board"
 
-
-class TasksScreen(Numbered):
+class TasksScreen(TaskKeys):
     """The task board."""
 
     MODE = "tasks"
@@ -31,13 +29,16 @@ class TasksScreen(Numbered):
         yield Log(id="task", classes="pane", follow=False, follows=False)
 
     def selected_task(self) -> Task | None:
-        """The task under the cursor."""
         selected = self.query_one("#tasks", Rows).selected if self.is_mounted else None
         return next((task for task in self.desk.snapshot.view.tasks if str(task.id) == selected), None)
 
+    def select_task(self, ident: int) -> None:
+        self.query_one("#tasks", Rows).want(str(ident))
+
     def selected_agent(self) -> str | None:
+        """Its owner, or who had it and may come back."""
         task = self.selected_task()
-        return task.owner if task else None
+        return None if task is None else task.last_owner if is_orphan(task) else task.owner
 
     def selected_text(self) -> str:
         task = self.selected_task()
@@ -48,11 +49,17 @@ class TasksScreen(Numbered):
         ids = {str(task.id) for task in snapshot.view.tasks if task_in_group(task, snapshot.view, self.group)}
         found = task_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)
         found = [row for row in found if row.key in ids]
-        rows.show(found or [self.nothing(_EMPTY)])
+        rows.show(found or [self.nothing(self._first)])
         done = sum(task.status == "completed" for task in snapshot.view.tasks)
         above = f"Tasks · {done}/{len(snapshot.view.tasks)} completed{self.narrowed_to}"
         title(rows, above, f"filter {self.filter}" if self.filter else "")
         self._paint_task()
+
+    @property
+    def _first(self) -> str:
+        """What to do on an empty board."""
+        key = self.desk.key("task.new")
+        return "no tasks yet" + ("" if self.desk.read_only else f"; {key} puts the first one on the board")
 
     def _paint_task(self) -> None:
         pane = self.query_one("#task", Log)

@@ -6,13 +6,17 @@ from crewboard.records import Task
 from crewboard.store.tasks import CLOSED
 from crewboard.view.fold import AgentView, TeamView
 from crewboard.view.reader import blocked
+from crewboard.view.states import describe_exit
 from crewboard_tui import fmt
 from crewboard_tui.filters import matches_task
 from crewboard_tui.lines import Line, Span, pad, say, spread
-from crewboard_tui.states import LOOKS, task_look
+from crewboard_tui.states import LOOKS, Look, task_look
 from crewboard_tui.widgets.rows import Row
 
 _ORDER = {"in_progress": 0, "pending": 1, "failed": 2, "completed": 3, "cancelled": 4}
+
+_WHY_FROM = 60
+"""Cells from which a row also says how its last owner ended and how its blockers stand."""
 
 
 def task_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[Row]:
@@ -23,7 +27,7 @@ def task_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[
 
 
 def task_line(task: Task, view: TeamView, now: float, width: int) -> Line:
-    """One task: state, number, subject, and who has it or what it waits for."""
+    """One task: state, number, subject, and who has it or what it waits for; why, where there is room."""
     waiting = blocked(task, view.tasks) if task.status == "pending" else []
     look = task_look(task, waiting)
     closed = task.status in CLOSED
@@ -32,18 +36,24 @@ def task_line(task: Task, view: TeamView, now: float, width: int) -> Line:
         Span(pad(f"#{task.id}", 4) + " ", "dim"),
         say(task.subject, "dim" if closed else ""),
     )
-    return spread(left, (Span("  "), *_whose(task, view, waiting, now)), width)
+    return spread(left, (Span("  "), *_whose(task, view, waiting, now, why=width >= _WHY_FROM)), width)
 
 
-def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float) -> Line:
+def is_orphan(task: Task) -> bool:
+    """Whether it went back to the board because its owner's run ended."""
+    return task.status == "pending" and bool(task.last_owner) and not task.owner
+
+
+def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, why: bool) -> Line:
     if task.status in CLOSED:
         by = task.owner or task.last_owner
         return (Span(f"{task.status}{f' by {by}' if by else ''}", "error" if task.status == "failed" else "dim"),)
-    if task.status == "pending" and task.last_owner and not task.owner:
-        return (Span(f"orphaned by {task.last_owner}", "error"),)
-    parts: list[Span] = []
+    if is_orphan(task):
+        ended = f", {_end_of(task, view)}" if why else ""
+        return (say(f"orphaned by {task.last_owner}{ended}", "error"),)
+    parts = _blockers(view, waiting) if why else [Span(f"#{other} ", "dim") for other in waiting]
     if waiting:
-        parts.append(Span(f"after {' '.join(f'#{other}' for other in waiting)} ", "dim"))
+        parts.insert(0, Span("after ", "dim"))
     if task.required_type:
         parts.append(Span(f"for {task.required_type} ", "dim"))
     if task.owner is None:
@@ -51,6 +61,38 @@ def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float) -> Li
     owner = view.agent(task.owner)
     age = f" {fmt.age(now - task.updated_at)}" if task.status == "in_progress" else ""
     return (*parts, Span(task.owner), *_plight(owner), Span(age, "dim"))
+
+
+def _end_of(task: Task, view: TeamView) -> str:
+    """How the last owner of an orphan ended."""
+    agent = view.agent(task.last_owner) if task.last_owner else None
+    if agent is None:
+        return "who is gone"
+    if agent.alive:
+        return "who lives again"
+    return describe_exit(agent.exit) if agent.exit is not None else agent.reason
+
+
+def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
+    """Each blocker with the shape of its state, and in a word where it will never be completed by itself."""
+    spans: list[Span] = []
+    for other in waiting:
+        task = _find(view, other)
+        spans.append(Span(f"#{other} ", "dim"))
+        if task is None:
+            spans.append(Span("gone ", "error"))
+            continue
+        look = _look(task, view)
+        spans.append(Span(f"{look.word if task.status in CLOSED else look.glyph} ", look.tone))
+    return spans
+
+
+def _find(view: TeamView, ident: int) -> Task | None:
+    return next((task for task in view.tasks if task.id == ident), None)
+
+
+def _look(task: Task, view: TeamView) -> Look:
+    return task_look(task, blocked(task, view.tasks) if task.status == "pending" else [])
 
 
 def _plight(owner: AgentView | None) -> Line:
@@ -64,11 +106,12 @@ def _plight(owner: AgentView | None) -> Line:
 def task_detail(task: Task, view: TeamView, now: float) -> list[tuple[str, str]]:
     """Everything of a task as names and values."""
     waiting = blocked(task, view.tasks)
+    had = f"{task.last_owner} had it: {_end_of(task, view)}" if is_orphan(task) else ""
     facts = [
         ("task", f"#{task.id} {task.subject}"),
-        ("status", task_look(task, waiting if task.status == "pending" else []).word),
-        ("owner", task.owner or (f"nobody; {task.last_owner} had it" if task.last_owner else "nobody")),
-        ("blocked by", ", ".join(f"#{other}" for other in waiting)),
+        ("status", _look(task, view).word),
+        ("owner", task.owner or (f"nobody; {had}" if had else "nobody")),
+        ("blocked by", "\n".join(_how_it_stands(view, other) for other in waiting)),
         ("only for", task.required_type or ""),
         ("created", f"{fmt.clock(task.created_at)}, {fmt.age(now - task.created_at)} ago"),
         ("changed", f"{fmt.clock(task.updated_at)}, {fmt.age(now - task.updated_at)} ago"),
@@ -76,3 +119,13 @@ def task_detail(task: Task, view: TeamView, now: float) -> list[tuple[str, str]]
         ("", task.description),
     ]
     return [(name, value) for name, value in facts if value or not name]
+
+
+def _how_it_stands(view: TeamView, ident: int) -> str:
+    """A blocker in words: which task, its state, who has it."""
+    task = _find(view, ident)
+    if task is None:
+        return f"#{ident}, which is not on the board"
+    plight = "".join(span.text for span in _plight(view.agent(task.owner))) if task.owner else ""
+    owner = f", {task.owner}{plight}" if task.owner else ""
+    return f"#{ident} {task.subject}: {_look(task, view).word}{owner}"
