@@ -66,13 +66,16 @@ class Stage:
         app = self.app
         await self.until(lambda: getattr(app.screen, "settled", True), "the keys to live")
         if isinstance(app.screen, Framed):
-            wanted = app.screen.interest()
-            await self.until(lambda: app.desk.snapshot.interest == wanted, "what is shown to be read")
+            await self.until(self._is_read, "what is shown to be read")
         before = ""
         while before != self.all:
             before = self.all
             for _ in range(5):
                 await self.pilot.pause(0.02)
+
+    def _is_read(self) -> bool:
+        screen = self.app.screen
+        return isinstance(screen, Framed) and self.app.desk.snapshot.interest == screen.interest()
 
     async def press(self, *keys: str) -> None:
         """Press keys, one after the other."""
