@@ -150,6 +150,17 @@ class Flags(Record):
     task: int | None = None
 
 
+class Profile(Record):
+    """A hiring that a person keeps to fill the form with again: a file of their own, of no team. It holds no key."""
+
+    type: str
+    role: str = ""
+    prompt: str = ""
+    model: str | None = None
+    flags: Flags = Flags()
+    foreground: bool = False
+
+
 class Definition(Record):
     """A type that the project brought itself, as it was when the agent was hired."""
 

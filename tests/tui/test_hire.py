@@ -1,13 +1,17 @@
 """Hiring: a form that says what the type may do, checks while one types, and is a command at the same time."""
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crewboard.errors import CredentialsError
+from crewboard.errors import CredentialsError, UsageError
+from crewboard.records import Answer, Exit, Profile
+from crewboard.store import journal
 from crewboard.team import hiring
-from tests.frozen import Frozen
+from crewboard_tui import profiles
+from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 
@@ -32,7 +36,7 @@ async def test_it_says_what_a_type_may_do(frozen: Frozen) -> None:
 async def test_the_last_line_is_the_same_as_a_command(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "Make parse accept it")
-        await stage.press("tab", "space", "tab", "tab", "tab", "tab", "tab", "tab", "right")
+        await stage.press("tab", "tab", "space", *["tab"] * 8, "right")
         await stage.sees("--plan", "--task 14", "--prompt 'Make parse accept it'", "crewboard spawn fixer2 --type code")
 
 
@@ -49,7 +53,7 @@ async def test_a_projects_own_types_can_be_hired(frozen: Frozen) -> None:
 async def test_a_budget_that_is_none_is_told(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "fixer2", "go")
-        await stage.press("tab", "tab", "tab", "tab", "tab", "tab")
+        await stage.press(*["tab"] * 9)
         await stage.write("much")
         await stage.sees("is no budget: give money as $5 or tokens as 200k")
 
@@ -124,3 +128,132 @@ async def test_esc_leaves_the_form(frozen: Frozen) -> None:
         await stage.sees("Hire an agent")
         await stage.press("escape")
         await stage.sees("Peek · ")
+
+
+# ---------------------------------------------------------------------------------------- terms and foreground
+
+
+async def test_the_form_is_whole_at_80_by_24(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("n")
+        await stage.sees("Name", "Type", "Role", "Prompt", "Mode", "First", "ask me", "May", "Model", "budget", "Task")
+        await stage.can("^o", "load profile")
+
+
+async def test_every_tick_is_a_flag_of_the_command(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await _fill(stage, "fixer2", "go")
+        await stage.press("tab")
+        for _ in range(5):
+            await stage.press("tab", "space")
+        await stage.sees("--plan --ask --network --autoclaim --once --background")
+
+
+async def test_the_field_that_one_is_in_is_in_sight_on_a_small_screen(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 14) as stage:
+        await _fill(stage, "fixer2", "go")
+        await stage.press(*["tab"] * 10)
+        await stage.sees("‹ none ›")
+
+
+def _spawned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hiring, "spawn", lambda _, hire: hiring.Assignment(hire.name, "p", 1, fresh=True))
+
+
+async def _hire_in_foreground(stage: Stage, name: str) -> None:
+    await _fill(stage, name, "go")
+    await stage.press("tab", "right")
+    await stage.sees("(•) foreground")
+    assert "--background" not in stage.all
+    await stage.press("ctrl+s")
+    await stage.sees("foreground: waits for its result; Esc/b puts it to the background")
+
+
+async def test_a_foreground_hire_is_watched_until_its_result(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    _spawned(monkeypatch)
+    async with opened(frozen, 80, 24) as stage:
+        await _hire_in_foreground(stage, "fixer2")
+        agent = frozen.hire("fixer2", "code", "working", "thinking", ago=2, pid=4500)
+        await stage.can("b", "background")
+        answer = Answer(ts=NOW + 1, run=1, assignment="p", answers=["p"], text="parse() takes 2.0", result="f.md")
+        journal.append(agent.journal, answer)
+        await stage.sees("parse() takes 2.0", "its result has come")
+        await stage.press("escape")
+        await stage.sees("Peek · ")
+
+
+async def test_a_foreground_hire_that_dies_says_so(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    _spawned(monkeypatch)
+    async with opened(frozen, 80, 24) as stage:
+        await _hire_in_foreground(stage, "fixer2")
+        frozen.gone("fixer2", "code", Exit(run=1, signal=9, reason="died", at=NOW + 1, buried=True), 4500)
+        await stage.sees("it ended without a result: killed by SIGKILL")
+
+
+@pytest.mark.parametrize("key", ["b", "escape"])
+async def test_a_foreground_hire_is_put_to_the_background(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    _spawned(monkeypatch)
+    async with opened(frozen, 80, 24) as stage:
+        await _hire_in_foreground(stage, "fixer2")
+        await stage.press(key)
+        await stage.sees("fixer2 goes on in the background", "Peek · ")
+
+
+# ---------------------------------------------------------------------------------------------------- profiles
+
+
+async def test_a_profile_is_kept_and_fills_the_form_again(frozen: Frozen, tmp_path: Path) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "Mend the grammar")
+        await stage.press("tab", "tab", "space", "ctrl+p")
+        await stage.sees("keep as profile ›")
+        await stage.write("mender")
+        await stage.press("enter")
+        await stage.sees("kept as mender, without a key")
+        await stage.press("escape", "n", "ctrl+o")
+        await stage.sees("load profile ›", "mender")
+        await stage.press("m", "tab", "enter")
+        await stage.sees("filled from the profile mender", "Mend the grammar", "[x] a plan", "Name     mender")
+    file = tmp_path / ".config" / "crewboard" / "profiles" / "mender.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_damaged_profile_is_named_and_left_out(frozen: Frozen, tmp_path: Path) -> None:
+    place = tmp_path / ".config" / "crewboard" / "profiles"
+    profiles.save(place, "mender", Profile(type="code", prompt="mend"))
+    (place / "broken.json").write_text("{")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("n", "ctrl+o")
+        await stage.write("other")
+        await stage.press("enter")
+        await stage.sees("the profiles are mender")
+        await stage.press("escape")
+        await stage.sees("damaged, left out: broken.json")
+    assert (place / "broken.json").read_text() == "{"
+
+
+async def test_a_name_that_was_typed_stays_when_a_profile_is_loaded(frozen: Frozen, tmp_path: Path) -> None:
+    profiles.save(tmp_path / ".config" / "crewboard" / "profiles", "mender", Profile(type="test", prompt="mend"))
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("n")
+        await stage.sees("Hire an agent")
+        await stage.write("mine")
+        await stage.press("ctrl+o")
+        await stage.write("mender")
+        await stage.press("enter")
+        await stage.sees("Name     mine", "‹ test ›")
+
+
+def test_a_profile_never_holds_a_key(tmp_path: Path) -> None:
+    secret = Profile(type="code", prompt="use sk-ant-api03-abcdefghijklmnop to ask")
+    with pytest.raises(UsageError, match="a profile holds none"):
+        profiles.save(tmp_path, "mender", secret)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_profiles_are_where_the_user_keeps_configuration(tmp_path: Path) -> None:
+    assert profiles.folder({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "crewboard" / "profiles"
+    assert profiles.folder({"XDG_CONFIG_HOME": "relative"}) == Path.home() / ".config" / "crewboard" / "profiles"

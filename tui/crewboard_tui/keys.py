@@ -35,9 +35,9 @@ class Key:
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "a request": ("request", "choices", "digits"),
-    "while you write": ("edit", "draft", "tick", "choice", "line"),
+    "while you write": ("edit", "hire", "draft", "tick", "choice", "line"),
     "a task": ("tasks",),
-    "an agent": ("agents",),
+    "an agent": ("foreground", "agents"),
     "mail": ("inbox",),
     "a list": ("list", "marks", "sort"),
     "a text": ("log",),
@@ -79,6 +79,12 @@ KEYS: tuple[Key, ...] = (
         "request", 26, changes=True),
     Key("request.next", "]", "next_request", "next", "the next thing that needs you", "request"),
     Key("edit.send", "ctrl+s", "send", "send", "send it", "edit", 12, changes=True),
+    Key("hire.save", "ctrl+p", "save_profile", "save as profile", "keep what the form says under a name", "hire", 14,
+        changes=True),
+    Key("hire.load", "ctrl+o", "load_profile", "load profile", "fill the form with what was kept", "hire", 16,
+        changes=True),
+    Key("foreground.leave", "b", "to_background", "background", "wait for its result no longer; it goes on",
+        "foreground", 12),
     Key("request.choose", "enter", "open", "answer", "answer with the choice under the cursor", "choices", 20),
     *(
         Key(f"request.choice{number}", str(number), f"choose({number})", "", f"to choice {number}", "digits")

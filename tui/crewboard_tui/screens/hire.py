@@ -7,84 +7,67 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
-from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input, Label, TextArea
+from textual.widgets import Input, TextArea
 
 from crewboard import own_types
-from crewboard.agent_types import AgentType
 from crewboard.errors import CrewboardError, UsageError
-from crewboard.names import check_agent
-from crewboard.prices import parse_budget
-from crewboard.records import Flags
-from crewboard.store.tasks import CLOSED
+from crewboard.records import Profile
 from crewboard.team import hiring
-from crewboard.view.fold import TeamView
-from crewboard_tui import keys
+from crewboard_tui import fmt, keys, profiles
 from crewboard_tui.desk import Desk
+from crewboard_tui.hire_words import free_name, spawn_words, why_not
 from crewboard_tui.lines import Line, Span, say, wrap
 from crewboard_tui.reading import Snapshot
+from crewboard_tui.screens.ask_line import AskLine
+from crewboard_tui.screens.foreground import ForegroundPage
 from crewboard_tui.screens.frame import Framed
 from crewboard_tui.widgets.choice import Choice
 from crewboard_tui.widgets.heading import crumbs_line
+from crewboard_tui.widgets.hire_form import HireForm
 from crewboard_tui.widgets.still import Still
 from crewboard_tui.widgets.tick import Tick
 
-_MOST_TURNS = 100
-
 
 class HireScreen(Framed):
-    """The form. `^s` hires; the form stays until the worker is up, and says why if it does not come."""
+    """The form. `^s` hires; the form stays until the worker is up, and says why if it does not come.
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("edit")]
+    It begins with what `profile` says, for an agent called `name`.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("edit", "hire")]
     AUTO_FOCUS = "#hire-name"
 
-    def __init__(self, desk: Desk, hired: Callable[[str], None]) -> None:
+    def __init__(
+        self, desk: Desk, hired: Callable[[str], None], name: str | None = None, profile: Profile | None = None
+    ) -> None:
         super().__init__(desk)
         self._hired = hired
+        self._first = name or free_name(desk.snapshot.view, "agent1"), profile or Profile(type="code")
         self._types, _ = own_types.find_all(desk.team.directory.root)
         self._busy = False
         self._refused: str | None = None
+        self._shelf = profiles.folder(desk.team.environment)
 
-    def _kind(self) -> AgentType:
-        return self._types[self.query_one("#hire-type", Choice).value]
+    @property
+    def form(self) -> HireForm:
+        """The fields."""
+        return self.query_one(HireForm)
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return crumbs_line([snapshot.view.name, "Hire an agent"], "", width)
 
     def body(self) -> Iterable[Widget]:
-        view = self.desk.snapshot.view
-        with Vertical(id="form", classes="pane") as form:
-            form.border_title = Content("Hire an agent")
-            yield _row("Name", _input("hire-name", free_name(view)))
-            yield _row("Type", Choice([(name, name) for name in self._types], id="hire-type"))
-            yield _row("", Label("", id="hire-may"))
-            yield _row("Role", _input("hire-role", placeholder="what it is on this team, in a word or two"))
-            prompt = TextArea(id="hire-prompt", compact=True, soft_wrap=True, tab_behavior="focus")
-            prompt.cursor_blink = False
-            yield _row("Prompt", prompt, classes="-tall-row")
-            yield _row("First", Tick("a plan, and my yes, before it writes or runs anything", id="hire-plan"))
-            yield _row("", Tick("ask me before each write and command", id="hire-ask"), id="row-ask")
-            yield _row("May", Tick("use the network", id="hire-network"), id="row-network")
-            limits = (Label(" turns ", classes="aside"), _input("hire-turns"), Label(" budget ", classes="aside"))
-            yield _row("Model", _input("hire-model"), *limits, _input("hire-budget", placeholder="$5, 200k"))
-            yield _row("Task", Choice(_task_options(view), id="hire-task"))
+        yield HireForm(self._first[0], self._types, self.desk.snapshot.view, self.desk.team.environment)
         yield Still(id="hire-word")
 
     def on_mount(self) -> None:
-        self.query_one("#hire-type", Choice).choose("code")
-        self.query_one("#hire-turns", Input).value = str(_MOST_TURNS)
+        self.form.fill(*self._first)
 
     # ------------------------------------------------------------------------------------------- what it says
 
     def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002  the form does not change by itself
-        kind = self._kind()
-        self.query_one("#hire-may", Label).update(Content(kind.summary))
-        self.query_one("#row-network").display = kind.executes
-        self.query_one("#row-ask").display = kind.executes or kind.writes
-        model = hiring.choose_model(kind, None, self.desk.team.environment)
-        self.query_one("#hire-model", Input).placeholder = model
+        self.form.paint()
         self._say_word()
 
     def _say_word(self) -> None:
@@ -104,54 +87,16 @@ class HireScreen(Framed):
     def problem(self) -> str | None:
         """Why this cannot be hired yet, as a sentence; None when it can."""
         try:
-            hire = self.hire()
-            check_agent(hire.name, hire.type)
-            if hire.flags.budget is not None:
-                parse_budget(hire.flags.budget)
+            return why_not(self.form.hire(), self.desk.snapshot.view)
         except UsageError as error:
             return str(error)
-        member = self.desk.snapshot.view.agent(hire.name)
-        if member is not None and member.type != hire.type:
-            return f"{hire.name} is of type {member.type}; choose another name"
-        if member is not None and member.alive and member.state != "idle":
-            return f"{hire.name} is at work; choose another name, or write to it with m"
-        if not hire.prompt.strip():
-            return "it needs a prompt: say what it should do"
-        return None
-
-    def hire(self) -> hiring.Hire:
-        """What the form says.
-
-        Raises:
-            UsageError: The turn limit is no number.
-        """
-        kind = self._kind()
-        turns = self._text("hire-turns")
-        if not turns.isdigit() or int(turns) < 1:
-            raise UsageError("the turn limit is a number from 1 on")
-        task = self.query_one("#hire-task", Choice).value
-        flags = Flags(
-            plan=self.query_one("#hire-plan", Tick).value,
-            ask=(kind.executes or kind.writes) and self.query_one("#hire-ask", Tick).value,
-            network=kind.executes and self.query_one("#hire-network", Tick).value,
-            budget=self._text("hire-budget") or None,
-            max_turns=int(turns),
-            task=int(task) if task else None,
-        )
-        prompt = self.query_one("#hire-prompt", TextArea).text
-        model = self._text("hire-model") or None
-        return hiring.Hire(self._text("hire-name"), kind.name, prompt, self._text("hire-role"), model, flags)
 
     def command(self) -> str:
         """The form as a command line."""
         try:
-            hire = self.hire()
+            return shlex.join(spawn_words(self.form.hire(), foreground=self.form.foreground))
         except CrewboardError:
             return "crewboard spawn …"
-        return shlex.join(spawn_words(hire))
-
-    def _text(self, ident: str) -> str:
-        return self.query_one(f"#{ident}", Input).value.strip()
 
     # ------------------------------------------------------------------------------------------------ events
 
@@ -170,69 +115,88 @@ class HireScreen(Framed):
     def offers(self, action: str) -> bool | None:
         if action == "send":
             return not self._busy and self.problem() is None
+        if action in ("save_profile", "load_profile"):
+            return not self._busy
         return super().offers(action)
 
     def action_send(self) -> None:
-        hire = self.hire()
+        hire = self.form.hire()
         self._busy = True
         self._say_word()
+        since = self.desk.now
 
         def spawn() -> str:
             """Runs in a thread."""
             assignment = hiring.spawn(self.desk.team, hire)
             return f"hired {assignment.agent}: run {assignment.run} is up"
 
-        self.desk.do(f"hiring {hire.name}", spawn, partial(self._came_back, hire.name))
+        self.desk.do(f"hiring {hire.name}", spawn, partial(self._came_back, hire.name, since))
 
-    def _came_back(self, name: str, worked: bool, says: str) -> None:  # noqa: FBT001
+    def _came_back(self, name: str, since: float, worked: bool, says: str) -> None:  # noqa: FBT001
         self._busy = False
         if worked:
             self._hired(name)
         if not self.is_attached:
             return
         if worked and self.is_current:
-            self.dismiss()
+            self._leave_for(name, since)
             return
         self._refused = None if worked else says
         self._say_word()
 
+    def _leave_for(self, name: str, since: float) -> None:
+        """Back to where the form was called, or on to the agent's work."""
+        if self.form.foreground:
+            self.app.switch_screen(ForegroundPage(self.desk, name, since))
+        else:
+            self.dismiss()
 
-def spawn_words(hire: hiring.Hire) -> list[str]:
-    """The command line that hires the same agent."""
-    flags = hire.flags
-    terms: list[tuple[str, object]] = [
-        ("--role", hire.role),
-        ("--model", hire.model),
-        ("--plan", flags.plan),
-        ("--ask", flags.ask),
-        ("--network", flags.network),
-        ("--max-turns", flags.max_turns if flags.max_turns != _MOST_TURNS else None),
-        ("--budget", flags.budget),
-        ("--task", flags.task),
-    ]
-    words = ["crewboard", "spawn", hire.name or "NAME", "--type", hire.type, "--background"]
-    for name, value in terms:
-        if value:
-            words += [name] if value is True else [name, str(value)]
-    return [*words, "--prompt", hire.prompt.strip() or "…"]
+    # ---------------------------------------------------------------------------------------------- profiles
 
+    def action_save_profile(self) -> None:
+        try:
+            profile = self.form.profile()
+        except UsageError as error:
+            self.desk.say(str(error), "error")
+            return
 
-def free_name(view: TeamView) -> str:
-    """A name that nobody has yet."""
-    taken = {agent.name for agent in view.agents}
-    return next(name for number in range(1, len(taken) + 2) if (name := f"agent{number}") not in taken)
+        def done(name: str | None) -> None:
+            if name is not None:
+                self.desk.do(f"keeping the profile {name}", partial(self._save, name.strip(), profile))
 
+        def check(name: str) -> str | None:
+            return profiles.why_not(name.strip(), profile)
 
-def _task_options(view: TeamView) -> list[tuple[str, str]]:
-    open_tasks = [task for task in view.tasks if task.status not in CLOSED and task.owner is None]
-    return [("", "none"), *((str(task.id), f"#{task.id} {task.subject}") for task in open_tasks)]
+        names = list(profiles.load_all(self._shelf).profiles)
+        self.app.push_screen(AskLine("keep as profile", check=check, names=names, hint="Enter keeps it"), done)
 
+    def _save(self, name: str, profile: Profile) -> str:
+        path = profiles.save(self._shelf, name, profile)
+        return f"kept as {name}, without a key, in {fmt.homely(path)}"
 
-def _row(label: str, *fields: Widget, classes: str = "", id: str | None = None) -> Horizontal:
-    return Horizontal(Label(label, classes="field-label"), *fields, classes=f"field-row {classes}", id=id)
+    def action_load_profile(self) -> None:
+        shelf = profiles.load_all(self._shelf)
+        damaged = f"damaged, left out: {', '.join(shelf.damaged)}" if shelf.damaged else ""
+        if not shelf.profiles:
+            self.desk.say(damaged or "no profile is kept yet: ^p keeps this form as one", "warning")
+            return
+        if damaged:
+            self.desk.say(damaged, "warning")
 
+        def done(name: str | None) -> None:
+            if name is not None:
+                self._load(name.strip(), shelf.profiles[name.strip()])
 
-def _input(ident: str, value: str = "", placeholder: str = "") -> Input:
-    field = Input(value, id=ident, compact=True, placeholder=placeholder)
-    field.cursor_blink = False
-    return field
+        def check(name: str) -> str | None:
+            return None if name.strip() in shelf.profiles else f"the profiles are {', '.join(shelf.profiles)}"
+
+        self.app.push_screen(AskLine("load profile", check=check, names=list(shelf.profiles)), done)
+
+    def _load(self, name: str, profile: Profile) -> None:
+        if profile.type not in self._types:
+            self.desk.say(f"the profile {name} is for the type {profile.type}, which this project has not", "error")
+            return
+        chosen = self.form.agent_name
+        untouched = chosen in ("", self._first[0])
+        self.form.fill(free_name(self.desk.snapshot.view, name) if untouched else chosen, profile)
+        self.desk.say(f"filled from the profile {name}")

@@ -1,0 +1,60 @@
+"""A hiring in words: the same thing as a command, why it cannot be, names that nobody has yet."""
+
+from crewboard.errors import UsageError
+from crewboard.names import check_agent
+from crewboard.prices import parse_budget
+from crewboard.records import Flags
+from crewboard.team.hiring import Hire
+from crewboard.view.fold import TeamView
+
+_LONGEST_STEM = 28
+
+
+def spawn_words(hire: Hire, *, foreground: bool = False) -> list[str]:
+    """The command line that hires the same agent."""
+    flags = hire.flags
+    terms: list[tuple[str, object]] = [
+        ("--role", hire.role),
+        ("--model", hire.model),
+        ("--plan", flags.plan),
+        ("--ask", flags.ask),
+        ("--network", flags.network),
+        ("--autoclaim", flags.autoclaim),
+        ("--once", flags.once),
+        ("--max-turns", flags.max_turns if flags.max_turns != Flags().max_turns else None),
+        ("--budget", flags.budget),
+        ("--task", flags.task),
+        ("--background", not foreground),
+    ]
+    words = ["crewboard", "spawn", hire.name or "NAME", "--type", hire.type]
+    for name, value in terms:
+        if value:
+            words += [name] if value is True else [name, str(value)]
+    return [*words, "--prompt", hire.prompt.strip() or "…"]
+
+
+def why_not(hire: Hire, view: TeamView) -> str | None:
+    """Why this cannot be hired yet, as a sentence; None when it can."""
+    try:
+        check_agent(hire.name, hire.type)
+        if hire.flags.budget is not None:
+            parse_budget(hire.flags.budget)
+    except UsageError as error:
+        return str(error)
+    member = view.agent(hire.name)
+    if member is not None and member.type != hire.type:
+        return f"{hire.name} is of type {member.type}; choose another name"
+    if member is not None and member.alive and member.state != "idle":
+        return f"{hire.name} is at work; choose another name, or write to it with m"
+    if not hire.prompt.strip():
+        return "it needs a prompt: say what it should do"
+    return None
+
+
+def free_name(view: TeamView, like: str) -> str:
+    """`like` if nobody is called that; else with the next free number in the place of the one that it ends with."""
+    taken = {agent.name for agent in view.agents}
+    if like not in taken:
+        return like
+    stem = like.rstrip("0123456789")[:_LONGEST_STEM]
+    return next(name for number in range(2, len(taken) + 3) if (name := f"{stem}{number}") not in taken)

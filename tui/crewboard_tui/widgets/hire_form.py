@@ -1,0 +1,161 @@
+"""The fields of a hiring, filled from a profile and read as one."""
+
+from collections.abc import Iterable, Mapping
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Label, TextArea
+
+from crewboard.agent_types import AgentType
+from crewboard.errors import UsageError
+from crewboard.records import Flags, Profile
+from crewboard.store.tasks import CLOSED
+from crewboard.team import hiring
+from crewboard.view.fold import TeamView
+from crewboard_tui.widgets.choice import Choice
+from crewboard_tui.widgets.radio import Radio
+from crewboard_tui.widgets.tick import Tick
+
+_FOREGROUND = "foreground"
+_MOST_DIGITS = 9
+
+
+class HireForm(Vertical):
+    """What `spawn` may be told, as fields."""
+
+    def __init__(
+        self, name: str, types: Mapping[str, AgentType], view: TeamView, environment: Mapping[str, str]
+    ) -> None:
+        super().__init__(id="form", classes="pane")
+        self._first_name = name
+        self._types = types
+        self._view = view
+        self._environment = environment
+        self.border_title = Content("Hire an agent")
+
+    def compose(self) -> ComposeResult:
+        # Here at once, so that it is selected when the field takes the focus: what one types replaces it.
+        yield _row("Name", _input("hire-name", value=self._first_name))
+        yield _row("Type", Choice([(name, name) for name in self._types], id="hire-type"))
+        yield _row("", Label("", id="hire-may"))
+        yield _row("Role", _input("hire-role", "what it is on this team, in a word or two"))
+        prompt = TextArea(id="hire-prompt", compact=True, soft_wrap=True, tab_behavior="focus")
+        prompt.cursor_blink = False
+        yield _row("Prompt", prompt, classes="-tall-row")
+        yield from self._terms()
+
+    def _terms(self) -> Iterable[Widget]:
+        modes = [("", "background"), (_FOREGROUND, "foreground: stay with it until its result")]
+        yield _row("Mode", Radio(modes, id="hire-mode"))
+        yield _row("First", Tick("a plan, and my yes, before it writes or runs anything", id="hire-plan"))
+        yield _row("", Tick("ask me before each write and command", id="hire-ask"), id="row-ask")
+        network = Tick("use the network", id="hire-network")
+        yield _row("May", network, Tick("take open tasks", id="hire-autoclaim"), Tick("end when done", id="hire-once"))
+        limits = (Label(" turns ", classes="aside"), _input("hire-turns"), Label(" budget ", classes="aside"))
+        yield _row("Model", _input("hire-model"), *limits, _input("hire-budget", "$5, 200k"))
+        yield _row("Task", Choice(_task_options(self._view), id="hire-task"))
+
+    @property
+    def kind(self) -> AgentType:
+        """The type that is chosen."""
+        return self._types[self.query_one("#hire-type", Choice).value]
+
+    @property
+    def agent_name(self) -> str:
+        """The name that stands in the form."""
+        return self._text("name")
+
+    @property
+    def foreground(self) -> bool:
+        """Whether its work is to be watched until its result."""
+        return bool(self.query_one("#hire-mode", Radio).value)
+
+    def paint(self) -> None:
+        """Show what the chosen type may do, and only what may be chosen for it."""
+        kind = self.kind
+        self.query_one("#hire-may", Label).update(Content(kind.summary))
+        self.query_one("#hire-network").display = kind.executes
+        self.query_one("#row-ask").display = kind.executes or kind.writes
+        model = hiring.choose_model(kind, None, self._environment)
+        self.query_one("#hire-model", Input).placeholder = model
+
+    # ----------------------------------------------------------------------------------------- filled and read
+
+    def fill(self, name: str, profile: Profile) -> None:
+        """Say in the fields what `profile` says; a type that this project does not have leaves the type standing."""
+        self.query_one("#hire-name", Input).value = name
+        self.query_one("#hire-type", Choice).choose(profile.type)
+        self.query_one("#hire-prompt", TextArea).text = profile.prompt
+        flags = profile.flags
+        for ident, text in (("role", profile.role), ("model", profile.model), ("budget", flags.budget)):
+            self.query_one(f"#hire-{ident}", Input).value = text or ""
+        self.query_one("#hire-turns", Input).value = str(flags.max_turns)
+        for ident in ("plan", "ask", "network", "autoclaim", "once"):
+            self.query_one(f"#hire-{ident}", Tick).value = getattr(flags, ident)
+        self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
+
+    def profile(self) -> Profile:
+        """The fields without name and task, to be kept.
+
+        Raises:
+            UsageError: The turn limit is no number.
+        """
+        hire = self.hire()
+        return Profile(
+            type=hire.type,
+            role=hire.role,
+            prompt=hire.prompt,
+            model=hire.model,
+            flags=hire.flags.model_copy(update={"task": None}),
+            foreground=self.foreground,
+        )
+
+    def hire(self) -> hiring.Hire:
+        """What the form says.
+
+        Raises:
+            UsageError: The turn limit is no number.
+        """
+        kind = self.kind
+        task = self.query_one("#hire-task", Choice).value
+        flags = Flags(
+            plan=self._ticked("plan"),
+            ask=(kind.executes or kind.writes) and self._ticked("ask"),
+            network=kind.executes and self._ticked("network"),
+            autoclaim=self._ticked("autoclaim"),
+            once=self._ticked("once"),
+            budget=self._text("budget") or None,
+            max_turns=self._turns(),
+            task=int(task) if task else None,
+        )
+        prompt = self.query_one("#hire-prompt", TextArea).text
+        return hiring.Hire(self.agent_name, kind.name, prompt, self._text("role"), self._text("model") or None, flags)
+
+    def _turns(self) -> int:
+        turns = self._text("turns")
+        if not (turns.isascii() and turns.isdigit() and len(turns) <= _MOST_DIGITS) or int(turns) < 1:
+            raise UsageError("the turn limit is a number from 1 on")
+        return int(turns)
+
+    def _text(self, ident: str) -> str:
+        return self.query_one(f"#hire-{ident}", Input).value.strip()
+
+    def _ticked(self, ident: str) -> bool:
+        return self.query_one(f"#hire-{ident}", Tick).value
+
+
+def _task_options(view: TeamView) -> list[tuple[str, str]]:
+    open_tasks = [task for task in view.tasks if task.status not in CLOSED and task.owner is None]
+    return [("", "none"), *((str(task.id), f"#{task.id} {task.subject}") for task in open_tasks)]
+
+
+def _row(label: str, *fields: Widget, classes: str = "", id: str | None = None) -> Horizontal:
+    return Horizontal(Label(label, classes="field-label"), *fields, classes=f"field-row {classes}", id=id)
+
+
+def _input(ident: str, placeholder: str = "", value: str = "") -> Input:
+    field = Input(value, id=ident, compact=True, placeholder=placeholder)
+    field.cursor_blink = False
+    return field
