@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from crewboard.errors import CredentialsError, UsageError
-from crewboard.records import Answer, Exit, Profile
-from crewboard.store import journal
+from crewboard.records import Answer, Exit, Flags, Member, Profile, Spec
+from crewboard.store import agents, journal, roster
 from crewboard.team import hiring
 from crewboard_tui import profiles
 from tests.frozen import NOW, Frozen
@@ -257,3 +257,46 @@ def test_a_profile_never_holds_a_key(tmp_path: Path) -> None:
 def test_profiles_are_where_the_user_keeps_configuration(tmp_path: Path) -> None:
     assert profiles.folder({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "crewboard" / "profiles"
     assert profiles.folder({"XDG_CONFIG_HOME": "relative"}) == Path.home() / ".config" / "crewboard" / "profiles"
+
+
+# ------------------------------------------------------------------------------------------------------- clone
+
+
+async def test_a_clone_begins_with_the_terms_of_the_selected_agent(frozen: Frozen) -> None:
+    terms = Flags(plan=True, max_turns=7, task=14, unsafe_no_sandbox=True)
+    agents.change_spec(frozen.directory.agent("parser"), lambda old: _with(old, terms))
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("N")
+        await stage.sees("Name     parser2", "Be parser", "grammar", "[x] a plan", "turns 7", "‹ none ›")
+        await stage.sees("✓ ready: ^s hires it")
+        assert "unsafe" not in stage.all
+
+
+async def test_a_clone_of_a_clone_counts_on(frozen: Frozen) -> None:
+    frozen.hire("parser2", "code", "idle", "", ago=5, pid=4500)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("N")
+        await stage.sees("Name     parser3")
+
+
+async def test_the_lead_is_not_cloned(empty: Frozen) -> None:
+    empty.hire(
+        "lead",
+        "code",
+        "idle",
+        "",
+        ago=5,
+        pid=4500,
+    )
+    agents.change_spec(empty.directory.agent("lead"), lambda old: _with(old, Flags(), "lead"))
+    roster.put(empty.directory, Member(name="lead", type="lead"))
+    async with opened(empty, 80, 24) as stage:
+        await stage.settles()
+        await stage.press("N")
+        await stage.settles()
+        assert "Hire an agent" not in stage.all
+
+
+def _with(old: Spec | None, flags: Flags, kind: str = "code") -> Spec:
+    assert old is not None
+    return old.model_copy(update={"flags": flags, "type": kind})

@@ -3,7 +3,7 @@
 from crewboard.errors import UsageError
 from crewboard.names import check_agent
 from crewboard.prices import parse_budget
-from crewboard.records import Flags
+from crewboard.records import Flags, Profile, Spec
 from crewboard.team.hiring import Hire
 from crewboard.view.fold import TeamView
 
@@ -49,6 +49,12 @@ def why_not(hire: Hire, view: TeamView) -> str | None:
     if not hire.prompt.strip():
         return "it needs a prompt: say what it should do"
     return None
+
+
+def terms_of(spec: Spec) -> Profile:
+    """What an agent was hired for, to hire another alike: a task is one agent's, and a sandbox is asked for anew."""
+    flags = spec.flags.model_copy(update={"task": None, "unsafe_no_sandbox": False})
+    return Profile(type=spec.type, role=spec.role, prompt=spec.prompt, model=spec.model or None, flags=flags)
 
 
 def free_name(view: TeamView, like: str) -> str:

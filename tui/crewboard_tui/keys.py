@@ -58,6 +58,8 @@ KEYS: tuple[Key, ...] = (
     Key("agent.broadcast", "b", "broadcast", "all", "write to the marked agents, else to everybody", "agents", 48,
         changes=True),
     Key("agent.hire", "n", "hire", "new", "hire an agent", "agents", 42, changes=True),
+    Key("agent.clone", "N", "clone", "clone", "hire another on the terms of the selected agent", "agents",
+        changes=True),
     Key("agent.stop", "x", "stop", "stop", "ask it to shut down", "agents", 44, changes=True),
     Key("agent.end", "X", "end", "end it", "end it and everything it started: press twice within 2 s", "agents", 46,
         changes=True),

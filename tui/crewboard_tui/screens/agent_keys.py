@@ -12,6 +12,7 @@ from crewboard.records import Flags
 from crewboard.team import ending, hiring, mail, steering
 from crewboard.view.fold import AgentView
 from crewboard_tui import keys
+from crewboard_tui.hire_words import free_name, terms_of
 from crewboard_tui.screens.ask_line import AskLine
 from crewboard_tui.screens.frame import Framed
 
@@ -41,6 +42,10 @@ class AgentKeys(Framed):
         view = self.desk.snapshot.view
         return [agent for name in self.targets() if (agent := view.agent(name)) is not None]
 
+    def _selected(self) -> AgentView | None:
+        name = self.selected_agent()
+        return self.desk.snapshot.view.agent(name) if name else None
+
     def offers(self, action: str) -> bool | None:
         if action == "broadcast":
             return bool(self.desk.snapshot.view.agents)
@@ -48,6 +53,9 @@ class AgentKeys(Framed):
             return True
         if action == "pause_all":
             return any(agent.alive for agent in self.desk.snapshot.view.agents)
+        if action == "clone":
+            agent = self._selected()
+            return agent is not None and agent.spec is not None and agent.type != LEAD
         if action in _FITS:
             return any(_FITS[action](agent) for agent in self._views())
         return super().offers(action)
@@ -58,6 +66,14 @@ class AgentKeys(Framed):
         from crewboard_tui.screens.hire import HireScreen
 
         self.app.push_screen(HireScreen(self.desk, self.select_agent))
+
+    def action_clone(self) -> None:
+        from crewboard_tui.screens.hire import HireScreen
+
+        agent = self._selected()
+        if agent is not None and agent.spec is not None:
+            name = free_name(self.desk.snapshot.view, agent.name)
+            self.app.push_screen(HireScreen(self.desk, self.select_agent, name, terms_of(agent.spec)))
 
     def action_answer(self) -> None:
         from crewboard_tui.screens.opening import open_request

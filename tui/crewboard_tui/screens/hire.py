@@ -62,7 +62,7 @@ class HireScreen(Framed):
         yield Still(id="hire-word")
 
     def on_mount(self) -> None:
-        self.form.fill(*self._first)
+        self._fill(*self._first)
 
     # ------------------------------------------------------------------------------------------- what it says
 
@@ -193,10 +193,12 @@ class HireScreen(Framed):
         self.app.push_screen(AskLine("load profile", check=check, names=list(shelf.profiles)), done)
 
     def _load(self, name: str, profile: Profile) -> None:
-        if profile.type not in self._types:
-            self.desk.say(f"the profile {name} is for the type {profile.type}, which this project has not", "error")
-            return
         chosen = self.form.agent_name
         untouched = chosen in ("", self._first[0])
-        self.form.fill(free_name(self.desk.snapshot.view, name) if untouched else chosen, profile)
         self.desk.say(f"filled from the profile {name}")
+        self._fill(free_name(self.desk.snapshot.view, name) if untouched else chosen, profile)
+
+    def _fill(self, name: str, profile: Profile) -> None:
+        self.form.fill(name, profile)
+        if profile.type not in self._types:
+            self.desk.say(f"there is no type {profile.type} in this project: choose another", "error")
