@@ -110,3 +110,11 @@ def parse_budget(text: str) -> Budget:
     if tokens and (count := int(float(tokens[1]) * {"k": 1_000, "m": _MILLION}.get((tokens[2] or "").lower(), 1))) > 0:
         return Budget(tokens=count)
     raise UsageError(f"{text!r} is no budget: give money as $5 or tokens as 200k")
+
+
+def stated_budget(text: str | None) -> Budget | None:
+    """The limit that a file states; None where it states none that can be read."""
+    try:
+        return parse_budget(text) if text is not None else None
+    except UsageError:
+        return None

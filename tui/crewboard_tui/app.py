@@ -35,6 +35,7 @@ from crewboard_tui.palette import Commands
 from crewboard_tui.reading import Reading, Snapshot
 from crewboard_tui.screens.ask_line import AskLine
 from crewboard_tui.screens.board import BoardScreen
+from crewboard_tui.screens.cost import CostScreen
 from crewboard_tui.screens.feed import FeedScreen
 from crewboard_tui.screens.frame import Framed
 from crewboard_tui.screens.help import HelpScreen
@@ -52,7 +53,7 @@ from crewboard_tui.themes import THEMES, after
 from crewboard_tui.widgets.need_rows import find_need, need_key
 
 _VIEWS: tuple[type[Numbered], ...] = (
-    BoardScreen, InboxScreen, TasksScreen, NeedsScreen, ProcessesScreen, FeedScreen,
+    BoardScreen, InboxScreen, TasksScreen, NeedsScreen, ProcessesScreen, FeedScreen, CostScreen,
 )  # fmt: skip
 
 _HERE = Path(__file__).parent

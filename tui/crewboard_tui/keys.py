@@ -138,6 +138,7 @@ KEYS: tuple[Key, ...] = (
     Key("app.needs", "4", "app.view('needs')", "", "everything that needs you", "app"),
     Key("app.processes", "5", "app.view('processes')", "", "the worker processes", "app"),
     Key("app.feed", "6", "app.view('feed')", "", "everything that happens, newest last", "app"),
+    Key("app.cost", "7", "app.view('cost')", "", "what everybody costs", "app"),
     Key("app.teams", "t", "app.teams", "teams", "another team of this root", "app"),
     Key("app.palette", ":,ctrl+p", "app.command_palette", "command", "every command that works here", "app", 62),
     Key("app.help", "?", "app.help", "help", "what the keys of this pane do", "app", 64),

@@ -22,6 +22,7 @@ from crewboard.view.fold import AgentView, SupervisorView, TeamView
 from crewboard.view.mail import Letter, MailReader
 from crewboard.view.processes import Probe
 from crewboard.view.reader import TeamReader
+from crewboard.view.spending import Call, CallReader, rate
 from crewboard.view.watch import GATHER, Watcher
 
 BURST = 1 / 8
@@ -41,13 +42,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Interest:
-    """What is on the screen: whose work, mailbox, death, words to the operator; and whether everybody's work."""
+    """What is on the screen: whose work, mailbox, death, words to the operator and model calls.
+
+    `everybody` is the work of all, `rate` what an hour of all costs.
+    """
 
     agent: str | None = None
     mailbox: str | None = None
     autopsy: str | None = None
     answers: str | None = None
+    calls: str | None = None
     everybody: bool = False
+    rate: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,8 +69,9 @@ class Snapshot:
     """The team and what the screen shows of it beyond the roster, read at one time.
 
     `live` is the reply that is being streamed by `interest.agent`. `mail_end` is the byte of the mailbox up to which
-    `letters` were read, `answers` is what `interest.answers` wrote to the operator. `hinted` says whether file events
-    arrive.
+    `letters` were read, `answers` is what `interest.answers` wrote to the operator. `calls` are the model calls
+    of `interest.calls`, oldest first, `rate` is what the team costs in dollars an hour, None where that is not known.
+    `hinted` says whether file events arrive.
     """
 
     view: TeamView
@@ -76,6 +83,8 @@ class Snapshot:
     answers: tuple[Letter, ...] = ()
     autopsy: Autopsy | None = None
     feed: tuple[FeedLine, ...] = ()
+    calls: tuple[Call, ...] = ()
+    rate: float | None = None
     hinted: bool = True
     problem: str | None = None
 
@@ -103,6 +112,7 @@ class Details:
         self._team = team
         self._activity: OrderedDict[str, ActivityReader] = OrderedDict()
         self._mail: OrderedDict[str, MailReader] = OrderedDict()
+        self._calls: OrderedDict[str, CallReader] = OrderedDict()
         self._autopsies: dict[str, tuple[object, Autopsy]] = {}
 
     def read(self, view: TeamView, interest: Interest) -> Snapshot:
@@ -122,6 +132,10 @@ class Details:
             shown = replace(shown, autopsy=self._autopsy(view, interest.autopsy))
         if interest.everybody:
             shown = replace(shown, feed=self._feed(view))
+        if interest.calls:
+            shown = replace(shown, calls=tuple(self._calls_of(interest.calls).read()))
+        if interest.rate:
+            shown = replace(shown, rate=rate([self._calls_of(agent.name) for agent in view.agents], view.now))
         return shown
 
     def _mail_of(self, name: str) -> MailReader:
@@ -129,6 +143,9 @@ class Details:
 
     def _activity_of(self, name: str) -> tuple[Activity, ...]:
         return tuple(_keep(self._activity, name, lambda: ActivityReader(self._team.agent(name))).read())
+
+    def _calls_of(self, name: str) -> CallReader:
+        return _keep(self._calls, name, lambda: CallReader(self._team.agent(name)))
 
     def _feed(self, view: TeamView) -> tuple[FeedLine, ...]:
         lines = [FeedLine(agent.name, what) for agent in view.agents for what in self._activity_of(agent.name)]

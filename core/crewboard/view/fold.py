@@ -87,7 +87,8 @@ class SupervisorView:
 class TeamView:
     """Everything of a team at one time, in the roster's order.
 
-    `requests` are those that wait, `asked` are all there ever were, oldest first.
+    `requests` are those that wait, `asked` are all there ever were, oldest first. `budget` is what the whole team may
+    use, as it was set.
     """
 
     name: str
@@ -103,6 +104,7 @@ class TeamView:
     needs: tuple[Need, ...]
     asked: tuple[Request, ...] = ()
     unread: dict[str, int] = field(default_factory=dict)
+    budget: str | None = None
     damaged: int = 0
     problem: str | None = None
     now: float = 0

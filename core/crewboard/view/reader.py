@@ -142,6 +142,7 @@ class TeamReader:
             needs=find_needs(agents, pending, operators),
             asked=asked,
             unread=unread,
+            budget=config.budget,
             damaged=self._damaged(agents),
             problem=f"{self.team.config} is damaged; showing its last good state" if self._config.damaged else None,
             now=now,

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from crewboard.errors import BadDataError, UsageError
-from crewboard.prices import Budget, parse_budget
+from crewboard.errors import BadDataError
+from crewboard.prices import Budget, stated_budget
 from crewboard.records import Intake, Tokens
 from crewboard.store import agents, mailbox, roster
 from crewboard.worker.answering import Answers
@@ -43,9 +43,9 @@ class Limits:
     def _shares(self) -> list[tuple[str, Budget, float]]:
         recorder, conversation = self._recorder, self._recorder.conversation
         found = []
-        if (own := _budget(recorder.spec.flags.budget)) is not None:
+        if (own := stated_budget(recorder.spec.flags.budget)) is not None:
             found.append(("its", own, own.share(conversation.tokens, conversation.cost_usd)))
-        if (team := _budget(roster.load(recorder.agent.team).budget)) is not None:
+        if (team := stated_budget(roster.load(recorder.agent.team).budget)) is not None:
             tokens, cost = self._used_by_team()
             found.append(("the team's", team, team.share(tokens, cost)))
         return found
@@ -74,12 +74,3 @@ class Limits:
         recorder.append(Intake(ts=recorder.now(), cursor=recorder.conversation.cursor, notices=[notice], warned=True))
         ident = mailbox.derived_id(recorder.agent.name, "budget", recorder.spec.run, words)
         self._answers.send("budget_warning", words, ident=ident)
-
-
-def _budget(text: str | None) -> Budget | None:
-    if text is None:
-        return None
-    try:
-        return parse_budget(text)
-    except UsageError:
-        return None

@@ -1,6 +1,6 @@
-"""The page of one agent: what it does now, its mail, its transcript, its tasks, its process."""
+"""The page of one agent: everything about it, on tabs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import on
@@ -14,30 +14,28 @@ from crewboard_tui.desk import Desk
 from crewboard_tui.lines import Line, Span, say
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_keys import AgentKeys
-from crewboard_tui.screens.processes import process_facts
+from crewboard_tui.screens.agent_tabs import NAMES, TABS, Page, Tab, nothing
 from crewboard_tui.states import LOOKS
 from crewboard_tui.widgets.heading import crumbs_line
-from crewboard_tui.widgets.letters import Box, letter_lines, talk_lines
 from crewboard_tui.widgets.log import Log
-from crewboard_tui.widgets.peek import activity_lines
 from crewboard_tui.widgets.still import Still
-from crewboard_tui.widgets.task_rows import task_line
 from crewboard_tui.widgets.titles import title
-from crewboard_tui.widgets.why import death_lines, fact_lines
-
-_TABS = ("Now", "Mail", "Transcript", "Tasks", "Process")
 
 
 class AgentPage(AgentKeys):
     """Everything about one agent, on tabs that `[` and `]` turn."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("tabs")]
-    AUTO_FOCUS = "#page"
 
     def __init__(self, desk: Desk, name: str, tab: str = "Now") -> None:
         super().__init__(desk)
         self.agent_name = name
-        self.tab = _TABS.index(tab)
+        self._at = NAMES.index(tab)
+
+    @property
+    def tab(self) -> Tab:
+        """The tab that is open."""
+        return TABS[self._at]
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return crumbs_line([snapshot.view.name, self.agent_name], "[ ] tab", width)
@@ -45,15 +43,13 @@ class AgentPage(AgentKeys):
     def body(self) -> Iterable[Widget]:
         yield Still(id="tabs")
         yield Log(id="page", classes="pane")
+        yield Log(id="facts", classes="pane", follow=False, follows=False)
+
+    def on_mount(self) -> None:
+        self._open_pane()
 
     def interest(self) -> Interest:
-        return Interest(
-            agent=self.agent_name, mailbox=self.agent_name, autopsy=self.agent_name, answers=self._talks_with()
-        )
-
-    def _talks_with(self) -> str | None:
-        """Whose words to the operator stand between its mail: the lead's, with whom one talks here."""
-        return LEAD if self.agent_name == LEAD else None
+        return self.tab.interest(self.agent_name)
 
     def selected_agent(self) -> str | None:
         return self.agent_name
@@ -61,79 +57,51 @@ class AgentPage(AgentKeys):
     def offers(self, action: str) -> bool | None:
         return True if action in ("next_tab", "previous_tab") else super().offers(action)
 
+    # ------------------------------------------------------------------------------------------------ painting
+
     def paint(self, snapshot: Snapshot) -> None:
-        page = self.query_one("#page", Log)
         agent = snapshot.view.agent(self.agent_name)
         self.query_one("#tabs", Still).show([self._tabs(agent)])
-        if agent is None and self.agent_name == LEAD:
-            title(page, LEAD)
-            page.show([_nothing("nobody sits in the lead's seat: l writes to the lead, and hires one")])
-            return
         if agent is None:
-            title(page, self.agent_name)
-            page.show([(say(f"{self.agent_name} is no longer on the team", "warning"),)])
-            return
-        title(page, _head(agent, self.desk.now), f"f follow:{'on' if page.follow else 'off'}")
-        painters: tuple[Callable[[AgentView, Snapshot, int], list[Line]], ...] = (
-            self._now, self._mail, self._transcript, self._tasks, self._process,
-        )  # fmt: skip
-        page.show(painters[self.tab](agent, snapshot, page.line_width))
+            self._paint_absent()
+        else:
+            self._paint_tab(agent, snapshot)
+
+    def _pane(self) -> Log:
+        return self.query_one(f"#{self.tab.pane}", Log)
+
+    def _paint_absent(self) -> None:
+        pane = self._pane()
+        title(pane, self.agent_name)
+        if self.agent_name == LEAD:
+            pane.show([nothing("nobody sits in the lead's seat: l writes to the lead, and hires one")])
+        else:
+            pane.show([(say(f"{self.agent_name} is no longer on the team", "warning"),)])
+
+    def _paint_tab(self, agent: AgentView, snapshot: Snapshot) -> None:
+        pane = self._pane()
+        follows = f"f follow:{'on' if pane.follow else 'off'}" if pane.follows else ""
+        title(pane, _head(agent, self.desk.now), follows)
+        was_read = snapshot.interest == self.interest()
+        lines = self.tab.lines(Page(agent, snapshot, self.desk.now, pane.line_width)) if was_read else []
+        pane.show(lines or ([nothing(self.tab.nothing)] if was_read else []))
 
     def _tabs(self, agent: AgentView | None) -> Line:
         counts = {"Mail": agent.unread if agent else 0}
         spans = [Span(" ")]
-        for at, name in enumerate(_TABS):
+        for at, name in enumerate(NAMES):
+            here = at == self._at
             count = f"·{counts[name]}" if counts.get(name) else ""
-            text = f"[{name}]" if at == self.tab else f" {name} "
-            spans += [Span(f"{text}{count}", "tab" if at == self.tab else ""), Span(" ")]
+            spans += [Span((f"[{name}]" if here else f" {name} ") + count, "tab" if here else ""), Span(" ")]
         return tuple(spans)
 
-    # ---------------------------------------------------------------------------------------------------- tabs
-
-    def _now(self, agent: AgentView, snapshot: Snapshot, width: int) -> list[Line]:
-        if snapshot.interest.agent != agent.name:
-            return []
-        if agent.shown == "dead" and snapshot.autopsy is not None:
-            return death_lines(snapshot.autopsy, self.desk.now, width)
-        live = snapshot.live if agent.alive else ""
-        caret = not self.desk.reduced_motion
-        return [
-            *activity_lines(snapshot.activity[-40:], live, width, caret=caret),
-            (),
-            *fact_lines(_facts(agent), width),
-        ]
-
-    def _mail(self, agent: AgentView, snapshot: Snapshot, width: int) -> list[Line]:
-        if snapshot.interest.mailbox != agent.name:
-            return []
-        box = Box(agent.name, unread=agent.unread)
-        if snapshot.interest.answers == agent.name:
-            lines = talk_lines(snapshot.letters, snapshot.answers, box, width)
-        else:
-            lines = letter_lines(snapshot.letters, box, width)
-        return lines or [_nothing("no mail yet")]
-
-    def _transcript(self, agent: AgentView, snapshot: Snapshot, width: int) -> list[Line]:
-        if snapshot.interest.agent != agent.name:
-            return []
-        live = snapshot.live if agent.alive else ""
-        lines = activity_lines(snapshot.activity, live, width, most=0, caret=not self.desk.reduced_motion)
-        return lines or [_nothing("nothing in its journal yet")]
-
-    def _tasks(self, agent: AgentView, snapshot: Snapshot, width: int) -> list[Line]:
-        mine = [task for task in snapshot.view.tasks if agent.name in (task.owner, task.last_owner)]
-        return [task_line(task, snapshot.view, self.desk.now, width) for task in mine] or [
-            _nothing("no task is its own")
-        ]
-
-    def _process(self, agent: AgentView, snapshot: Snapshot, width: int) -> list[Line]:
-        return process_facts(agent, snapshot, self.desk.now, width)
+    # ------------------------------------------------------------------------------------------------- turning
 
     def action_talk(self) -> None:
         if self.agent_name != LEAD:
             super().action_talk()
             return
-        self._turn(_TABS.index("Mail") - self.tab)
+        self._turn(NAMES.index("Mail") - self._at)
         self.talk()
 
     def action_next_tab(self) -> None:
@@ -143,9 +111,20 @@ class AgentPage(AgentKeys):
         self._turn(-1)
 
     def _turn(self, by: int) -> None:
-        self.tab = (self.tab + by) % len(_TABS)
-        self.query_one("#page", Log).restart()
+        self._at = (self._at + by) % len(TABS)
+        self._open_pane()
+        self.desk.look_at(self.interest())
         self.paint(self.desk.snapshot)
+        # A pane that was hidden knows its width once it is laid out.
+        self.call_after_refresh(self.refresh_all)
+
+    def _open_pane(self) -> None:
+        """Show the pane of this tab, from its beginning, and no other."""
+        for pane in self.query("#body .pane"):
+            pane.display = pane.id == self.tab.pane
+        pane = self._pane()
+        pane.restart()
+        pane.focus()
 
     @on(Log.Scrolled)
     def _followed(self) -> None:
@@ -160,23 +139,3 @@ def _head(agent: AgentView, now: float) -> str:
         f"sandbox {agent.sandbox}",
     ]
     return " · ".join(parts)
-
-
-def _facts(agent: AgentView) -> list[tuple[str, str]]:
-    tokens = agent.tokens
-    used = f"in {fmt.count(tokens.input)}, out {fmt.count(tokens.output)}, cache {fmt.count(tokens.cache_read)}"
-    context = ""
-    if agent.context.limit:
-        context = f"{100 * agent.context.used // agent.context.limit}% of {fmt.count(agent.context.limit)}"
-    return [
-        ("role", agent.role),
-        ("task", f"#{agent.task}" if agent.task else ""),
-        ("model", agent.model),
-        ("tokens", used if tokens.input or tokens.output else ""),
-        ("context", context),
-        ("last error", agent.last_error or ""),
-    ]
-
-
-def _nothing(words: str) -> Line:
-    return (Span(words, "dim"),)

@@ -1,4 +1,4 @@
-"""The numbered views: Board, Inbox, Tasks, Needs-you, Processes, Feed. Same frame, same keys, one beside the other."""
+"""The numbered views, Board to Cost: same frame, same keys, one beside the other."""
 
 from collections.abc import Iterable
 from typing import ClassVar

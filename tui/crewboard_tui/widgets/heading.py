@@ -12,6 +12,7 @@ VIEWS: tuple[tuple[str, str, str], ...] = (
     ("needs", "4", "Needs-you"),
     ("processes", "5", "Procs"),
     ("feed", "6", "Feed"),
+    ("cost", "7", "Cost"),
 )
 """Every view: mode, key, title."""
 

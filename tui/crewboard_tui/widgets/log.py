@@ -34,6 +34,11 @@ class Log(ScrollView, can_focus=True):
         return self._lines
 
     @property
+    def follows(self) -> bool:
+        """Whether its end can be followed."""
+        return self._can_follow
+
+    @property
     def read_percent(self) -> int:
         """How much of it has been in sight at the present place, in percent."""
         if not self._lines:

@@ -4,11 +4,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from crewboard.view.fold import TeamView
+from crewboard.view.spending import bill_team
 from crewboard.view.states import Shown
-from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, crop, say, spread, width_of
 from crewboard_tui.reading import Snapshot
 from crewboard_tui.states import LOOKS, URGENT
+from crewboard_tui.widgets.bills import NEARLY, bar, money_of
 
 _REST: tuple[Shown, ...] = ("start", "run", "wait", "pause", "idle", "unknown", "done")
 _WORDS_FROM = 100
@@ -82,8 +83,14 @@ def _tasks(view: TeamView) -> Line:
 
 
 def _cost(view: TeamView) -> Line:
-    known = [agent.cost_usd for agent in view.agents if agent.cost_usd is not None]
-    return (Span(fmt.money(sum(known))),) if known else ()
+    bill = bill_team(view)
+    if bill.usd is None:
+        return ()
+    spent = money_of(bill)
+    if bill.budget is None or bill.budget.usd is None:
+        return (Span(spent),)
+    full = bill.share is not None and bill.share >= NEARLY
+    return (Span(f"{spent} of {bill.budget}", "warning" if full else ""), *bar(bill.share, 5))
 
 
 def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:

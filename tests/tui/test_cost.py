@@ -1,0 +1,154 @@
+"""What everybody costs: the Cost view, and the counter strip that says the same."""
+
+from crewboard.records import Config, Flags, Reply, Spec, Status, Tokens
+from crewboard.store import agents, documents, journal
+from crewboard.view.reader import TeamReader
+from crewboard.view.spending import CallReader, bill_agent, bill_team, hit_rate, rate
+from tests.frozen import NOW, Frozen
+from tests.tui.stage import Stage, opened
+
+
+def _unpriced(frozen: Frozen, name: str) -> None:
+    path = frozen.directory.agent(name).status
+    status = documents.load(path, Status)
+    assert status is not None
+    documents.save(path, status.model_copy(update={"cost_usd": None}))
+
+
+def _limit(frozen: Frozen, name: str, budget: str) -> None:
+    def with_budget(spec: Spec | None) -> Spec:
+        assert spec is not None
+        return spec.model_copy(update={"flags": Flags(budget=budget)})
+
+    agents.change_spec(frozen.directory.agent(name), with_budget)
+
+
+def _limit_team(frozen: Frozen, budget: str) -> None:
+    config = documents.load(frozen.directory.config, Config)
+    assert config is not None
+    documents.save(frozen.directory.config, config.model_copy(update={"budget": budget}))
+
+
+def _called(frozen: Frozen, name: str, ago: float, usd: float | None) -> None:
+    reply = Reply(ts=NOW - ago, run=1, content=[], stop_reason="end_turn", usage=Tokens(input=100), cost_usd=usd)
+    journal.append(frozen.directory.agent(name).journal, reply)
+
+
+def _row(stage: Stage, name: str) -> str:
+    return next(line for line in stage.text if f" {name} " in line)
+
+
+async def test_seven_shows_what_everybody_costs_the_dearest_first(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("7")
+        await stage.sees("Cost · $8.39", "MODEL", "CACHED", "HIT", "prices of 2026-")
+        assert stage.all.index("migrate") < stage.all.index("parser") < stage.all.index("TEAM")
+        assert "81%" in _row(stage, "api"), "184.8k of 226.2k prompt tokens came from the cache"
+        assert "44%" in _row(stage, "api")
+
+
+async def test_a_model_without_a_price_is_never_free(frozen: Frozen) -> None:
+    _unpriced(frozen, "migrate")
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("7")
+        await stage.sees("$5.99+", "no price for some of the tokens")
+        assert "$0" not in _row(stage, "migrate").replace("$0.", "")
+        assert "66.8k" in _row(stage, "migrate")
+        assert "$5.99+" in stage.part("strip")
+
+
+async def test_budgets_say_how_much_of_them_is_used(frozen: Frozen) -> None:
+    _limit(frozen, "api", "$1")
+    _limit_team(frozen, "$10")
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("7")
+        await stage.sees("83% of the team's $10.00", "BUDGET")
+        assert "$1.00" in _row(stage, "api")
+        assert "93%" in _row(stage, "api")
+
+
+async def test_the_strip_shows_the_teams_budget(frozen: Frozen) -> None:
+    _limit_team(frozen, "$10")
+    async with opened(frozen, 140, 36) as stage:
+        assert "$8.39 of $10.00 ▮▮▮▮▯" in stage.part("strip")
+
+
+async def test_the_table_sorts_filters_and_opens_an_agent(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("7", "s")
+        await stage.sees("IN⌄")
+        await stage.press("S")
+        await stage.until(lambda: stage.all.index("reviewer") < stage.all.index("migrate"), "the least first")
+        await stage.press("/")
+        await stage.write("a:api")
+        await stage.press("enter")
+        await stage.sees("● api", "TEAM")
+        assert "migrate" not in stage.all
+        await stage.press("g", "enter")
+        await stage.sees("[Cost]")
+
+
+async def test_an_agents_cost_tab_says_where_its_tokens_went(frozen: Frozen) -> None:
+    _limit(frozen, "api", "$1")
+    _called(frozen, "api", 30, 0.04)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "j", "j", "j", "j", "enter", "[")
+        await stage.sees("[Cost]", "$0.93", "93% of $1.00 ▮", "44% of 200.0k ▮▮▮", "184.8k  from the cache", "81%")
+        await stage.sees("TOOK", "15:03:52", "$0.04")
+
+
+async def test_the_cost_tab_names_no_price_where_none_is_known(frozen: Frozen) -> None:
+    _unpriced(frozen, "api")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "j", "j", "j", "j", "enter", "[")
+        await stage.sees("no price is known for this model: tokens only")
+
+
+async def test_the_teams_row_opens_nothing(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("7", "G")
+        await stage.until(lambda: "⏎ open" not in stage.part("keys"), "no open key")
+
+
+async def test_short_of_room_the_columns_that_matter_least_give_way(frozen: Frozen) -> None:
+    _limit(frozen, "api", "$1")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("7")
+        await stage.sees("CACHED", "HIT", "COST", "BUDGET", "USED", "CTX")
+        assert "WRITTEN" not in stage.all
+
+
+def test_the_rate_is_measured_over_calls_that_are_known(frozen: Frozen) -> None:
+    reader = CallReader(frozen.directory.agent("ui"))
+    assert rate([reader], NOW) is None, "no call yet"
+    _called(frozen, "ui", 1200, 5.0)
+    _called(frozen, "ui", 300, 0.25)
+    _called(frozen, "ui", 100, 0.25)
+    assert rate([reader], NOW) == 3.0, "50 cents in ten minutes; what was before does not count"
+
+
+def test_a_team_that_has_just_begun_has_no_rate(frozen: Frozen) -> None:
+    _called(frozen, "ui", 20, 0.25)
+    assert rate([CallReader(frozen.directory.agent("ui"))], NOW) is None
+
+
+def test_a_call_without_a_price_makes_the_rate_unknown(frozen: Frozen) -> None:
+    _called(frozen, "ui", 300, 0.25)
+    _called(frozen, "ui", 200, None)
+    assert rate([CallReader(frozen.directory.agent("ui"))], NOW) is None
+
+
+def test_a_money_budget_says_nothing_about_tokens_without_a_price(frozen: Frozen) -> None:
+    _unpriced(frozen, "api")
+    _limit(frozen, "api", "$1")
+    _limit_team(frozen, "2m")
+    view = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read()
+    agent = view.agent("api")
+    assert agent is not None
+    assert bill_agent(agent).share is None
+    assert bill_team(view).share is not None, "tokens can be counted whatever they cost"
+
+
+def test_the_hit_rate_is_of_the_whole_prompt() -> None:
+    assert hit_rate(Tokens()) is None
+    assert hit_rate(Tokens(input=20, cache_read=75, cache_write=5, output=1000)) == 0.75

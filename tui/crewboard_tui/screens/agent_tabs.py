@@ -1,0 +1,110 @@
+"""The tabs of an agent's page: what each has read, and what it shows of that."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crewboard.names import LEAD
+from crewboard.view.fold import AgentView
+from crewboard_tui import fmt
+from crewboard_tui.lines import Line, Span
+from crewboard_tui.reading import Interest, Snapshot
+from crewboard_tui.screens.processes import process_facts
+from crewboard_tui.widgets.cost_text import cost_lines
+from crewboard_tui.widgets.letters import Box, letter_lines, talk_lines
+from crewboard_tui.widgets.peek import activity_lines
+from crewboard_tui.widgets.task_rows import task_line
+from crewboard_tui.widgets.why import death_lines, fact_lines
+
+_RECENT = 40
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a tab is painted from: the agent, what was read for it, the time, and the room."""
+
+    agent: AgentView
+    snapshot: Snapshot
+    now: float
+    width: int
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One tab. `pane` is the id of the widget that shows it, `nothing` what it says when it is empty."""
+
+    name: str
+    pane: str
+    interest: Callable[[str], Interest]
+    lines: Callable[[Page], list[Line]]
+    nothing: str = ""
+
+
+def _now(page: Page) -> list[Line]:
+    agent, snapshot = page.agent, page.snapshot
+    if agent.shown == "dead" and snapshot.autopsy is not None:
+        return death_lines(snapshot.autopsy, page.now, page.width)
+    live = snapshot.live if agent.alive else ""
+    recent = activity_lines(snapshot.activity[-_RECENT:], live, page.width)
+    return [*recent, (), *fact_lines(_facts(agent), page.width)]
+
+
+def _mail(page: Page) -> list[Line]:
+    snapshot = page.snapshot
+    box = Box(page.agent.name, unread=page.agent.unread)
+    if snapshot.interest.answers:
+        return talk_lines(snapshot.letters, snapshot.answers, box, page.width)
+    return letter_lines(snapshot.letters, box, page.width)
+
+
+def _transcript(page: Page) -> list[Line]:
+    live = page.snapshot.live if page.agent.alive else ""
+    return activity_lines(page.snapshot.activity, live, page.width, most=0)
+
+
+def _tasks(page: Page) -> list[Line]:
+    view, name = page.snapshot.view, page.agent.name
+    mine = [task for task in view.tasks if name in (task.owner, task.last_owner)]
+    return [task_line(task, view, page.now, page.width) for task in mine]
+
+
+def _process(page: Page) -> list[Line]:
+    return process_facts(page.agent, page.snapshot, page.now, page.width)
+
+
+def _cost(page: Page) -> list[Line]:
+    return cost_lines(page.agent, page.snapshot.calls, page.width)
+
+
+def _facts(agent: AgentView) -> list[tuple[str, str]]:
+    tokens = agent.tokens
+    used = f"in {fmt.count(tokens.input)}, out {fmt.count(tokens.output)}, cache {fmt.count(tokens.cache_read)}"
+    context = ""
+    if agent.context.limit:
+        context = f"{100 * agent.context.used // agent.context.limit}% of {fmt.count(agent.context.limit)}"
+    return [
+        ("role", agent.role),
+        ("task", f"#{agent.task}" if agent.task else ""),
+        ("model", agent.model),
+        ("tokens", used if tokens.input or tokens.output else ""),
+        ("context", context),
+        ("last error", agent.last_error or ""),
+    ]
+
+
+def nothing(words: str) -> Line:
+    """What an empty tab says."""
+    return (Span(words, "dim"),)
+
+
+TABS: tuple[Tab, ...] = (
+    Tab("Now", "page", lambda name: Interest(agent=name, autopsy=name), _now),
+    Tab("Mail", "page", lambda name: Interest(mailbox=name, answers=name if name == LEAD else None), _mail,
+        "no mail yet"),
+    Tab("Transcript", "page", lambda name: Interest(agent=name), _transcript, "nothing in its journal yet"),
+    Tab("Tasks", "facts", lambda _: Interest(), _tasks, "no task is its own"),
+    Tab("Process", "facts", lambda name: Interest(autopsy=name), _process),
+    Tab("Cost", "facts", lambda name: Interest(calls=name), _cost),
+)  # fmt: skip
+"""The tabs from left to right."""
+
+NAMES = tuple(tab.name for tab in TABS)

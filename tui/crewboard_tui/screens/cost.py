@@ -1,0 +1,83 @@
+"""`7` Cost: what everybody has used, in tokens and in money."""
+
+from collections.abc import Iterable
+
+from textual import on
+from textual.widget import Widget
+
+from crewboard import prices
+from crewboard.errors import BadDataError
+from crewboard.view.fold import TeamView
+from crewboard.view.spending import WINDOW, bill_team
+from crewboard_tui import fmt
+from crewboard_tui.desk import Desk
+from crewboard_tui.reading import Interest, Snapshot
+from crewboard_tui.screens.numbered import Numbered
+from crewboard_tui.widgets.bills import money_of, percent
+from crewboard_tui.widgets.cost_rows import CostRows
+from crewboard_tui.widgets.rows import Rows
+from crewboard_tui.widgets.titles import title
+
+
+class CostScreen(Numbered):
+    """One row for each agent, the team below them; Enter opens an agent's Cost tab."""
+
+    MODE = "cost"
+    AUTO_FOCUS = "#cost"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._priced = ""
+
+    def body(self) -> Iterable[Widget]:
+        yield CostRows(id="cost", classes="pane")
+
+    def on_screen_resume(self) -> None:
+        # A project's own table may have changed meanwhile; nothing else here depends on it.
+        self._priced = _price_date(self.desk)
+
+    def interest(self) -> Interest:
+        return Interest(rate=True)
+
+    def selected_agent(self) -> str | None:
+        return (self.query_one("#cost", Rows).selected or None) if self.is_mounted else None
+
+    def paint(self, snapshot: Snapshot) -> None:
+        rows = self.query_one("#cost", CostRows)
+        rows.read(snapshot.view, self.filter)
+        title(rows, _spent(snapshot), self._priced)
+
+    @on(Rows.Moved, "#cost")
+    def _other(self) -> None:
+        self.paint_keys()
+
+    @on(Rows.Opened, "#cost")
+    def _open(self, event: Rows.Opened) -> None:
+        from crewboard_tui.screens.agent_page import AgentPage
+
+        self.app.push_screen(AgentPage(self.desk, event.key, "Cost"))
+
+
+def _spent(snapshot: Snapshot) -> str:
+    """What the team has used, of how much, and how fast."""
+    bill = bill_team(snapshot.view)
+    parts = ["Cost"]
+    if bill.usd is not None:
+        parts.append(money_of(bill))
+    if bill.budget is not None:
+        parts.append(f"{percent(bill.share)} of the team's {bill.budget}")
+    if snapshot.rate is not None:
+        parts.append(f"{fmt.money(snapshot.rate)}/h over the last {WINDOW / 60:.0f} min")
+    return " · ".join([*parts, *_without_price(snapshot.view)])
+
+
+def _without_price(view: TeamView) -> list[str]:
+    return ["+ no price for some of the tokens"] if bill_team(view).partial else []
+
+
+def _price_date(desk: Desk) -> str:
+    """Of which day the prices are that workers reckon with."""
+    try:
+        return f"prices of {prices.load(desk.snapshot.view.root).as_of}"
+    except BadDataError as error:
+        return str(error)

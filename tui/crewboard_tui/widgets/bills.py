@@ -1,0 +1,41 @@
+"""Money, shares and bars as they are shown everywhere: a price that is not known is a dash, never $0."""
+
+from crewboard.records import Context
+from crewboard.view.spending import Bill
+from crewboard_tui import fmt
+from crewboard_tui.lines import Line, Span
+
+NEARLY = 0.8
+"""From this share on a limit is near."""
+
+
+def money_of(bill: Bill) -> str:
+    """Dollars; `+` where some of the tokens have no price, a dash where none of them has."""
+    if bill.usd is None:
+        return "—"
+    return fmt.money(bill.usd) + ("+" if bill.partial else "")
+
+
+def percent(share: float | None) -> str:
+    """A share in percent, rounded down so that 100% is all of it."""
+    return "—" if share is None else f"{int(round(100 * share, 6))}%"
+
+
+def near(share: float | None) -> str:
+    """The tone of a share of something that ends."""
+    if share is None:
+        return "dim"
+    return "error" if share >= 1 else "warning" if share >= NEARLY else ""
+
+
+def bar(share: float | None, width: int) -> Line:
+    """A share as a bar behind a blank; nothing where it is not known."""
+    if share is None:
+        return ()
+    full = min(width, round(share * width))
+    return (Span(" " + "▮" * full, near(share)), Span("▯" * (width - full), "dim"))
+
+
+def context_share(context: Context) -> float | None:
+    """How full the model's window is, 0 to 1."""
+    return context.used / context.limit if context.limit else None
