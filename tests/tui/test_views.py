@@ -119,6 +119,8 @@ async def test_an_agents_page_turns_its_tabs(frozen: Frozen) -> None:
         await stage.press("]", "]")
         await stage.sees("[Tasks]", "paginate /orders")
         await stage.press("]")
+        await stage.sees("[Files]", "src/api/routes.py")
+        await stage.press("]")
         await stage.sees("[Process]", "140M")
         await stage.press("escape")
         await stage.sees("Peek · api")

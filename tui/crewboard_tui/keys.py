@@ -40,7 +40,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "an agent": ("foreground", "agents"),
     "mail": ("inbox",),
     "a list": ("list", "marks", "sort"),
-    "a text": ("log",),
+    "a text": ("log", "folds"),
     "this view": ("tabs", "view", "back", "help", "teams"),
     "everywhere": ("app",),
 }
@@ -131,6 +131,9 @@ KEYS: tuple[Key, ...] = (
     Key("log.bottom", "G,end", "scroll_bottom", "", "to the end", "log"),
     Key("log.page_down", "ctrl+d,pagedown,space", "scroll_page(1)", "", "half a page down", "log"),
     Key("log.page_up", "ctrl+u,pageup", "scroll_page(-1)", "", "half a page up", "log"),
+    Key("fold.turn", "enter", "turn", "unfold", "all of it, or one line again", "folds", 20),
+    Key("fold.all", "o", "turn_all", "unfold all", "unfold everything, or fold it again", "folds", 59),
+    Key("fold.follow", "f", "follow", "follow", "follow the end as it grows, or stay", "folds", 58),
     Key("log.follow", "f", "follow", "follow", "follow the end as it grows, or stay", "log", 58),
     Key("app.board", "1", "app.view('board')", "", "the Board", "app"),
     Key("app.inbox", "2", "app.view('inbox')", "", "every mailbox", "app"),

@@ -23,6 +23,7 @@ from crewboard.view.mail import Letter, MailReader
 from crewboard.view.processes import Probe
 from crewboard.view.reader import TeamReader
 from crewboard.view.spending import Call, CallReader, rate
+from crewboard.view.touched import Touch, TouchReader
 from crewboard.view.watch import GATHER, Watcher
 
 BURST = 1 / 8
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 class Interest:
     """What is on the screen: whose work, mailbox, death, words to the operator and model calls.
 
-    `everybody` is the work of all, `rate` what an hour of all costs.
+    `everybody` is the work of all, `touches` the files that they read and changed, `rate` what an hour of all costs.
     """
 
     agent: str | None = None
@@ -54,6 +55,7 @@ class Interest:
     calls: str | None = None
     everybody: bool = False
     rate: bool = False
+    touches: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Snapshot:
     `live` is the reply that is being streamed by `interest.agent`. `mail_end` is the byte of the mailbox up to which
     `letters` were read, `answers` is what `interest.answers` wrote to the operator. `calls` are the model calls
     of `interest.calls`, oldest first, `rate` is what the team costs in dollars an hour, None where that is not known.
-    `hinted` says whether file events arrive.
+    `touches` are the files that everybody read and changed, oldest first. `hinted` says whether file events arrive.
     """
 
     view: TeamView
@@ -85,6 +87,7 @@ class Snapshot:
     feed: tuple[FeedLine, ...] = ()
     calls: tuple[Call, ...] = ()
     rate: float | None = None
+    touches: tuple[Touch, ...] = ()
     hinted: bool = True
     problem: str | None = None
 
@@ -113,6 +116,7 @@ class Details:
         self._activity: OrderedDict[str, ActivityReader] = OrderedDict()
         self._mail: OrderedDict[str, MailReader] = OrderedDict()
         self._calls: OrderedDict[str, CallReader] = OrderedDict()
+        self._touches: OrderedDict[str, TouchReader] = OrderedDict()
         self._autopsies: dict[str, tuple[object, Autopsy]] = {}
 
     def read(self, view: TeamView, interest: Interest) -> Snapshot:
@@ -136,6 +140,8 @@ class Details:
             shown = replace(shown, calls=tuple(self._calls_of(interest.calls).read()))
         if interest.rate:
             shown = replace(shown, rate=rate([self._calls_of(agent.name) for agent in view.agents], view.now))
+        if interest.touches:
+            shown = replace(shown, touches=self._touched(view))
         return shown
 
     def _mail_of(self, name: str) -> MailReader:
@@ -146,6 +152,13 @@ class Details:
 
     def _calls_of(self, name: str) -> CallReader:
         return _keep(self._calls, name, lambda: CallReader(self._team.agent(name)))
+
+    def _touched(self, view: TeamView) -> tuple[Touch, ...]:
+        found = [touch for agent in view.agents for touch in self._touches_of(agent.name).read()]
+        return tuple(sorted(found, key=lambda touch: touch.ts))
+
+    def _touches_of(self, name: str) -> TouchReader:
+        return _keep(self._touches, name, lambda: TouchReader(self._team.agent(name)))
 
     def _feed(self, view: TeamView) -> tuple[FeedLine, ...]:
         lines = [FeedLine(agent.name, what) for agent in view.agents for what in self._activity_of(agent.name)]

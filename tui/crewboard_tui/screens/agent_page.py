@@ -11,13 +11,15 @@ from crewboard.names import LEAD
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt, keys
 from crewboard_tui.desk import Desk
-from crewboard_tui.lines import Line, Span, say
+from crewboard_tui.lines import Line, Span
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_keys import AgentKeys
-from crewboard_tui.screens.agent_tabs import NAMES, TABS, Page, Tab, nothing
+from crewboard_tui.screens.agent_tabs import NAMES, TABS, Page, Tab
 from crewboard_tui.states import LOOKS
+from crewboard_tui.widgets.folds import Fold, Folds
 from crewboard_tui.widgets.heading import crumbs_line
 from crewboard_tui.widgets.log import Log
+from crewboard_tui.widgets.rows import Rows
 from crewboard_tui.widgets.still import Still
 from crewboard_tui.widgets.titles import title
 
@@ -44,6 +46,7 @@ class AgentPage(AgentKeys):
         yield Still(id="tabs")
         yield Log(id="page", classes="pane")
         yield Log(id="facts", classes="pane", follow=False, follows=False)
+        yield Folds(id="folds", classes="pane")
 
     def on_mount(self) -> None:
         self._open_pane()
@@ -67,24 +70,33 @@ class AgentPage(AgentKeys):
         else:
             self._paint_tab(agent, snapshot)
 
-    def _pane(self) -> Log:
+    def _pane(self) -> Log | Folds:
+        if self.tab.folds:
+            return self.query_one("#folds", Folds)
         return self.query_one(f"#{self.tab.pane}", Log)
 
     def _paint_absent(self) -> None:
+        words = f"{self.agent_name} is no longer on the team"
+        if self.agent_name == LEAD:
+            words = "nobody sits in the lead's seat: l writes to the lead, and hires one"
         pane = self._pane()
         title(pane, self.agent_name)
-        if self.agent_name == LEAD:
-            pane.show([nothing("nobody sits in the lead's seat: l writes to the lead, and hires one")])
-        else:
-            pane.show([(say(f"{self.agent_name} is no longer on the team", "warning"),)])
+        self._fill(pane, [], [], words)
 
     def _paint_tab(self, agent: AgentView, snapshot: Snapshot) -> None:
-        pane = self._pane()
-        follows = f"f follow:{'on' if pane.follow else 'off'}" if pane.follows else ""
-        title(pane, _head(agent, self.desk.now), follows)
-        was_read = snapshot.interest == self.interest()
-        lines = self.tab.lines(Page(agent, snapshot, self.desk.now, pane.line_width)) if was_read else []
-        pane.show(lines or ([nothing(self.tab.nothing)] if was_read else []))
+        tab, pane = self.tab, self._pane()
+        title(pane, _head(agent, self.desk.now), _foot(tab, pane))
+        if snapshot.interest != self.interest():
+            self._fill(pane, [], [], "")
+            return
+        page = Page(agent, snapshot, self.desk.now, pane.row_width if isinstance(pane, Folds) else pane.line_width)
+        self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], tab.nothing)
+
+    def _fill(self, pane: Log | Folds, lines: list[Line], folds: list[Fold], nothing: str) -> None:
+        if isinstance(pane, Folds):
+            pane.read(folds, nothing, self.tab.head(pane.row_width) if self.tab.head else None)
+        else:
+            pane.show(lines or [(Span(nothing, "dim"),)])
 
     def _tabs(self, agent: AgentView | None) -> Line:
         counts = {"Mail": agent.unread if agent else 0}
@@ -123,12 +135,20 @@ class AgentPage(AgentKeys):
         for pane in self.query("#body .pane"):
             pane.display = pane.id == self.tab.pane
         pane = self._pane()
-        pane.restart()
+        if isinstance(pane, Folds):
+            pane.begin(follows=self.tab.follows)
+        else:
+            pane.restart()
         pane.focus()
 
     @on(Log.Scrolled)
+    @on(Rows.Moved, "#folds")
     def _followed(self) -> None:
         self.paint(self.desk.snapshot)
+
+
+def _foot(tab: Tab, pane: Log | Folds) -> str:
+    return f"f follow:{'on' if pane.follow else 'off'}" if pane.follows else tab.below
 
 
 def _head(agent: AgentView, now: float) -> str:

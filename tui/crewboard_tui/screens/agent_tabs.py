@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from crewboard.names import LEAD
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
-from crewboard_tui.lines import Line, Span
+from crewboard_tui.lines import Line
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.processes import process_facts
 from crewboard_tui.widgets.cost_text import cost_lines
+from crewboard_tui.widgets.file_rows import file_folds, file_head
+from crewboard_tui.widgets.folds import Fold
 from crewboard_tui.widgets.letters import Box, letter_lines, talk_lines
 from crewboard_tui.widgets.peek import activity_lines
 from crewboard_tui.widgets.task_rows import task_line
@@ -30,13 +32,25 @@ class Page:
 
 @dataclass(frozen=True)
 class Tab:
-    """One tab. `pane` is the id of the widget that shows it, `nothing` what it says when it is empty."""
+    """One tab: lines in the pane `page` or `facts`, or entries that unfold in the pane `folds`.
+
+    `follows` says whether the end is what one wants to see; `nothing` is what it says when it is empty, `below` what
+    stands at its lower edge.
+    """
 
     name: str
-    pane: str
     interest: Callable[[str], Interest]
-    lines: Callable[[Page], list[Line]]
+    lines: Callable[[Page], list[Line]] | None = None
+    folds: Callable[[Page], list[Fold]] | None = None
+    head: Callable[[int], Line] | None = None
+    follows: bool = False
     nothing: str = ""
+    below: str = ""
+
+    @property
+    def pane(self) -> str:
+        """The id of the widget that shows it."""
+        return "folds" if self.folds else "page" if self.follows else "facts"
 
 
 def _now(page: Page) -> list[Line]:
@@ -71,6 +85,10 @@ def _process(page: Page) -> list[Line]:
     return process_facts(page.agent, page.snapshot, page.now, page.width)
 
 
+def _files(page: Page) -> list[Fold]:
+    return file_folds(page.snapshot.touches, page.agent.name, page.now, page.width)
+
+
 def _cost(page: Page) -> list[Line]:
     return cost_lines(page.agent, page.snapshot.calls, page.width)
 
@@ -91,19 +109,17 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
     ]
 
 
-def nothing(words: str) -> Line:
-    """What an empty tab says."""
-    return (Span(words, "dim"),)
-
-
 TABS: tuple[Tab, ...] = (
-    Tab("Now", "page", lambda name: Interest(agent=name, autopsy=name), _now),
-    Tab("Mail", "page", lambda name: Interest(mailbox=name, answers=name if name == LEAD else None), _mail,
-        "no mail yet"),
-    Tab("Transcript", "page", lambda name: Interest(agent=name), _transcript, "nothing in its journal yet"),
-    Tab("Tasks", "facts", lambda _: Interest(), _tasks, "no task is its own"),
-    Tab("Process", "facts", lambda name: Interest(autopsy=name), _process),
-    Tab("Cost", "facts", lambda name: Interest(calls=name), _cost),
+    Tab("Now", lambda name: Interest(agent=name, autopsy=name), _now, follows=True),
+    Tab("Mail", lambda name: Interest(mailbox=name, answers=name if name == LEAD else None), _mail, follows=True,
+        nothing="no mail yet"),
+    Tab("Transcript", lambda name: Interest(agent=name), _transcript, follows=True,
+        nothing="nothing in its journal yet"),
+    Tab("Tasks", lambda _: Interest(), _tasks, nothing="no task is its own"),
+    Tab("Files", lambda _: Interest(touches=True), folds=_files, head=file_head,
+        nothing="no file changed with its file tools", below="what its commands changed is not here"),
+    Tab("Process", lambda name: Interest(autopsy=name), _process),
+    Tab("Cost", lambda name: Interest(calls=name), _cost),
 )  # fmt: skip
 """The tabs from left to right."""
 

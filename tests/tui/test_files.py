@@ -1,0 +1,77 @@
+"""What an agent changed: the Files tab of its page, and who else has a file open."""
+
+from crewboard.view.touched import LATELY, TouchReader, others
+from tests.frozen import NOW, Frozen
+from tests.tui.stage import Stage, opened
+
+ROUTES = "src/api/routes.py"
+
+
+def _edit(old: str, new: str, path: str = ROUTES) -> dict[str, object]:
+    return {"path": path, "old_text": old, "new_text": new}
+
+
+async def _open_files(stage: Stage) -> None:
+    await stage.press("j", "j", "j", "j", "j", "enter")
+    await stage.sees("api · code")
+    await stage.press("]", "]", "]", "]")
+    await stage.sees("[Files]")
+
+
+async def test_changes_stand_newest_first_with_their_counts(frozen: Frozen) -> None:
+    frozen.did("api", 8, "write_file", {"path": "src/new.py", "content": "a\nb\n"}, "created src/new.py (2 lines)", 0)
+    frozen.did("api", 6, "edit_file", _edit("one\ntwo\n", "one\nthree\nfour\n"), "edited", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_files(stage)
+        await stage.sees("edit  +2 −1     src/api/routes.py", "write +2 −0     src/new.py")
+        assert stage.all.index("+2 −1") < stage.all.index("+2 −0")
+
+
+async def test_enter_unfolds_the_diff_and_folds_it_again(frozen: Frozen) -> None:
+    frozen.did("api", 6, "edit_file", _edit("def old():\n    pass\n", "def new():\n    pass\n"), "edited", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_files(stage)
+        await stage.sees("+1 −1")
+        assert "def new" not in stage.all
+        await stage.can("⏎", "unfold")
+        await stage.press("enter")
+        await stage.sees("-def old():", "+def new():")
+        await stage.press("j", "j", "enter")
+        await stage.sees_not("+def new():")
+
+
+async def test_a_change_that_failed_is_no_change(frozen: Frozen) -> None:
+    frozen.did("ui", 6, "edit_file", _edit("x", "y", "gone.py"), "Error: there is no file gone.py", 0)
+    touches = TouchReader(frozen.directory.agent("ui")).read()
+    assert not touches
+
+
+async def test_who_else_has_it_open_is_said_and_a_clash_warns(frozen: Frozen) -> None:
+    frozen.did("release", 60, "edit_file", _edit("a", "b", f"./{ROUTES}"), "edited", 0)
+    frozen.did("ui", 120, "read_file", {"path": ROUTES}, "(48 lines)", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_files(stage)
+        await stage.sees("ALSO OPEN BY", "⚠ release, ui")
+        await stage.press("enter")
+        await stage.sees("release changed it 1m ago", "ui read it 2m ago")
+
+
+async def test_what_was_written_over_is_not_guessed(frozen: Frozen) -> None:
+    frozen.did("ui", 60, "write_file", {"path": "a.py", "content": "1\n"}, "replaced a.py (1 lines)", 0)
+    frozen.did("ui", 50, "write_file", {"path": "a.py", "content": "2\n"}, "replaced a.py (1 lines)", 0)
+    first, second = TouchReader(frozen.directory.agent("ui")).read()
+    assert first.removed is None
+    assert (second.added, second.removed) == (1, 1), "its own text of before is known"
+
+
+def test_what_was_open_long_ago_is_open_no_more(frozen: Frozen) -> None:
+    frozen.did("ui", LATELY + 60, "read_file", {"path": ROUTES}, "(48 lines)", 0)
+    assert not others(TouchReader(frozen.directory.agent("ui")).read(), ROUTES, "api", NOW)
+
+
+def test_reading_goes_on_where_it_stopped(frozen: Frozen) -> None:
+    reader = TouchReader(frozen.directory.agent("ui"))
+    reader.read()
+    frozen.did("ui", 60, "edit_file", _edit("a", "b"), "edited", 0)
+    assert len(reader.read()) == 1
+    assert len(reader.read()) == 1
