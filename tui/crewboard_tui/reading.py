@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from crewboard.errors import CrewboardError
-from crewboard.names import OPERATOR
+from crewboard.names import LEAD, OPERATOR
 from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.supervisor import ring
 from crewboard.view.activity import Activity, ActivityReader
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Interest:
-    """What is on the screen: whose work, mailbox, death, words to the operator and model calls.
+    """What is on the screen: whose work, mailbox, death, mail to others and model calls.
 
     `everybody` is the work of all, `touches` the files that they read and changed, `rate` what an hour of all costs.
     """
@@ -51,7 +51,7 @@ class Interest:
     agent: str | None = None
     mailbox: str | None = None
     autopsy: str | None = None
-    answers: str | None = None
+    sent: str | None = None
     calls: str | None = None
     everybody: bool = False
     rate: bool = False
@@ -71,7 +71,7 @@ class Snapshot:
     """The team and what the screen shows of it beyond the roster, read at one time.
 
     `live` is the reply that is being streamed by `interest.agent`. `mail_end` is the byte of the mailbox up to which
-    `letters` were read, `answers` is what `interest.answers` wrote to the operator. `calls` are the model calls
+    `letters` were read, `sent` is what `interest.sent` wrote to others. `calls` are the model calls
     of `interest.calls`, oldest first, `rate` is what the team costs in dollars an hour, None where that is not known.
     `touches` are the files that everybody read and changed, oldest first. `hinted` says whether file events arrive.
     """
@@ -82,7 +82,7 @@ class Snapshot:
     live: str = ""
     letters: tuple[Letter, ...] = ()
     mail_end: int = 0
-    answers: tuple[Letter, ...] = ()
+    sent: tuple[Letter, ...] = ()
     autopsy: Autopsy | None = None
     feed: tuple[FeedLine, ...] = ()
     calls: tuple[Call, ...] = ()
@@ -129,9 +129,8 @@ class Details:
         if interest.mailbox:
             reader = self._mail_of(interest.mailbox)
             shown = replace(shown, letters=tuple(reader.read()), mail_end=reader.offset)
-        if interest.answers:
-            sent = self._mail_of(OPERATOR).read()
-            shown = replace(shown, answers=tuple(each for each in sent if each.message.from_ == interest.answers))
+        if interest.sent:
+            shown = replace(shown, sent=self._sent_by(view, interest.sent))
         if interest.autopsy:
             shown = replace(shown, autopsy=self._autopsy(view, interest.autopsy))
         if interest.everybody:
@@ -146,6 +145,12 @@ class Details:
 
     def _mail_of(self, name: str) -> MailReader:
         return _keep(self._mail, name, lambda: MailReader(self._team, name))
+
+    def _sent_by(self, view: TeamView, author: str) -> tuple[Letter, ...]:
+        """Read in the mailboxes that it lies in: there it has its other two times."""
+        boxes = {OPERATOR, LEAD, *(agent.name for agent in view.agents)} - {author}
+        found = [letter for name in sorted(boxes) for letter in self._mail_of(name).read()]
+        return tuple(letter for letter in found if letter.message.from_ == author)
 
     def _activity_of(self, name: str) -> tuple[Activity, ...]:
         return tuple(_keep(self._activity, name, lambda: ActivityReader(self._team.agent(name))).read())

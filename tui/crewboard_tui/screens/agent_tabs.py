@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crewboard.names import LEAD
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line
@@ -12,7 +11,7 @@ from crewboard_tui.screens.processes import process_facts
 from crewboard_tui.widgets.cost_text import cost_lines
 from crewboard_tui.widgets.file_rows import file_folds, file_head
 from crewboard_tui.widgets.folds import Fold
-from crewboard_tui.widgets.letters import Box, letter_lines, talk_lines
+from crewboard_tui.widgets.mail_folds import mail_folds, mail_head
 from crewboard_tui.widgets.peek import activity_lines
 from crewboard_tui.widgets.task_rows import task_line
 from crewboard_tui.widgets.why import death_lines, fact_lines
@@ -62,12 +61,9 @@ def _now(page: Page) -> list[Line]:
     return [*recent, (), *fact_lines(_facts(agent), page.width)]
 
 
-def _mail(page: Page) -> list[Line]:
-    snapshot = page.snapshot
-    box = Box(page.agent.name, unread=page.agent.unread)
-    if snapshot.interest.answers:
-        return talk_lines(snapshot.letters, snapshot.answers, box, page.width)
-    return letter_lines(snapshot.letters, box, page.width)
+def _mail(page: Page) -> list[Fold]:
+    agent, snapshot = page.agent, page.snapshot
+    return mail_folds(snapshot.letters, snapshot.sent, agent.name, agent.unread, page.width)
 
 
 def _transcript(page: Page) -> list[Line]:
@@ -111,7 +107,7 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
 
 TABS: tuple[Tab, ...] = (
     Tab("Now", lambda name: Interest(agent=name, autopsy=name), _now, follows=True),
-    Tab("Mail", lambda name: Interest(mailbox=name, answers=name if name == LEAD else None), _mail, follows=True,
+    Tab("Mail", lambda name: Interest(mailbox=name, sent=name), folds=_mail, head=mail_head, follows=True,
         nothing="no mail yet"),
     Tab("Transcript", lambda name: Interest(agent=name), _transcript, follows=True,
         nothing="nothing in its journal yet"),

@@ -10,7 +10,9 @@ from crewboard_tui.lines import Line, Span, clip, one_line, pad, say, spread, wr
 from crewboard_tui.widgets.rows import Row, Rows
 
 _ABSOLUTE_FROM = 72
-_AUTHOR = 10
+AUTHOR = 10
+"""Cells for who wrote a message."""
+
 _WORDS = {
     "idle_notification": "is free for work",
     "teammate_terminated": "",
@@ -45,68 +47,46 @@ def person(name: str) -> str:
     return "you" if name == OPERATOR else name
 
 
-def letter_lines(letters: Sequence[Letter], box: Box, width: int) -> list[Line]:
-    """A mailbox to scroll through: a head, one line for each message, and a rule before what is not read yet."""
-    lines: list[Line] = [letter_line(letter, box, width) for letter in letters]
-    if 0 < box.unread <= len(lines):
-        lines.insert(len(lines) - box.unread, (Span(" not read yet ".center(width, "─"), "dim"),))
-    return [letter_head(box, width), *lines] if lines else []
-
-
-def talk_lines(letters: Sequence[Letter], answers: Sequence[Letter], box: Box, width: int) -> list[Line]:
-    """A mailbox and what its owner wrote to you, as one talk: what passed between you two is shown in full."""
-    first_unread = letters[-box.unread].message.id if 0 < box.unread <= len(letters) else None
-    lines: list[Line] = []
-    for letter in sorted([*letters, *answers], key=lambda each: each.message.ts):
-        message = letter.message
-        if message.id == first_unread:
-            lines.append((Span(" not read yet ".center(width, "─"), "dim"),))
-        spoken = (message.from_, message.to) in ((OPERATOR, box.name), (box.name, OPERATOR))
-        lines += _spoken(letter, box, width) if spoken else [letter_line(letter, box, width)]
-    return [letter_head(box, width), *lines] if lines else []
-
-
-def _spoken(letter: Letter, box: Box, width: int) -> list[Line]:
-    message = letter.message
-    words = "" if message.type in ("message", "result") else _WORDS.get(message.type, f"{message.type}:")
-    author = pad(one_line(person(message.from_)), _AUTHOR)
-    begin = 9 + _AUTHOR + 1
-    times = _times(letter, width) if message.to == box.name else ()
-    room = width - begin - 2 * (_clock_width(width) + 1) - 1
-    pieces = wrap(f"{words} {message.content}".strip(), max(1, room)) or ("",)
-    first: Line = (Span(fmt.clock(message.ts) + " ", "dim"), Span(author + " ", "accent bold"), Span(pieces[0]))
-    return [spread(first, times, width), *[(Span(" " * begin + piece),) for piece in pieces[1:]]]
+def in_words(kind: str) -> str:
+    """What a message of a type does, with a blank behind it; nothing for a plain one."""
+    words = _WORDS.get(kind, "" if kind == "message" else f"{kind}:")
+    return f"{words} " if words else ""
 
 
 def letter_head(box: Box, width: int) -> Line:
     """What the columns of a mailbox say."""
-    clock = _clock_width(width)
+    clock = clock_width(width)
     right = "" if box.operators else f" {'PICKED':>{clock}} {'TURN':>{clock}}"
-    return spread((Span(f"{'SENT':<8} {'FROM':<{_AUTHOR}} MESSAGE", "dim"),), (Span(right, "dim"),), width)
+    return spread((Span(f"{'SENT':<8} {'FROM':<{AUTHOR}} MESSAGE", "dim"),), (Span(right, "dim"),), width)
 
 
 def letter_line(letter: Letter, box: Box, width: int, *, fresh: bool = False) -> Line:
     """One message; `fresh` marks one that its reader has not read."""
     message = letter.message
-    words = _WORDS.get(message.type, "" if message.type == "message" else f"{message.type}:")
     left = (
         Span(fmt.clock(message.ts) + " ", "dim"),
-        Span(pad(one_line(person(message.from_)), _AUTHOR) + " ", "accent"),
-        Span(f"{words} " if words else "", "dim"),
+        Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent"),
+        Span(in_words(message.type), "dim"),
         say(message.content),
     )
-    right = (Span(" new" if fresh else "", "warning"),) if box.operators else _times(letter, width)
+    right = (Span(" new" if fresh else "", "warning"),) if box.operators else times_line(letter, width)
     return spread(left, right, width)
 
 
-def _clock_width(width: int) -> int:
+def clock_width(width: int) -> int:
+    """Cells for a time: of day where there is room, else how long after."""
     return 8 if width >= _ABSOLUTE_FROM else 6
 
 
-def _times(letter: Letter, width: int) -> Line:
-    """When it was picked up and entered a turn: the time of day, or short of room how long after it was sent."""
+def times_line(letter: Letter, width: int) -> Line:
+    """When it was picked up and entered a turn: the time of day, or short of room how long after it was sent.
+
+    Nothing for what the operator got, who picks up nothing.
+    """
+    if letter.message.to == OPERATOR:
+        return (Span(" " * (2 * clock_width(width) + 2)),)
     return tuple(
-        _time(at, letter.message.ts, _clock_width(width)) for at in (letter.picked_up_at, letter.entered_turn_at)
+        _time(at, letter.message.ts, clock_width(width)) for at in (letter.picked_up_at, letter.entered_turn_at)
     )
 
 

@@ -1,0 +1,66 @@
+"""The mail of one agent in both directions, as a talk that unfolds: what it got, and what it sent to whom."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from crewboard.names import LEAD, OPERATOR
+from crewboard.view.mail import Letter
+from crewboard_tui import fmt
+from crewboard_tui.lines import Line, Span, one_line, pad, say, spread, wrap
+from crewboard_tui.widgets.folds import MARK, Fold
+from crewboard_tui.widgets.letters import AUTHOR, clock_width, in_words, person, times_line, whole_letter
+
+_BEGIN = 9 + AUTHOR + 1
+_RULE = "unread"
+
+
+def mail_folds(letters: Sequence[Letter], sent: Sequence[Letter], name: str, unread: int, width: int) -> list[Fold]:
+    """Mail oldest first, a rule before what `name` has not read; what a lead and you say is shown in full."""
+    width -= MARK
+    first_unread = letters[-unread].message.id if 0 < unread <= len(letters) else None
+    folds: list[Fold] = []
+    for letter in sorted([*letters, *sent], key=lambda each: each.message.ts):
+        if letter.message.id == first_unread:
+            folds.append(Fold(_RULE, (Span(" not read yet ".center(width, "─"), "dim"),)))
+        folds.append(_spoken(letter, name, width) if _is_talk(letter) else _folded(letter, name, width))
+    return folds
+
+
+def mail_head(width: int) -> Line:
+    """What the columns say."""
+    clock = clock_width(width - MARK)
+    left = (Span(f"{'SENT':<8} {'WHO':<{AUTHOR}} MESSAGE", "dim"),)
+    return spread(left, (Span(f" {'PICKED':>{clock}} {'TURN':>{clock}}", "dim"),), width - MARK)
+
+
+def _is_talk(letter: Letter) -> bool:
+    return {letter.message.from_, letter.message.to} == {OPERATOR, LEAD}
+
+
+def _folded(letter: Letter, name: str, width: int) -> Fold:
+    message = letter.message
+    left = (
+        Span(fmt.clock(message.ts) + " ", "dim"), _who(letter, name), Span(in_words(message.type), "dim"),
+        say(message.content),
+    )  # fmt: skip
+    body = partial(whole_letter, letter, width)
+    return Fold(f"{message.to} {message.id}", spread(left, times_line(letter, width), width), body=body)
+
+
+def _who(letter: Letter, name: str) -> Span:
+    """Its author, or with an arrow whom `name` wrote to."""
+    message = letter.message
+    who = f"→ {person(message.to)}" if message.from_ == name else person(message.from_)
+    return Span(pad(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
+
+
+def _spoken(letter: Letter, name: str, width: int) -> Fold:
+    """A message of the talk with the lead: the author, and every line of it."""
+    message = letter.message
+    words = "" if message.type == "result" else in_words(message.type)
+    times = times_line(letter, width) if message.to == name else ()
+    room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
+    first, *more = wrap(words + message.content.strip(), max(1, room)) or ("",)
+    author = Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent bold")
+    head = spread((Span(fmt.clock(message.ts) + " ", "dim"), author, Span(first)), times, width)
+    return Fold(f"{message.to} {message.id}", head, tuple((Span(" " * _BEGIN + piece),) for piece in more))
