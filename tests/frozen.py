@@ -32,6 +32,7 @@ from crewboard.records import (
 from crewboard.store import agents, agreements, documents, journal, mailbox, roster
 from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.team.context import Team
+from crewboard.view.family import Relative
 from crewboard.view.processes import Usage
 
 NOW = datetime(2026, 11, 20, 15, 4, 22, tzinfo=UTC).timestamp()
@@ -62,6 +63,7 @@ class FrozenProbe:
     supervisor_pid: int | None = 4380
     offline: bool = True
     gone: frozenset[int] = frozenset()
+    families: dict[int, tuple[Relative, ...]] = field(default_factory=dict)
 
     def boot_id(self) -> str:
         return "boot"
@@ -80,6 +82,9 @@ class FrozenProbe:
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
         return {name: self.held[name] for name in workers}
+
+    def family(self, pid: int) -> tuple[Relative, ...]:
+        return self.families.get(pid, ())
 
 
 @dataclass

@@ -1,6 +1,16 @@
 """The page of one agent: mail in both directions, what it did, its process."""
 
-from tests.frozen import Frozen
+import os
+import signal
+import subprocess
+import time
+
+from crewboard.view.family import Relative, family
+from crewboard.view.processes import Usage
+from crewboard.view.reader import TeamReader
+from crewboard_tui.vitals import VitalsReader
+from crewboard_tui.widgets.spark import spark
+from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 TABS = ("Now", "Mail", "Transcript", "Tasks", "Files", "Process", "Cost")
@@ -9,7 +19,7 @@ TABS = ("Now", "Mail", "Transcript", "Tasks", "Files", "Process", "Cost")
 async def _open(stage: Stage, name: str, tab: str) -> None:
     """Open a tab of an agent's page, as one who knows the keys."""
     await stage.press("/")
-    await stage.write(name)
+    await stage.write(name.partition("-")[0])
     await stage.press("enter", "enter")
     await stage.sees("[Now]")
     await stage.press(*["]"] * TABS.index(tab))
@@ -50,3 +60,56 @@ async def test_what_it_tells_you_has_no_times_of_a_worker(frozen: Frozen) -> Non
         line = next(line for line in stage.text if "→ you" in line)
         assert "result: pagination is done" in line
         assert "—" not in line
+
+
+async def test_a_process_shows_its_course_its_tree_and_the_end_of_its_log(frozen: Frozen) -> None:
+    frozen.probe.families[4402] = (
+        Relative(4402, 0, "crewboard worker flaky-hunt", 12.5, 90 * 1024 * 1024),
+        Relative(5001, 1, "python -m pytest -k sync", 200.0, 220 * 1024 * 1024),
+    )
+    frozen.directory.agent("flaky-hunt").log.write_text("started\nwarning: slow disk\n")
+    async with opened(frozen, 100, 30) as stage:
+        await _open(stage, "flaky-hunt", "Process")
+        await stage.sees("CPU        98%    █  peak 98%", "memory     310M", "process    pid 4402")
+        await stage.sees("CPU TIME", "└ python -m pytest -k sync", "200.0s", "220M", "warning: slow disk")
+
+
+async def test_an_ended_process_shows_its_exit_record(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "parser", "Process")
+        await stage.sees("exit       run 1, died, no code, signal 9; the team was told", "Killed")
+
+
+def test_a_course_keeps_its_newest_values() -> None:
+    assert spark([0, 50, 100], 10, top=100) == "▁▅█"
+    assert spark([100, 0, 0], 2, top=100) == "▁▁"
+    assert spark([200], 5, top=100) == "█"
+    assert spark([1, 2], 0, top=100) == ""
+    assert spark([0, 0], 5, top=0) == "▁▁"
+
+
+def test_the_course_is_kept_while_one_looks_elsewhere(frozen: Frozen) -> None:
+    now = [NOW]
+    team = TeamReader(frozen.directory, clock=lambda: now[0], probe=frozen.probe)
+    vitals = VitalsReader(frozen.directory, frozen.probe)
+    for cpu in (10, 20, 30):
+        frozen.probe.held["api"] = Usage(cpu, 1024, 0)
+        vitals.note(team.read())
+        vitals.note(team.read())
+        now[0] += 1
+    assert [usage.cpu_percent for usage in vitals.read(team.read(), "api").history] == [10, 20, 30]
+
+
+def test_a_family_is_a_tree_of_what_a_process_started() -> None:
+    child = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait"])
+    try:
+        deadline = time.monotonic() + 20
+        while len(found := family(child.pid)) < 2:
+            assert time.monotonic() < deadline
+        assert [(each.pid == child.pid, each.depth) for each in found] == [(True, 0), (False, 1)]
+        assert "sleep 60" in found[1].command
+    finally:
+        for each in reversed(family(child.pid)):
+            os.kill(each.pid, signal.SIGKILL)
+        child.wait()
+    assert family(child.pid) == ()

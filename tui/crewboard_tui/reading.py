@@ -20,11 +20,12 @@ from crewboard.view.activity import Activity, ActivityReader
 from crewboard.view.autopsy import Autopsy, examine
 from crewboard.view.fold import AgentView, SupervisorView, TeamView
 from crewboard.view.mail import Letter, MailReader
-from crewboard.view.processes import Probe
+from crewboard.view.processes import KernelProbe, Probe
 from crewboard.view.reader import TeamReader
 from crewboard.view.spending import Call, CallReader, rate
 from crewboard.view.touched import Touch, TouchReader
 from crewboard.view.watch import GATHER, Watcher
+from crewboard_tui.vitals import Vitals, VitalsReader
 
 BURST = 1 / 8
 """Seconds between two publications while changes keep coming."""
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Interest:
-    """What is on the screen: whose work, mailbox, death, mail to others and model calls.
+    """What is on the screen: whose work, mailbox, death, mail to others, model calls and process.
 
     `everybody` is the work of all, `touches` the files that they read and changed, `rate` what an hour of all costs.
     """
@@ -53,6 +54,7 @@ class Interest:
     autopsy: str | None = None
     sent: str | None = None
     calls: str | None = None
+    process: str | None = None
     everybody: bool = False
     rate: bool = False
     touches: bool = False
@@ -73,7 +75,8 @@ class Snapshot:
     `live` is the reply that is being streamed by `interest.agent`. `mail_end` is the byte of the mailbox up to which
     `letters` were read, `sent` is what `interest.sent` wrote to others. `calls` are the model calls
     of `interest.calls`, oldest first, `rate` is what the team costs in dollars an hour, None where that is not known.
-    `touches` are the files that everybody read and changed, oldest first. `hinted` says whether file events arrive.
+    `touches` are the files that everybody read and changed, oldest first, `vitals` is the process of
+    `interest.process`. `hinted` says whether file events arrive.
     """
 
     view: TeamView
@@ -88,6 +91,7 @@ class Snapshot:
     calls: tuple[Call, ...] = ()
     rate: float | None = None
     touches: tuple[Touch, ...] = ()
+    vitals: Vitals | None = None
     hinted: bool = True
     problem: str | None = None
 
@@ -111,8 +115,9 @@ class Pace:
 class Details:
     """Reads what the screen shows beyond the roster. Readers are kept, so that coming back costs nothing."""
 
-    def __init__(self, team: TeamDirectory) -> None:
+    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
         self._team = team
+        self._vitals = VitalsReader(team, probe)
         self._activity: OrderedDict[str, ActivityReader] = OrderedDict()
         self._mail: OrderedDict[str, MailReader] = OrderedDict()
         self._calls: OrderedDict[str, CallReader] = OrderedDict()
@@ -121,6 +126,7 @@ class Details:
 
     def read(self, view: TeamView, interest: Interest) -> Snapshot:
         """Everything that `interest` names."""
+        self._vitals.note(view)
         shown = Snapshot(view=view, interest=interest)
         if interest.agent and view.agent(interest.agent):
             shown = replace(
@@ -141,6 +147,8 @@ class Details:
             shown = replace(shown, rate=rate([self._calls_of(agent.name) for agent in view.agents], view.now))
         if interest.touches:
             shown = replace(shown, touches=self._touched(view))
+        if interest.process:
+            shown = replace(shown, vitals=self._vitals.read(view, interest.process))
         return shown
 
     def _mail_of(self, name: str) -> MailReader:
@@ -214,8 +222,9 @@ class Reading:
     ) -> None:
         self._team = team
         self._publish = publish
+        probe = probe or KernelProbe()
         self._reader = TeamReader(team, clock=clock, probe=probe)
-        self._details = Details(team)
+        self._details = Details(team, probe)
         self._pace = Pace()
         self._interest = Interest()
         self._last: Snapshot | None = None

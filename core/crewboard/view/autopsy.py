@@ -58,7 +58,7 @@ def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> Autopsy:
         run=agent.run,
         pid=agent.pid,
         last_tool=last_tool,
-        log_lines=_log_end(directory),
+        log_lines=log_end(directory),
         freed=freed_by(view, agent.name),
         unread=agent.unread,
         unread_from=tuple(dict.fromkeys(letter.message.from_ for letter in unread)),
@@ -85,7 +85,8 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
     return began, last
 
 
-def _log_end(agent: AgentDirectory) -> tuple[str, ...]:
+def log_end(agent: AgentDirectory) -> tuple[str, ...]:
+    """The last lines of a worker's log."""
     try:
         with agent.log.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))

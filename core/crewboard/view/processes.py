@@ -10,6 +10,7 @@ from crewboard import process
 from crewboard.records import Status, Supervisor
 from crewboard.store import lease
 from crewboard.store.directory import AgentDirectory
+from crewboard.view.family import Relative, family
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,9 @@ class Probe(Protocol):
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
         """What the living workers use, by agent."""
+
+    def family(self, pid: int) -> tuple[Relative, ...]:
+        """A worker and what it started, as a tree."""
 
 
 class KernelProbe:
@@ -92,6 +96,10 @@ class KernelProbe:
                 )
         self._known = {key: known for key, known in self._known.items() if key in seen}
         return measured
+
+    def family(self, pid: int) -> tuple[Relative, ...]:
+        """A worker and what it started, as a tree."""
+        return family(pid)
 
     def _read(self, pid: int, seen: set[tuple[int, int]]) -> tuple[float, int] | None:
         key = (pid, process.start_ticks(pid))

@@ -7,12 +7,12 @@ from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line
 from crewboard_tui.reading import Interest, Snapshot
-from crewboard_tui.screens.processes import process_facts
 from crewboard_tui.widgets.cost_text import cost_lines
 from crewboard_tui.widgets.file_rows import file_folds, file_head
 from crewboard_tui.widgets.folds import Fold
 from crewboard_tui.widgets.mail_folds import mail_folds, mail_head
 from crewboard_tui.widgets.peek import activity_lines
+from crewboard_tui.widgets.process_text import process_lines
 from crewboard_tui.widgets.task_rows import task_line
 from crewboard_tui.widgets.why import death_lines, fact_lines
 
@@ -78,7 +78,7 @@ def _tasks(page: Page) -> list[Line]:
 
 
 def _process(page: Page) -> list[Line]:
-    return process_facts(page.agent, page.snapshot, page.now, page.width)
+    return process_lines(page.agent, page.snapshot, page.now, page.width)
 
 
 def _files(page: Page) -> list[Fold]:
@@ -114,7 +114,7 @@ TABS: tuple[Tab, ...] = (
     Tab("Tasks", lambda _: Interest(), _tasks, nothing="no task is its own"),
     Tab("Files", lambda _: Interest(touches=True), folds=_files, head=file_head,
         nothing="no file changed with its file tools", below="what its commands changed is not here"),
-    Tab("Process", lambda name: Interest(autopsy=name), _process),
+    Tab("Process", lambda name: Interest(autopsy=name, process=name), _process),
     Tab("Cost", lambda name: Interest(calls=name), _cost),
 )  # fmt: skip
 """The tabs from left to right."""

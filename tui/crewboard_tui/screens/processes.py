@@ -14,9 +14,9 @@ from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.states import LOOKS
 from crewboard_tui.widgets.log import Log
+from crewboard_tui.widgets.process_text import process_lines
 from crewboard_tui.widgets.rows import Row, Rows
 from crewboard_tui.widgets.titles import title
-from crewboard_tui.widgets.why import death_lines, fact_lines
 
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 10))
 
@@ -34,7 +34,7 @@ class ProcessesScreen(Numbered):
 
     def interest(self) -> Interest:
         name = self.selected_agent()
-        return Interest(agent=name, autopsy=name)
+        return Interest(autopsy=name, process=name)
 
     def selected_agent(self) -> str | None:
         return self.query_one("#processes", Rows).selected if self.is_mounted else None
@@ -60,7 +60,7 @@ class ProcessesScreen(Numbered):
         name = self.selected_agent()
         agent = snapshot.view.agent(name) if name else None
         title(pane, agent.name if agent else "Process")
-        pane.show(process_facts(agent, snapshot, self.desk.now, pane.line_width) if agent else [])
+        pane.show(process_lines(agent, snapshot, self.desk.now, pane.line_width) if agent else [])
 
     @on(Rows.Moved, "#processes")
     def _explain(self) -> None:
@@ -93,24 +93,3 @@ def process_line(agent: AgentView) -> Line:
     how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
     unsafe = agent.alive and agent.sandbox.startswith("none")
     return (Span(f"{look.glyph} ", look.tone), Span(text, "warning" if unsafe else ""), say(how, look.tone))
-
-
-def process_facts(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:
-    """A worker's process, or how it ended."""
-    autopsy = snapshot.autopsy
-    if not agent.alive and autopsy is not None and autopsy.agent == agent.name:
-        return death_lines(autopsy, now, width)
-    usage = agent.usage
-    return fact_lines(
-        [
-            ("process", f"pid {agent.pid}, run {agent.run}" if agent.alive else "none"),
-            ("state", f"{agent.state} since {fmt.clock(agent.since)}" if agent.since else agent.state),
-            ("why", agent.reason),
-            ("CPU", f"{usage.cpu_percent:.1f}% of a core" if usage else ""),
-            ("memory", fmt.size(usage.rss_bytes) if usage else ""),
-            ("children", str(usage.children) if usage else ""),
-            ("sandbox", agent.sandbox),
-            ("last error", agent.last_error or ""),
-        ],
-        width,
-    )
