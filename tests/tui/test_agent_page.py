@@ -5,10 +5,13 @@ import signal
 import subprocess
 import time
 
+from crewboard.records import ToolResult
+from crewboard.view.activity import Activity, describe
 from crewboard.view.family import Relative, family
 from crewboard.view.processes import Usage
 from crewboard.view.reader import TeamReader
 from crewboard_tui.vitals import VitalsReader
+from crewboard_tui.widgets.peek import paired
 from crewboard_tui.widgets.spark import spark
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
@@ -113,3 +116,69 @@ def test_a_family_is_a_tree_of_what_a_process_started() -> None:
             os.kill(each.pid, signal.SIGKILL)
         child.wait()
     assert family(child.pid) == ()
+
+
+async def test_a_tool_call_is_one_line_that_unfolds_to_all_of_it(frozen: Frozen) -> None:
+    output = "\n".join(f"test_{number} passed" for number in range(40)) + "\n1 failed: test_sync"
+    frozen.did("api", 3, "bash", {"command": "pytest -q"}, output, 2.5)
+    frozen.directory.agent("api").live.unlink()
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "api", "Transcript")
+        await stage.sees("bash pytest -q → 1 failed: test_sync", "2.5s")
+        assert "test_39 passed" not in stage.all
+        await stage.press("enter")
+        await stage.sees("command: pytest -q", "done", "test_0 passed")
+        await stage.press("enter")
+        await stage.sees_not("test_0 passed")
+        await stage.press("o")
+        await stage.can("f", "follow")
+        await stage.press("G")
+        await stage.sees("test_39 passed")
+
+
+async def test_following_lets_go_upwards_and_comes_back_at_the_end(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "api", "Transcript")
+        await stage.sees("f follow:on")
+        await stage.press("k")
+        await stage.sees("f follow:off")
+        for number in range(30):
+            frozen.said("api", 1, f"thought number {number}")
+        await stage.press("g", "G")
+        await stage.sees("f follow:on")
+        frozen.said("api", 1, "the very newest")
+        await stage.sees("the very newest")
+        await stage.press("f")
+        await stage.sees("f follow:off")
+
+
+async def test_a_call_without_an_outcome_runs_or_is_unknown(frozen: Frozen) -> None:
+    frozen.began("api", 5, "bash", {"command": "make"})
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "api", "Transcript")
+        assert "5.0s …" in next(line for line in stage.text if "bash make" in line)
+        await stage.press("escape", "escape")
+        await _open(stage, "parser", "Transcript")
+        await stage.sees("outcome unknown")
+
+
+def test_calls_that_ran_at_once_find_their_own_outcomes() -> None:
+    activity = [
+        Activity(1, "tool", "bash a", call="1"),
+        Activity(1, "tool", "bash b", call="2"),
+        Activity(2, "done", "bash second", 1, "2"),
+        Activity(3, "done", "bash first", 2, "1"),
+    ]
+    assert [(what.text, outcome and outcome.text) for what, outcome in paired(activity)] == [
+        ("bash a", "bash first"),
+        ("bash b", "bash second"),
+    ]
+
+
+def test_a_long_outcome_keeps_its_beginning_and_its_end() -> None:
+    text = "begin " + "x" * 50_000 + " end"
+    (done,) = describe(ToolResult(ts=1, tool_use_id="1", name="bash", content=text))
+    assert done.detail.startswith("begin ")
+    assert done.detail.endswith(" end")
+    assert "characters left out" in done.detail
+    assert len(done.detail) < 9000

@@ -25,16 +25,24 @@ from crewboard.store.directory import AgentDirectory
 
 TAIL = 256 * 1024
 _MOST = 500
+_MOST_DETAIL = 8000
+"""Characters kept of what a tool call was given or gave; the journal has all of it."""
 
 
 @dataclass(frozen=True)
 class Activity:
-    """One line: when, what kind (`start mail think say tool gate answer error sent retry room end`), text, how long."""
+    """One line: when, what kind (`start mail think say tool gate answer error sent retry room end`), text, how long.
+
+    `call` is the id of a tool call, the same for its begin and its outcome, `detail` what it was given or gave, as far
+    as a person reads such things.
+    """
 
     ts: float
     kind: str
     text: str
     seconds: float | None = None
+    call: str = ""
+    detail: str = ""
 
 
 def describe_tool(name: str, arguments: dict[str, Any]) -> str:
@@ -52,8 +60,12 @@ def describe(event: Event) -> list[Activity]:
         return _describe_intake(event)
     if isinstance(event, Reply):
         return _describe_reply(event)
-    seconds = event.seconds if isinstance(event, ToolResult) else None
-    return [Activity(event.ts, *_words(event), seconds)]
+    kind, text = _words(event)
+    if isinstance(event, ToolStart):
+        return [Activity(event.ts, kind, text, call=event.tool_use_id, detail=_excerpt(_given(event.input)))]
+    if isinstance(event, ToolResult):
+        return [Activity(event.ts, kind, text, event.seconds, event.tool_use_id, _excerpt(event.content))]
+    return [Activity(event.ts, kind, text)]
 
 
 def _words(  # noqa: C901, PLR0911  one kind of event, one line
@@ -102,6 +114,20 @@ def _describe_reply(event: Reply) -> list[Activity]:
         for block in event.content
         if block.get("type") in kinds
     ]
+
+
+def _given(arguments: dict[str, Any]) -> str:
+    """Everything that a tool call was given, what is long on lines of its own."""
+    given = ((name, str(value)) for name, value in arguments.items())
+    return "\n".join(f"{name}:" + ("\n" if "\n" in text else " ") + text for name, text in given)
+
+
+def _excerpt(text: str) -> str:
+    """The beginning and the end of a long text."""
+    if len(text) <= _MOST_DETAIL:
+        return text
+    half = _MOST_DETAIL // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
 def _gist(event: ToolResult) -> str:

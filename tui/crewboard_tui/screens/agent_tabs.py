@@ -14,6 +14,7 @@ from crewboard_tui.widgets.mail_folds import mail_folds, mail_head
 from crewboard_tui.widgets.peek import activity_lines
 from crewboard_tui.widgets.process_text import process_lines
 from crewboard_tui.widgets.task_rows import task_line
+from crewboard_tui.widgets.transcript import transcript_folds
 from crewboard_tui.widgets.why import death_lines, fact_lines
 
 _RECENT = 40
@@ -66,9 +67,10 @@ def _mail(page: Page) -> list[Fold]:
     return mail_folds(snapshot.letters, snapshot.sent, agent.name, agent.unread, page.width)
 
 
-def _transcript(page: Page) -> list[Line]:
-    live = page.snapshot.live if page.agent.alive else ""
-    return activity_lines(page.snapshot.activity, live, page.width, most=0)
+def _transcript(page: Page) -> list[Fold]:
+    alive = page.agent.alive
+    live = page.snapshot.live if alive else ""
+    return transcript_folds(page.snapshot.activity, live, page.now, page.width, alive=alive)
 
 
 def _tasks(page: Page) -> list[Line]:
@@ -109,7 +111,7 @@ TABS: tuple[Tab, ...] = (
     Tab("Now", lambda name: Interest(agent=name, autopsy=name), _now, follows=True),
     Tab("Mail", lambda name: Interest(mailbox=name, sent=name), folds=_mail, head=mail_head, follows=True,
         nothing="no mail yet"),
-    Tab("Transcript", lambda name: Interest(agent=name), _transcript, follows=True,
+    Tab("Transcript", lambda name: Interest(agent=name), folds=_transcript, follows=True,
         nothing="nothing in its journal yet"),
     Tab("Tasks", lambda _: Interest(), _tasks, nothing="no task is its own"),
     Tab("Files", lambda _: Interest(touches=True), folds=_files, head=file_head,

@@ -51,6 +51,11 @@ class Folds(Rows):
         """Whether its end can be followed."""
         return self._follows
 
+    @property
+    def came_by_itself(self) -> bool:
+        """No: what keys do here is done to whom the page is about, whatever is under the cursor."""
+        return False
+
     def begin(self, *, follows: bool) -> None:
         """Something else is shown from now on: at its end if it follows, else at its top, all of it folded."""
         self.restart()

@@ -26,9 +26,14 @@ def activity_lines(
     `caret` puts a mark where the reply grows.
     """
     lines: list[Line] = []
-    for what, outcome in _paired(activity):
-        lines += _activity(what, outcome, width, most, None)
-    return [*lines, *_live(live, width, most, _CURSOR if caret else "")]
+    for what, outcome in paired(activity):
+        lines += shown(what, outcome, width, most)
+    return [*lines, *live_lines(live, width, most, caret=caret)]
+
+
+def shown(what: Activity, outcome: Activity | None, width: int, most: int) -> tuple[Line, ...]:
+    """One thing that an agent did, with its outcome if it has one; talk takes at most `most` lines, 0 is no limit."""
+    return _activity(what, outcome, width, most, None)
 
 
 def feed_lines(feed: Sequence[FeedLine], width: int) -> list[Line]:
@@ -37,16 +42,20 @@ def feed_lines(feed: Sequence[FeedLine], width: int) -> list[Line]:
     return [line for each in feed for line in _activity(each.what, None, width, 1, each.agent.ljust(names))]
 
 
-def _paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | None]]:
-    """Each line, a tool call together with its outcome where that follows at once."""
-    shown = [what for at, what in enumerate(activity) if not _said_again(activity[at : at + 3])]
-    position = 0
-    while position < len(shown):
-        what = shown[position]
-        following = shown[position + 1] if position + 1 < len(shown) else None
-        paired = what.kind == "tool" and following is not None and following.kind == "done"
-        yield what, following if paired else None
-        position += 2 if paired else 1
+def paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | None]]:
+    """Each line, a tool call together with its outcome, also where several calls ran at once."""
+    outcomes: dict[int, Activity] = {}
+    begun: dict[str, int] = {}
+    told: set[int] = set()
+    for at, what in enumerate(activity):
+        if what.kind == "tool":
+            begun[what.call] = at
+        elif what.kind == "done" and what.call in begun:
+            outcomes[begun.pop(what.call)] = what
+            told.add(at)
+    for at, what in enumerate(activity):
+        if at not in told and not _said_again(activity[at : at + 3]):
+            yield what, outcomes.get(at)
 
 
 def _said_again(run: Sequence[Activity]) -> bool:
@@ -88,7 +97,8 @@ def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -
     return tuple((*(begin if not row else (indent,)), Span(piece, words)) for row, piece in enumerate(pieces))
 
 
-def _live(text: str, width: int, most: int, caret: str) -> list[Line]:
+def live_lines(text: str, width: int, most: int, *, caret: bool = True) -> list[Line]:
+    """The reply that is being streamed, its end if it is long; `caret` puts a mark where it grows."""
     if not text.strip():
         return []
     room = max(1, width - _STAMP - _KIND)
@@ -97,5 +107,5 @@ def _live(text: str, width: int, most: int, caret: str) -> list[Line]:
     begin: Line = (Span(" " * _STAMP), Span(f"{'says':<{_KIND - 1}} ", "success"))
     indent = Span(" " * (_STAMP + _KIND))
     lines: list[Line] = [(*(begin if not row else (indent,)), Span(piece)) for row, piece in enumerate(shown)]
-    lines[-1] = (*lines[-1], Span(caret, "success"))
+    lines[-1] = (*lines[-1], Span(_CURSOR if caret else "", "success"))
     return lines

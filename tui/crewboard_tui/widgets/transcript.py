@@ -1,0 +1,76 @@
+"""Everything that an agent did and said: talk in full, tool calls on one line each that unfolds to all of it."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from crewboard.view.activity import Activity
+from crewboard_tui import fmt
+from crewboard_tui.lines import Line, Span, line, one_line, spread, wrap
+from crewboard_tui.widgets.diff_text import exact_lines
+from crewboard_tui.widgets.folds import MARK, Fold
+from crewboard_tui.widgets.peek import live_lines, paired, shown
+
+_INDENT = "  "
+
+
+def transcript_folds(activity: Sequence[Activity], live: str, now: float, width: int, *, alive: bool) -> list[Fold]:
+    """What was done, oldest first. While the agent is `alive`, a call of its present run without an outcome runs."""
+    width -= MARK
+    began = max((what.ts for what in activity if what.kind == "start"), default=0.0)
+    folds = []
+    for what, outcome in paired(activity):
+        if what.kind == "tool":
+            open_since = now - what.ts if alive and what.ts >= began else None
+            folds.append(_call(what, outcome, open_since, width))
+        else:
+            folds.append(_said(what, width))
+    return [*folds, *_live(live, width)]
+
+
+def _key(what: Activity) -> str:
+    return f"{what.ts} {what.kind} {what.call or hash(what.text)}"
+
+
+def _call(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> Fold:
+    (head,) = shown(what, outcome, width, 1)
+    if outcome is None:
+        head = spread(head, (_unfinished(open_since),), width)
+    return Fold(_key(what), head, body=partial(_whole_call, what, outcome, width))
+
+
+def _unfinished(open_since: float | None) -> Span:
+    """How long a call has run, or that nobody knows what came of it."""
+    if open_since is None:
+        return Span("  outcome unknown", "warning")
+    return Span(f"  {fmt.took(open_since)} …", "info")
+
+
+def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Line]:
+    """What a call was given, and what came of it."""
+    lines = _indented(what.detail, width, "dim")
+    if outcome is None:
+        return lines
+    failed = outcome.text.partition(" ")[2].startswith("failed: ")
+    rule = line(Span(f"{_INDENT}→ {fmt.clock(outcome.ts)} {'failed' if failed else 'done'}", "error" if failed else ""))
+    return [*lines, rule, *_indented(outcome.detail, width, "error" if failed else "")]
+
+
+def _indented(text: str, width: int, tone: str) -> list[Line]:
+    return [(Span(_INDENT), *each) for each in exact_lines(text, width - len(_INDENT), tone)]
+
+
+def _said(what: Activity, width: int) -> Fold:
+    """Talk, all of it; anything else on one line, which unfolds where it was cut."""
+    head, *rest = shown(what, None, width, 0)
+    cut = not rest and one_line(what.text) not in "".join(span.text for span in head)
+    body = partial(_wrapped, what.text, width) if cut else None
+    return Fold(_key(what), head, tuple(rest), body)
+
+
+def _wrapped(text: str, width: int) -> list[Line]:
+    return [(Span(_INDENT + piece),) for piece in wrap(text, width - len(_INDENT))]
+
+
+def _live(live: str, width: int) -> list[Fold]:
+    lines = live_lines(live, width, 0)
+    return [Fold("live", lines[0], tuple(lines[1:]))] if lines else []
