@@ -47,7 +47,7 @@ async def test_the_operators_own_mail_counts_as_read_once_it_was_looked_at_and_l
     monkeypatch.setattr(inbox, "LOOKED_AT", 0)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
-        await stage.sees("operator · 3 not read · yours", "14:52:42")
+        await stage.sees("operator · 3 not read · yours", "15:00:10")
         await stage.press("j")
         await stage.sees("lead · 2 not read · yours")
         await stage.sees_not("3 new")

@@ -24,6 +24,7 @@ from crewboard_tui.states import LOOKS
 from crewboard_tui.widgets.letters import Box, Letters, whole_letter
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.rows import Row, Rows
+from crewboard_tui.widgets.threads import story_lines
 from crewboard_tui.widgets.titles import title
 
 LOOKED_AT = 1.5
@@ -94,7 +95,7 @@ class InboxScreen(Numbered):
     def _paint_mail(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#mail", Letters)
         box = self._box(snapshot.view)
-        pane.read(self._shown(snapshot), box, self._nothing(box))
+        pane.read(self._shown(snapshot), box, self._nothing(box), snapshot.view.asked)
         whose = "yours" if box.operators else "seen as its worker sees it"
         title(pane, f"{box.name} · {box.unread} not read · {whose}", "never drained from here")
         looked_at = monotonic() - self._came_at >= LOOKED_AT
@@ -114,10 +115,19 @@ class InboxScreen(Numbered):
 
     def _paint_letter(self) -> None:
         pane = self.query_one("#letter", Log)
-        selected = self.query_one("#mail", Rows).selected
-        letter = next((each for each in self.desk.snapshot.letters if each.message.id == selected), None)
-        title(pane, "Message")
-        pane.show(whole_letter(letter, pane.line_width) if letter else [])
+        thread, letter = self.query_one("#mail", Letters).thread, self._letter()
+        title(pane, "Thread" if thread else "Message")
+        if thread is not None:
+            pane.show(story_lines(thread, pane.line_width))
+        else:
+            pane.show(whole_letter(letter, pane.line_width) if letter else [])
+
+    def _letter(self) -> Letter | None:
+        """The message under the cursor; of a thread its newest."""
+        mail = self.query_one("#mail", Letters)
+        if mail.thread is not None:
+            return mail.thread.newest
+        return next((each for each in self.desk.snapshot.letters if each.message.id == mail.selected), None)
 
     # ------------------------------------------------------------------------------------------------- events
 
@@ -173,8 +183,7 @@ class InboxScreen(Numbered):
         agent = self.selected_agent()
         if agent is not None:
             return agent
-        selected = self.query_one("#mail", Rows).selected if self.is_mounted else None
-        letter = next((each for each in self.desk.snapshot.letters if each.message.id == selected), None)
+        letter = self._letter() if self.is_mounted else None
         author = letter.message.from_ if letter else ""
         return author if self.desk.snapshot.view.agent(author) else None
 
@@ -191,8 +200,7 @@ class InboxScreen(Numbered):
         super().action_back()
 
     def selected_text(self) -> str:
-        selected = self.query_one("#mail", Rows).selected
-        letter = next((each for each in self.desk.snapshot.letters if each.message.id == selected), None)
+        letter = self._letter()
         return letter.message.content if letter else ""
 
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from crewboard.names import OPERATOR
+from crewboard.records import Message, Request
 from crewboard.view.mail import Letter
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, clip, one_line, pad, say, spread, wrap
 from crewboard_tui.widgets.rows import Row, Rows
+from crewboard_tui.widgets.threads import Thread, find_threads, standing, subject
 
 _ABSOLUTE_FROM = 72
 AUTHOR = 10
@@ -29,8 +32,16 @@ _WORDS = {
     "error": "could not go on:",
     "interrupt": "interrupts:",
     "broadcast": "to all:",
+    "budget_warning": "warns:",
 }
 """Protocol messages in words."""
+
+_ANSWERS = {
+    "plan_approval_response": ("approves the plan", "refuses the plan"),
+    "permission_response": ("allows it", "refuses it"),
+    "shutdown_response": ("agrees to shut down", "stays"),
+}
+"""Answers in words: a yes, a no."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +58,18 @@ def person(name: str) -> str:
     return "you" if name == OPERATOR else name
 
 
-def in_words(kind: str) -> str:
-    """What a message of a type does, with a blank behind it; nothing for a plain one."""
-    words = _WORDS.get(kind, "" if kind == "message" else f"{kind}:")
+def in_words(message: Message) -> str:
+    """What a message does, with a blank behind it; nothing for a plain one."""
+    approve = message.metadata.get("approve")
+    if message.type in _ANSWERS and isinstance(approve, bool):
+        return _ANSWERS[message.type][0 if approve else 1] + (": " if gist(message) else "")
+    words = _WORDS.get(message.type, "" if message.type == "message" else f"{message.type}:")
     return f"{words} " if words else ""
+
+
+def gist(message: Message) -> str:
+    """What it says beyond that: an answer without feedback says nothing more."""
+    return "" if message.type in _ANSWERS and message.content in ("approved", "rejected") else message.content
 
 
 def letter_head(box: Box, width: int) -> Line:
@@ -66,11 +85,29 @@ def letter_line(letter: Letter, box: Box, width: int, *, fresh: bool = False) ->
     left = (
         Span(fmt.clock(message.ts) + " ", "dim"),
         Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent"),
-        Span(in_words(message.type), "dim"),
-        say(message.content),
+        Span(in_words(message), "dim"),
+        say(gist(message)),
     )
-    right = (Span(" new" if fresh else "", "warning"),) if box.operators else times_line(letter, width)
-    return spread(left, right, width)
+    return spread(left, _right(letter, box, width, fresh=fresh), width)
+
+
+def thread_line(thread: Thread, box: Box, width: int, *, fresh: bool, unfolded: bool) -> Line:
+    """All messages of a request on one line: how it stands, and what it is about."""
+    message = thread.newest.message
+    left = (
+        Span(fmt.clock(message.ts) + " ", "dim"),
+        Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent"),
+        Span("− " if unfolded else "+ ", "key"),
+        Span(standing(thread)),
+        Span(" · ", "dim"),
+        say(subject(thread), "dim"),
+    )
+    return spread(left, _right(thread.newest, box, width, fresh=fresh), width)
+
+
+def _right(letter: Letter, box: Box, width: int, *, fresh: bool) -> Line:
+    """What became of a message: for a person whether it is new, for a worker its other two times."""
+    return (Span(" new" if fresh else "", "warning"),) if box.operators else times_line(letter, width)
 
 
 def clock_width(width: int) -> int:
@@ -113,17 +150,58 @@ def whole_letter(letter: Letter, width: int) -> list[Line]:
 
 
 class Letters(Rows):
-    """A mailbox as a list. It stays at its end as mail comes, until somebody moves up."""
+    """A mailbox as a list. It stays at its end as mail comes, until somebody moves up.
 
-    def read(self, letters: Sequence[Letter], box: Box, nothing: str = "no mail yet") -> None:
-        """Show these messages."""
+    The messages of one request stand under one row, which Enter unfolds.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._entries: list[Letter | Thread] = []
+        self._unfolded: set[str] = set()
+        self._fresh: frozenset[str] = frozenset()
+        self._box = Box("")
+        self._nothing = ""
+
+    def read(
+        self, letters: Sequence[Letter], box: Box, nothing: str = "no mail yet", asked: Sequence[Request] = ()
+    ) -> None:
+        """Show these messages; of the requests `asked` as threads."""
         at_end = not self.rows or self.selected in (None, self.rows[-1].key)
-        unread = {letter.message.id for letter in letters[len(letters) - min(box.unread, len(letters)) :]}
-        width = self.row_width
-        rows = [
-            Row(letter.message.id, letter_line(letter, box, width, fresh=letter.message.id in unread))
-            for letter in letters
-        ]
-        self.show(rows or [Row("", (Span(nothing, "dim"),))], letter_head(box, width) if rows else None)
-        if at_end and rows:
-            self.select(rows[-1].key)
+        self._entries = find_threads(letters, asked)
+        self._box, self._nothing = box, nothing
+        self._fresh = frozenset(each.message.id for each in letters[len(letters) - min(box.unread, len(letters)) :])
+        self._show_entries()
+        if at_end and self._entries:
+            self.select(self.rows[-1].key)
+
+    @property
+    def thread(self) -> Thread | None:
+        """The thread whose own row is under the cursor."""
+        threads = (entry for entry in self._entries if isinstance(entry, Thread))
+        return next((thread for thread in threads if thread.key == self.selected), None)
+
+    def action_open(self) -> None:
+        if self.thread is None:
+            super().action_open()
+            return
+        self._unfolded ^= {self.thread.key}
+        self._show_entries()
+
+    def _show_entries(self) -> None:
+        rows = [row for entry in self._entries for row in self._rows_of(entry)]
+        head = letter_head(self._box, self.row_width) if rows else None
+        self.show(rows or [Row("", (Span(self._nothing, "dim"),))], head)
+
+    def _rows_of(self, entry: Letter | Thread) -> list[Row]:
+        if not isinstance(entry, Thread):
+            return [self._row(entry)]
+        unfolded = entry.key in self._unfolded
+        fresh = any(letter.message.id in self._fresh for letter in entry.letters)
+        head = thread_line(entry, self._box, self.row_width, fresh=fresh, unfolded=unfolded)
+        return [Row(entry.key, head), *(self._row(letter, "  ") for letter in entry.letters if unfolded)]
+
+    def _row(self, letter: Letter, indent: str = "") -> Row:
+        fresh = letter.message.id in self._fresh
+        content = letter_line(letter, self._box, self.row_width - len(indent), fresh=fresh)
+        return Row(letter.message.id, (Span(indent), *content) if indent else content)

@@ -8,7 +8,7 @@ from crewboard.view.mail import Letter
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, one_line, pad, say, spread, wrap
 from crewboard_tui.widgets.folds import MARK, Fold
-from crewboard_tui.widgets.letters import AUTHOR, clock_width, in_words, person, times_line, whole_letter
+from crewboard_tui.widgets.letters import AUTHOR, clock_width, gist, in_words, person, times_line, whole_letter
 
 _BEGIN = 9 + AUTHOR + 1
 _RULE = "unread"
@@ -40,8 +40,8 @@ def _is_talk(letter: Letter) -> bool:
 def _folded(letter: Letter, name: str, width: int) -> Fold:
     message = letter.message
     left = (
-        Span(fmt.clock(message.ts) + " ", "dim"), _who(letter, name), Span(in_words(message.type), "dim"),
-        say(message.content),
+        Span(fmt.clock(message.ts) + " ", "dim"), _who(letter, name), Span(in_words(message), "dim"),
+        say(gist(message)),
     )  # fmt: skip
     body = partial(whole_letter, letter, width)
     return Fold(f"{message.to} {message.id}", spread(left, times_line(letter, width), width), body=body)
@@ -57,7 +57,7 @@ def _who(letter: Letter, name: str) -> Span:
 def _spoken(letter: Letter, name: str, width: int) -> Fold:
     """A message of the talk with the lead: the author, and every line of it."""
     message = letter.message
-    words = "" if message.type == "result" else in_words(message.type)
+    words = "" if message.type == "result" else in_words(message)
     times = times_line(letter, width) if message.to == name else ()
     room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
     first, *more = wrap(words + message.content.strip(), max(1, room)) or ("",)

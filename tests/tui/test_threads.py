@@ -1,0 +1,76 @@
+"""Requests in a mailbox: their messages under one row that says how they stand."""
+
+from crewboard.records import Request
+from crewboard.team import decisions
+from crewboard.view.mail import read_mail
+from crewboard_tui.widgets.threads import Thread, find_threads, standing
+from tests.frozen import NOW, PLAN, Frozen
+from tests.tui.stage import Stage, opened
+
+
+def _refuse_and_revise(frozen: Frozen) -> None:
+    """A plan that was refused, revised and approved."""
+    decisions.reject(frozen.team, "req-004281", "keep the alias")
+    frozen.asks("req-004300", "plan_approval", "auth-plan", 20, {"plan": PLAN + "keep it"}, supersedes="req-004281")
+    decisions.approve(frozen.team, "req-004300")
+
+
+async def _open_mail(stage: Stage) -> None:
+    await stage.press("2", "enter")
+    await stage.until(lambda: getattr(stage.app.focused, "id", "") == "mail", "the mail")
+    await stage.press("g")
+
+
+async def test_a_thread_says_how_its_request_stands(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await _open_mail(stage)
+        await stage.sees("+ 2 plans, waits · Rotate the JWT signing keys")
+        _refuse_and_revise(frozen)
+        await stage.sees("2 plans, 1 refusal, plan, approved 15:04")
+
+
+async def test_enter_unfolds_a_thread_and_the_pane_below_tells_its_story(frozen: Frozen) -> None:
+    _refuse_and_revise(frozen)
+    async with opened(frozen, 120, 36) as stage:
+        await _open_mail(stage)
+        await stage.press("G")
+        await stage.sees("Thread", "you rejected: keep the alias", "you approved")
+        assert "plan: # Rotate keys" not in stage.all
+        await stage.press("enter")
+        await stage.sees("plan: # Rotate keys Replace the key.", "− 2 plans")
+        await stage.press("enter")
+        await stage.sees_not("plan: # Rotate keys Replace the key.")
+
+
+async def test_what_was_asked_once_and_waits_is_no_thread(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("2")
+        await stage.sees("docs       asks: The 1.x API pages")
+
+
+async def test_the_asker_sees_the_same_thread_and_answers_are_words(frozen: Frozen) -> None:
+    decisions.answer(frozen.team, "req-004290", "yes")
+    decisions.approve(frozen.team, "req-004281", feedback="mind the cache")
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("2")
+        for _ in range(3):
+            await stage.press("j")
+        await stage.sees("auth-plan · 1 not read")
+        await stage.press("enter", "enter")
+        await stage.sees("2 plans, approved 15:04", "approves the plan: mind the cache")
+
+
+def test_threads_stand_where_their_newest_message_is(frozen: Frozen) -> None:
+    frozen.mail(80, "docs", "operator", "message", "between", 300)
+    asked = [
+        Request.model_validate({"id": "req-004270", "type": "plan_approval", "from": "auth-plan", "to": "operator",
+                                "status": "rejected", "decided_at": NOW, "created_at": NOW - 700}),
+        Request.model_validate({"id": "req-004281", "type": "plan_approval", "from": "auth-plan", "to": "operator",
+                                "supersedes": "req-004270", "created_at": NOW - 252}),
+    ]  # fmt: skip
+    found = find_threads(read_mail(frozen.directory, "operator"), asked)
+    thread = found[0]
+    assert isinstance(thread, Thread)
+    assert standing(thread) == "plan, 1 refusal, plan, waits"
+    assert [letter.message.metadata["request_id"] for letter in thread.letters] == ["req-004270", "req-004281"]
+    assert len(found) == 3
