@@ -75,3 +75,40 @@ def test_reading_goes_on_where_it_stopped(frozen: Frozen) -> None:
     frozen.did("ui", 60, "edit_file", _edit("a", "b"), "edited", 0)
     assert len(reader.read()) == 1
     assert len(reader.read()) == 1
+
+
+async def _open_plan(stage: Stage) -> None:
+    await stage.press("j", "a")
+    await stage.sees("PLAN v2")
+
+
+async def test_a_plan_says_which_of_its_files_others_have_open(frozen: Frozen) -> None:
+    frozen.did("api", 60, "edit_file", _edit("a", "b", "settings.py"), "edited", 0)
+    frozen.did("ui", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
+    async with opened(frozen, 80, 36) as stage:
+        await _open_plan(stage)
+        await stage.sees("TOUCHES   5 files · 2 also open by api, ui  ⚠ overlap", "ASKS FOR  bash: alembic upgrade")
+        await stage.press("G")
+        await stage.sees("Files it names", "api changed it 1m ago")
+
+
+async def test_reading_alone_is_no_overlap(frozen: Frozen) -> None:
+    frozen.did("ui", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await stage.sees("TOUCHES   5 files · 1 also open by ui")
+        assert "overlap" not in stage.all
+
+
+async def test_a_plan_of_files_that_nobody_has_open_says_so(frozen: Frozen) -> None:
+    frozen.did("auth-plan", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await stage.sees("TOUCHES   5 files · open by nobody else")
+
+
+def test_a_folder_is_open_where_a_file_in_it_is(frozen: Frozen) -> None:
+    frozen.did("ui", 60, "edit_file", _edit("a", "b", "src/deep/a.py"), "edited", 0)
+    touches = TouchReader(frozen.directory.agent("ui")).read()
+    assert others(touches, "src/", "api", NOW)
+    assert not others(touches, "sr", "api", NOW)

@@ -34,7 +34,7 @@ async def test_the_page_shows_who_asks_what_it_touches_and_the_plan(frozen: Froz
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.sees("FROM auth-plan (plan, pid 4412)", "WAITING 4m12s", "REQ req-004281")
-        await stage.sees("TASK #7 rotate JWT keys", "RISK  schema change", "alembic upgrade head · pytest")
+        await stage.sees("TASK #7 rotate JWT keys", "RISK      schema change", "alembic upgrade head · pytest")
         await stage.sees("# Rotate the JWT signing keys", "item 2 of 5")
 
 

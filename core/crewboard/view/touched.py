@@ -107,10 +107,18 @@ def _with_diff(touch: Touch, before: str | None, after: str) -> Touch:
     )  # fmt: skip
 
 
+def _is_in(path: str, place: str) -> bool:
+    """Whether a file is `place`, or lies in it where that is a folder."""
+    return path == place or path.startswith(f"{place}/")
+
+
 def others(touches: Iterable[Touch], path: str, own: str, now: float) -> list[Touch]:
-    """Who else had a file open lately: of each the last change, else the last reading; who changed it comes first."""
+    """Who else had a file, or one in a folder, open lately: of each the last change, else the last reading.
+
+    Who changed it comes first.
+    """
     last: dict[str, Touch] = {}
     for touch in sorted(touches, key=lambda each: (each.changed, each.ts)):
-        if touch.agent != own and touch.path == normal(path) and now - touch.ts <= LATELY:
+        if touch.agent != own and _is_in(touch.path, normal(path)) and now - touch.ts <= LATELY:
             last[touch.agent] = touch
     return sorted(last.values(), key=lambda each: (not each.changed, -each.ts))

@@ -13,15 +13,17 @@ from textual.widgets import Input, TextArea
 
 from crewboard.records import Request
 from crewboard.team import decisions, rules
+from crewboard.view.touched import Touch
 from crewboard_tui import keys
 from crewboard_tui.desk import Desk
-from crewboard_tui.lines import Line, Span, crop, one_line, say, wrap
-from crewboard_tui.reading import Snapshot
+from crewboard_tui.lines import Line, Span, crop, say, wrap
+from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.request import RequestScreen, revision_of
 from crewboard_tui.text import safe_text
 from crewboard_tui.widgets.diff_text import changed, diff_lines, exact_lines
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.plan_text import plan_lines
+from crewboard_tui.widgets.stakes import file_lines, stake_lines, texts
 from crewboard_tui.widgets.still import Still
 
 QUESTION = "Question: "
@@ -82,6 +84,15 @@ class ReviewScreen(RequestScreen):
 
     # ------------------------------------------------------------------------------------------------ painting
 
+    def interest(self) -> Interest:
+        return Interest(touches=self._is_plan)
+
+    @property
+    def _touches(self) -> tuple[Touch, ...] | None:
+        """Which files everybody read and changed; None while that is not read yet."""
+        snapshot = self.desk.snapshot
+        return snapshot.touches if snapshot.interest == self.interest() else None
+
     def paint_request(self, snapshot: Snapshot) -> None:  # noqa: ARG002  the request is shown as it was opened
         facts = self.query_one("#facts", Still)
         width = max(1, self.size.width - 2)
@@ -92,14 +103,7 @@ class ReviewScreen(RequestScreen):
 
     def _stakes(self) -> list[Line]:
         """What it touches, on one line each; the whole lists stand below the plan."""
-        payload = self.seen.payload
-        found: list[Line] = []
-        if payload.get("risk"):
-            found.append((Span("RISK  ", "warning bold"), say(str(payload["risk"]))))
-        for name, title in (("commands", "RUNS  "), ("files", "FILES ")):
-            values = _texts(payload.get(name))
-            if values:
-                found.append((Span(f"{title}", "dim"), Span(f"{len(values)}: "), say(" · ".join(values))))
+        found = stake_lines(self.seen, self._touches, self.desk.now)
         if self._scope is not None:
             found.append((Span("RULE  ", "dim"), Span("A says yes to "), say(self._covers(), "bold")))
         return found
@@ -120,8 +124,10 @@ class ReviewScreen(RequestScreen):
             diff = changed(_text_of(before), _text_of(self.seen), (f"v{number - 1}", f"v{number}"))
             return diff_lines(diff, width) if diff else [(Span("the same words as before", "dim"),)]
         lines = plan_lines(self._plan, width)
-        for name, title in (("files", "Files it names"), ("commands", "Commands it names"), ("risk", "Risk")):
-            values = _texts(self.seen.payload.get(name))
+        if files := file_lines(self.seen, self._touches, self.desk.now, width):
+            lines += [(), (Span("Files it names", "bold"),), *files]
+        for name, title in (("commands", "Commands it names"), ("risk", "Risk")):
+            values = texts(self.seen.payload.get(name))
             if values:
                 lines += [(), (Span(title, "bold"),)]
                 lines += [(Span(piece),) for value in values for piece in wrap(f"  {value}", width, "    ")]
@@ -299,13 +305,6 @@ def _text_of(request: Request) -> str:
     """A plan with its lists, as text to compare."""
     lines = [str(request.payload.get("plan", ""))]
     for name, title in (("files", "Files it names"), ("commands", "Commands it names"), ("risk", "Risk")):
-        values = _texts(request.payload.get(name))
+        values = texts(request.payload.get(name))
         lines += ["", title, *(f"  {value}" for value in values)] if values else []
     return "\n".join(lines)
-
-
-def _texts(value: object) -> list[str]:
-    """A payload's list of words; a single word is a list of one."""
-    if isinstance(value, list):
-        return [one_line(str(each)) for each in value]
-    return [one_line(str(value))] if value else []
