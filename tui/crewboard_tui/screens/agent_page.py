@@ -89,7 +89,8 @@ class AgentPage(AgentKeys):
         if snapshot.interest != self.interest():
             self._fill(pane, [], [], "")
             return
-        page = Page(agent, snapshot, self.desk.now, pane.row_width if isinstance(pane, Folds) else pane.line_width)
+        width = pane.row_width if isinstance(pane, Folds) else pane.line_width
+        page = Page(agent, snapshot, self.desk.now, width, caret=not self.desk.reduced_motion)
         self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], tab.nothing)
 
     def _fill(self, pane: Log | Folds, lines: list[Line], folds: list[Fold], nothing: str) -> None:

@@ -22,12 +22,13 @@ _RECENT = 40
 
 @dataclass(frozen=True)
 class Page:
-    """What a tab is painted from: the agent, what was read for it, the time, and the room."""
+    """What a tab is painted from: the agent, what was read for it, the time, the room, and a caret where text grows."""
 
     agent: AgentView
     snapshot: Snapshot
     now: float
     width: int
+    caret: bool = True
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def _now(page: Page) -> list[Line]:
     if agent.shown == "dead" and snapshot.autopsy is not None:
         return death_lines(snapshot.autopsy, page.now, page.width)
     live = snapshot.live if agent.alive else ""
-    recent = activity_lines(snapshot.activity[-_RECENT:], live, page.width)
+    recent = activity_lines(snapshot.activity[-_RECENT:], live, page.width, caret=page.caret)
     return [*recent, (), *fact_lines(_facts(agent), page.width)]
 
 
@@ -70,7 +71,7 @@ def _mail(page: Page) -> list[Fold]:
 def _transcript(page: Page) -> list[Fold]:
     alive = page.agent.alive
     live = page.snapshot.live if alive else ""
-    return transcript_folds(page.snapshot.activity, live, page.now, page.width, alive=alive)
+    return transcript_folds(page.snapshot.activity, live, page.now, page.width, alive=alive, caret=page.caret)
 
 
 def _tasks(page: Page) -> list[Line]:

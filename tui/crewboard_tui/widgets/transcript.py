@@ -13,7 +13,9 @@ from crewboard_tui.widgets.peek import live_lines, paired, shown
 _INDENT = "  "
 
 
-def transcript_folds(activity: Sequence[Activity], live: str, now: float, width: int, *, alive: bool) -> list[Fold]:
+def transcript_folds(
+    activity: Sequence[Activity], live: str, now: float, width: int, *, alive: bool, caret: bool = True
+) -> list[Fold]:
     """What was done, oldest first. While the agent is `alive`, a call of its present run without an outcome runs."""
     width -= MARK
     began = max((what.ts for what in activity if what.kind == "start"), default=0.0)
@@ -24,7 +26,7 @@ def transcript_folds(activity: Sequence[Activity], live: str, now: float, width:
             folds.append(_call(what, outcome, open_since, width))
         else:
             folds.append(_said(what, width))
-    return [*folds, *_live(live, width)]
+    return [*folds, *_live(live, width, caret=caret)]
 
 
 def _key(what: Activity) -> str:
@@ -71,6 +73,6 @@ def _wrapped(text: str, width: int) -> list[Line]:
     return [(Span(_INDENT + piece),) for piece in wrap(text, width - len(_INDENT))]
 
 
-def _live(live: str, width: int) -> list[Fold]:
-    lines = live_lines(live, width, 0)
+def _live(live: str, width: int, *, caret: bool) -> list[Fold]:
+    lines = live_lines(live, width, 0, caret=caret)
     return [Fold("live", lines[0], tuple(lines[1:]))] if lines else []
