@@ -108,6 +108,7 @@ class Frozen:
         self.probe.held[name] = Usage(cpu, rss * 1024 * 1024, 1 if cpu > 20 else 0)
         status = Status(
             run=1, pid=pid, state=state, since=NOW - ago, doing=doing, beat=NOW, model=_MODELS[kind], boot_id="boot",
+            sandbox="bubblewrap",
         )  # fmt: skip
         documents.save(agent.status, status.model_copy(update=more))
         journal.append(

@@ -46,7 +46,7 @@ def test_every_binding_has_an_id_and_a_tooltip() -> None:
     [
         ("1", "n  hires an agent"),
         ("2", "no mail; what agents write to you will stand here"),
-        ("3", "no tasks yet; `crewboard task add SUBJECT` puts one on the board"),
+        ("3", "no tasks yet; + puts the first one on the board"),
         ("4", "nobody needs you; plans to approve, questions and deaths will stand here"),
         ("5", "nobody is hired yet; n hires an agent"),
         ("6", "nobody is hired yet; n hires an agent"),

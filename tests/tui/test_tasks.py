@@ -69,7 +69,7 @@ async def test_the_text_of_a_task_that_could_not_be_made_is_kept(
 async def test_the_empty_board_says_which_key_makes_the_first(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press("3")
-        await stage.sees("no tasks yet: + puts the first one on the board")
+        await stage.sees("no tasks yet; + puts the first one on the board")
         await stage.can("+", "new task")
 
 
