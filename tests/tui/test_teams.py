@@ -23,7 +23,7 @@ async def test_the_list_says_what_waits_on_each_team(frozen: Frozen) -> None:
     second(frozen)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("t")
-        await stage.sees("Teams · 2", "▲2 ✖1 ◆1 ↻1", "here", "webshop  ▲1  1 of 1 at work")
+        await stage.sees("Teams · 2", "▲2 ✖1 ◆1 ↻1", "here", "webshop  ▲1  1 of 1 alive")
         await stage.press("escape")
         await stage.sees("flaky-hunt")
         assert not isinstance(stage.app.screen, ModalScreen)

@@ -96,6 +96,6 @@ def _summary(view: TeamView) -> Line:
     counts = waiting(view)
     return (
         Span(f"{counts}  " if counts else "", "warning bold"),
-        Span(f"{alive} of {len(view.agents)} at work" if view.agents else "nobody is hired yet", "dim"),
-        say(f"  {view.description}" if view.description else ""),
+        Span(f"{alive} of {len(view.agents)} alive  " if view.agents else "nobody is hired yet  ", "dim"),
+        say(view.description),
     )
