@@ -83,6 +83,14 @@ def test_storms_of_resizes_down_to_one_cell_do_no_harm(crew: Crew) -> None:
         assert terminal.child.isalive()
 
 
+def test_a_quiet_screen_comes_back_after_its_terminal_shrank_for_a_moment(crew: Crew) -> None:
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("Nobody is hired yet")
+        terminal.resize(1, 1)
+        terminal.resize(80, 24)
+        terminal.shows("Nobody is hired yet")
+
+
 def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> None:
     crew.run("scout", "explore", "hello")
     with Terminal(crew.root, crew.environment) as terminal:

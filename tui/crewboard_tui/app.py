@@ -175,6 +175,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
         filters = [NoColor() if isinstance(each, Monochrome) else each for each in super().get_line_filters()]
         return [*filters, *self._ascii]
 
+    def on_resize(self, event: events.Resize) -> None:
+        """Paint anew what a terminal forgot that shrank and grew back before anybody looked: its size is no news."""
+        if event.size == self.size:
+            self.refresh()
+
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Nothing blinks, wherever one writes."""
         if isinstance(event.widget, Input | TextArea):
