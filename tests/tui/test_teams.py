@@ -74,3 +74,28 @@ async def test_the_only_team_says_how_to_make_another(frozen: Frozen) -> None:
         await stage.sees("`crewboard team create NAME` makes another")
         await stage.press("t")
         await stage.sees_not("Teams · 1")
+
+
+async def test_what_was_begun_on_a_team_is_there_when_one_comes_back(frozen: Frozen) -> None:
+    second(frozen)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("m")
+        await stage.sees("to parser")
+        await stage.write("half a thought")
+        await stage.press("escape", "t", "j", "enter")
+        await stage.sees("cashier")
+        await stage.press("m")
+        await stage.sees("to cashier")
+        assert "half a thought" not in stage.all
+        await stage.press("escape", "t", "k", "enter")
+        await stage.sees("flaky-hunt")
+        await stage.press("m")
+        await stage.sees("half a thought")
+
+
+async def test_a_form_is_not_left_for_another_team(frozen: Frozen) -> None:
+    second(frozen)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("n", "tab", "t")
+        await stage.sees("Hire an agent")
+        assert not isinstance(stage.app.screen, ModalScreen)

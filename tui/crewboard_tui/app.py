@@ -108,6 +108,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._visited: str | None = None
         self._unshown = False
         self._probe = probe
+        self._drafts: dict[Path, dict[str, str]] = {}
         self.desk = self._sit_down(team, Errands(self.post_message), read_only=read_only)
 
     def _sit_down(self, team: Team, errands: Errands, *, read_only: bool) -> Desk:
@@ -121,6 +122,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             reading=reading,
             errands=errands,
             announce=self._paint_status,
+            drafts=self._drafts.setdefault(team.directory.path, {}),
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
         )
@@ -239,7 +241,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     # ------------------------------------------------------------------------------------------------ the keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        if action == "leave":
+        if action in ("leave", "teams"):
             # One stray letter must not throw away what is being written.
             return not isinstance(self.screen, HireScreen)
         if action == "halt":
