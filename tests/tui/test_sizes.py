@@ -10,7 +10,22 @@ from tests.tui.stage import opened
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 50), (20, 6), (60, 15), (240, 70)])
 async def test_no_size_breaks_any_screen(frozen: Frozen, width: int, height: int) -> None:
     async with opened(frozen, width, height) as stage:
-        for keys in ("j", "2", "3", "4", "5", "6", "7", "1 w f f", "escape t", "escape n", "escape ?", "escape !", "!", "!"):
+        for keys in (
+            "j",
+            "2",
+            "3",
+            "4",
+            "5",
+            "6",
+            "7",
+            "1 w f f",
+            "escape t",
+            "escape n",
+            "escape ?",
+            "escape !",
+            "!",
+            "!",
+        ):
             await stage.press(*keys.split())
             assert all(len(line) <= width for line in stage.text)
 
