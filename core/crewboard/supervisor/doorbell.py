@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from watchdog.events import (
     FileCreatedEvent,
@@ -72,9 +73,17 @@ class Doorbells:
         if path.suffix != ".json":
             return set()
         keys = ("from", "to") if path.parent == self._team.requests else ("owner", "last_owner")
-        try:
-            record = json.loads(path.read_bytes())
-        except (OSError, ValueError):
+        record = _object(path)
+        if record is None:
             return set()
         named = {str(record[key]) for key in keys if record.get(key)}
         return named or {agent.name for agent in self._team.agents.iterdir()}  # an open task may be anybody's
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, whatever else is wrong with it; None where there is none."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

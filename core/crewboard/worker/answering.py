@@ -7,8 +7,8 @@ from typing import Any
 
 from crewboard.errors import ExitCode
 from crewboard.names import LEAD
-from crewboard.records import Answer, Sent
-from crewboard.store import agents, agreements, files, mailbox, roster
+from crewboard.records import Answer, Sent, Spec
+from crewboard.store import agreements, documents, files, mailbox, roster
 from crewboard.worker.attention import Leave
 from crewboard.worker.recorder import Recorder
 
@@ -85,9 +85,9 @@ class Answers:
         """Whether whoever hired this agent takes the answer to its prompt itself.
 
         Read after the answer is committed: a hirer that stops waiting says so first and looks for the answer then, so
-        that one of both sees the other.
+        that one of both sees the other. In doubt the mail goes out: twice heard is better than never.
         """
-        spec = agents.spec(self._recorder.agent)
+        spec = documents.usable(self._recorder.agent.spec, Spec)
         return spec is not None and spec.foreground and answer.assignment == spec.prompt_id
 
     def tell_idle(self) -> None:

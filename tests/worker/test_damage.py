@@ -1,0 +1,32 @@
+"""Files that are damaged while an agent lives stop nothing."""
+
+import pytest
+
+from crewboard.store import mailbox
+from crewboard.team import mail
+from tests.crew import Crew, eventually
+
+DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
+DAMAGE = [b"\xff\x00{", b"", b"[]", DEEP]
+
+
+@pytest.mark.parametrize("content", DAMAGE)
+def test_an_agent_whose_spec_is_damaged_answers_still(crew: Crew, content: bytes) -> None:
+    crew.run("scout", "explore", "List all Python files")
+    crew.agent("scout").spec.write_bytes(content)
+    sent = mail.send(crew.team, "scout", "Give me a summary")
+
+    def told() -> bool:
+        letters = mailbox.read(crew.directory, "lead").messages
+        return any(m.type == "result" and m.metadata["answers"] == [sent.id] for m in letters)
+
+    eventually(told, "the result's mail")
+
+
+@pytest.mark.parametrize("content", DAMAGE)
+def test_damaged_tasks_and_requests_do_not_trouble_the_supervisor(crew: Crew, content: bytes) -> None:
+    crew.run("scout", "explore", "List all Python files")
+    (crew.directory.tasks / "7.json").write_bytes(content)
+    (crew.directory.requests / "question-7.json").write_bytes(content)
+    crew.answer_to("scout", mail.send(crew.team, "scout", "Give me a summary").id)
+    assert "Traceback" not in crew.directory.supervisor_log.read_text()
