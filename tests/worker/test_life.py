@@ -121,6 +121,7 @@ def test_a_bad_moment_of_the_api_costs_nothing_but_time(crew_on: Make) -> None:
         assert crew.answer(hired).text == "yes", fault
         (retry,) = [event for event in crew.events(hired.agent) if isinstance(event, Retry)]
         assert retry.until > retry.ts
+        assert "200" not in retry.error
         assert len(crew.model.requests) == 2 * (at + 1)
 
 

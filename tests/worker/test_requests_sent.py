@@ -34,6 +34,20 @@ def test_after_an_odd_reply_the_conversation_is_still_one_that_the_api_takes(cre
         assert crew.answer_to(name, sent.id).error is None, name
 
 
+@pytest.mark.parametrize("stop", ["max_tokens", "pause_turn"])
+def test_an_answer_that_came_in_parts_is_handed_over_whole(crew_on: Make, stop: str) -> None:
+    first, second = (Reply([{"type": "text", "text": text}], stop_reason=stop) for text in ("one ", "two "))
+    looks = Reply([{"type": "text", "text": "I look. "}, *calls("list_dir").content])
+    crew = crew_on([looks, first, second, says("three"), says("four")])
+    assert crew.run("scout", "explore", "go").text == "one two three"
+    assert crew.answer_to("scout", mail.send(crew.team, "scout", "more").id).text == "four"
+
+
+def test_an_empty_answer_says_that_it_is_empty(crew_on: Make) -> None:
+    crew = crew_on([Reply([], stop_reason="end_turn")])
+    assert "without a word" in crew.run("scout", "explore", "go").text
+
+
 def test_a_tool_call_that_is_no_json_is_asked_for_again(crew_on: Make) -> None:
     broken = Reply([*calls("read_file", path="x\ud800").content])
     crew = crew_on([broken, says("second")], CREWBOARD_RETRY_BUDGET="0.1")

@@ -29,6 +29,9 @@ from crewboard.records import (
 
 CLEARED = "(left out to save room; call the tool again if you need it)"
 
+CUT_OFF = frozenset({"max_tokens", "pause_turn"})
+"""Stop reasons of a reply that is to be gone on with, by request: not every model goes on from its own words."""
+
 Block = dict[str, Any]
 """One content block of the Messages API."""
 
@@ -89,6 +92,8 @@ class Conversation:
     """Ids of mail whose content a tool result already held."""
     repeats: int = 0
     """How often the last tool call came with the same input and outcome."""
+    said: str = ""
+    """The text of the last reply, with what it goes on from: replies before it that were cut off."""
     _last_reply: Reply | None = None
     _last_call: tuple[str, str, str] | None = None
     _inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -201,17 +206,27 @@ class Conversation:
     def unfinished(self) -> Reply | None:
         """A reply that ends an assignment, or was cut off, and was not dealt with: its worker died just then."""
         reply = self._last_reply
-        if reply is None or self.assignment is None or reply.stop_reason == "pause_turn":
+        if reply is None or self.assignment is None:
             return None
         if reply.stop_reason == "tool_use":
             return None if self.pending or not self._model_spoke_last else reply
         return reply if self.pending or self._model_spoke_last else None
 
     @property
+    def _goes_on(self) -> bool:
+        """Whether the next reply goes on in the middle of the last one's text."""
+        last = self._last_reply
+        if last is None or self.assignment is None or self.assignment.calls == 0:
+            return False
+        called = any(block.get("type") == "tool_use" for block in last.content)
+        return last.stop_reason in CUT_OFF and not called
+
+    @property
     def _model_spoke_last(self) -> bool:
         return bool(self.entries) and self.entries[-1][0] == "assistant"
 
     def _reply(self, event: Reply) -> None:
+        self.said = (self.said if self._goes_on else "") + text_of(event)
         self._last_reply = event
         self.entries += [("assistant", block) for block in event.content if not _is_blank(block)]
         self.pending = [block for block in event.content if block.get("type") == "tool_use"]
@@ -287,6 +302,11 @@ class Conversation:
         """Tokens that the last call had in its window."""
         used = self.last_usage
         return used.input + used.cache_read + used.cache_write + used.output
+
+
+def text_of(reply: Reply) -> str:
+    """What a reply says in words."""
+    return "".join(str(block.get("text", "")) for block in reply.content if block.get("type") == "text")
 
 
 def _is_blank(block: Block) -> bool:

@@ -13,6 +13,7 @@ from crewboard.worker import intake
 from crewboard.worker.answering import Answers
 from crewboard.worker.attention import Attention, Interrupted, Leave
 from crewboard.worker.calls import Calls
+from crewboard.worker.conversation import CUT_OFF
 from crewboard.worker.gate import Gate
 from crewboard.worker.helper import Helper
 from crewboard.worker.limits import Limits
@@ -178,16 +179,16 @@ class Loop:
     def _finish(self, reply: Reply) -> None:
         """Do what a reply that is journalled calls for, beside running its tools."""
         recorder, conversation = self._recorder, self._recorder.conversation
-        if reply.stop_reason == "pause_turn" or (reply.stop_reason == "tool_use" and conversation.pending):
+        if reply.stop_reason == "tool_use" and conversation.pending:
             return
         for block in list(conversation.pending):
             self._calls.result(block, Outcome("not run: the reply was cut off before its end", is_error=True))
-        if reply.stop_reason == "max_tokens":
-            notice = "Your reply reached its length limit. Go on, in smaller pieces."
+        if reply.stop_reason in CUT_OFF:
+            notice = "Your reply was cut off. Go on exactly where it ended; the parts are put together."
             recorder.append(Intake(ts=recorder.now(), cursor=conversation.cursor, notices=[notice]))
             return
-        text = "".join(block.get("text", "") for block in reply.content if block.get("type") == "text")
+        text = conversation.said
         if reply.stop_reason in ("refusal", "model_context_window_exceeded"):
             self._answers.fail(f"the model stopped: {reply.stop_reason}. {text}".strip(), ExitCode.FAILED)
             return
-        self._answers.answer(text)
+        self._answers.answer(text if text.strip() else "(the model ended without a word)")

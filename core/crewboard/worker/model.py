@@ -196,9 +196,10 @@ def _judge_status(error: anthropic.APIStatusError) -> _Refusal:
     kind = str(getattr(error, "type", None) or "error")
     said = error.body.get("error", {}) if isinstance(error.body, dict) else {}
     words = str(said.get("message", "") if isinstance(said, dict) else "") or error.message
-    if error.status_code in _RETRIED_STATUS or (error.status_code == _OK and kind in _RETRIED_ERROR):
+    in_stream = error.status_code == _OK
+    if error.status_code in _RETRIED_STATUS or (in_stream and kind in _RETRIED_ERROR):
         return _Refusal(
-            f"{error.status_code} {kind}: {words}",
+            f"in mid-reply, {kind}: {words}" if in_stream else f"{error.status_code} {kind}: {words}",
             again=True,
             wait=_retry_after(error),
             shared=error.status_code in _SHARED,

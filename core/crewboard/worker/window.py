@@ -9,6 +9,7 @@ from typing import Any
 
 from crewboard.errors import ExitCode
 from crewboard.records import Cleared, Summary
+from crewboard.worker.conversation import text_of
 from crewboard.worker.model import MAX_TOKENS, Model, ModelError
 from crewboard.worker.recorder import Recorder
 
@@ -99,7 +100,7 @@ class Window:
         transcript = _head_and_tail(conversation.transcript(covers), most)
         request = [{"role": "user", "content": [{"type": "text", "text": _ASK + transcript}]}]
         reply = await self._model.reply(_SYSTEM, [], request, self.longest_reply)
-        text = "".join(block.get("text", "") for block in reply.content if block.get("type") == "text")
+        text = text_of(reply)
         staying = {str(block.get("text")) for _, block in conversation.entries[covers:]}
         texts = [said for said in conversation.assignment_texts if said not in staying]
         kept = _head_and_tail("\n\n".join(texts), most // 3)
