@@ -29,6 +29,9 @@ from crewboard.records import (
 
 CLEARED = "(left out to save room; call the tool again if you need it)"
 
+_PUT_TO_PEOPLE = {"submit_plan": "plan", "ask_operator": "question"}
+"""Tools that put something to a person, and which of their inputs that is; what came of it outlives a summary."""
+
 CUT_OFF = frozenset({"max_tokens", "pause_turn"})
 """Stop reasons of a reply that is to be gone on with, by request: not every model goes on from its own words."""
 
@@ -80,7 +83,7 @@ class Conversation:
     cleared: set[str] = field(default_factory=set)
     """Ids of tool calls whose results are left out."""
     assignment_texts: list[str] = field(default_factory=list)
-    """The fenced texts of the assignment at hand, and its approved plan."""
+    """The fenced texts of the assignment at hand, its approved plan, and what the operator was asked and said."""
     last_usage: Tokens = field(default_factory=Tokens)
     run: int = 0
     results: int = 0
@@ -97,7 +100,8 @@ class Conversation:
     _last_reply: Reply | None = None
     _last_call: tuple[str, str, str] | None = None
     _inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
-    _plans: dict[str, str] = field(default_factory=dict)
+    _put: dict[str, str] = field(default_factory=dict)
+    """What was put to people, by tool call."""
 
     def apply(self, event: Event) -> None:  # noqa: C901, PLR0912  one case a kind, nothing more
         """Take one event in."""
@@ -111,8 +115,8 @@ class Conversation:
             case ToolStart():
                 self.started.add(event.tool_use_id)
                 self._inputs[event.tool_use_id] = (event.name, str(sorted(event.input.items())))
-                if event.name == "submit_plan":
-                    self._plans[event.tool_use_id] = str(event.input.get("plan", ""))
+                if event.name in _PUT_TO_PEOPLE:
+                    self._put[event.tool_use_id] = str(event.input.get(_PUT_TO_PEOPLE[event.name], ""))
             case ToolResult():
                 self._result(event)
             case Gate():
@@ -246,10 +250,13 @@ class Conversation:
             "content": event.content if event.content.strip() else "(no output)",
         }
         self.entries.append(("user", {**block, "is_error": True} if event.is_error else block))
+        put = self._put.get(event.tool_use_id, "")
         if event.name == "submit_plan" and self.assignment:
             self.assignment.plans += 1
             if self.assignment.gate_open:
-                self.assignment_texts.append(f"Your plan, which is approved:\n{self._plans.get(event.tool_use_id, '')}")
+                self.assignment_texts.append(f"Your plan:\n{put}\n{event.content}")
+        elif put:
+            self.assignment_texts.append(f"You asked the operator: {put}\n{event.content}")
         name, arguments = self._inputs.pop(event.tool_use_id, (event.name, ""))
         call = (name, arguments, event.content)
         self.repeats = self.repeats + 1 if call == self._last_call else 1
@@ -272,9 +279,9 @@ class Conversation:
 
     @property
     def clearable(self) -> list[str]:
-        """Ids of the tool calls whose results still stand whole, oldest first."""
-        results = (block for _, block in self.entries if block["type"] == "tool_result")
-        return [block["tool_use_id"] for block in results if block["tool_use_id"] not in self.cleared]
+        """Ids of the tool calls whose results still stand whole, oldest first; what people said is not asked twice."""
+        results = (block["tool_use_id"] for _, block in self.entries if block["type"] == "tool_result")
+        return [ident for ident in results if ident not in self.cleared and ident not in self._put]
 
     @property
     def shown(self) -> int:

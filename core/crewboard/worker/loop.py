@@ -17,7 +17,7 @@ from crewboard.worker.conversation import CUT_OFF
 from crewboard.worker.gate import Gate
 from crewboard.worker.helper import Helper
 from crewboard.worker.limits import Limits
-from crewboard.worker.model import USUAL_WINDOW, Model, ModelError
+from crewboard.worker.model import USUAL_WINDOW, Model, ModelError, TooLongError
 from crewboard.worker.outcome import Outcome
 from crewboard.worker.prompt import PROJECT_FILES, system_prompt
 from crewboard.worker.recorder import Recorder
@@ -157,11 +157,19 @@ class Loop:
         intake.take_in(recorder, notices=[notice], shutdowns=[request.id])
 
     async def _call(self) -> Reply:
+        """Ask the model; what the API finds too long is made shorter and asked again."""
         system = system_prompt(self._name, self._recorder.spec, roster.load(self._team), await self._project())
-        tools = self._gate.definitions()
-        await self._window.make_room(system, tools)
-        messages = self._recorder.conversation.messages()
-        return await self._model.reply(system, tools, messages, self._window.longest_reply)
+        tools, window = self._gate.definitions(), self._window
+        while True:
+            try:
+                await window.make_room(system, tools)
+                messages = self._recorder.conversation.messages()
+                reply = await self._model.reply(system, tools, messages, window.longest_reply)
+            except TooLongError as refused:
+                window.tighten(refused)
+                continue
+            window.learn(reply.usage)
+            return reply
 
     async def _project(self) -> str:
         """What the project says of itself; read by `hands`, like everything in the workspace."""

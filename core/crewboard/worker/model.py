@@ -34,6 +34,9 @@ BUDGET = 120.0
 """Seconds that all waits of one call may take together; `CREWBOARD_RETRY_BUDGET` says another figure."""
 
 _OK = 200
+_TOO_LARGE = 413
+_TOO_LONG = ("prompt is too long", "exceed context limit")
+"""What the API says of a request beyond the model's window; it has no error type of its own."""
 _RETRIED_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 _SHARED = frozenset({429, 529})
 _RETRIED_ERROR = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
@@ -47,6 +50,10 @@ class ModelError(Exception):
         self.code = code
 
 
+class TooLongError(ModelError):
+    """The request has more tokens than the model's window."""
+
+
 @dataclass(frozen=True)
 class _Refusal:
     """One failed attempt: what happened, and whether another may help, after at least `wait` seconds."""
@@ -57,6 +64,8 @@ class _Refusal:
     wait: float = 0
     shared: bool = False
     """Whether the whole team should hold its calls back."""
+    too_long: bool = False
+    """Whether a shorter request may be taken."""
 
 
 class Model:
@@ -86,6 +95,7 @@ class Model:
 
         Raises:
             ModelError: The API refuses for good, or kept failing for longer than the budget of time.
+            TooLongError: The request is too long.
             Interrupted: Somebody wants the agent to read its mail.
             Leave: The run ends.
         """
@@ -108,7 +118,7 @@ class Model:
                 return outcome
             delay = max(outcome.wait, self._delay(attempt))
             if not outcome.again:
-                raise ModelError(outcome.text, outcome.code)
+                raise (TooLongError if outcome.too_long else ModelError)(outcome.text, outcome.code)
             if waited + delay > self._budget:
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
             if outcome.shared:
@@ -214,6 +224,7 @@ def _judge_status(error: anthropic.APIStatusError) -> _Refusal:
         f"the API refused the request ({error.status_code} {kind}): {words}",
         again=False,
         code=ExitCode.FAILED,
+        too_long=error.status_code == _TOO_LARGE or any(said in words for said in _TOO_LONG),
     )
 
 

@@ -8,13 +8,17 @@ import json
 from typing import Any
 
 from crewboard.errors import ExitCode
-from crewboard.records import Cleared, Summary
+from crewboard.records import Cleared, Summary, Tokens
 from crewboard.worker.conversation import text_of
-from crewboard.worker.model import MAX_TOKENS, Model, ModelError
+from crewboard.worker.model import MAX_TOKENS, Model, ModelError, TooLongError
 from crewboard.worker.recorder import Recorder
 
 CHARACTERS_A_TOKEN = 3.0
-"""Careful: English prose has about four, code and JSON about three."""
+"""Careful: English prose has about four, code and JSON about three. Digits and keys have fewer; that is learned."""
+
+SQUEEZE = 0.7
+TIGHTEST = 0.1
+"""How much denser a request that the API found too long is taken to be, each time, and where to give up."""
 
 CLEAR_AT = 0.5
 SUMMARISE_AT = 0.7
@@ -44,6 +48,15 @@ class Window:
     def __init__(self, recorder: Recorder, model: Model) -> None:
         self._recorder = recorder
         self._model = model
+        self._densest = CHARACTERS_A_TOKEN
+        """Characters a token of the densest request so far."""
+        self._squeeze = 1.0
+        self._characters = 0
+        """Of the next request."""
+
+    @property
+    def _characters_a_token(self) -> float:
+        return self._densest * self._squeeze
 
     @property
     def longest_reply(self) -> int:
@@ -53,7 +66,7 @@ class Window:
     @property
     def largest_result(self) -> int:
         """Characters that one tool result may have."""
-        return int(self._recorder.context_limit * LARGEST_RESULT * CHARACTERS_A_TOKEN)
+        return int(self._recorder.context_limit * LARGEST_RESULT * self._characters_a_token)
 
     @property
     def _room(self) -> int:
@@ -77,10 +90,27 @@ class Window:
                 ExitCode.FAILED,
             )
 
+    def learn(self, usage: Tokens) -> None:
+        """Take in how many tokens the last request had."""
+        self._squeeze = 1.0
+        if used := usage.input + usage.cache_read + usage.cache_write:
+            self._densest = min(self._densest, self._characters / used)
+
+    def tighten(self, refused: TooLongError) -> None:
+        """Count more carefully, because the API found the last request too long.
+
+        Raises:
+            TooLongError: It cannot be that; the same refusal again.
+        """
+        self._squeeze *= SQUEEZE
+        if self._squeeze < TIGHTEST:
+            raise refused
+
     def _size(self, system: str, tools: list[dict[str, Any]]) -> int:
         """Tokens of the next request, estimated on the careful side."""
         messages = self._recorder.conversation.messages()
-        return int((len(system) + len(json.dumps(tools)) + len(json.dumps(messages))) / CHARACTERS_A_TOKEN)
+        self._characters = len(system) + len(json.dumps(tools)) + len(json.dumps(messages))
+        return int(self._characters / self._characters_a_token)
 
     def _clear(self) -> None:
         """Leave out the results of all but the newest tool calls."""
@@ -96,7 +126,7 @@ class Window:
         if not covers:
             return
         recorder.show("working", "summarises the conversation")
-        most = int(self._room * _TRANSCRIPT_SHARE * CHARACTERS_A_TOKEN)
+        most = int(self._room * _TRANSCRIPT_SHARE * self._characters_a_token)
         transcript = _head_and_tail(conversation.transcript(covers), most)
         request = [{"role": "user", "content": [{"type": "text", "text": _ASK + transcript}]}]
         reply = await self._model.reply(_SYSTEM, [], request, self.longest_reply)
