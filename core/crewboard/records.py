@@ -221,7 +221,8 @@ class Status(Record):
     """`status.json`: an agent's present state, as its worker last wrote it.
 
     `turn` counts the model calls of the assignment, `repeats` how often the last tool call came with the same input
-    and outcome. A pid alone is no identity: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
+    and outcome, `last_tool` is that call in a line. A pid alone is no identity: `boot_id` and `start_ticks` (clock
+    ticks since boot) complete it.
     """
 
     run: int
@@ -242,6 +243,7 @@ class Status(Record):
     sandbox: str = "none"
     model: str = ""
     repeats: int = 0
+    last_tool: str = ""
     boot_id: str = ""
     start_ticks: int = 0
 
@@ -273,13 +275,33 @@ EXIT_REASONS = {
     "internal": "an error in crewboard",
     "storage": "the disk refused",
     "terminated": "told to end by a signal",
-    "died": "killed by a signal or gone with an error",
+    "died": "ended unexpectedly",
     "reboot": "the machine went down",
 }
 """Why a run ended, as `exit.json` says it and as a person reads it."""
 
 ASKED_FOR = frozenset({"finished", "shutdown", "killed", "turn_limit", "budget"})
 """Reasons that are an orderly end whatever the exit code says: somebody asked, or a limit ended it."""
+
+
+def describe_exit(record: Exit) -> str:
+    """How a run ended, in words: `killed by SIGKILL`, `exit 1: could not go on`."""
+    words = EXIT_REASONS.get(record.reason, record.reason)
+    if record.signal and record.reason not in ASKED_FOR:
+        return f"killed by {signal_name(record.signal)}"
+    if record.code and record.reason not in ASKED_FOR:
+        return f"exit {record.code}: {words}"
+    return words
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9."""
+    import signal  # the name alone is needed, and seldom
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Cursor(Record):

@@ -14,7 +14,7 @@ from crewboard import scratch
 from crewboard.errors import BadDataError, UsageError
 from crewboard.fence import unfence
 from crewboard.names import LEAD
-from crewboard.records import Exit, Flags, Intake, Lease, Member, Message, RunStarted, Spec, Status
+from crewboard.records import Exit, Flags, Intake, Lease, Member, Message, RunStarted, Spec, Status, describe_exit
 from crewboard.store import agents, agreements, documents, journal, lease, mailbox, requests, roster, tasks
 from crewboard.store.directory import TeamDirectory
 from crewboard.supervisor import bury
@@ -470,7 +470,7 @@ class Bury(Story):
         os.close(self._other_lives)
         assert len(received(team, "other")) == 1
         told = [letter for letter in mailbox.read(team, LEAD).messages if letter.type == "teammate_terminated"]
-        assert [letter.content for letter in told] == [f"scout ended: {bury._words(record)}"]
+        assert [letter.content for letter in told] == [f"scout ended: {describe_exit(record)}"]
 
 
 class WorkerEnds(Story):

@@ -2,13 +2,19 @@
 
 from pathlib import Path
 
+from crewboard.view import report
 from crewboard.view.autopsy import Autopsy, examine
+from crewboard.view.fold import TeamView
 from crewboard.view.reader import TeamReader
 from tests.frozen import NOW, Frozen, make_empty, make_team
 
 
+def _view(frozen: Frozen) -> TeamView:
+    return TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read()
+
+
 def _examine(frozen: Frozen, name: str) -> Autopsy:
-    view = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read()
+    view = _view(frozen)
     agent = view.agent(name)
     assert agent is not None
     return examine(frozen.directory, view, agent)
@@ -23,6 +29,12 @@ def test_a_death_tells_its_signal_last_tool_log_task_and_mail(tmp_path: Path) ->
     assert autopsy.log_lines == ("collected 214 items / 3 errors", "Killed")
     assert [task.id for task in autopsy.freed] == [14]
     assert (autopsy.unread, autopsy.unread_from) == (3, ("ui",))
+
+
+def test_a_death_in_json_has_the_last_words_of_the_log(tmp_path: Path) -> None:
+    frozen = make_team(tmp_path / "w")
+    (death,) = [need for need in report.status(_view(frozen))["needs_you"] if need["kind"] == "death"]
+    assert death["log"] == ["collected 214 items / 3 errors", "Killed"]
 
 
 def test_a_tool_that_came_back_is_not_unknown(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_new_run_that_has_only_its_lease_is_starting() -> None:
 
 def test_a_deadline_that_passed_is_stuck_and_repeats_are_a_loop() -> None:
     assert _see(status=_status(deadline=NOW - 1))[0] == "stuck"
-    assert _see(status=_status(repeats=5))[0] == "looping"
+    assert _see(status=_status(repeats=5, last_tool="grep x")) == ("looping", "grep x ×5, same outcome")
     assert _see(status=_status("idle", repeats=9))[0] == "idle"
 
 

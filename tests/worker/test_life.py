@@ -26,7 +26,8 @@ def test_a_killed_worker_is_dead_with_its_signal_and_its_task_goes_back(crew: Cr
     seen = crew.wait_for("fixer", "crashed")
     assert seen.exit is not None
     assert seen.exit.signal == signal.SIGKILL
-    assert [need.kind for need in crew.view().needs] == ["death"]
+    (need,) = crew.view().needs
+    assert (need.kind, need.summary) == ("death", "died: killed by SIGKILL, last tool bash sleep 300")
     eventually(lambda: tasks.load(crew.directory, task.id).status == "pending", "the task's return")
     assert tasks.load(crew.directory, task.id).last_owner == "fixer"
     eventually(lambda: not any(process.start_ticks(pid) for pid in children), "the end of the command")
@@ -35,6 +36,8 @@ def test_a_killed_worker_is_dead_with_its_signal_and_its_task_goes_back(crew: Cr
         return any(m.type == "teammate_terminated" for m in mailbox.read(crew.directory, "other").messages)
 
     eventually(told, "the others being told")
+    letters = mailbox.read(crew.directory, "lead").messages
+    assert [m.content for m in letters if m.type == "teammate_terminated"] == ["fixer ended: killed by SIGKILL"]
 
 
 def test_a_tool_that_was_running_is_never_run_again_by_itself(crew_on: Make) -> None:
@@ -101,6 +104,7 @@ def test_refused_credentials_end_the_worker_with_78(crew_on: Make, code: int) ->
     answer = crew.run("scout", "explore", "List all Python files")
     assert answer.code == 78
     seen = crew.wait_for("scout", "crashed")
+    assert str(code) in crew.view().needs[0].summary
     assert seen.exit is not None
     assert seen.exit.code == 78
 

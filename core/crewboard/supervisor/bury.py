@@ -4,7 +4,7 @@ import logging
 
 from crewboard import process, scratch
 from crewboard.names import LEAD, SYSTEM
-from crewboard.records import EXIT_REASONS, Config, Exit, Spec, Status
+from crewboard.records import Config, Exit, Spec, Status, describe_exit
 from crewboard.store import agents, documents, lease, mailbox, requests, roster, tasks
 from crewboard.store.directory import AgentDirectory
 from crewboard.supervisor.launch import Ended, end_marked
@@ -39,7 +39,7 @@ def bury(agent: AgentDirectory, record: Exit, now: float) -> None:
     team = agent.team
     tasks.give_back(team, agent.name, now)
     requests.cancel_of(team, agent.name, now)
-    words = _words(record)
+    words = describe_exit(record)
     for name in _to_be_told(roster.load(team), agent):
         ident = mailbox.derived_id("terminated", agent.name, record.run, name)
         message = mailbox.compose(
@@ -48,11 +48,6 @@ def bury(agent: AgentDirectory, record: Exit, now: float) -> None:
         mailbox.send(team, message)
     agents.mark_buried(agent, record)
     log.info("%s run %d ended: %s", agent.name, record.run, words)
-
-
-def _words(record: Exit) -> str:
-    how = f"signal {record.signal}, " if record.signal else f"code {record.code}, " if record.code else ""
-    return how + EXIT_REASONS.get(record.reason, record.reason)
 
 
 def _to_be_told(config: Config, agent: AgentDirectory) -> list[str]:

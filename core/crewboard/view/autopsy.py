@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from crewboard.records import RunStarted, Task, ToolResult, ToolStart
+from crewboard.records import RunStarted, Task, ToolResult, ToolStart, describe_exit
 from crewboard.store import journal
 from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.view.activity import describe_tool
 from crewboard.view.fold import AgentView, TeamView
 from crewboard.view.mail import MailReader
-from crewboard.view.states import describe_exit
 
 _JOURNAL_TAIL = 256 * 1024
 _LOG_TAIL = 8 * 1024
@@ -86,7 +85,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
 
 
 def log_end(agent: AgentDirectory) -> tuple[str, ...]:
-    """The last lines of a worker's log."""
+    """The last lines that a worker wrote to its log."""
     try:
         with agent.log.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))

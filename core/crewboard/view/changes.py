@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from crewboard.names import LEAD, OPERATOR
-from crewboard.records import Request, Task
+from crewboard.records import Request, Task, describe_exit
 from crewboard.store import files, mailbox
 from crewboard.store.directory import TeamDirectory
 from crewboard.store.folder import Folder
 from crewboard.view.fold import AgentView, TeamView, summarise
 from crewboard.view.reader import TeamReader
-from crewboard.view.states import describe_exit
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from crewboard.records import Context, Exit, Member, Request, Spec, State, Status, Task, Tokens
+from crewboard.records import Context, Exit, Member, Request, Spec, State, Status, Task, Tokens, describe_exit
 from crewboard.view.processes import Usage
-from crewboard.view.states import URGENCY, Evidence, Shown, describe_exit, find_state, show
+from crewboard.view.states import URGENCY, Evidence, Shown, find_state, show
 
 NeedKind = Literal["death", "plan", "permission", "question", "stuck", "looping", "failed_start"]
 
@@ -56,6 +56,7 @@ class AgentView:
     waiting_for: str | None
     retry_at: float | None
     last_error: str | None
+    last_tool: str
     tokens: Tokens
     context: Context
     cost_usd: float | None
@@ -167,6 +168,7 @@ def fold_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         waiting_for=status.waiting_for if facts.held else None,
         retry_at=status.retry_at if facts.held else None,
         last_error=status.last_error,
+        last_tool=status.last_tool,
         tokens=status.tokens,
         context=status.context,
         cost_usd=status.cost_usd,
@@ -220,7 +222,14 @@ def _plans_first(asked: list[Need]) -> list[Need]:
 
 def _death(agent: AgentView) -> str:
     how = describe_exit(agent.exit) if agent.exit else agent.reason
-    return f"died: {how}"
+    return f"died: {how}{_amid(agent)}"
+
+
+def _amid(agent: AgentView) -> str:
+    """What a death came with: the error that ended the run, else the tool that it had called last."""
+    if agent.exit and agent.exit.code and agent.last_error:
+        return f": {agent.last_error}"
+    return f", last tool {agent.last_tool}" if agent.last_tool else ""
 
 
 def summarise(request: Request) -> str:

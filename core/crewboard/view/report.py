@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from crewboard.store.directory import TeamDirectory
+from crewboard.view.autopsy import log_end
 from crewboard.view.fold import AgentView, Need, TeamView
 
 
@@ -15,7 +17,7 @@ def status(view: TeamView) -> dict[str, Any]:
         "agents": [agent(each) for each in view.agents],
         "requests": [request.model_dump() for request in view.requests],
         "tasks": [task.model_dump() for task in view.tasks],
-        "needs_you": [need(each) for each in view.needs],
+        "needs_you": [need(each, TeamDirectory(view.path)) for each in view.needs],
         "damaged": view.damaged,
     }
 
@@ -39,6 +41,7 @@ def agent(view: AgentView) -> dict[str, Any]:
         "task": view.task,
         "waiting_for": view.waiting_for,
         "last_error": view.last_error,
+        "last_tool": view.last_tool,
         "tokens": view.tokens.model_dump(),
         "context": view.context.model_dump(),
         "cost_usd": view.cost_usd,
@@ -50,12 +53,14 @@ def agent(view: AgentView) -> dict[str, Any]:
     }
 
 
-def need(each: Need) -> dict[str, Any]:
-    """One entry of needs-you."""
+def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
+    """One entry of needs-you; a death comes with the last lines of the worker's log."""
+    log = {"log": list(log_end(team.agent(each.agent)))} if each.kind == "death" else {}
     return {
         "kind": each.kind,
         "agent": each.agent,
         "since": each.since,
         "request_id": each.request_id,
         "summary": each.summary,
+        **log,
     }

@@ -7,7 +7,7 @@ killed while nobody watched, or the machine went down.
 from dataclasses import dataclass
 from typing import Literal
 
-from crewboard.records import ASKED_FOR, EXIT_REASONS, Exit, Request, Spec, State, Status
+from crewboard.records import ASKED_FOR, EXIT_REASONS, Exit, Request, Spec, State, Status, describe_exit
 
 Shown = Literal["dead", "ask", "stuck", "loop", "start", "run", "wait", "pause", "idle", "done", "unknown"]
 """The words of the screen (ui.md § 2)."""
@@ -85,7 +85,7 @@ def _alive(seen: Evidence, begun: int) -> Finding:
     if status.deadline is not None and seen.now > status.deadline:
         return Finding("stuck", status.since, f"no progress past its deadline: {status.doing}")
     if status.repeats >= LOOPING and status.state == "working":
-        return Finding("looping", status.since, f"{status.doing} ×{status.repeats}, same outcome")
+        return Finding("looping", status.since, f"{status.last_tool or status.doing} ×{status.repeats}, same outcome")
     return Finding(status.state, status.since, status.doing)
 
 
@@ -116,26 +116,6 @@ def _gone(seen: Evidence) -> Finding:
     if seen.spec and seen.status and seen.spec.run == seen.status.run and seen.spec.want in ("killed", "stopped"):
         return Finding("exited", since, EXIT_REASONS["killed"])  # asked for; the supervisor is about to record it
     return Finding("vanished", since, "gone without an exit record: killed while nobody watched")
-
-
-def describe_exit(record: Exit) -> str:
-    """How a run ended, in words: `killed by SIGKILL`, `exit 1: could not go on`."""
-    words = EXIT_REASONS.get(record.reason, record.reason)
-    if record.signal and record.reason not in ASKED_FOR:
-        return f"killed by {signal_name(record.signal)}"
-    if record.code and record.reason not in ASKED_FOR:
-        return f"exit {record.code}: {words}"
-    return words
-
-
-def signal_name(number: int) -> str:
-    """`SIGKILL` for 9."""
-    import signal  # the name alone is needed, and seldom
-
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def show(state: State, asks_operator: list[Request]) -> Shown:

@@ -76,7 +76,8 @@ class Calls:
     async def _run(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
         recorder = self._recorder
         began = recorder.now()
-        recorder.show("working", in_words(tool.name, block["input"]), deadline=Gate.deadline(tool, given, began))
+        recorder.last_tool = in_words(tool.name, block["input"])
+        recorder.show("working", recorder.last_tool, deadline=Gate.deadline(tool, given, began))
         work = tool.run(self._context(block), given)
         outcome = await work if tool.waits else await self._attention.during(work)
         self.result(block, outcome, recorder.now() - began)

@@ -46,6 +46,7 @@ class Recorder:
         """Whether the hire prompt still has to start a conversation."""
         self.task: int | None = None
         self.context_limit = 0
+        self.last_tool = ""
         self.sandbox = ""
         """The level of its sandbox, once that is known."""
         self._live = b""
@@ -114,6 +115,7 @@ class Recorder:
                 "beat": now,
                 "sandbox": self.sandbox,
                 "repeats": conversation.repeats,
+                "last_tool": mask(self.last_tool[:200]),
             }
         )
         documents.save(self.agent.status, self.status)

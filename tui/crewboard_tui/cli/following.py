@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from crewboard.errors import ExitCode
 from crewboard.names import check_agent
-from crewboard.records import Answer, Event, Exit, Sent
+from crewboard.records import Answer, Event, Exit, Sent, describe_exit
 from crewboard.store import lease
 from crewboard.store import requests as store
 from crewboard.supervisor import ring
@@ -17,7 +17,6 @@ from crewboard.view.activity import Activity, describe
 from crewboard.view.fold import summarise
 from crewboard.view.follow import Follower
 from crewboard.view.reader import operator_mailboxes
-from crewboard.view.states import describe_exit
 from crewboard_tui.cli.output import clock, columns, cut, note, say, say_json
 
 ASK_EVERY = 0.25

@@ -123,7 +123,7 @@ def _early_end(agent: AgentDirectory, assignment: Assignment) -> int:
         return 0
     if ended.code == 0 and not ended.signal:
         return 0
-    from crewboard.view.states import describe_exit
+    from crewboard.records import describe_exit
 
     note(f"{agent.name} did not come up: {describe_exit(ended)}; `crewboard log {agent.name}` may say more")
     return ended.code or 1

@@ -3,10 +3,10 @@
 import click
 
 from crewboard.errors import ExitCode
+from crewboard.records import describe_exit
 from crewboard.view import report
 from crewboard.view.fold import AgentView, Need, TeamView
 from crewboard.view.reader import read_team
-from crewboard.view.states import describe_exit
 from crewboard_tui.cli.output import age, as_json, columns, cut, note, say, say_json, table
 from crewboard_tui.cli.session import Session
 from crewboard_tui.cli.tasks import describe as describe_tasks

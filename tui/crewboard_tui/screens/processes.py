@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from textual import on
 from textual.widget import Widget
 
+from crewboard.records import describe_exit
 from crewboard.view.fold import AgentView
-from crewboard.view.states import describe_exit
 from crewboard_tui import fmt
 from crewboard_tui.filters import AGENT_GROUPS, in_group, matches_agent
 from crewboard_tui.lines import Line, Span, pad, say
