@@ -3,6 +3,8 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +70,19 @@ def test_a_path_out_is_refused(workspace: Workspace, root: Path, tool: str, path
     assert outcome.is_error
     assert SECRET not in outcome.content
     assert (root.parent / "outside").read_text() == SECRET
+
+
+def test_hands_whose_worker_is_gone_end_without_a_word(root: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        arguments = ["-I", "-m", "crewboard.worker.hands", str(root), str(root / ".crewboard/default/results")]
+        child = subprocess.Popen(
+            [sys.executable, *arguments], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE
+        )
+    with ours:
+        ours.sendall(b'{"name": "list_dir", "input": {}}\n' * 2)
+    _, said = child.communicate(timeout=30)
+    assert (child.returncode, said) == (0, b"")
 
 
 def test_results_of_the_team_are_read_and_not_written(workspace: Workspace) -> None:

@@ -181,12 +181,15 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve until stdin ends."""
+    """Serve until stdin ends, or nobody is left who takes an answer."""
     workspace = Workspace(Path(sys.argv[1]), Path(sys.argv[2]))
-    for line in sys.stdin.buffer:
-        reply = json.dumps(answer(workspace, json.loads(line)))
-        sys.stdout.buffer.write(reply.encode() + b"\n")
-        sys.stdout.buffer.flush()
+    try:
+        for line in sys.stdin.buffer:
+            reply = json.dumps(answer(workspace, json.loads(line)))
+            sys.stdout.buffer.write(reply.encode() + b"\n")
+            sys.stdout.buffer.flush()
+    except ConnectionError:  # the worker was killed; what is left in the buffer would be tried, and fail, once more
+        os._exit(0)
 
 
 if __name__ == "__main__":
