@@ -1,10 +1,13 @@
 """The Board: who needs me, who does what, and which keys work."""
 
+from pathlib import Path
+
 import pytest
 
 from crewboard.errors import UsageError
 from crewboard.records import Exit
 from crewboard.store import agents, tasks
+from crewboard.team.context import Team, choose_team
 from crewboard.view.reader import TeamReader
 from crewboard_tui import app
 from tests.frozen import NOW, Frozen
@@ -192,6 +195,13 @@ def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monk
     assert f"`crewboard --root {frozen.directory.root} --team demo`" in app.farewell(frozen.team)
     frozen.probe.held.clear()
     assert app.farewell(frozen.team).startswith("Nobody of demo is running.")
+
+
+def test_the_farewell_names_no_team_where_none_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".crewboard").mkdir()
+    monkeypatch.chdir(tmp_path)
+    words = app.farewell(Team(choose_team(tmp_path, None)))
+    assert words == "Nobody of default is running. `crewboard` opens the board again."
 
 
 def test_without_a_terminal_it_says_what_to_do_instead(frozen: Frozen) -> None:

@@ -342,7 +342,8 @@ def farewell(team: Team) -> str:
     view = read_team(team.directory)
     living = [agent.name for agent in view.agents if agent.alive]
     back = "crewboard" if find_root() == view.root else f"crewboard --root {shlex.quote(str(view.root))}"
-    back += f" --team {view.name}"
+    if team.directory.exists():  # the default team of an empty directory is there for whoever does not name it
+        back += f" --team {view.name}"
     if not living:
         return f"Nobody of {view.name} is running. `{back}` opens the board again."
     goes, them = ("goes", "it") if len(living) == 1 else ("go", "one")
