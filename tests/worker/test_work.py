@@ -52,7 +52,9 @@ def test_a_type_is_offered_exactly_its_tools(crew: Crew) -> None:
     offered: dict[str, set[str]] = {}
     for kind in sorted(TYPES):
         crew.run(kind, kind, "hello", once=True)
-        offered[kind] = {tool["name"] for tool in crew.model.requests[-1]["tools"]}
+        request = crew.model.requests[-1]
+        offered[kind] = {tool["name"] for tool in request["tools"]}
+        assert f"You are {kind}, {'an' if kind == 'explore' else 'a'} {kind} agent" in request["system"]
     assert offered == {kind: common | set(TYPES[kind].tools) for kind in TYPES}
 
 

@@ -28,8 +28,9 @@ def system_prompt(name: str, spec: Spec, config: Config, project: str) -> str:
     member = config.member(name)
     report_to = member.report_to if member else "lead"
     role = " ".join(spec.role.split())[:200]
+    article = "an" if spec.type.startswith(tuple("aeiou")) else "a"
     parts = [
-        f'You are {name}, a {spec.type} agent in the crewboard team "{config.name}".'
+        f'You are {name}, {article} {spec.type} agent in the crewboard team "{config.name}".'
         + (f" Your role: {role}." if role else "")
         + f"\nYou report to {report_to}.",
         kind.prompt,
