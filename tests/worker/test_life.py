@@ -8,8 +8,8 @@ import pytest
 from crewboard import process
 from crewboard.offline.faults import Fault
 from crewboard.offline.script import calls, says
-from crewboard.records import Retry, ToolResult
-from crewboard.store import agents, mailbox, tasks
+from crewboard.records import Member, Retry, Spec, ToolResult
+from crewboard.store import agents, mailbox, roster, tasks
 from crewboard.team import board, ending, hiring, mail
 from tests.crew import Crew, eventually
 
@@ -38,6 +38,19 @@ def test_a_killed_worker_is_dead_with_its_signal_and_its_task_goes_back(crew: Cr
     eventually(told, "the others being told")
     letters = mailbox.read(crew.directory, "lead").messages
     assert [m.content for m in letters if m.type == "teammate_terminated"] == ["fixer ended: killed by SIGKILL"]
+
+
+def test_a_deleted_team_needs_nobody(crew: Crew) -> None:
+    crew.run("scout", "explore", "List all Python files")
+    crew.kill("scout")
+    crew.wait_for("scout", "crashed")
+    agents.want(crew.agent("scout"), "running")
+    agents.change_spec(crew.agent("late"), lambda _: Spec(prompt="x", prompt_id="x", type="explore", at=1))
+    roster.put(crew.directory, Member(name="late", type="explore"))
+    assert {need.kind for need in crew.view().needs} == {"death", "failed_start"}
+    ending.delete(crew.team, now=True)
+    assert crew.view().needs == ()
+    assert crew.see("late").state == "exited"
 
 
 def test_a_tool_that_was_running_is_never_run_again_by_itself(crew_on: Make) -> None:

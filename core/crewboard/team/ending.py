@@ -1,13 +1,14 @@
 """Ending agents and teams."""
 
+import contextlib
 import shutil
 import time
 from pathlib import Path
 
 from crewboard.errors import BadDataError, StorageError, TryLaterError
 from crewboard.names import OPERATOR, is_name
-from crewboard.records import Request
-from crewboard.store import agreements, lease, mailbox, requests, roster, tasks
+from crewboard.records import Request, Spec
+from crewboard.store import agents, agreements, documents, lease, mailbox, requests, roster, tasks
 from crewboard.supervisor import ring
 from crewboard.team import mail
 from crewboard.team.context import POLL, Team, wait_until
@@ -102,7 +103,7 @@ def remove(team: Team, name: str) -> Path:
 def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     """End every worker: all are asked at once, and what is left after ten seconds is ended.
 
-    The files stay unless `purge`. No death of before waits for the operator any more.
+    The files stay unless `purge`. No death and no failed start of before waits for the operator any more.
 
     Raises:
         TryLaterError: Something is still alive.
@@ -111,6 +112,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
         ring.ring(team.directory, "leave")
     names = everybody(team)
     end_all(team, names, now=now)
+    _take_back_starts(team, names)
     _have_seen(team, names)
     wait_until(lambda: not ring.is_alive(team.directory), 10)
     if purge:
@@ -137,9 +139,20 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
         raise TryLaterError(f"some workers are still alive; see {team.directory.supervisor_log}")
 
 
+def _take_back_starts(team: Team, names: list[str]) -> None:
+    """Want no more what never came to be."""
+    for name in names:
+        agent = team.directory.agent(name)
+        spec = documents.usable(agent.spec, Spec)
+        if spec is not None and spec.run > agents.last_run(agent):
+            agents.want(agent, "killed", spec.run)
+
+
 def _have_seen(team: Team, names: list[str]) -> None:
     """Whoever ends somebody needs not be told any more how they had died."""
-    if team.by == OPERATOR:
+    if team.by != OPERATOR:
+        return
+    with contextlib.suppress(BadDataError):  # a damaged list of what was acknowledged must not keep a team from ending
         mail.acknowledge_all(team, names)
 
 

@@ -97,6 +97,8 @@ def _leaving(record: Exit, now: float) -> Finding:
 
 
 def _not_begun(seen: Evidence, spec: Spec) -> Finding:
+    if spec.want in ("killed", "stopped"):
+        return Finding("exited", spec.at, EXIT_REASONS["killed"])
     late = seen.now - spec.at > START_PATIENCE
     reason = "was never started: resume it or remove it" if late else "waits for the supervisor"
     return Finding("starting", spec.at, reason, failed_start=late)
