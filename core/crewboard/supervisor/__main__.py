@@ -17,18 +17,21 @@ from crewboard.supervisor.warm import WarmLauncher
 
 async def supervise(team: TeamDirectory, lock: int) -> None:
     """Listen, say where, and work until there is nothing left to do."""
-    supervisor = Supervisor(team, WarmLauncher(team))
     path = door.choose_path(team)
-    server = await door.listen(path, supervisor.on_ring)
-    lease.sign(
-        lock,
-        SupervisorInfo(
-            pid=os.getpid(),
-            socket=str(path),
-            boot_id=process.boot_id(),
-            start_ticks=process.start_ticks(os.getpid()),
-        ),
+    me = SupervisorInfo(
+        pid=os.getpid(),
+        socket=str(path),
+        boot_id=process.boot_id(),
+        start_ticks=process.start_ticks(os.getpid()),
     )
+
+    def introduce() -> None:
+        if lease.holder(team.supervisor_lock, SupervisorInfo) != me:
+            lease.sign(lock, me)
+
+    supervisor = Supervisor(team, WarmLauncher(team), introduce)
+    server = await door.listen(path, supervisor.on_ring)
+    introduce()
     try:
         await supervisor.run()
     finally:

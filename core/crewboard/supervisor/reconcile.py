@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,10 +63,11 @@ class Watched:
 
 
 class Supervisor:
-    """One team's supervisor."""
+    """One team's supervisor. `introduce` says in its lock where it listens, if that does not stand there."""
 
-    def __init__(self, team: TeamDirectory, launcher: Launcher) -> None:
+    def __init__(self, team: TeamDirectory, launcher: Launcher, introduce: Callable[[], None]) -> None:
         self._team = team
+        self._introduce = introduce
         self._launcher = launcher
         self._watched: dict[str, Watched] = {}
         self._wake = asyncio.Event()
@@ -113,6 +115,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------------------------- looking
 
     def _look(self) -> None:
+        self._stay_known()
         self._reap()
         for name in self._hired():
             watched = self._watch(name)
@@ -120,6 +123,13 @@ class Supervisor:
                 self._reconcile(watched)
             except (CrewboardError, OSError, ValueError) as error:
                 log.error("%s: %s", name, error)  # noqa: TRY400  the sentence says it; there is no bug to trace
+
+    def _stay_known(self) -> None:
+        """Mend the lock if it was damaged: a supervisor that nobody can ring starts and ends nobody."""
+        try:
+            self._introduce()
+        except CrewboardError as error:
+            log.error("%s", error)  # noqa: TRY400  as below
 
     def _hired(self) -> list[str]:
         try:
@@ -182,7 +192,7 @@ class Supervisor:
 
     def _adopt(self, watched: Watched) -> None:
         """Watch over a living worker that an earlier supervisor started."""
-        holder = lease.holder(watched.agent.lease, Lease)
+        holder = lease.holder(watched.agent.lease, Lease) or self._by_status(watched)
         if holder is None:
             return
         try:
@@ -193,6 +203,14 @@ class Supervisor:
         watched.run = holder.run
         asyncio.get_running_loop().add_reader(watched.pidfd, self._adopted_ended, watched, watched.pidfd)
         log.info("adopted %s run %d, pid %d", watched.agent.name, holder.run, holder.pid)
+
+    @staticmethod
+    def _by_status(watched: Watched) -> Lease | None:
+        """Who holds a lease that does not say so, as far as the status tells."""
+        status = watched.status.get()
+        if status is None or not process.is_same(status.pid, status.boot_id, status.start_ticks):
+            return None
+        return Lease(pid=status.pid, run=status.run, boot_id=status.boot_id, start_ticks=status.start_ticks)
 
     def _adopted_ended(self, watched: Watched, pidfd: int) -> None:
         """Learn how an adopted worker ended; its own parent must have reaped it before the kernel tells."""
