@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from crewboard.store import roster
-from crewboard.store.directory import TeamDirectory
+from crewboard.store.directory import TeamDirectory, team_directories
+from crewboard.supervisor import ring
 from crewboard.team.context import Team
 from tests.cli.shell import Cli, Inside, clean_environment
 from tests.crew import Crew, eventually
@@ -26,11 +27,16 @@ def shell(tmp_path: Path) -> Iterator[Cli]:
     run = Cli(tmp_path)
     yield run
     run.end()
+    revived = [found for found in team_directories(tmp_path) if ring.is_alive(found)]
+    for found in revived:
+        ring.ring(found, "leave")
+    eventually(lambda: not any(map(ring.is_alive, revived)), "the end of every supervisor", 10)
 
 
 @pytest.fixture
-def team(directory: TeamDirectory) -> Team:
-    """The default team in that directory, with nobody at work."""
+def team(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
+    """The default team in that directory, with nobody at work, and no supervisor for agents that are only files."""
+    monkeypatch.setattr(ring, "revive", lambda _: None)
     return Team(directory)
 
 

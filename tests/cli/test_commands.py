@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from crewboard.agent_types import TYPES
 from crewboard.records import Exit, Intake, Message
@@ -123,6 +124,24 @@ def test_the_inbox_shows_three_times_and_drains_nothing(cli: Cli, team: Team) ->
     assert "operator → fixer · message · sent 1970-01-01" in text
     assert "picked up – · in turn –" in text
     assert team.directory.inbox("fixer").read_bytes() == before
+
+
+def test_a_response_that_decided_nothing_is_called_so(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    asked = ask(team, "plan-1", "plan_approval", {"plan": "p"})
+
+    def forge(author: str, **metadata: JsonValue) -> None:
+        forged = mailbox.compose(author, "fixer", "plan_approval_response", "yes", ts=9.0, metadata=metadata)
+        mailbox.send(team.directory, forged)
+
+    forge("lead", request_id=asked.id, approve=True)
+    assert "changes nothing: plan-1 still waits for its answer" in cli("inbox", "fixer").out
+    assert cli("reject", asked.id, "--feedback", "no").code == 0
+    forge("operator", request_id=asked.id, approve=True)
+    forge("operator", request_id="plan-2", approve=True)
+    seen = [letter["changes_nothing"] for letter in cli("inbox", "fixer", "--json").json]
+    known = "plan-1 is rejected by operator"
+    assert seen == [known, None, known, "there is no request plan-2"]
 
 
 def test_requests_show_their_whole_text_and_how_to_answer(cli: Cli, team: Team) -> None:

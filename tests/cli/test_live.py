@@ -13,6 +13,7 @@ from crewboard import process
 from crewboard.records import Answer, Lease, Spec
 from crewboard.store import agents, documents, journal, lease, mailbox
 from crewboard.store.directory import TeamDirectory
+from crewboard.supervisor import ring
 from crewboard.view.reader import read_team
 from tests.cli.shell import Cli, finish
 from tests.crew import eventually
@@ -249,3 +250,16 @@ def test_a_damaged_spec_keeps_nobody_alive_and_is_mended(
     assert offline("wait", "scout", "--until", "idle", "--timeout", "30").code == 0
     answers = [m["content"] for m in offline("inbox", "lead", "--json").json if m["type"] == "result"]
     assert answers == [first.out.strip()]
+
+
+@pytest.mark.parametrize("command", [("status",), ("send", "scout", "and now?")])
+def test_a_dead_supervisor_is_replaced_by_who_looks_or_sends(
+    offline: Cli, directory_of: TeamDirectory, command: tuple[str, ...]
+) -> None:
+    offline(*spawn("scout", "explore", "list the files"))
+    old = read_team(directory_of).supervisor.pid
+    assert old is not None
+    process.send_signal(old, signal.SIGKILL)
+    eventually(lambda: not ring.is_alive(directory_of), "its end")
+    assert offline(*command).code == 0
+    eventually(lambda: ring.is_alive(directory_of), "its successor")

@@ -73,8 +73,9 @@ def test_a_death_that_nobody_watched_is_found_and_told(crew: Crew) -> None:
     process.send_signal(crew.supervisor_pid(), signal.SIGKILL)
     eventually(lambda: not ring.is_alive(crew.directory), "its end")
     crew.kill("scout")
-    assert crew.wait_for("scout", "vanished").shown == "dead"
-    ring.ring(crew.directory)
+    gone = crew.wait_for("scout", "vanished")
+    assert gone.shown == "dead"
+    ring.revive(crew.directory)
 
     def buried() -> bool:
         record = agents.exit_record(crew.agent("scout"))
@@ -82,6 +83,14 @@ def test_a_death_that_nobody_watched_is_found_and_told(crew: Crew) -> None:
 
     eventually(buried, "the burial")
     assert crew.see("scout").state in ("vanished", "crashed")
+    assert crew.see("scout").since == gone.since
+
+
+def test_nobody_is_brought_back_for_a_team_whose_dead_are_buried(crew: Crew) -> None:
+    crew.run("scout", "explore", "List all Python files")
+    ending.delete(crew.team, now=True)
+    ring.revive(crew.directory)
+    assert not ring.is_alive(crew.directory)
 
 
 def test_a_start_whose_caller_died_is_something_the_operator_hears_of(crew: Crew) -> None:

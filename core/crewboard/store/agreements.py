@@ -6,7 +6,7 @@ was killed in between may do it all again.
 
 from pydantic import JsonValue
 
-from crewboard.records import Answer, Request, RequestStatus, RequestType
+from crewboard.records import Answer, Message, Request, RequestStatus, RequestType
 from crewboard.store import mailbox, requests
 from crewboard.store.directory import TeamDirectory
 
@@ -71,6 +71,25 @@ def respond(
         durable=True,
     )  # fmt: skip
     return request
+
+
+def why_void(message: Message, request: Request | None) -> str | None:
+    """Why a response decides nothing; None if it tells of what was decided, or is no response.
+
+    `request` is the one that it names, if there is one: what counts is the state in its file.
+    """
+    if not message.type.endswith("_response"):
+        return None
+    ident = message.metadata.get("request_id")
+    if request is None:
+        return f"there is no request {ident}"
+    if message.type != f"{request.type}_response" or message.to != request.from_:
+        return f"{ident} is a {request.type} request of {request.from_}"
+    if request.status == "pending":
+        return f"{ident} still waits for its answer"
+    if message.id != _mail_id(request.id, "answer") or message.from_ != request.decided_by:
+        return f"{ident} is {request.status}" + (f" by {request.decided_by}" if request.decided_by else "")
+    return None
 
 
 def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | None:

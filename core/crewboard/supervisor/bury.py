@@ -13,10 +13,14 @@ log = logging.getLogger(__name__)
 
 
 def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float) -> Exit:
-    """Write how a run ended, unless its worker wrote that itself."""
+    """Write how a run ended, unless its worker wrote that itself.
+
+    `now` is when, for an end that was seen; of one that nobody saw, the last sign of life is the best that is known.
+    """
     spec, status = documents.usable(agent.spec, Spec), documents.usable(agent.status, Status)
-    reason = _reason(run, spec, status)
-    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=now)
+    unseen = ended == Ended() and status is not None and status.run == run
+    at = status.beat or now if unseen and status is not None else now
+    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=_reason(run, spec, status), at=at)
     return agents.write_exit(agent, record)
 
 

@@ -16,9 +16,10 @@ from typing import Literal
 
 from crewboard import process
 from crewboard.errors import TryLaterError
-from crewboard.records import Lease, Supervisor
-from crewboard.store import lease
-from crewboard.store.directory import TeamDirectory
+from crewboard.names import is_name
+from crewboard.records import Exit, Lease, Status, Supervisor
+from crewboard.store import documents, lease
+from crewboard.store.directory import AgentDirectory, TeamDirectory
 
 Verb = Literal["bell", "start", "leave"]
 
@@ -68,6 +69,26 @@ def ring(
             _start(team)
         time.sleep(0.01)
     raise TryLaterError(f"the supervisor of {team.path.name} does not come up; see {team.supervisor_log}")
+
+
+def revive(team: TeamDirectory) -> None:
+    """Start a supervisor where none lives and an agent needs one, without waiting for it.
+
+    An agent does that lives, or of whose end the team was not told.
+    """
+    if not is_alive(team) and any(_needs_supervisor(team.agent(name)) for name in _hired(team)):
+        _start(team)
+
+
+def _hired(team: TeamDirectory) -> list[str]:
+    return [path.name for path in team.agents.glob("*") if is_name(path.name)]
+
+
+def _needs_supervisor(agent: AgentDirectory) -> bool:
+    if lease.is_held(agent.lease):
+        return True
+    status, record = documents.usable(agent.status, Status), documents.usable(agent.exit, Exit)
+    return status is not None and (record is None or record.run < status.run or not record.buried)
 
 
 def ring_worker(team: TeamDirectory, name: str) -> None:

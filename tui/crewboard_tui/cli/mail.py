@@ -6,7 +6,8 @@ import click
 
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Message
-from crewboard.store import roster
+from crewboard.store import agreements, requests, roster
+from crewboard.supervisor import ring
 from crewboard.team import mail
 from crewboard.team.context import Team
 from crewboard_tui.cli import params
@@ -54,6 +55,7 @@ def _tell(team: Team, messages: list[Message], as_json: bool, *, many: bool = Fa
         say_json(dumped if many else dumped[0])
     else:
         say("sent to " + ", ".join(message.to for message in messages))
+    ring.revive(team.directory)
     asleep = [message.to for message in messages if not mail.is_listening(team, message.to)]
     for name in asleep:
         note(f"{name} is not running: the message is kept; `crewboard resume {name}` lets it read")
@@ -77,8 +79,13 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
     letters = reader.read()
     if reader.damaged:
         note(f"{reader.damaged} damaged lines of the mailbox were set aside")
+    asked = {request.id: request for request in requests.load_all(team.directory)}
+
+    def void(message: Message) -> str | None:
+        return agreements.why_void(message, asked.get(str(message.metadata.get("request_id"))))
+
     if as_json:
-        say_json([_as_json(letter) for letter in letters])
+        say_json([_as_json(letter, void(letter.message)) for letter in letters])
         return
     if not letters:
         note(f"the mailbox of {name} is empty")
@@ -91,14 +98,17 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
             times += f" · picked up {clock(letter.picked_up_at)} · in turn {clock(letter.entered_turn_at)}"
         say(f"{message.from_} → {message.to} · {message.type} · {times}")
         say(indented(message.content))
+        if (why := void(message)) is not None:
+            say(indented(f"changes nothing: {why}"))
 
     for letter in letters:
         show(letter)
 
 
-def _as_json(letter: Any) -> dict[str, Any]:  # noqa: ANN401  its module is loaded when it is needed
+def _as_json(letter: Any, void: str | None) -> dict[str, Any]:  # noqa: ANN401  its module is loaded when it is needed
     return {
         **letter.message.model_dump(),
         "picked_up_at": letter.picked_up_at,
         "entered_turn_at": letter.entered_turn_at,
+        "changes_nothing": void,
     }

@@ -4,6 +4,7 @@ import click
 
 from crewboard.errors import ExitCode
 from crewboard.records import describe_exit
+from crewboard.supervisor import ring
 from crewboard.view import report
 from crewboard.view.fold import AgentView, Need, TeamView
 from crewboard.view.reader import read_team
@@ -27,7 +28,9 @@ _NEXT_STEP = {
 @click.pass_obj
 def status(session: Session, as_json: bool) -> None:
     """Show the team: what needs you, its agents, requests and tasks."""
-    view = read_team(session.team.directory)
+    directory = session.team.directory
+    ring.revive(directory)
+    view = read_team(directory)
     if as_json:
         say_json(report.status(view))
     else:
