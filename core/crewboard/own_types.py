@@ -88,6 +88,7 @@ def find(root: Path, name: str) -> AgentType:
         return agent_type(name)
     types, broken = find_all(root)
     if name not in types:
+        broken.sort(key=lambda file: file.path.stem != name)  # the one that was meant, if it is among them
         passed_over = f"; {broken[0].path.name} was passed over: {broken[0].why}" if broken else ""
         raise UsageError(f"there is no agent type {name!r}; the types are {', '.join(types)}{passed_over}")
     return types[name]

@@ -77,6 +77,9 @@ def _read(path: Path) -> Prices:
         raise BadDataError(f"the price table {path} cannot be used: {str(error).splitlines()[0]}") from error
 
 
+_CENT = 0.01
+
+
 @dataclass(frozen=True)
 class Budget:
     """A limit, in tokens of any kind or in dollars."""
@@ -91,7 +94,9 @@ class Budget:
         return (cost or 0.0) / self.usd if self.usd else 0.0
 
     def __str__(self) -> str:
-        return f"{self.tokens} tokens" if self.tokens is not None else f"${self.usd:.2f}"
+        if self.tokens is not None:
+            return f"{self.tokens} tokens"
+        return f"${self.usd:.2f}" if (self.usd or 0) >= _CENT else f"${self.usd:g}"
 
 
 _MONEY = re.compile(r"\$\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:usd|\$)", re.IGNORECASE)

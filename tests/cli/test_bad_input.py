@@ -7,7 +7,7 @@ from crewboard.store import mailbox, roster
 from crewboard.store.directory import TeamDirectory
 from crewboard.team.context import Team
 from crewboard_tui.cli import program
-from tests.cli.files import ask
+from tests.cli.files import ask, enlist
 from tests.cli.shell import Cli
 
 SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
@@ -123,6 +123,15 @@ def test_a_damaged_roster_is_named_and_kept(cli: Cli, damaged: TeamDirectory) ->
     assert ran.code == 65
     assert "config.json is damaged" in ran.err
     assert damaged.config.read_bytes() == torn
+
+
+def test_a_damaged_roster_hides_nobody(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    team.directory.config.write_bytes(b"\xff{")
+    ran = cli("status")
+    assert ran.code == 65
+    assert "fixer" in ran.out
+    assert "no agents yet" not in ran.out
 
 
 def test_a_damaged_roster_does_not_keep_a_team_from_ending(cli: Cli, damaged: TeamDirectory) -> None:

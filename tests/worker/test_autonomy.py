@@ -90,11 +90,22 @@ def test_budgets_are_money_or_tokens(text: str, budget: Budget) -> None:
     assert parse_budget(text) == budget
 
 
+@pytest.mark.parametrize(("text", "shown"), [("$5", "$5.00"), ("$0.004", "$0.004"), ("200k", "200000 tokens")])
+def test_a_budget_is_shown_as_what_it_is(text: str, shown: str) -> None:
+    assert str(parse_budget(text)) == shown
+
+
 @pytest.mark.parametrize("text", ["", "0", "$0", "-5", "five", "$", "1e9", "5 apples"])
 def test_what_is_no_budget_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no budget"):
         parse_budget(text)
     assert Flags().budget is None
+
+
+def test_a_budget_in_money_needs_a_model_with_a_price(crew: Crew) -> None:
+    with pytest.raises(UsageError, match="no price is known of claude-unheard-of"):
+        hiring.spawn(crew.team, hiring.Hire("scout", "explore", "go", "", "claude-unheard-of", Flags(budget="$5")))
+    assert crew.team.config.members == []
 
 
 def test_a_long_conversation_never_exceeds_a_small_window(crew_on: Make, tmp_path: Path) -> None:

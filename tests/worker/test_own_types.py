@@ -67,3 +67,10 @@ def test_an_agent_of_an_own_type_has_its_tools_and_its_words(crew_on: Make, tmp_
     assert "You look for a." in crew.model.requests[0]["system"]
     (result,) = [event for event in crew.events("ann") if isinstance(event, ToolResult)]
     assert result.is_error
+
+
+def test_the_broken_file_that_was_meant_is_the_one_that_is_named(tmp_path: Path) -> None:
+    bring(tmp_path, "first", "- a\n")
+    bring(tmp_path, "wanted", "name: [\n")
+    with pytest.raises(UsageError, match=r"wanted\.md was passed over"):
+        find(tmp_path, "wanted")

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from crewboard import own_types
+from crewboard import own_types, prices
 from crewboard.agent_types import AgentType
 from crewboard.errors import CredentialsError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.prices import parse_budget
-from crewboard.records import Flags, Member, Spec
+from crewboard.records import Flags, Member, Spec, Tokens
 from crewboard.store import agents, lease, mailbox, roster, tasks
 from crewboard.store.directory import AgentDirectory
 from crewboard.supervisor import ring
@@ -127,10 +127,11 @@ def _check_terms(hire: Hire, spec: Spec) -> None:
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
     check_credentials(team.environment)
     level.check(team.directory.root, kind, hire.flags, team.environment)
+    model = choose_model(kind, hire.model, team.environment)
+    _check_price(team, hire, model)
     team.ensure()
     if hire.flags.task is not None:
         assign_silently(team, hire.flags.task, hire.name)
-    model = choose_model(kind, hire.model, team.environment)
     now = team.now()
     prompt_id = hire.prompt_id or mailbox.new_id()
 
@@ -150,6 +151,17 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     _enlist(team, hire, model, now)
     _start(team, agent, spec)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True)
+
+
+def _check_price(team: Team, hire: Hire, model: str) -> None:
+    """A limit in money holds nobody whose model has no price."""
+    in_money = hire.flags.budget is not None and parse_budget(hire.flags.budget).usd is not None
+    if not in_money or team.environment.get("CREWBOARD_OFFLINE") == "1":
+        return
+    if prices.load(team.directory.root).cost(model, Tokens()) is None:
+        raise UsageError(
+            f"no price is known of {model}: give the budget in tokens, or its price in .crewboard/prices.toml"
+        )
 
 
 def _mail_from(team: Team, name: str) -> int:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 
-from crewboard.names import LEAD, OPERATOR
+from crewboard.names import LEAD, OPERATOR, is_name
 from crewboard.records import (
     Config,
     Cursor,
@@ -15,7 +15,7 @@ from crewboard.records import (
     Status,
     Task,
 )  # fmt: skip
-from crewboard.store import files, mailbox, tasks
+from crewboard.store import documents, files, mailbox, tasks
 from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.store.documents import Cached
 from crewboard.store.folder import Folder
@@ -119,9 +119,11 @@ class TeamReader:
     def read(self) -> TeamView:
         """The team as it is now."""
         now = self._clock()
-        config = self._config.get()
-        if config is None:
+        listed = self._config.get()
+        if listed is None and not self._config.damaged:
             return self._nothing(now)
+        config = listed or self._whoever_has_files()
+        shown = "its last good state" if listed else "whoever has files"
         asked = tuple(sorted(self._requests.all(), key=lambda request: (request.created_at, request.id)))
         pending = tuple(request for request in asked if request.status == "pending")
         board = tuple(sorted(self._tasks.all(), key=lambda task: task.id))
@@ -144,17 +146,25 @@ class TeamReader:
             unread=unread,
             budget=config.budget,
             damaged=self._damaged(agents),
-            problem=f"{self.team.config} is damaged; showing its last good state" if self._config.damaged else None,
+            problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
             now=now,
         )
 
     def _nothing(self, now: float) -> TeamView:
         return TeamView(
             name=self.team.path.name, path=self.team.path, root=self.team.root, description="", plan_approver=OPERATOR,
-            model_backend="api", supervisor=self._supervisor(), agents=(), requests=(), tasks=(), needs=(),
-            problem=f"{self.team.config} is damaged" if self._config.damaged else None,
-            damaged=int(self._config.damaged), now=now,
+            model_backend="api", supervisor=self._supervisor(), agents=(), requests=(), tasks=(), needs=(), now=now,
         )  # fmt: skip
+
+    def _whoever_has_files(self) -> Config:
+        """A roster in the place of one that cannot be read: a torn file must not hide who is at work."""
+        names = sorted(path.name for path in self.team.agents.glob("*") if is_name(path.name))
+        specs = {name: documents.usable(self.team.agent(name).spec, Spec) for name in names}
+        members = [
+            Member(name=name, type=spec.type, role=spec.role, model=spec.model) if spec else Member(name=name, type="")
+            for name, spec in specs.items()
+        ]
+        return Config(name=self.team.path.name, members=members)
 
     def _read_agents(
         self,

@@ -16,6 +16,9 @@ from crewboard.worker.recorder import Recorder
 CHARACTERS_A_TOKEN = 3.0
 """Careful: English prose has about four, code and JSON about three. Digits and keys have fewer; that is learned."""
 
+DENSEST = 1.0
+"""No text has more tokens than characters; an API that counts so counts something else."""
+
 SQUEEZE = 0.7
 TIGHTEST = 0.1
 """How much denser a request that the API found too long is taken to be, each time, and where to give up."""
@@ -94,7 +97,7 @@ class Window:
         """Take in how many tokens the last request had."""
         self._squeeze = 1.0
         if used := usage.input + usage.cache_read + usage.cache_write:
-            self._densest = min(self._densest, self._characters / used)
+            self._densest = max(DENSEST, min(self._densest, self._characters / used))
 
     def tighten(self, refused: TooLongError) -> None:
         """Count more carefully, because the API found the last request too long.

@@ -59,7 +59,8 @@ def _head(view: TeamView) -> list[str]:
     if view.description:
         lines.append(cut(view.description, columns()))
     if view.damaged:
-        lines.append(f"{view.damaged} damaged lines or files were set aside")
+        what = "1 damaged line or file was" if view.damaged == 1 else f"{view.damaged} damaged lines or files were"
+        lines.append(f"{what} set aside")
     if not view.agents:
         lines += ["", 'no agents yet; crewboard spawn NAME --type explore --prompt "…"']
     return lines
