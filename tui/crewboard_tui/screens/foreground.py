@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from crewboard.view.states import describe_exit
+from crewboard.records import describe_exit
 from crewboard_tui import keys
 from crewboard_tui.desk import Desk
 from crewboard_tui.lines import Line, Span, line, say

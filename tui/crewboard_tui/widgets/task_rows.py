@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from crewboard.records import Task
+from crewboard.records import Task, describe_exit
 from crewboard.store.tasks import CLOSED
 from crewboard.view.fold import AgentView, TeamView
 from crewboard.view.reader import blocked
-from crewboard.view.states import describe_exit
 from crewboard_tui import fmt
 from crewboard_tui.filters import matches_task
 from crewboard_tui.lines import Line, Span, pad, say, spread

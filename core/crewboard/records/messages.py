@@ -1,0 +1,50 @@
+"""Messages: the lines of a mailbox."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, field_validator
+
+from crewboard.names import LEAD, OPERATOR, Name
+from crewboard.records.base import Record, Time, check_depth
+
+MAX_MESSAGE_ID = 64
+
+STARTS_WORK = frozenset({"message", "broadcast", "interrupt", "result", "error", "task_assignment"})
+"""Types that enter the conversation and start work, for everybody."""
+
+JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated"})
+"""Types that enter with the next turn but start none."""
+
+
+class Message(Record):
+    """One line of a mailbox (contract § 3)."""
+
+    v: Literal[1] = 1
+    id: Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE_ID)]
+    ts: Time
+    from_: Name = Field(alias="from")
+    to: Name
+    type: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_]*$")]
+    content: str
+    metadata: dict[str, JsonValue] = {}
+
+    @field_validator("metadata")
+    @classmethod
+    def _not_too_deep(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        check_depth(value)
+        return value
+
+    @property
+    def wants_plan(self) -> bool:
+        """Whether its sender, who must be in charge, wants a plan before anything is written or run."""
+        return self.metadata.get("plan_required") is True and self.from_ in (OPERATOR, LEAD)
+
+    @property
+    def starts_work(self) -> bool:
+        """Whether it enters the conversation and, if its reader is free, starts an assignment."""
+        return self.type in STARTS_WORK or (self.type == "plan_approval_request" and self.to == LEAD)
+
+    @property
+    def enters(self) -> bool:
+        """Whether it enters the conversation at all."""
+        return self.starts_work or self.type in JOINS_NEXT_TURN

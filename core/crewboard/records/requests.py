@@ -1,0 +1,49 @@
+"""Requests: questions that wait for an answer."""
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, field_validator
+
+from crewboard.names import Name
+from crewboard.records.base import Record, Time, check_depth
+
+REQUEST_ID_RULE = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+
+RequestType = Literal["plan_approval", "shutdown", "permission", "question"]
+RequestStatus = Literal["pending", "approved", "rejected", "answered", "expired", "cancelled"]
+
+
+class Request(Record):
+    """`requests/<id>.json`: a question that waits for an answer.
+
+    `edited` is the plan as its approver rewrote it; it replaces the one in the payload.
+    """
+
+    id: Annotated[str, Field(pattern=REQUEST_ID_RULE)]
+    type: RequestType
+    from_: Name = Field(alias="from")
+    to: Name
+    status: RequestStatus = "pending"
+    payload: dict[str, JsonValue] = {}
+    sha256: str = ""
+    supersedes: str | None = None
+    created_at: Time = 0
+    decided_at: Time | None = None
+    decided_by: Name | None = None
+    feedback: str | None = None
+    edited: str | None = None
+    rev: int = 0
+
+    @field_validator("payload")
+    @classmethod
+    def _not_too_deep(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        check_depth(value)
+        return value
+
+
+def payload_sha256(payload: dict[str, JsonValue]) -> str:
+    """The hash that binds an answer to what its giver saw: SHA-256 of the payload as canonical JSON."""
+    canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()

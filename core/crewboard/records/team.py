@@ -1,0 +1,68 @@
+"""The team as a whole: roster and settings, what the operator has seen, a rest that the API asked for."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from crewboard.names import LEAD, OPERATOR, Name
+from crewboard.records.base import Record, Time
+
+
+class Member(Record):
+    """One agent on the roster."""
+
+    name: Name
+    type: str
+    role: str = ""
+    model: str = ""
+    added_at: Time = 0
+    report_to: Name = LEAD
+    plan_required: bool = False
+    autoclaim: bool = False
+
+
+class Rule(Record):
+    """A standing yes: `agent` may use `tool` within `scope` without asking (`--ask`).
+
+    For bash the scope is a program: any single command that starts it. For files it is a folder of the workspace.
+    """
+
+    id: str
+    agent: Name
+    tool: str
+    scope: str
+    at: Time = 0
+
+
+class Config(Record):
+    """`config.json`: who is on the team, and its settings."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    name: Name
+    description: str = ""
+    created_at: Time = 0
+    rev: int = 0
+    plan_approver: Literal["operator", "lead"] = "operator"
+    members: list[Member] = []
+    rules: list[Rule] = []
+    budget: str | None = None
+
+    def member(self, name: str) -> Member | None:
+        """The member called `name`, if there is one."""
+        return next((member for member in self.members if member.name == name), None)
+
+
+class Cooldown(Record):
+    """`cooldown.json`: until when nobody of the team calls the API, because it asked for that."""
+
+    until: Time = 0
+    by: Name = OPERATOR
+    error: str = ""
+
+
+class OperatorState(Record):
+    """`operator.json`: what the operator has read (bytes, by mailbox) and acknowledged (run, by agent)."""
+
+    read: dict[str, int] = {}
+    acknowledged: dict[str, int] = {}
+    rev: int = 0
