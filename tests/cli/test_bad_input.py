@@ -82,6 +82,12 @@ def test_a_mistake_gets_a_sentence(cli: Cli, arguments: tuple[str, ...], code: i
     cli(*arguments).refused(code, *words)
 
 
+def test_a_key_that_cannot_be_sent_is_named_and_not_shown(cli: Cli) -> None:
+    ran = cli.with_environment(ANTHROPIC_API_KEY="secret\r\n")(*SPAWN)
+    ran.refused(78, "ANTHROPIC_API_KEY", "line break")
+    assert "secret" not in ran.err
+
+
 @pytest.mark.parametrize("arguments", [SPAWN, ("send", "nobody", "hi"), ("task", "add", " "), ("resume", "x"), ()])
 def test_a_mistake_leaves_no_team_behind(cli: Cli, arguments: tuple[str, ...]) -> None:
     assert cli(*arguments).code != 0

@@ -151,6 +151,19 @@ def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:
     crew.answer(hired)
 
 
+@pytest.mark.parametrize(("name", "value", "code"), [("KEY", "secret\nof-mine", 78), ("BASE_URL", "nowhere", 1)])
+def test_a_request_that_cannot_be_written_is_not_tried_again_and_shows_no_key(
+    crew_on: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: str, code: int
+) -> None:
+    monkeypatch.setattr(hiring, "check_credentials", lambda _: None)
+    variable = f"ANTHROPIC_{'API_' if name == 'KEY' else ''}{name}"
+    crew = crew_on(**{variable: value})
+    answer = crew.run("scout", "explore", "go")
+    assert answer.code == code
+    assert not [event for event in crew.events("scout") if isinstance(event, Retry)]
+    assert "of-mine" not in "".join(path.read_text() for path in crew.agent("scout").path.iterdir() if path.is_file())
+
+
 def test_an_api_that_stays_away_ends_the_work_with_69_and_the_agent_lives(crew_on: Make) -> None:
     crew = crew_on(faults=[Fault(kind="status", status=529)] * 9, CREWBOARD_RETRY_BUDGET="1")
     answer = crew.run("scout", "explore", "go")

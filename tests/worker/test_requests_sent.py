@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from crewboard.offline import service
 from crewboard.offline.http import Client, Incoming
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
@@ -46,6 +47,15 @@ def test_an_answer_that_came_in_parts_is_handed_over_whole(crew_on: Make, stop: 
 def test_an_empty_answer_says_that_it_is_empty(crew_on: Make) -> None:
     crew = crew_on([Reply([], stop_reason="end_turn")])
     assert "without a word" in crew.run("scout", "explore", "go").text
+
+
+def test_no_reply_is_asked_for_that_is_longer_than_the_model_gives(
+    crew_on: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_MOST_OUTPUT", 4000)
+    crew = crew_on([says("done")])
+    crew.run("scout", "explore", "go")
+    assert crew.model.requests[0]["max_tokens"] == 4000
 
 
 def test_a_tool_call_that_is_no_json_is_asked_for_again(crew_on: Make) -> None:

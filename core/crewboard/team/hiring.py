@@ -1,5 +1,6 @@
 """Hiring agents, giving them work, bringing them back."""
 
+import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,11 @@ from crewboard.worker.sandbox import level
 
 UP_WITHIN = 60.0
 """Seconds that a worker may need to be in its loop; importing the SDK takes one, on a busy machine many."""
+
+
+_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+_SENDABLE = re.compile(r"[!-~]+")
+"""What an HTTP header carries as it stands."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +68,19 @@ def check_credentials(environment: Mapping[str, str]) -> None:
     """Make sure that a worker with this environment could reach a model.
 
     Raises:
-        CredentialsError: There is no key; says how to get one.
+        CredentialsError: There is no key, or none that can be sent; says how to get one.
     """
     if environment.get("CREWBOARD_OFFLINE") == "1":
         return
-    if not environment.get("ANTHROPIC_API_KEY") and not environment.get("ANTHROPIC_AUTH_TOKEN"):
+    keys = {name: environment[name] for name in _KEYS if environment.get(name)}
+    if not keys:
         raise CredentialsError(
             "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), "
             "or try the embedded model with --offline"
         )
+    for name, key in keys.items():
+        if not _SENDABLE.fullmatch(key):
+            raise CredentialsError(f"{name} holds what no key does, such as a space or a line break; set it again")
 
 
 def spawn(team: Team, hire: Hire) -> Assignment:

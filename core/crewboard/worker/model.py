@@ -79,6 +79,8 @@ class Model:
         offline = os.environ.get("CREWBOARD_OFFLINE") == "1"
         self._prices = None if offline else prices.load(recorder.agent.team.root)
         self._client = make_client()
+        self._most = MAX_TOKENS
+        """Tokens that the model's longest reply may have, as far as the API has said."""
 
     async def window(self) -> int:
         """Tokens that the model's window holds."""
@@ -86,6 +88,7 @@ class Model:
             info = await self._client.models.retrieve(self._recorder.spec.model, timeout=10.0)
         except (anthropic.AnthropicError, httpx2.HTTPError, TypeError, ValueError):
             return USUAL_WINDOW
+        self._most = min(info.max_tokens or MAX_TOKENS, MAX_TOKENS)
         return info.max_input_tokens or USUAL_WINDOW
 
     async def reply(
@@ -101,7 +104,7 @@ class Model:
         """
         request: dict[str, Any] = {
             "model": self._recorder.spec.model,
-            "max_tokens": longest,
+            "max_tokens": min(longest, self._most),
             "system": system,
             "messages": messages,
             "cache_control": {"type": "ephemeral"},
@@ -160,7 +163,7 @@ class Model:
         except anthropic.APIStatusError as error:
             return _judge_status(error)
         except anthropic.APIConnectionError as error:
-            return _Refusal(f"no connection: {error.__cause__ or error}", again=True)
+            return _judge_connection(error)
         except httpx2.HTTPError as error:
             return _Refusal(f"the reply was cut off ({type(error).__name__})", again=True)
         except ValueError as error:  # the SDK could not read the input of a tool call
@@ -199,6 +202,16 @@ class Model:
             seconds=round(recorder.now() - began, 3),
             cost_usd=self._prices.cost(message.model, used) if self._prices else None,
         )
+
+
+def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:
+    """What it means that no answer came. A request that cannot even be written will not be, however often."""
+    if isinstance(error.__cause__, httpx2.LocalProtocolError):  # its words hold the header, and so the key
+        words = "the API key cannot be sent: it holds a character that no key has"
+        return _Refusal(words, again=False, code=ExitCode.CREDENTIALS)
+    if isinstance(error.__cause__, httpx2.UnsupportedProtocol):
+        return _Refusal("the base URL begins with neither http:// nor https://", again=False, code=ExitCode.FAILED)
+    return _Refusal(f"no connection: {error.__cause__ or error}", again=True)
 
 
 def _judge_status(error: anthropic.APIStatusError) -> _Refusal:
