@@ -27,6 +27,15 @@ def test_an_agent_whose_spec_is_damaged_answers_still(crew: Crew, content: bytes
     eventually(told, "the result's mail")
 
 
+def test_an_idle_agent_whose_status_is_damaged_is_soon_seen_as_idle_again(crew: Crew) -> None:
+    crew.run("scout", "explore", "List all Python files")
+    crew.wait_for("scout", "idle")
+    crew.agent("scout").status.write_bytes(b"\xff\x00{")
+    assert crew.see("scout").state != "idle"
+    crew.wait_for("scout", "idle")
+    assert list(crew.agent("scout").path.glob("status.json.damaged-*"))
+
+
 @pytest.mark.parametrize("content", DAMAGE)
 def test_damaged_tasks_and_requests_do_not_trouble_the_supervisor(crew: Crew, content: bytes) -> None:
     crew.run("scout", "explore", "List all Python files")

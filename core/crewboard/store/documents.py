@@ -73,7 +73,7 @@ def change(path: Path, lock: Path, model: type[R], edit: Callable[[R | None], R]
         except BadDataError as error:
             aside = keep_aside(path)
             if not renew:
-                raise BadDataError(f"{error}; a copy is kept as {aside.name}") from error
+                raise BadDataError(f"{error}; a copy is kept as {aside.name}; mend the file by hand") from error
             old = None
         record = edit(old)
         save(path, record)

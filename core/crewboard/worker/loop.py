@@ -99,6 +99,7 @@ class Loop:
                     raise Leave("finished", 0)
             self._attention.agree_to_leave()
             shown = self._show_rest(shown=shown)
+            self._recorder.mend_status()
             await self._attention.wait()
 
     def _show_rest(self, *, shown: bool) -> bool:

@@ -49,6 +49,7 @@ class Recorder:
         self.last_tool = ""
         self.sandbox = ""
         """The level of its sandbox, once that is known."""
+        self._shown = documents.Cached(agent.status, Status)
         self._live = b""
         self._live_at = 0.0
         me = os.getpid()
@@ -119,6 +120,13 @@ class Recorder:
             }
         )
         documents.save(self.agent.status, self.status)
+
+    def mend_status(self) -> None:
+        """Write the status again if somebody damaged it: who idles may not show anything else for days."""
+        self._shown.get()
+        if self._shown.damaged:
+            documents.keep_if_damaged(self.agent.status, Status)
+            documents.save(self.agent.status, self.status)
 
     def stream(self, text: str) -> None:
         """Show watchers a piece of the reply that is coming in."""
