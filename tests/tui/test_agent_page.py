@@ -57,12 +57,17 @@ async def test_a_message_unfolds_to_all_of_it(frozen: Frozen) -> None:
 
 
 async def test_what_it_tells_you_has_no_times_of_a_worker(frozen: Frozen) -> None:
-    frozen.mail(61, "api", "operator", "result", "pagination is done", 1)
+    frozen.mail(61, "api", "operator", "result", "pagination is done", 2)
+    frozen.mail(62, "api", "lead", "idle_notification", "free for work", 1)
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "api", "Mail")
         line = next(line for line in stage.text if "→ you" in line)
         assert "result: pagination is done" in line
         assert "—" not in line
+        to_the_empty_seat = next(line for line in stage.text if "→ lead" in line)
+        assert "is free for work" in to_the_empty_seat
+        assert "free for work free" not in to_the_empty_seat
+        assert "—" not in to_the_empty_seat
 
 
 async def test_a_process_shows_its_course_its_tree_and_the_end_of_its_log(frozen: Frozen) -> None:

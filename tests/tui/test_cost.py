@@ -101,7 +101,7 @@ async def test_the_cost_tab_names_no_price_where_none_is_known(frozen: Frozen) -
     _unpriced(frozen, "api")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter", "[")
-        await stage.sees("no price is known for this model: tokens only")
+        await stage.sees("tokens only: no price is known")
 
 
 async def test_the_teams_row_opens_nothing(frozen: Frozen) -> None:

@@ -36,6 +36,7 @@ async def test_enter_unfolds_the_diff_and_folds_it_again(frozen: Frozen) -> None
         await stage.can("⏎", "unfold")
         await stage.press("enter")
         await stage.sees("-def old():", "+def new():")
+        assert "@@" not in stage.all, "its line numbers would be those of the piece, not of the file"
         await stage.press("j", "j", "enter")
         await stage.sees_not("+def new():")
 

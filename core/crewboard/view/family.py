@@ -41,5 +41,6 @@ def family(pid: int) -> tuple[Relative, ...]:
 def _look(pid: int, depth: int) -> Relative:
     seen = psutil.Process(pid)
     with seen.oneshot():
-        command = " ".join(seen.cmdline()) or seen.name()
+        program, *arguments = seen.cmdline() or [seen.name()]
+        command = " ".join([os.path.basename(program), *arguments])  # noqa: PTH119  as written, not as a path of ours
         return Relative(pid, depth, command, round(process.cpu_ticks(pid) / _TICKS, 1), seen.memory_info().rss)

@@ -98,6 +98,8 @@ def normal(path: str) -> str:
 
 def _with_diff(touch: Touch, before: str | None, after: str) -> Touch:
     lines = list(difflib.unified_diff((before or "").splitlines(), after.splitlines(), lineterm="", n=2))[2:]
+    if touch.kind == "edit":
+        lines = _without_numbers(lines)
     removed = sum(line.startswith("-") for line in lines)
     return Touch(
         touch.ts, touch.agent, touch.path, touch.kind,
@@ -105,6 +107,11 @@ def _with_diff(touch: Touch, before: str | None, after: str) -> Touch:
         added=sum(line.startswith("+") for line in lines),
         removed=None if before is None else removed,
     )  # fmt: skip
+
+
+def _without_numbers(lines: list[str]) -> list[str]:
+    """A diff of a piece of a file, whose line numbers would be those of the piece."""
+    return ["…" if line.startswith("@@") else line for line in lines][1:]
 
 
 def _is_in(path: str, place: str) -> bool:

@@ -7,9 +7,11 @@ from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line
 from crewboard_tui.reading import Interest, Snapshot
+from crewboard_tui.screens.inbox import operators
 from crewboard_tui.widgets.cost_text import cost_lines
 from crewboard_tui.widgets.file_rows import file_folds, file_head
 from crewboard_tui.widgets.folds import Fold
+from crewboard_tui.widgets.letters import Box
 from crewboard_tui.widgets.mail_folds import mail_folds, mail_head
 from crewboard_tui.widgets.peek import activity_lines
 from crewboard_tui.widgets.process_text import process_lines
@@ -65,7 +67,8 @@ def _now(page: Page) -> list[Line]:
 
 def _mail(page: Page) -> list[Fold]:
     agent, snapshot = page.agent, page.snapshot
-    return mail_folds(snapshot.letters, snapshot.sent, agent.name, agent.unread, page.width)
+    box = Box(agent.name, unread=agent.unread)
+    return mail_folds(snapshot.letters, snapshot.sent, box, operators(snapshot.view), page.width)
 
 
 def _transcript(page: Page) -> list[Fold]:

@@ -72,7 +72,10 @@ def _spent(snapshot: Snapshot) -> str:
 
 
 def _without_price(view: TeamView) -> list[str]:
-    return ["+ no price for some of the tokens"] if bill_team(view).partial else []
+    bill = bill_team(view)
+    if not bill.partial:
+        return []
+    return ["tokens only: no price is known" if bill.usd is None else "+ no price for some of the tokens"]
 
 
 def _price_date(desk: Desk) -> str:

@@ -37,7 +37,7 @@ def _summary(agent: AgentView) -> list[Line]:
 
 def _money(bill: Bill) -> Line:
     if bill.partial:
-        return (Span("no price is known for this model: tokens only", "dim"),)
+        return (Span("tokens only: no price is known", "dim"),)
     return (Span(money_of(bill), "bold"),)
 
 

@@ -68,8 +68,10 @@ def in_words(message: Message) -> str:
 
 
 def gist(message: Message) -> str:
-    """What it says beyond that: an answer without feedback says nothing more."""
-    return "" if message.type in _ANSWERS and message.content in ("approved", "rejected") else message.content
+    """What it says beyond that: an answer without feedback says nothing more, and nobody is free in more words."""
+    bare = message.type in _ANSWERS and message.content in ("approved", "rejected")
+    free = message.type == "idle_notification" and message.content == "free for work"
+    return "" if bare or free else message.content
 
 
 def letter_head(box: Box, width: int) -> Line:
@@ -116,12 +118,7 @@ def clock_width(width: int) -> int:
 
 
 def times_line(letter: Letter, width: int) -> Line:
-    """When it was picked up and entered a turn: the time of day, or short of room how long after it was sent.
-
-    Nothing for what the operator got, who picks up nothing.
-    """
-    if letter.message.to == OPERATOR:
-        return (Span(" " * (2 * clock_width(width) + 2)),)
+    """When it was picked up and entered a turn: the time of day, or short of room how long after it was sent."""
     return tuple(
         _time(at, letter.message.ts, clock_width(width)) for at in (letter.picked_up_at, letter.entered_turn_at)
     )

@@ -1,6 +1,6 @@
 """The mail of one agent in both directions, as a talk that unfolds: what it got, and what it sent to whom."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 
 from crewboard.names import LEAD, OPERATOR
@@ -8,21 +8,27 @@ from crewboard.view.mail import Letter
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, one_line, pad, say, spread, wrap
 from crewboard_tui.widgets.folds import MARK, Fold
-from crewboard_tui.widgets.letters import AUTHOR, clock_width, gist, in_words, person, times_line, whole_letter
+from crewboard_tui.widgets.letters import AUTHOR, Box, clock_width, gist, in_words, person, times_line, whole_letter
 
 _BEGIN = 9 + AUTHOR + 1
 _RULE = "unread"
 
 
-def mail_folds(letters: Sequence[Letter], sent: Sequence[Letter], name: str, unread: int, width: int) -> list[Fold]:
-    """Mail oldest first, a rule before what `name` has not read; what a lead and you say is shown in full."""
+def mail_folds(
+    letters: Sequence[Letter], sent: Sequence[Letter], box: Box, yours: Container[str], width: int
+) -> list[Fold]:
+    """Mail oldest first, a rule before what is not read; what a lead and you say is shown in full.
+
+    `yours` are the mailboxes that you read: nobody picks up anything there.
+    """
     width -= MARK
-    first_unread = letters[-unread].message.id if 0 < unread <= len(letters) else None
+    name = box.name
+    first_unread = letters[-box.unread].message.id if 0 < box.unread <= len(letters) else None
     folds: list[Fold] = []
     for letter in sorted([*letters, *sent], key=lambda each: each.message.ts):
         if letter.message.id == first_unread:
             folds.append(Fold(_RULE, (Span(" not read yet ".center(width, "─"), "dim"),)))
-        folds.append(_spoken(letter, name, width) if _is_talk(letter) else _folded(letter, name, width))
+        folds.append(_spoken(letter, name, width) if _is_talk(letter) else _folded(letter, name, yours, width))
     return folds
 
 
@@ -37,14 +43,15 @@ def _is_talk(letter: Letter) -> bool:
     return {letter.message.from_, letter.message.to} == {OPERATOR, LEAD}
 
 
-def _folded(letter: Letter, name: str, width: int) -> Fold:
+def _folded(letter: Letter, name: str, yours: Container[str], width: int) -> Fold:
     message = letter.message
     left = (
         Span(fmt.clock(message.ts) + " ", "dim"), _who(letter, name), Span(in_words(message), "dim"),
         say(gist(message)),
     )  # fmt: skip
+    times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
     body = partial(whole_letter, letter, width)
-    return Fold(f"{message.to} {message.id}", spread(left, times_line(letter, width), width), body=body)
+    return Fold(f"{message.to} {message.id}", spread(left, times, width), body=body)
 
 
 def _who(letter: Letter, name: str) -> Span:
