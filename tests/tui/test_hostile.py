@@ -6,6 +6,9 @@ import pytest
 
 from crewboard.records import Exit, Intake
 from crewboard.store import journal
+from crewboard.view.family import Relative
+from crewboard_tui.screens.agent_page import AgentPage
+from crewboard_tui.screens.agent_tabs import NAMES
 from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import Stage, opened
 
@@ -36,6 +39,8 @@ def _fill(frozen: Frozen, text: str) -> None:
     frozen.said("mole", 20, text)
     frozen.said("mole", 19, text, "thinking")
     frozen.did("mole", 18, "bash", {"command": text, "path": text}, f"Error: {text}", 0.2)
+    frozen.did("mole", 16, "edit_file", {"path": text, "old_text": text, "new_text": f"{text}\n{text}"}, "edited", 0)
+    frozen.probe.families[11] = (Relative(11, 0, text, 1.0, 1024), Relative(17, 1, text, 1.0, 1024))
     frozen.began("corpse", 17, "bash", {"command": text})
     agent = frozen.directory.agent("mole")
     journal.append(agent.journal, Intake(ts=NOW, run=1, prompt=text))
@@ -66,7 +71,7 @@ def _check(stage: Stage) -> None:
 
 async def test_every_view_shows_it_as_text(hostile: Frozen) -> None:
     async with opened(hostile, 100, 30) as stage:
-        for key in "234561":
+        for key in "2345671":
             await stage.press(key, "j", "j")
             _check(stage)
             await stage.press("j", "j")
@@ -78,6 +83,21 @@ async def test_every_view_shows_it_as_text(hostile: Frozen) -> None:
         for _ in range(5):
             await stage.press("!")
             _check(stage)
+
+
+@pytest.mark.parametrize(("width", "height"), [(100, 30), (40, 10)])
+async def test_every_tab_of_a_page_shows_it_as_text_folded_and_unfolded(
+    hostile: Frozen, width: int, height: int
+) -> None:
+    async with opened(hostile, width, height) as stage:
+        await stage.app.push_screen(AgentPage(stage.app.desk, "mole"))
+        for name in NAMES:
+            await stage.sees(f"[{name}]")
+            await stage.settles()
+            for keys in ("o", "g", "G", "o"):
+                await stage.press(keys)
+                _check(stage)
+            await stage.press("]")
 
 
 @pytest.mark.parametrize(("width", "height"), [(170, 50), (40, 10)])

@@ -11,7 +11,7 @@ from crewboard.names import LEAD
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt, keys
 from crewboard_tui.desk import Desk
-from crewboard_tui.lines import Line, Span
+from crewboard_tui.lines import Line, Span, width_of
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_keys import AgentKeys
 from crewboard_tui.screens.agent_tabs import NAMES, TABS, Page, Tab
@@ -100,10 +100,18 @@ class AgentPage(AgentKeys):
             pane.show(lines or [(Span(nothing, "dim"),)])
 
     def _tabs(self, agent: AgentView | None) -> Line:
+        """Every tab; short of room the open one between its neighbours."""
+        full = self._tab_line(range(len(TABS)), agent)
+        if width_of(full) <= self.size.width:
+            return full
+        near = [(self._at + step) % len(TABS) for step in (-1, 0, 1)]
+        return (Span(" ‹", "dim"), *self._tab_line(near, agent), Span("›", "dim"))
+
+    def _tab_line(self, places: Iterable[int], agent: AgentView | None) -> Line:
         counts = {"Mail": agent.unread if agent else 0}
         spans = [Span(" ")]
-        for at, name in enumerate(NAMES):
-            here = at == self._at
+        for at in places:
+            name, here = NAMES[at], at == self._at
             count = f"·{counts[name]}" if counts.get(name) else ""
             spans += [Span((f"[{name}]" if here else f" {name} ") + count, "tab" if here else ""), Span(" ")]
         return tuple(spans)
