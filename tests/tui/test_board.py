@@ -111,6 +111,12 @@ async def test_the_cursor_stays_on_its_agent_when_the_order_changes(frozen: Froz
         assert order.index("migrate") == 3, "it does not re-sort under the cursor"
 
 
+async def test_eighty_columns_name_every_view_and_the_order(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        assert "5 Procs  6 Feed  7 Cost" in stage.part("heading")
+        await stage.sees("Team · sort:urgency")
+
+
 async def test_sorting_goes_through_the_columns_and_turns_round(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("s")

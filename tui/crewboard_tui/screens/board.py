@@ -17,6 +17,7 @@ from crewboard_tui.lines import Line, Span, clip, one_line, spread
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_page import AgentPage
 from crewboard_tui.screens.numbered import Numbered
+from crewboard_tui.widgets.columns import WIDE
 from crewboard_tui.widgets.heading import tabs_line
 from crewboard_tui.widgets.letters import Box, Letters
 from crewboard_tui.widgets.log import Log
@@ -59,10 +60,13 @@ class BoardScreen(Numbered):
             yield Rows(id="board-needs", classes="pane")
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
+        tabs = tabs_line(snapshot.view, self.MODE, width, self.desk.key)
+        return spread(tabs, (Span(f"{self._sorted()} ", "dim"),), width) if self.size.width >= WIDE else tabs
+
+    def _sorted(self) -> str:
+        """How the roster is sorted: beside the views where there is room, else in the roster's title."""
         order = self.query_one(Roster).order
-        right = f"sort:{order.by}{' reversed' if order.reverse else ''} " if width >= 60 else ""  # noqa: PLR2004
-        tabs = tabs_line(snapshot.view, self.MODE, width - len(right), self.desk.key)
-        return spread(tabs, (Span(right, "dim"),), width)
+        return f"sort:{order.by}{' reversed' if order.reverse else ''}"
 
     def interest(self) -> Interest:
         name = self.selected_agent()
@@ -99,7 +103,8 @@ class BoardScreen(Numbered):
         parts = [f"{shown}{count} agent{'' if count == 1 else 's'}"]
         parts += [f"{len(roster.marked)} marked"] if roster.marked else []
         parts += [f"filter {one_line(roster.order.filter)}"] if roster.order.filter else []
-        title(roster, f"Team{self.narrowed_to}", " · ".join(parts))
+        order = "" if self.size.width >= WIDE else f" · {self._sorted()}"
+        title(roster, f"Team{order}{self.narrowed_to}", " · ".join(parts))
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
         peek = self.query_one("#peek", Log)
