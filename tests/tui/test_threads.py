@@ -16,7 +16,9 @@ def _refuse_and_revise(frozen: Frozen) -> None:
 
 
 async def _open_mail(stage: Stage) -> None:
-    await stage.press("2", "enter")
+    await stage.press("2")
+    await stage.sees("docs       ")
+    await stage.press("enter")
     await stage.until(lambda: getattr(stage.app.focused, "id", "") == "mail", "the mail")
     await stage.press("g")
 
@@ -55,9 +57,9 @@ async def test_the_asker_sees_the_same_thread_and_answers_are_words(frozen: Froz
         await stage.press("2")
         for _ in range(3):
             await stage.press("j")
-        await stage.sees("auth-plan · 1 not read")
+        await stage.sees("auth-plan · 1 not read", "2 plans, approved 15:04")
         await stage.press("enter", "enter")
-        await stage.sees("2 plans, approved 15:04", "approves the plan: mind the cache")
+        await stage.sees("approves the plan: mind the cache")
 
 
 def test_threads_stand_where_their_newest_message_is(frozen: Frozen) -> None:

@@ -82,8 +82,8 @@ async def test_enter_reads_a_message_in_full_and_esc_goes_back_layer_by_layer(fr
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
         await stage.settles()
-        await stage.press("enter", "enter")
         await stage.sees("question_request")
+        await stage.press("enter", "enter")
         for focused in ("letter", "mail", "boxes"):
             await stage.until(lambda name=focused: getattr(stage.app.focused, "id", "") == name, focused)  # type: ignore[misc]
             await stage.press("escape")
