@@ -81,7 +81,7 @@ class Stage:
         """Press keys, one after the other."""
         for key in keys:
             name = _character_to_key(key) if len(key) == 1 else key
-            event = events.Key(name, key_to_character(name))
+            event = events.Key(name, key if len(key) == 1 else key_to_character(name))
             event.set_sender(self.app)
             driver = self.app._driver
             assert driver is not None

@@ -252,6 +252,14 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """Go to a numbered view; the pages on top of the one that is left are kept."""
         await self.switch_mode(mode)
 
+    async def action_go(self, mode: str, mailbox: str = "") -> None:
+        """Go to a numbered view itself, whatever page is on top; in the Inbox, to a mailbox."""
+        await self.switch_mode(mode)
+        while len(self.screen_stack) > 1:
+            await self.pop_screen()
+        if mailbox and isinstance(self.screen, InboxScreen):
+            self.screen.show_box(mailbox)
+
     def action_teams(self) -> None:
         """Choose another team of this root."""
         here = self.desk.team.directory

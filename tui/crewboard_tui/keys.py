@@ -35,7 +35,7 @@ class Key:
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "a request": ("request", "choices", "digits"),
-    "while you write": ("edit", "hire", "draft", "tick", "choice", "line"),
+    "while you write": ("edit", "hire", "draft", "composer", "tick", "choice", "line"),
     "a task": ("tasks",),
     "an agent": ("foreground", "agents"),
     "mail": ("inbox",),
@@ -105,6 +105,9 @@ KEYS: tuple[Key, ...] = (
     Key("task.block", "b", "block", "wait for", "say which tasks must be completed before it", "tasks", 26,
         changes=True),
     Key("task.cancel", "C", "cancel", "cancel", "cancel the selected task", "tasks", 28, changes=True),
+    Key("composer.leave", "escape", "leave", "keep", "back to the pane, and what is written stays", "composer", 68),
+    Key("draft.send", "enter", "submit", "send", "send what is written", "draft", 12),
+    Key("draft.edit", "ctrl+e", "edit", "editor", "write it in $VISUAL or $EDITOR", "draft", 14),
     Key("draft.complete", "tab", "complete", "complete", "complete the name that is begun", "draft", 16),
     Key("view.tab", "]", "next_tab", "tab", "the next tab", "tabs", 14),
     Key("view.tab_back", "[", "previous_tab", "", "the tab before", "tabs"),

@@ -1,4 +1,4 @@
-"""The keys that are about agents, wherever one is selected: hire, write, stop, end, resume, acknowledge, answer."""
+"""The keys that are about agents, wherever one is selected: hire, stop, end, pause, resume, acknowledge, answer."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,44 +13,19 @@ from crewboard.team import ending, hiring, mail, steering
 from crewboard.view.fold import AgentView
 from crewboard_tui import keys
 from crewboard_tui.hire_words import free_name, terms_of
-from crewboard_tui.screens.ask_line import AskLine
-from crewboard_tui.screens.frame import Framed
+from crewboard_tui.screens.writing import Writing
 
 AGAIN_WITHIN = 2.0
 """Seconds within which `X` must be pressed a second time."""
 
 
-class AgentKeys(Framed):
+class AgentKeys(Writing):
     """A screen on which agents can be selected."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("agents")]
     _armed: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
-    def selected_agent(self) -> str | None:
-        """The agent that a key is about."""
-        return None
-
-    def select_agent(self, name: str) -> None:
-        """Put the cursor on an agent, who may not be here yet."""
-
-    def targets(self) -> list[str]:
-        """The agents that a key is for: those that are marked, else the selected one."""
-        name = self.selected_agent()
-        return [name] if name else []
-
-    def _views(self) -> list[AgentView]:
-        view = self.desk.snapshot.view
-        return [agent for name in self.targets() if (agent := view.agent(name)) is not None]
-
-    def _selected(self) -> AgentView | None:
-        name = self.selected_agent()
-        return self.desk.snapshot.view.agent(name) if name else None
-
     def offers(self, action: str) -> bool | None:
-        if action == "broadcast":
-            return bool(self.desk.snapshot.view.agents)
-        if action == "talk":
-            return True
         if action == "pause_all":
             return any(agent.alive for agent in self.desk.snapshot.view.agents)
         if action == "clone":
@@ -81,87 +56,6 @@ class AgentKeys(Framed):
         asks = [request for agent in self._views() for request in agent.asks]
         if asks:
             open_request(self.app, self.desk, asks[0])
-
-    def action_message(self) -> None:
-        self.write_to(self.targets())
-
-    def write_to(self, names: list[str]) -> None:
-        """Ask for a text and send it to some agents."""
-        if names:
-            self._ask_text(f"to {', '.join(names)}", " ".join(names), partial(self._send, names))
-
-    def action_broadcast(self) -> None:
-        everybody = [agent.name for agent in self.desk.snapshot.view.agents]
-        marked = self.targets() if len(self.targets()) > 1 else everybody
-        whom = "everybody" if marked == everybody else ", ".join(marked)
-        self._ask_text(f"to {whom} ({len(marked)})", "all", partial(self._broadcast, marked))
-
-    def action_talk(self) -> None:
-        from crewboard_tui.screens.agent_page import AgentPage
-
-        self.app.push_screen(AgentPage(self.desk, LEAD, "Mail"))
-        # At once: what is typed meanwhile must not reach the page, where letters are keys.
-        self.talk()
-
-    def talk(self) -> None:
-        """Ask for a line for the lead; who is hired for it if nobody sits in the seat, or resumed."""
-        lead = self.desk.snapshot.view.agent(LEAD)
-        self._ask_text("to the lead" if lead else "hire a lead: what should the team do?", "talk", self._tell)
-
-    def _tell(self, text: str) -> None:
-        def tell() -> str:
-            told = hiring.tell_lead(self.desk.team, text)
-            return "a lead is hired and reads it" if told.fresh else "sent to the lead"
-
-        self.desk.do("telling the lead", tell)
-
-    def _ask_text(self, label: str, draft: str, send: Callable[[str], None], *, nothing: str | None = None) -> None:
-        """Ask for a line and send it. An empty one is no answer, unless `nothing` says what it stands for."""
-
-        def done(text: str | None) -> None:
-            if text is not None and (text.strip() or nothing is not None):
-                self.desk.drafts.pop(draft, None)
-                send(text)
-
-        def keep(text: str) -> None:
-            self.desk.drafts[draft] = text
-
-        kept = self.desk.drafts.get(draft, "")
-        hint = "Enter sends · Esc keeps it for later"
-        if nothing is not None:
-            hint = f"{hint} · empty: {nothing}"
-        self.app.push_screen(AskLine(label, kept, hint=hint, left=keep), done)
-
-    def _send(self, names: list[str], text: str) -> None:
-        def send() -> str:
-            for name in names:
-                mail.send(self.desk.team, name, text)
-            asleep = [name for name in names if not mail.is_listening(self.desk.team, name)]
-            later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
-            return f"sent to {', '.join(names)}{later}"
-
-        self.desk.do(f"sending to {', '.join(names)}", send)
-
-    def _broadcast(self, names: list[str], text: str) -> None:
-        def send() -> str:
-            return f"sent to {len(mail.broadcast(self.desk.team, text, names))} agents"
-
-        self.desk.do("sending to all", send)
-
-    def action_interrupt(self) -> None:
-        names = [agent.name for agent in self._views() if agent.alive]
-        whom = ", ".join(names)
-        if names:
-            draft = f"interrupt {whom}"
-            self._ask_text(f"interrupt {whom}", draft, partial(self._interrupt, names), nothing="where does it stand?")
-
-    def _interrupt(self, names: list[str], text: str) -> None:
-        def interrupt() -> str:
-            for name in names:
-                steering.interrupt(self.desk.team, name, text)
-            return f"interrupted: {', '.join(names)} reads it now"
-
-        self.desk.do(f"interrupting {', '.join(names)}", interrupt)
 
     def action_pause(self) -> None:
         living = [agent for agent in self._views() if agent.alive]
@@ -267,11 +161,9 @@ def _is_unseen_death(agent: AgentView) -> bool:
 
 
 _FITS: dict[str, Callable[[AgentView], bool]] = {
-    "message": lambda _: True,
     "stop": lambda agent: agent.alive,
     "end": lambda agent: agent.alive,
     "pause": lambda agent: agent.alive,
-    "interrupt": lambda agent: agent.alive,
     "resume": _is_over,
     "resume_fresh": _is_over,
     "acknowledge": _is_unseen_death,

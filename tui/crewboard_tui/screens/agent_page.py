@@ -16,6 +16,7 @@ from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_keys import AgentKeys
 from crewboard_tui.screens.agent_tabs import NAMES, TABS, Page, Tab
 from crewboard_tui.states import LOOKS
+from crewboard_tui.widgets.composer import Composer
 from crewboard_tui.widgets.folds import Fold, Folds
 from crewboard_tui.widgets.heading import crumbs_line
 from crewboard_tui.widgets.log import Log
@@ -47,6 +48,7 @@ class AgentPage(AgentKeys):
         yield Log(id="page", classes="pane")
         yield Log(id="facts", classes="pane", follow=False, follows=False)
         yield Folds(id="folds", classes="pane")
+        yield Composer(self.desk)
 
     def on_mount(self) -> None:
         self._open_pane()
@@ -65,6 +67,7 @@ class AgentPage(AgentKeys):
     def paint(self, snapshot: Snapshot) -> None:
         agent = snapshot.view.agent(self.agent_name)
         self.query_one("#tabs", Still).show([self._tabs(agent)])
+        self.paint_composer()
         if agent is None:
             self._paint_absent()
         else:
@@ -123,7 +126,7 @@ class AgentPage(AgentKeys):
             super().action_talk()
             return
         self._turn(NAMES.index("Mail") - self._at)
-        self.talk()
+        self.write(self._talk_to_lead())
 
     def action_next_tab(self) -> None:
         self._turn(1)

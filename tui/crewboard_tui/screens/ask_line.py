@@ -6,14 +6,14 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from crewboard_tui import keys
 from crewboard_tui.lines import one_line
-from crewboard_tui.widgets.draft import Draft, fitting
+from crewboard_tui.widgets.draft import Draft, fitting, unfold
 
 _NAMES_SHOWN = 12
 
@@ -25,7 +25,6 @@ class AskLine(ModalScreen[str | None]):
     then Enter leaves it standing. Of `names`, those that fit stand in the hint, and Tab completes.
     """
 
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("line")]
 
     def __init__(
@@ -38,6 +37,7 @@ class AskLine(ModalScreen[str | None]):
         left: Callable[[str], None] | None = None,
         check: Callable[[str], str | None] | None = None,
         names: Sequence[str] = (),
+        prose: bool = False,
     ) -> None:
         super().__init__()
         self._label = label
@@ -47,24 +47,36 @@ class AskLine(ModalScreen[str | None]):
         self._left = left
         self._check = check
         self._names = names
+        self._prose = prose
 
     def compose(self) -> ComposeResult:
-        with Container(id="ask"):
-            yield Label(Content(f"{one_line(self._label)} ›"), id="ask-label")
-            yield Draft(self._text, self._names, id="ask-input")
+        draft = Draft(self._text, self._names, prose=self._prose, id="ask-input")
+        draft.refuse = self._refuse
+        with Vertical(id="ask"):
+            with Horizontal(id="ask-line"):
+                yield Label(Content(f"{one_line(self._label)} ›"), id="ask-label")
+                yield draft
             yield Label(Content(self._hint), id="ask-hint")
 
     def on_mount(self) -> None:
-        self.query_one(Input).focus()
+        self.query_one(Draft).focus()
+        self._show_hint(self._text)
+        self._cover_footer()
+
+    def _cover_footer(self) -> None:
+        """Stand on the keys, which do nothing meanwhile, and on no more: what one answers stays in sight."""
+        behind = self.app.screen_stack[-2]
+        covered = sum(part.size.height for part in behind.query("Framed > #keys, Framed > #status"))
+        self.query_one("#ask").styles.height = max(2, covered)
 
     @on(Input.Changed)
     def _tell(self, event: Input.Changed) -> None:
         self._show_hint(event.value)
         if self._changed is not None:
-            self._changed(event.value)
+            self._changed(unfold(event.value))
 
     def _show_hint(self, text: str) -> None:
-        names = fitting(text.strip(), self._names)
+        names = fitting(text, self._names) if text or not self._prose else []
         more = " …" if len(names) > _NAMES_SHOWN else ""
         hint = f"{' '.join(names[:_NAMES_SHOWN])}{more} · Tab completes" if names else self._hint
         self._say(hint)
@@ -74,15 +86,19 @@ class AskLine(ModalScreen[str | None]):
         hint.update(Content(one_line(text)))
         hint.set_class(refused, "-refused")
 
+    def _refuse(self, why: str) -> None:
+        self._say(why, refused=True)
+
     @on(Input.Submitted)
     def _done(self, event: Input.Submitted) -> None:
-        problem = self._check(event.value) if self._check is not None else None
-        if problem is None:
-            self.dismiss(event.value)
-        else:
-            self._say(problem, refused=True)
+        text = unfold(event.value)
+        problem = self._check(text) if self._check is not None else None
+        if problem is not None:
+            self._refuse(problem)
+        elif self.is_current:
+            self.dismiss(text)
 
     def action_leave(self) -> None:
         if self._left is not None:
-            self._left(self.query_one(Input).value)
+            self._left(self.query_one(Draft).text)
         self.dismiss(None)

@@ -18,6 +18,7 @@ from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_page import AgentPage
 from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.widgets.columns import WIDE
+from crewboard_tui.widgets.composer import Composer
 from crewboard_tui.widgets.heading import tabs_line
 from crewboard_tui.widgets.letters import Box, Letters
 from crewboard_tui.widgets.log import Log
@@ -58,6 +59,7 @@ class BoardScreen(Numbered):
                 yield Rows(id="board-tasks", classes="pane")
                 yield Letters(id="board-inbox", classes="pane")
             yield Rows(id="board-needs", classes="pane")
+        yield Composer(self.desk)
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         tabs = tabs_line(snapshot.view, self.MODE, width, self.desk.key)
@@ -89,6 +91,7 @@ class BoardScreen(Numbered):
         self._paint_tasks(snapshot)
         self._paint_inbox(snapshot)
         self._paint_needs(snapshot)
+        self.paint_composer()
 
     def tick(self) -> None:
         self.query_one(Roster).tick(self.desk.now)
@@ -160,6 +163,7 @@ class BoardScreen(Numbered):
         self.query_one("#board-inbox", Letters).restart()
         self._paint_peek(self.desk.snapshot)
         self._paint_inbox(self.desk.snapshot)
+        self.paint_composer()
         self.paint_keys()
 
     @on(Rows.Opened, "#roster")

@@ -57,6 +57,10 @@ class InboxScreen(Numbered):
     def _box_name(self) -> str | None:
         return (self.query_one("#boxes", Rows).selected or OPERATOR) if self.is_mounted else None
 
+    def show_box(self, name: str) -> None:
+        """Put the cursor on a mailbox."""
+        self.query_one("#boxes", Rows).want(name)
+
     def selected_agent(self) -> str | None:
         name = self._box_name()
         return name if name and self.desk.snapshot.view.agent(name) else None

@@ -1,13 +1,18 @@
-"""A line that is being written: Tab completes a name at its beginning."""
+"""A line that is being written: Tab completes how it begins, `^e` goes to an editor, no line of a paste is lost."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from textual import events
 from textual.binding import BindingType
 from textual.widgets import Input
 
-from crewboard_tui import keys
+from crewboard.errors import CrewboardError
+from crewboard_tui import editor, keys
+
+BREAK = "↵"
+"""How a line break is written in a single line."""
 
 
 def complete(text: str, names: Sequence[str]) -> str:
@@ -22,21 +27,70 @@ def fitting(text: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if name.startswith(text)]
 
 
+def fold(text: str) -> str:
+    """A text on one line: breaks become visible, what no key types becomes a space."""
+    marked = text.replace("\r\n", "\n").replace("\n", BREAK)
+    return "".join(character if character.isprintable() else " " for character in marked)
+
+
+def unfold(value: str) -> str:
+    """The text that stands on one line."""
+    return value.replace(BREAK, "\n")
+
+
 class Draft(Input):
-    """An input whose text may begin with one of `names`."""
+    """An input whose text may begin with one of `names`.
+
+    `keep` is told each change at once. Where `prose` is written, `^e` opens the editor; `refuse` is told why it did
+    not go.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("draft")]
 
-    def __init__(self, text: str = "", names: Sequence[str] = (), **kwargs: Any) -> None:
-        super().__init__(text, compact=True, select_on_focus=False, **kwargs)
+    def __init__(self, text: str = "", names: Sequence[str] = (), *, prose: bool = False, **kwargs: Any) -> None:
+        self.keep: Callable[[str], None] | None = None
+        self.refuse: Callable[[str], None] | None = None
+        super().__init__(fold(text), compact=True, select_on_focus=False, **kwargs)
         self.cursor_blink = False
         self.names = names
+        self.prose = prose
+
+    @property
+    def text(self) -> str:
+        """What is written, with its line breaks."""
+        return unfold(self.value)
+
+    def load(self, text: str) -> None:
+        """Show another text, which somebody keeps already."""
+        keep, self.keep = self.keep, None
+        self.value = fold(text)
+        self.cursor_position = len(self.value)
+        self.keep = keep
+
+    def watch_value(self) -> None:
+        if self.keep is not None:
+            self.keep(self.text)
+
+    def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        self.replace(fold(event.text), *self.selection)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "complete":
             return complete(self.value, self.names) != self.value
+        if action == "edit":
+            return self.prose
         return super().check_action(action, parameters)
 
     def action_complete(self) -> None:
         self.value = complete(self.value, self.names)
+        self.cursor_position = len(self.value)
+
+    def action_edit(self) -> None:
+        try:
+            self.value = fold(editor.edit(self.app, self.text))
+        except CrewboardError as error:
+            if self.refuse is not None:
+                self.refuse(str(error))
         self.cursor_position = len(self.value)

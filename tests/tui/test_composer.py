@@ -1,0 +1,291 @@
+"""Writing to agents: the composer from 100 columns on, a line below that; drafts, commands, the editor."""
+
+import contextlib
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from textual import events
+
+from crewboard.errors import StorageError, UsageError
+from crewboard.store import mailbox
+from crewboard.team import mail
+from crewboard.team.context import Team
+from crewboard_tui import composing
+from crewboard_tui.composing import Note, Visit
+from crewboard_tui.widgets.draft import fold, unfold
+from tests.frozen import Frozen
+from tests.tui.stage import Stage, opened
+
+_API = ("j", "j", "j", "j", "j")
+_SIZES = pytest.mark.parametrize("size", [(120, 36), (80, 24)], ids=["composer", "line"])
+
+
+def _last(frozen: Frozen, name: str) -> str:
+    return mailbox.read(frozen.directory, name).messages[-1].content
+
+
+def _count(frozen: Frozen, name: str) -> int:
+    return len(mailbox.read(frozen.directory, name).messages)
+
+
+# ---------------------------------------------------------------------------------------------- what a line says
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("how far are you?", Note(("api",), "how far are you?")),
+        ("@ui look at this", Note(("ui",), "look at this")),
+        ("@ home", Note(("api",), "@ home")),
+        ("/etc/hosts is wrong", Note(("api",), "/etc/hosts is wrong")),
+        ("/team", Visit("board")),
+        ("/tasks", Visit("tasks")),
+        ("/inbox", Visit("inbox")),
+        ("/inbox ui", Visit("inbox", "ui")),
+        ("/inbox operator", Visit("inbox", "operator")),
+    ],
+)
+def test_what_a_line_says(text: str, says: Note | Visit) -> None:
+    assert composing.read(text, ["api"], ["api", "ui"]) == says
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("@fixer hello", "nobody here is called 'fixer': there are api, ui"),
+        ("@ui", "say what to tell ui"),
+        ("/inbox fixer", "nobody here is called 'fixer': there are operator, lead, api, ui"),
+        ("/team ui", "only /inbox takes a name"),
+    ],
+)
+def test_what_a_line_cannot_say(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        composing.read(text, ["api"], ["api", "ui"])
+
+
+def test_a_line_holds_its_breaks_and_no_control_character() -> None:
+    assert unfold(fold("one\r\ntwo\n\x1b[31mthree")) == "one\ntwo\n [31mthree"
+
+
+# ------------------------------------------------------------------------------------------- where one writes
+
+
+async def test_the_composer_follows_the_selection(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.sees("▸ to parser ›")
+        await stage.press(*_API)
+        await stage.sees("▸ to api ›")
+        await stage.press("enter")
+        await stage.sees("[Now]", "▸ to api ›")
+
+
+async def test_below_100_columns_there_is_no_composer(frozen: Frozen) -> None:
+    async with opened(frozen, 99, 36) as stage:
+        await stage.settles()
+        assert "to parser ›" not in stage.all
+
+
+async def test_read_only_has_no_composer(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36, read_only=True) as stage:
+        await stage.settles()
+        assert "to parser ›" not in stage.all
+
+
+async def test_a_line_hides_nothing_but_the_footer(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        await stage.settles()
+        before = stage.text
+        await stage.press("b")
+        await stage.sees("to everybody")
+        alert = next(at for at, text in enumerate(before) if "parser died" in text)
+        assert stage.text[: alert + 1] == before[: alert + 1]
+
+
+@_SIZES
+async def test_a_message_is_sent_once_however_often_enter_is_pressed(frozen: Frozen, size: tuple[int, int]) -> None:
+    before = _count(frozen, "api")
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("how far?")
+        driver = stage.app._driver
+        assert driver is not None
+        for _ in range(3):
+            event = events.Key("enter", "\r")
+            event.set_sender(stage.app)
+            driver.send_message(event)
+        await stage.sees("sent to api")
+        await stage.settles()
+    assert _count(frozen, "api") == before + 1
+
+
+@_SIZES
+async def test_esc_keeps_the_draft_of_each_agent(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("half a thou")
+        await stage.press("escape", "j", "m")
+        await stage.sees("to perf ›")
+        assert "half a thou" not in stage.all
+        await stage.press("escape", "k", "m")
+        await stage.sees("to api ›", "half a thou")
+
+
+async def test_whom_one_writes_to_stays_when_the_selection_goes(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("one")
+        stage.app.screen.query_one("#roster").action_down()  # type: ignore[attr-defined]
+        await stage.write("two")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+    assert _last(frozen, "api") == "onetwo"
+
+
+@_SIZES
+async def test_what_could_not_be_sent_is_a_draft_again(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    def send(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(mail, "send", send)
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("how far?")
+        await stage.press("enter")
+        await stage.sees("the disk is full")
+        await stage.press("m")
+        await stage.sees("how far?")
+
+
+async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = mail.send
+
+    def send(team: Team, to: str, text: str) -> object:
+        if to == "docs":
+            raise StorageError("the disk is full")
+        return whole(team, to, text)
+
+    monkeypatch.setattr(mail, "send", send)
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("space", "j", "space", "m")
+        await stage.sees("to parser, docs ›")
+        await stage.write("freeze")
+        await stage.press("enter")
+        await stage.sees("sent to parser, but not to docs: the disk is full")
+        assert stage.app.desk.drafts == {"docs": "freeze"}
+    assert _last(frozen, "parser") == "freeze"
+
+
+# -------------------------------------------------------------------------------------------- names and commands
+
+
+@_SIZES
+async def test_at_name_picks_the_recipient_and_tab_completes(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("@rev")
+        await stage.press("tab")
+        await stage.sees("@reviewer")
+        await stage.write("look")
+        await stage.press("enter")
+        await stage.sees("sent to reviewer")
+    assert _last(frozen, "reviewer") == "look"
+
+
+@_SIZES
+async def test_an_unknown_name_keeps_the_text(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("@fixer hello")
+        await stage.press("enter")
+        await stage.sees("nobody here is called 'fixer'", "@fixer hello")
+
+
+@_SIZES
+@pytest.mark.parametrize(
+    ("command", "sees"), [("/inbox ui", "ui · 1 not read"), ("/tasks", "Tasks · 1/8"), ("/team", "Peek · api")]
+)
+async def test_a_command_goes_to_its_view(frozen: Frozen, size: tuple[int, int], command: str, sees: str) -> None:
+    before = _count(frozen, "api")
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "enter")
+        await stage.sees("[Now]")
+        await stage.press("m")
+        await stage.write(command)
+        await stage.press("enter")
+        await stage.sees(sees)
+        await stage.sees_not("[Now]")
+    assert _count(frozen, "api") == before
+
+
+# ------------------------------------------------------------------------------------------------- the editor
+
+
+@pytest.fixture
+def lent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An editor that notes the file it was given and writes two lines; returns where it notes it."""
+    script = tmp_path / "editor.sh"
+    script.write_text(
+        f'#!/bin/sh\nstat -c "%a %n" "$1" "$(dirname "$1")" > {tmp_path}/seen\ncat "$1" > {tmp_path}/draft\n'
+        'printf "first\\nsecond\\n" > "$1"\n'
+    )
+    script.chmod(stat.S_IRWXU)
+    monkeypatch.setenv("VISUAL", str(script))
+    return tmp_path
+
+
+def _lend(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def suspend() -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(stage.app, "suspend", suspend)
+
+
+@_SIZES
+async def test_a_draft_is_written_in_the_editor(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, lent: Path, size: tuple[int, int]
+) -> None:
+    async with opened(frozen, *size) as stage:
+        _lend(stage, monkeypatch)
+        await stage.press(*_API, "m")
+        await stage.write("a thought")
+        await stage.press("ctrl+e")
+        await stage.sees("first↵second")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+    assert _last(frozen, "api") == "first\nsecond"
+    assert (lent / "draft").read_text() == "a thought"
+    (file_mode, file), (folder_mode, folder) = (line.split() for line in (lent / "seen").read_text().splitlines())
+    assert (file_mode, folder_mode) == ("600", "700")
+    assert not Path(file).exists()
+    assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize(
+    ("visual", "says"), [("false", "false ended with 1; the draft stands"), ("no-such-editor", "there is no editor")]
+)
+async def test_an_editor_that_fails_leaves_the_draft(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, visual: str, says: str
+) -> None:
+    monkeypatch.setenv("VISUAL", visual)
+    async with opened(frozen, 120, 36) as stage:
+        _lend(stage, monkeypatch)
+        await stage.press(*_API, "m")
+        await stage.write("a thought")
+        await stage.press("ctrl+e")
+        await stage.sees(says, "a thought")
+
+
+async def test_a_paste_of_several_lines_is_whole(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(*_API, "m")
+        stage.app.post_message(events.Paste("one\ntwo"))
+        await stage.sees("one↵two")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+    assert _last(frozen, "api") == "one\ntwo"

@@ -1,0 +1,58 @@
+"""Writing a text in the person's own editor, while the dashboard steps aside."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from textual.app import App, SuspendNotSupported
+
+from crewboard.errors import StorageError, UsageError
+
+
+def command() -> list[str]:
+    """`$VISUAL`, else `$EDITOR`, else vi.
+
+    Raises:
+        UsageError: The variable is no command line.
+    """
+    given = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        return shlex.split(given)
+    except ValueError as error:
+        raise UsageError(f"$VISUAL or $EDITOR is no command: {error}") from error
+
+
+def edit(app: App[Any], text: str) -> str:
+    """What `text` became in the editor. The file is for the person's eyes alone, and gone afterwards.
+
+    Raises:
+        UsageError: There is no such editor, or it says that it failed: the text stands as it was.
+        StorageError: The file could not be written or read.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="crewboard-"))
+    try:
+        path = folder / "message.md"
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8")
+        _run(app, [*command(), str(path)])
+        return path.read_text(encoding="utf-8", errors="replace").rstrip("\n")
+    except OSError as error:
+        raise StorageError(f"the draft could not be edited: {error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(app: App[Any], words: list[str]) -> None:
+    try:
+        with app.suspend():
+            code = subprocess.run(words, check=False).returncode
+    except SuspendNotSupported as error:
+        raise UsageError("this terminal cannot be lent to an editor") from error
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no editor {words[0]!r}: set $VISUAL or $EDITOR") from error
+    if code:
+        raise UsageError(f"{words[0]} ended with {code}; the draft stands as it was")

@@ -1,0 +1,211 @@
+"""Writing to agents: a message, a broadcast, an interrupt, the talk with the lead. In the composer, or in a line."""
+
+from collections.abc import Callable
+from functools import partial
+
+from crewboard.errors import CrewboardError, StorageError, UsageError
+from crewboard.names import LEAD
+from crewboard.team import hiring, mail, steering
+from crewboard.view.fold import AgentView
+from crewboard_tui import composing
+from crewboard_tui.composing import Visit
+from crewboard_tui.errands import Then
+from crewboard_tui.screens.ask_line import AskLine
+from crewboard_tui.screens.frame import Framed
+from crewboard_tui.widgets.composer import Composer, Letterhead
+
+
+class Writing(Framed):
+    """A screen on which agents can be selected, and written to."""
+
+    def selected_agent(self) -> str | None:
+        """The agent that a key is about."""
+        return None
+
+    def select_agent(self, name: str) -> None:
+        """Put the cursor on an agent, who may not be here yet."""
+
+    def targets(self) -> list[str]:
+        """The agents that a key is for: those that are marked, else the selected one."""
+        name = self.selected_agent()
+        return [name] if name else []
+
+    def _views(self) -> list[AgentView]:
+        view = self.desk.snapshot.view
+        return [agent for name in self.targets() if (agent := view.agent(name)) is not None]
+
+    def _selected(self) -> AgentView | None:
+        name = self.selected_agent()
+        return self.desk.snapshot.view.agent(name) if name else None
+
+    def _names(self) -> list[str]:
+        return [agent.name for agent in self.desk.snapshot.view.agents]
+
+    def offers(self, action: str) -> bool | None:
+        if action == "talk":
+            return True
+        if action == "broadcast":
+            return bool(self._names())
+        if action == "message":
+            return bool(self._views())
+        if action == "interrupt":
+            return any(agent.alive for agent in self._views())
+        return super().offers(action)
+
+    # ------------------------------------------------------------------------------------------- where one writes
+
+    @property
+    def composer(self) -> Composer | None:
+        """The line at the bottom, where the screen has one and is wide enough."""
+        found = next(iter(self.query(Composer)), None)
+        return found if found is not None and found.styles.display != "none" else None
+
+    def paint_composer(self) -> None:
+        """Have the composer follow the selection."""
+        composer = self.composer
+        if composer is not None:
+            names = self.targets()
+            composer.rest(self._message_to(names) if names and not self.desk.read_only else None)
+
+    def write(self, head: Letterhead, *, line: bool = False) -> None:
+        """Have something written, in the composer if there is one and no `line` of its own is wanted."""
+        composer = self.composer
+        if composer is not None and not line:
+            composer.begin(head)
+            return
+
+        def done(text: str | None) -> None:
+            if text is not None and head.is_sent(text):
+                self.desk.drafts.pop(head.draft, None)
+                head.send(text)
+
+        def keep(text: str) -> None:
+            self.desk.drafts[head.draft] = text
+
+        kept = self.desk.drafts.get(head.draft, "")
+        ask = AskLine(
+            head.label, kept, hint=head.hint, changed=keep, names=head.names, prose=True,
+            check=lambda text: head.check(text) if head.is_sent(text) else None,
+        )  # fmt: skip
+        self.app.push_screen(ask, done)
+
+    def _or_keep(self, draft: str, text: str) -> Then:
+        """What was not sent is a draft again, before what has been written since."""
+
+        def then(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if not worked:
+                self.keep_draft(draft, text)
+
+        return then
+
+    def keep_draft(self, draft: str, text: str) -> None:
+        """Put a text back among the drafts."""
+        since = self.desk.drafts.get(draft, "")
+        self.desk.drafts[draft] = f"{text}\n{since}" if since else text
+        for composer in self.query(Composer):
+            composer.reload()
+
+    # ------------------------------------------------------------------------------------------- what one writes
+
+    def action_message(self) -> None:
+        self.write_to(self.targets())
+
+    def write_to(self, names: list[str]) -> None:
+        """Have a text written and sent to some agents."""
+        if names:
+            self.write(self._message_to(names))
+
+    def _message_to(self, names: list[str]) -> Letterhead:
+        if names == [LEAD] and LEAD not in self._names():
+            return self._talk_to_lead()
+        return Letterhead(
+            f"to {', '.join(names)}", " ".join(names), partial(self._obey, names), partial(self._why_not, names),
+            composing.openings(self._names()),
+        )  # fmt: skip
+
+    def _why_not(self, names: list[str], text: str) -> str | None:
+        try:
+            composing.read(text, names, self._names())
+        except UsageError as error:
+            return str(error)
+        return None
+
+    def _obey(self, names: list[str], text: str) -> None:
+        said = composing.read(text, names, self._names())
+        if isinstance(said, Visit):
+            self.app.call_later(self.run_action, f"app.go({said.view!r}, {said.mailbox!r})")
+        else:
+            self._send(list(said.names), said.text)
+
+    def _send(self, names: list[str], text: str) -> None:
+        left = list(names)
+
+        def send() -> str:
+            while left:
+                _send_next(partial(mail.send, self.desk.team, left[0], text), names, left)
+                left.pop(0)
+            asleep = [name for name in names if not mail.is_listening(self.desk.team, name)]
+            later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
+            return f"sent to {', '.join(names)}{later}"
+
+        def sent(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if not worked and left:
+                self.keep_draft(" ".join(left), text)
+
+        self.desk.do(f"sending to {', '.join(names)}", send, sent)
+
+    def action_broadcast(self) -> None:
+        everybody = self._names()
+        marked = self.targets() if len(self.targets()) > 1 else everybody
+        whom = "everybody" if marked == everybody else ", ".join(marked)
+        self.write(Letterhead(f"to {whom} ({len(marked)})", "all", partial(self._broadcast, marked)))
+
+    def _broadcast(self, names: list[str], text: str) -> None:
+        def send() -> str:
+            return f"sent to {len(mail.broadcast(self.desk.team, text, names))} agents"
+
+        self.desk.do("sending to all", send, self._or_keep("all", text))
+
+    def action_interrupt(self) -> None:
+        names = [agent.name for agent in self._views() if agent.alive]
+        whom = f"interrupt {', '.join(names)}"
+        if names:
+            self.write(Letterhead(whom, whom, partial(self._interrupt, names, whom), nothing="where does it stand?"))
+
+    def _interrupt(self, names: list[str], draft: str, text: str) -> None:
+        def interrupt() -> str:
+            for name in names:
+                steering.interrupt(self.desk.team, name, text)
+            return f"interrupted: {', '.join(names)} reads it now"
+
+        self.desk.do(f"interrupting {', '.join(names)}", interrupt, self._or_keep(draft, text))
+
+    def action_talk(self) -> None:
+        from crewboard_tui.screens.agent_page import AgentPage
+
+        self.app.push_screen(AgentPage(self.desk, LEAD, "Mail"))
+        # At once, in a line of its own: what is typed meanwhile must not reach the page, where letters are keys.
+        self.write(self._talk_to_lead(), line=True)
+
+    def _talk_to_lead(self) -> Letterhead:
+        """A line for the lead; who is hired for it if nobody sits in the seat, or resumed."""
+        label = "to the lead" if LEAD in self._names() else "hire a lead: what should the team do?"
+        return Letterhead(label, "talk", self._tell)
+
+    def _tell(self, text: str) -> None:
+        def tell() -> str:
+            told = hiring.tell_lead(self.desk.team, text)
+            return "a lead is hired and reads it" if told.fresh else "sent to the lead"
+
+        self.desk.do("telling the lead", tell, self._or_keep("talk", text))
+
+
+def _send_next(send: Callable[[], object], names: list[str], left: list[str]) -> None:
+    """Send to the first of `left`; a failure says who of `names` has it already, so that nobody gets it twice."""
+    try:
+        send()
+    except (CrewboardError, OSError) as error:
+        had = names[: len(names) - len(left)]
+        if not had:
+            raise
+        raise StorageError(f"sent to {', '.join(had)}, but not to {', '.join(left)}: {error}") from error
