@@ -116,6 +116,55 @@ async def test_fresh_starts_again_from_the_prompt(frozen: Frozen, monkeypatch: p
     assert spawn[0][0].prompt == "Be parser"
 
 
+_MARKED = ("j", "j", "j", "j", "j", "space", "space", "space")
+"""Marks api, perf and ui."""
+
+
+async def test_x_asks_all_marked_and_says_it_in_one_sentence(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = Calls()
+    monkeypatch.setattr(ending, "stop", stop)
+    async with opened(frozen) as stage:
+        await stage.press(*_MARKED, "x")
+        await stage.sees("3 have shut down: api, perf, ui")
+    assert sorted(stop) == [("api",), ("perf",), ("ui",)]
+
+
+async def test_who_of_the_marked_refused_is_in_the_same_sentence(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_team: object, name: str) -> None:
+        if name == "perf":
+            raise TryLaterError("in the middle of a search")
+
+    monkeypatch.setattr(ending, "stop", stop)
+    async with opened(frozen) as stage:
+        await stage.press(*_MARKED, "x")
+        await stage.sees("2 of 3 have shut down: api, ui; not perf: in the middle of a search")
+
+
+async def test_ending_all_marked_takes_two_presses(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = Calls()
+    monkeypatch.setattr(ending, "stop_now", end)
+    async with opened(frozen) as stage:
+        await stage.press(*_MARKED, "X")
+        await stage.sees("X again within 2 s ends api, perf, ui")
+        assert end == []
+        await stage.press("X")
+        await stage.sees("3 and everything they started are ended: api, perf, ui")
+    assert sorted(end) == [("api",), ("perf",), ("ui",)]
+
+
+@pytest.mark.parametrize(("key", "says"), [("r", "with their memory"), ("R", "without memory")])
+async def test_all_marked_that_are_over_are_resumed(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str, says: str
+) -> None:
+    monkeypatch.setattr(hiring, "resume", Calls(returns=2))
+    monkeypatch.setattr(hiring, "spawn", Calls(returns=hiring.Assignment("x", "p2", 2, fresh=True)))
+    async with opened(frozen) as stage:
+        await stage.press("*", key)
+        await stage.sees(f"2 are up again, {says}: parser, scan")
+
+
 async def test_an_error_is_a_sentence_on_the_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hiring, "resume", Calls(CredentialsError("no API key: set ANTHROPIC_API_KEY")))
     async with opened(frozen) as stage:

@@ -14,6 +14,7 @@ from crewboard.view.fold import AgentView
 from crewboard_tui import keys
 from crewboard_tui.hire_words import free_name, terms_of
 from crewboard_tui.screens.writing import Writing
+from crewboard_tui.together import together
 
 AGAIN_WITHIN = 2.0
 """Seconds within which `X` must be pressed a second time."""
@@ -57,14 +58,18 @@ class AgentKeys(Writing):
         if asks:
             open_request(self.app, self.desk, asks[0])
 
+    def _for_all(self, doing: str, names: list[str], command: Callable[[str], str], done: str) -> None:
+        """Do something to several agents at once, and say in one sentence what became of it."""
+        if names:
+            self.desk.do(f"{doing} {', '.join(names)}", partial(together, names, command, done))
+
     def action_pause(self) -> None:
         living = [agent for agent in self._views() if agent.alive]
-        held = all(_is_held(agent) for agent in living)
-        for agent in living:
-            if held:
-                self.desk.do(f"letting {agent.name} go on", partial(self._unpause, agent.name))
-            elif not _is_held(agent):
-                self.desk.do(f"pausing {agent.name}", partial(self._pause, agent.name))
+        running = [agent.name for agent in living if not _is_held(agent)]
+        if running:
+            self._for_all("pausing", running, self._pause, "pause at their next safe point")
+        else:
+            self._for_all("letting go on", [agent.name for agent in living], self._unpause, "go on")
 
     def _pause(self, name: str) -> str:
         steering.pause(self.desk.team, name)
@@ -88,9 +93,8 @@ class AgentKeys(Writing):
         return f"{len(steering.unpause_all(self.desk.team))} agents go on"
 
     def action_stop(self) -> None:
-        for agent in self._views():
-            if agent.alive:
-                self.desk.do(f"asking {agent.name} to shut down", partial(self._stop, agent.name))
+        living = [agent.name for agent in self._views() if agent.alive]
+        self._for_all("asking to shut down:", living, self._stop, "have shut down")
 
     def _stop(self, name: str) -> str:
         ending.stop(self.desk.team, name)
@@ -105,26 +109,27 @@ class AgentKeys(Writing):
             self.desk.say(f"X again within 2 s ends {whom} and everything it started; x asks instead", "warning bold")
             return
         self._armed = (frozenset(), 0.0)
-        for name in sorted(names):
-            self.desk.do(f"ending {name}", partial(self._end, name))
+        self._for_all("ending", sorted(names), self._end, "and everything they started are ended")
 
     def _end(self, name: str) -> str:
         ending.stop_now(self.desk.team, name)
         return f"{name} and everything it started is ended"
 
     def action_resume(self) -> None:
-        for agent in self._views():
-            if _is_over(agent):
-                self.desk.do(f"resuming {agent.name}", partial(self._resume, agent.name))
+        over = [agent.name for agent in self._views() if _is_over(agent)]
+        self._for_all("resuming", over, self._resume, "are up again, with their memory")
 
     def _resume(self, name: str) -> str:
         run = hiring.resume(self.desk.team, name)
         return f"{name} is up again: run {run}, with its memory"
 
     def action_resume_fresh(self) -> None:
-        for agent in self._views():
-            if _is_over(agent) and agent.spec is not None:
-                self.desk.do(f"starting {agent.name} afresh", partial(self._start_fresh, agent))
+        over = {agent.name: agent for agent in self._views() if _is_over(agent) and agent.spec is not None}
+
+        def start(name: str) -> str:
+            return self._start_fresh(over[name])
+
+        self._for_all("starting afresh", list(over), start, "are up again, without memory")
 
     def _start_fresh(self, agent: AgentView) -> str:
         spec = agent.spec

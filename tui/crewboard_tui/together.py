@@ -1,0 +1,36 @@
+"""One command for several agents at once, and one sentence about what became of it."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from crewboard.errors import CrewboardError, TryLaterError
+
+
+def together(names: Sequence[str], command: Callable[[str], str], done: str) -> str:
+    """Run `command` for each of `names`; for one it returns the command's own sentence, else `3 DONE: a, b, c`.
+
+    Raises:
+        CrewboardError: What the command raised for the only one.
+        TryLaterError: It did not work for all; says for whom, and why.
+    """
+    if len(names) == 1:
+        return command(names[0])
+    with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
+        runs = {name: pool.submit(command, name) for name in names}
+    failed = {name: why for name, run in runs.items() if (why := _why_not(run)) is not None}
+    worked = [name for name in names if name not in failed]
+    if not failed:
+        return f"{len(names)} {done}: {', '.join(names)}"
+    reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
+    raise TryLaterError(
+        f"{len(worked)} of {len(names)} {done}{': ' if worked else ''}{', '.join(worked)}; not {reasons}"
+    )
+
+
+def _why_not(run: Future[str]) -> str | None:
+    """Why a command did not work; what is no refusal but a fault of ours goes on up."""
+    try:
+        run.result()
+    except (CrewboardError, OSError) as error:
+        return str(error)
+    return None
