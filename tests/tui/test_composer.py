@@ -133,6 +133,14 @@ async def test_esc_keeps_the_draft_of_each_agent(frozen: Frozen, size: tuple[int
         await stage.sees("to api ›", "half a thou")
 
 
+async def test_the_footer_offers_no_key_that_would_be_typed(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(*_API, "m")
+        await stage.can("Esc", "keep")
+        for typed in ("/ find", "! next", "n new", ": command", "q leave"):
+            assert typed not in stage.part("keys")
+
+
 async def test_whom_one_writes_to_stays_when_the_selection_goes(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press(*_API, "m")

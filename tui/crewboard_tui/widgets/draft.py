@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.binding import BindingType
+from textual.keys import REPLACED_KEYS
 from textual.widgets import Input
 
 from crewboard.errors import CrewboardError
@@ -75,6 +76,10 @@ class Draft(Input):
         event.prevent_default()
         event.stop()
         self.replace(fold(event.text), *self.selection)
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        # Textual asks about `/`, `@` and `+` by short names, for which it finds no character: they are typed too.
+        return super().check_consume_key(key, character) or key in REPLACED_KEYS
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "complete":
