@@ -12,7 +12,7 @@ from crewboard.errors import StorageError, UsageError
 from crewboard.store import mailbox
 from crewboard.team import mail
 from crewboard.team.context import Team
-from crewboard_tui import composing
+from crewboard_tui import app, composing
 from crewboard_tui.composing import Note, Visit
 from crewboard_tui.widgets.draft import fold, unfold
 from tests.frozen import Frozen
@@ -186,6 +186,14 @@ async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, m
         await stage.sees("sent to parser, but not to docs: the disk is full")
         assert stage.app.desk.drafts == {"docs": "freeze"}
     assert _last(frozen, "parser") == "freeze"
+
+
+async def test_leaving_shows_what_was_not_sent(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("half a thought")
+        await stage.press("escape", "q")
+    assert app.unsent(stage.app.desk.drafts) == ["Not sent (api): half a thought"]
 
 
 # -------------------------------------------------------------------------------------------- names and commands

@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -48,7 +48,7 @@ from crewboard_tui.screens.processes import ProcessesScreen
 from crewboard_tui.screens.tasks import TasksScreen
 from crewboard_tui.screens.teams import TeamsScreen
 from crewboard_tui.settings import Settings
-from crewboard_tui.text import safe_line
+from crewboard_tui.text import safe_line, safe_text
 from crewboard_tui.themes import THEMES, after
 from crewboard_tui.widgets.need_rows import find_need, need_key
 
@@ -108,7 +108,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._visited: str | None = None
         self._unshown = False
         self._probe = probe
-        self._drafts: dict[Path, dict[str, str]] = {}
+        self.drafts: dict[Path, dict[str, str]] = {}
+        """What was written and not sent, by team and by recipient."""
         self.desk = self._sit_down(team, Errands(self.post_message), read_only=read_only)
 
     def _sit_down(self, team: Team, errands: Errands, *, read_only: bool) -> Desk:
@@ -122,7 +123,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             reading=reading,
             errands=errands,
             announce=self._paint_status,
-            drafts=self._drafts.setdefault(team.directory.path, {}),
+            drafts=self.drafts.setdefault(team.directory.path, {}),
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
         )
@@ -358,6 +359,11 @@ def farewell(team: Team) -> str:
     return f"{safe_line(', '.join(living))} {goes} on. `{back}` comes back, `{back} stop NAME` ends {them}."
 
 
+def unsent(drafts: Mapping[str, str]) -> list[str]:
+    """What was written and not sent, so that leaving loses none of it."""
+    return [f"Not sent ({safe_line(whom)}): {safe_text(text)}" for whom, text in drafts.items() if text.strip()]
+
+
 def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> None:  # noqa: A002
     """Show the dashboard until it is left; says then what goes on without it, or `on_leave`.
 
@@ -375,6 +381,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     for label, thread in app.desk.errands.running():
         sys.stderr.write(f"{label} …\n")
         thread.join()
+    sys.stdout.writelines(f"{said}\n" for drafts in app.drafts.values() for said in unsent(drafts))
     sys.stdout.write((farewell(app.desk.team) if on_leave is None else on_leave) + "\n")
 
 
