@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
@@ -52,10 +52,9 @@ class AskLine(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         draft = Draft(self._text, self._names, prose=self._prose, id="ask-input")
         draft.refuse = self._refuse
-        with Vertical(id="ask"):
-            with Horizontal(id="ask-line"):
-                yield Label(Content(f"{one_line(self._label)} ›"), id="ask-label")
-                yield draft
+        with Horizontal(id="ask"):
+            yield Label(Content(f"{one_line(self._label)} ›"), id="ask-label")
+            yield draft
             yield Label(Content(self._hint), id="ask-hint")
 
     def on_mount(self) -> None:
@@ -66,8 +65,9 @@ class AskLine(ModalScreen[str | None]):
     def _cover_footer(self) -> None:
         """Stand on the keys, which do nothing meanwhile, and on no more: what one answers stays in sight."""
         behind = self.app.screen_stack[-2]
-        covered = sum(part.size.height for part in behind.query("Framed > #keys, Framed > #status"))
-        self.query_one("#ask").styles.height = max(2, covered)
+        covered = max(2, sum(part.size.height for part in behind.query("Framed > #keys, Framed > #status")))
+        self.query_one("#ask").styles.height = covered
+        self.query_one("#ask-hint").styles.max_height = covered - 1
 
     @on(Input.Changed)
     def _tell(self, event: Input.Changed) -> None:
