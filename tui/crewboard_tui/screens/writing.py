@@ -1,11 +1,11 @@
 """Writing to agents: a message, a broadcast, an interrupt, the talk with the lead. In the composer, or in a line."""
 
-from collections.abc import Callable
 from functools import partial
 
 from crewboard.errors import CrewboardError, StorageError, UsageError
 from crewboard.names import LEAD
 from crewboard.team import hiring, mail, steering
+from crewboard.team.context import Team
 from crewboard.view.fold import AgentView
 from crewboard_tui import composing
 from crewboard_tui.composing import Visit
@@ -141,9 +141,7 @@ class Writing(Framed):
         left = list(names)
 
         def send() -> str:
-            while left:
-                _send_next(partial(mail.send, self.desk.team, left[0], text), names, left)
-                left.pop(0)
+            _send_all(self.desk.team, left, text)
             asleep = [name for name in names if not mail.is_listening(self.desk.team, name)]
             later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
             return f"sent to {', '.join(names)}{later}"
@@ -200,12 +198,14 @@ class Writing(Framed):
         self.desk.do("telling the lead", tell, self._or_keep("talk", text))
 
 
-def _send_next(send: Callable[[], object], names: list[str], left: list[str]) -> None:
-    """Send to the first of `left`; a failure says who of `names` has it already, so that nobody gets it twice."""
-    try:
-        send()
-    except (CrewboardError, OSError) as error:
-        had = names[: len(names) - len(left)]
-        if not had:
-            raise
-        raise StorageError(f"sent to {', '.join(had)}, but not to {', '.join(left)}: {error}") from error
+def _send_all(team: Team, left: list[str], text: str) -> None:
+    """Send to all of `left`, who leave it one by one; a failure says who has it, so that nobody gets it twice."""
+    names = list(left)
+    for at, name in enumerate(names):
+        try:
+            mail.send(team, name, text)
+        except (CrewboardError, OSError) as error:
+            if not at:
+                raise
+            raise StorageError(f"sent to {', '.join(names[:at])}, but not to {', '.join(left)}: {error}") from error
+        left.remove(name)
