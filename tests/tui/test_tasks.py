@@ -29,7 +29,7 @@ async def _on(stage: Stage, ident: int) -> None:
 async def test_an_orphan_says_who_had_it_and_how_that_ended(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 14)
-        await stage.sees("orphaned by parser, killed by SIGKILL", "nobody; parser had it: killed by SIGKILL")
+        await stage.sees("orphaned by parser, killed by SIGKILL", "nobody; parser had it, killed by SIGKILL")
         await stage.can("r", "resume")
 
 

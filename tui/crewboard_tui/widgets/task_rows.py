@@ -105,7 +105,7 @@ def _plight(owner: AgentView | None) -> Line:
 def task_detail(task: Task, view: TeamView, now: float) -> list[tuple[str, str]]:
     """Everything of a task as names and values."""
     waiting = blocked(task, view.tasks)
-    had = f"{task.last_owner} had it: {_end_of(task, view)}" if is_orphan(task) else ""
+    had = f"{task.last_owner} had it, {_end_of(task, view)}" if is_orphan(task) else ""
     facts = [
         ("task", f"#{task.id} {task.subject}"),
         ("status", _look(task, view).word),
