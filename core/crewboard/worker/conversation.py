@@ -26,17 +26,10 @@ from crewboard.records import (
     ToolResult,
     ToolStart,
 )  # fmt: skip
-
-CLEARED = "(left out to save room; call the tool again if you need it)"
+from crewboard.worker.blocks import CLEARED, CUT_OFF, Block, body_of, is_blank, text_of
 
 _PUT_TO_PEOPLE = {"submit_plan": "plan", "ask_operator": "question"}
 """Tools that put something to a person, and which of their inputs that is; what came of it outlives a summary."""
-
-CUT_OFF = frozenset({"max_tokens", "pause_turn"})
-"""Stop reasons of a reply that is to be gone on with, by request: not every model goes on from its own words."""
-
-Block = dict[str, Any]
-"""One content block of the Messages API."""
 
 
 @dataclass
@@ -160,7 +153,7 @@ class Conversation:
             self._add_text(fence(event.prompt_from, "prompt", event.assignment, event.prompt))
         for ident in event.entered:
             if (message := waiting.pop(ident, None)) is not None:
-                self._add_text(fence(message.from_, message.type, message.id, _body(message)))
+                self._add_text(fence(message.from_, message.type, message.id, body_of(message)))
         for number, notice in enumerate(event.notices):
             self._add_text(fence(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice))
         self.deferred = [message for message in waiting.values() if message.id not in self.consumed]
@@ -232,7 +225,7 @@ class Conversation:
     def _reply(self, event: Reply) -> None:
         self.said = (self.said if self._goes_on else "") + text_of(event)
         self._last_reply = event
-        self.entries += [("assistant", block) for block in event.content if not _is_blank(block)]
+        self.entries += [("assistant", block) for block in event.content if not is_blank(block)]
         self.pending = [block for block in event.content if block.get("type") == "tool_use"]
         self.started.clear()
         self._pay(event.usage, event.cost_usd)
@@ -309,23 +302,6 @@ class Conversation:
         """Tokens that the last call had in its window."""
         used = self.last_usage
         return used.input + used.cache_read + used.cache_write + used.output
-
-
-def text_of(reply: Reply) -> str:
-    """What a reply says in words."""
-    return "".join(str(block.get("text", "")) for block in reply.content if block.get("type") == "text")
-
-
-def _is_blank(block: Block) -> bool:
-    """Text without a word, which the API gives but does not take back."""
-    return block.get("type") == "text" and not str(block.get("text", "")).strip()
-
-
-def _body(message: Message) -> str:
-    """The text of a message; those without any say at least what they are, a plan which request it is."""
-    if message.type == "plan_approval_request":
-        return f"request_id: {message.metadata.get('request_id')}\n\n{message.content}"
-    return message.content if message.content.strip() else f"({message.type})"
 
 
 def replay(events: Iterable[Event | None]) -> Conversation:

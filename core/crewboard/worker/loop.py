@@ -12,8 +12,8 @@ from crewboard.store import agreements, roster, tasks
 from crewboard.worker import intake
 from crewboard.worker.answering import Answers
 from crewboard.worker.attention import Attention, Interrupted, Leave
+from crewboard.worker.blocks import CUT_OFF
 from crewboard.worker.calls import Calls
-from crewboard.worker.conversation import CUT_OFF
 from crewboard.worker.gate import Gate
 from crewboard.worker.helper import Helper
 from crewboard.worker.limits import Limits

@@ -9,7 +9,7 @@ from typing import Any
 
 from crewboard.errors import ExitCode
 from crewboard.records import Cleared, Summary, Tokens
-from crewboard.worker.conversation import text_of
+from crewboard.worker.blocks import text_of
 from crewboard.worker.model import MAX_TOKENS, Model, ModelError, TooLongError
 from crewboard.worker.recorder import Recorder
 
