@@ -1,5 +1,6 @@
 """What each command prints and changes, on a team whose agents are only files."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from pydantic import JsonValue
 
 from crewboard.agent_types import TYPES
 from crewboard.records import Exit, Intake, Message
-from crewboard.store import agents, files, journal, mailbox, requests
+from crewboard.store import agents, files, journal, lease, mailbox, requests
 from crewboard.team.context import Team
 from tests.cli.files import alive, ask, enlist
 from tests.cli.shell import Cli
@@ -43,6 +44,13 @@ def test_status_json_keeps_its_promise(cli: Cli, team: Team) -> None:
     assert [task["subject"] for task in status["tasks"]] == ["mend"]
     kinds = {(need["kind"], need["agent"], need["request_id"]) for need in status["needs_you"]}
     assert ("plan", "fixer", "plan-1") in kinds
+
+
+def test_a_supervisor_that_has_not_said_who_it_is_comes_up(cli: Cli, team: Team) -> None:
+    held = lease.take(team.directory.supervisor_lock)
+    assert held is not None
+    with closing(open(held, "rb")):  # noqa: PTH123  the descriptor is the lock
+        assert "· supervisor comes up ·" in cli("status").out
 
 
 def test_status_names_what_needs_you_and_the_command_that_answers(cli: Cli, team: Team) -> None:

@@ -53,7 +53,7 @@ def describe(view: TeamView) -> list[str]:
 
 
 def _head(view: TeamView) -> list[str]:
-    supervisor = f"supervisor {view.supervisor.pid}" if view.supervisor.alive else "no supervisor"
+    supervisor = f"supervisor {view.supervisor.pid or 'comes up'}" if view.supervisor.alive else "no supervisor"
     model = "embedded model (no language model)" if view.model_backend == "offline" else "Messages API"
     lines = [cut(f"team {view.name} · {supervisor} · {model}", columns()), f"root {view.root}"]
     if view.description:
