@@ -30,9 +30,10 @@ async def test_the_most_urgent_stand_first(frozen: Frozen) -> None:
 
 
 async def test_the_strip_counts_states_and_says_what_is_dangerous(frozen: Frozen) -> None:
+    frozen.hire("risky", "code", "working", "bash make", ago=1, pid=4444, sandbox="none (unsafe)")
     async with opened(frozen) as stage:
         strip = stage.part("strip")
-        for part in ("demo", "▲2 ask", "✖1 dead", "◆1 stuck", "↻1 loop", "●3", "tasks 1/8", "sandbox none", "OFFLINE"):
+        for part in ("demo", "▲2 ask", "✖1 dead", "◆1 stuck", "↻1 loop", "●4", "tasks 1/8", "sandbox none", "OFFLINE"):
             assert part in strip
 
 

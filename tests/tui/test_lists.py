@@ -14,19 +14,19 @@ def names(stage: Stage) -> list[str]:
 async def test_f_goes_through_the_groups_of_states(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("f")
-        await stage.sees("Team · needs me", "5 of 11 agents")
+        await stage.sees(" · needs me ─", "5 of 11 agents")
         assert names(stage) == ["parser", "auth-plan", "docs", "migrate", "flaky-hunt"]
         await stage.press("f")
-        await stage.sees("Team · running")
+        await stage.sees(" · running ─")
         assert names(stage) == ["api", "perf", "ui", "release"]
         await stage.press("f")
-        await stage.sees("Team · idle")
+        await stage.sees(" · idle ─")
         assert names(stage) == ["reviewer"]
         await stage.press("f")
-        await stage.sees("Team · done")
+        await stage.sees(" · done ─")
         assert names(stage) == ["scan"]
         await stage.press("f")
-        await stage.sees_not("Team · done")
+        await stage.sees_not(" · done ─")
         assert len(names(stage)) == 11
 
 
@@ -36,7 +36,7 @@ async def test_esc_shows_all_again_and_an_empty_group_says_so(empty: Frozen) -> 
         await stage.press("f")
         await stage.sees("nobody here is like that; Esc shows everybody")
         await stage.press("*", "x", "escape")
-        await stage.sees_not("Team · needs me")
+        await stage.sees_not(" · needs me ─")
         assert names(stage) == ["api"]
 
 
@@ -58,7 +58,7 @@ async def test_f_in_a_log_still_follows(frozen: Frozen) -> None:
         await stage.until(lambda: getattr(stage.app.focused, "id", "") == "peek", "the peek")
         await stage.press("f")
         await stage.sees("f follow:off")
-        assert "Team · needs me" not in stage.all
+        assert " · needs me ─" not in stage.all
 
 
 @pytest.mark.parametrize(("width", "more"), [(80, ("PID", "CPU", "RSS", "TASK", "DOING")), (120, ("MODEL", "WHY"))])
