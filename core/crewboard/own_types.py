@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from crewboard.agent_types import LOOK, TYPES, AgentType, agent_type
@@ -113,6 +112,8 @@ def type_of(name: str, carried: Definition | None) -> AgentType:
 
 
 def _read(path: Path) -> AgentType:
+    import yaml  # few projects have types of their own, and everybody would wait for it
+
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
             raise BadDataError("no regular file, or too large")

@@ -49,7 +49,9 @@ def test_the_headless_demo_ends_by_itself_with_0_and_leaves_nothing(demo: Cli, s
     assert is_clean(scratch)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_a_demo_that_is_interrupted_ends_its_workers(demo: Cli, scratch: Path, number: int, code: int) -> None:
     playing = demo.start("demo", "--headless")
     eventually(lambda: any(scratch.glob("*/.crewboard/demo/agents/courier/lease")), "the courier's hiring")

@@ -41,6 +41,16 @@ def warm(crew: Crew) -> Crew:
     return crew
 
 
+@pytest.fixture(scope="module")
+def hearth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """The same for tests that hire under names of their own, and leave the parent as it is."""
+    with ModelServer() as model:
+        crew = Crew(tmp_path_factory.mktemp("hearth"), model)
+        parent_of(crew)
+        yield crew
+        crew.end()
+
+
 def parent_of(crew: Crew) -> int:
     """The pid of the warm parent, once it is ready."""
     ring.ring(crew.directory)
@@ -63,7 +73,7 @@ def hire(crew: Crew, name: str, **environment: str) -> int:
 
 def is_forked(pid: int) -> bool:
     """Whether a worker came of a warm parent: it took its agent's name, which a new interpreter does not."""
-    return Path(f"/proc/{pid}/comm").read_text().strip() in ("scout", "second")
+    return not Path(f"/proc/{pid}/comm").read_text().startswith("python")
 
 
 @contextmanager
@@ -107,36 +117,36 @@ def opened(crew: Crew, name: str) -> list[str]:
 # ---------------------------------------------------------------------------------------------------- as good as new
 
 
-def test_a_forked_worker_is_a_full_process_of_its_own(warm: Crew) -> None:
-    pid = hire(warm, "scout")
+def test_a_forked_worker_is_a_full_process_of_its_own(hearth: Crew) -> None:
+    pid = hire(hearth, "scout")
     assert is_forked(pid)
     assert os.getsid(pid) == os.getpgid(pid) == pid
     worker = psutil.Process(pid)
-    assert worker.ppid() == warm.supervisor_pid()
-    assert str(warm.agent("scout").path) in worker.cmdline()
+    assert worker.ppid() == hearth.supervisor_pid()
+    assert str(hearth.agent("scout").path) in worker.cmdline()
     assert "crewboard.worker" in worker.cmdline()
 
 
-def test_a_forked_worker_and_a_new_one_are_alike_to_the_kernel(warm: Crew) -> None:
-    forked, new = hire(warm, "scout"), hire(warm, "second", **COLD)
+def test_a_forked_worker_and_a_new_one_are_alike_to_the_kernel(hearth: Crew) -> None:
+    forked, new = hire(hearth, "forked"), hire(hearth, "new", **COLD)
     assert is_forked(forked)
     assert not is_forked(new)
     assert traits(forked) == traits(new)
     with insight():
-        assert opened(warm, "scout") == opened(warm, "second")
-        assert "/" in opened(warm, "scout")
+        assert opened(hearth, "forked") == opened(hearth, "new")
+        assert "/" in opened(hearth, "forked")
 
 
-def test_the_end_of_a_forked_worker_is_known_by_code_and_by_signal(warm: Crew) -> None:
-    hire(warm, "scout")
-    warm.kill("scout", signal.SIGABRT)
-    seen = warm.wait_for("scout", "crashed")
+def test_the_end_of_a_forked_worker_is_known_by_code_and_by_signal(hearth: Crew) -> None:
+    hire(hearth, "ended")
+    hearth.kill("ended", signal.SIGABRT)
+    seen = hearth.wait_for("ended", "crashed")
     assert seen.exit is not None
     assert seen.exit.signal == signal.SIGABRT
-    broken = warm.agent("second")
+    broken = hearth.agent("broken")
     broken.journal.mkdir(parents=True)  # so that the worker cannot begin, nor write down how it ended
-    warm.hire("second", "explore", "List all Python files")
-    seen = warm.wait_for("second", "crashed")
+    hearth.hire("broken", "explore", "List all Python files")
+    seen = hearth.wait_for("broken", "crashed")
     assert seen.exit is not None
     assert seen.exit.code == 74
     assert "journal" in broken.log.read_text()
@@ -192,8 +202,8 @@ def test_each_worker_calls_with_its_own_key_and_holds_no_other(keys: list[str], 
         assert not memory_holds(parent, b"key-of-the-other")
 
 
-def test_the_warm_parent_has_one_thread_and_nothing_secret_in_its_environment(warm: Crew) -> None:
-    parent = parent_of(warm)
+def test_the_warm_parent_has_one_thread_and_nothing_secret_in_its_environment(hearth: Crew) -> None:
+    parent = parent_of(hearth)
     assert psutil.Process(parent).num_threads() == 1
     with insight():
         names = {entry.partition(b"=")[0].decode() for entry in process.environment(parent).split(b"\0") if entry}

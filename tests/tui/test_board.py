@@ -9,7 +9,7 @@ from crewboard.records import Exit
 from crewboard.store import agents, tasks
 from crewboard.team.context import Team, choose_team
 from crewboard.view.reader import TeamReader
-from crewboard_tui import app
+from crewboard_tui import dashboard
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
@@ -192,25 +192,25 @@ async def test_marks_widen_a_key_to_many(frozen: Frozen) -> None:
 
 
 def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "read_team", lambda _: TeamReader(frozen.directory, probe=frozen.probe).read())
+    monkeypatch.setattr(dashboard, "read_team", lambda _: TeamReader(frozen.directory, probe=frozen.probe).read())
     monkeypatch.chdir(frozen.directory.root)
-    words = app.farewell(frozen.team)
+    words = dashboard.farewell(frozen.team)
     assert "auth-plan, docs" in words
     assert "parser" not in words
     assert "`crewboard --team demo` comes back" in words
     monkeypatch.chdir("/")
-    assert f"`crewboard --root {frozen.directory.root} --team demo`" in app.farewell(frozen.team)
+    assert f"`crewboard --root {frozen.directory.root} --team demo`" in dashboard.farewell(frozen.team)
     frozen.probe.held.clear()
-    assert app.farewell(frozen.team).startswith("Nobody of demo is running.")
+    assert dashboard.farewell(frozen.team).startswith("Nobody of demo is running.")
 
 
 def test_the_farewell_names_no_team_where_none_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".crewboard").mkdir()
     monkeypatch.chdir(tmp_path)
-    words = app.farewell(Team(choose_team(tmp_path, None)))
+    words = dashboard.farewell(Team(choose_team(tmp_path, None)))
     assert words == "Nobody of default is running. `crewboard` opens the board again."
 
 
 def test_without_a_terminal_it_says_what_to_do_instead(frozen: Frozen) -> None:
     with pytest.raises(UsageError, match="needs a terminal"):
-        app.run(frozen.team)
+        dashboard.run(frozen.team)

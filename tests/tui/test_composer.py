@@ -12,7 +12,7 @@ from crewboard.errors import StorageError, UsageError
 from crewboard.store import mailbox
 from crewboard.team import mail
 from crewboard.team.context import Team
-from crewboard_tui import app, composing
+from crewboard_tui import composing, dashboard
 from crewboard_tui.composing import Note, Visit
 from crewboard_tui.widgets.draft import fold, unfold
 from tests.frozen import Frozen
@@ -193,7 +193,7 @@ async def test_leaving_shows_what_was_not_sent(frozen: Frozen) -> None:
         await stage.press(*_API, "m")
         await stage.write("half a thought")
         await stage.press("escape", "q")
-    assert app.unsent(stage.app.desk.drafts) == ["Not sent (api): half a thought"]
+    assert dashboard.unsent(stage.app.desk.drafts) == ["Not sent (api): half a thought"]
 
 
 # -------------------------------------------------------------------------------------------- names and commands

@@ -12,14 +12,11 @@ from crewboard_tui.screens.agent_tabs import NAMES
 from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import Stage, opened
 
-HOSTILE = (
-    "[/x] [b]bold[/b] [@click=app.leave]press me[/] x[i]",
-    "\x1b[2J\x1b]0;owned\x07\x1b[31m red",
-    "\u202egnorts\u202c \u200b\ufeff\x9b5m",
-    "two\nlines\r\nand\ttabs",
-    "x" * 10_000 + " " + "日本" * 3_000,
-    "$secret {braces} %s \\[esc] `code` <!-- c --> \ud800",
-)
+HOSTILE = {
+    "markup": "[/x] [b]bold[/b] [@click=app.leave]press me[/] x[i] $secret {b} %s \\[esc] `code` <!-- c --> \ud800",
+    "controls": "\x1b[2J\x1b]0;owned\x07\x1b[31m red two\nlines\r\nand\ttabs \u202egnorts\u202c \u200b\ufeff\x9b5m",
+    "long": "x" * 10_000 + " " + "日本" * 3_000,
+}
 
 
 def _fill(frozen: Frozen, text: str) -> None:
@@ -52,7 +49,7 @@ def _fill(frozen: Frozen, text: str) -> None:
     frozen.asks("r1", "permission", "idler", 8, {"tool": text, "summary": text, "input": {text[:99]: text}})
 
 
-@pytest.fixture(params=range(len(HOSTILE)), ids=["markup", "escapes", "bidi", "newlines", "long", "odd"])
+@pytest.fixture(params=HOSTILE)
 def hostile(request: pytest.FixtureRequest, tmp_path: Path) -> Frozen:
     """A team that is full of one kind of hostile text."""
     frozen = make_empty(tmp_path / "inkpot")

@@ -1,11 +1,7 @@
 """The dashboard: modes, themes, and the flow of snapshots from the reading thread to the screens."""
 
-import logging
-import os
-import shlex
-import sys
-import threading
-from collections.abc import Callable, Iterable, Mapping
+import gc
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,14 +13,12 @@ from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
-from crewboard.errors import CrewboardError, UsageError
-from crewboard.store.directory import TeamDirectory, find_root, team_directories
-from crewboard.supervisor import ring
+from crewboard.store.directory import TeamDirectory, team_directories
 from crewboard.team import ending
 from crewboard.team.context import Team
 from crewboard.view.fold import Need, TeamView
 from crewboard.view.processes import Glance, Probe
-from crewboard.view.reader import TeamReader, read_team
+from crewboard.view.reader import TeamReader
 from crewboard_tui import keys
 from crewboard_tui.ascii import AsciiFilter
 from crewboard_tui.desk import Desk
@@ -48,7 +42,6 @@ from crewboard_tui.screens.processes import ProcessesScreen
 from crewboard_tui.screens.tasks import TasksScreen
 from crewboard_tui.screens.teams import TeamsScreen
 from crewboard_tui.settings import Settings
-from crewboard_tui.text import safe_line, safe_text
 from crewboard_tui.themes import THEMES, after
 from crewboard_tui.widgets.need_rows import find_need, need_key
 
@@ -69,8 +62,6 @@ _TELLS = {
 
 _BETWEEN = "between"
 """The mode of the moment in which one team's views are gone and the next one's are not there."""
-
-log = logging.getLogger(__name__)
 
 
 class CrewboardApp(App[None], inherit_bindings=False):
@@ -135,6 +126,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.outside.read(self.desk.snapshot.view)
         self._name_problems(self.settings.problems)
         self.desk.reading.start()
+
+    def on_ready(self) -> None:
+        gc.freeze()
+        gc.enable()
 
     def _add_views(self) -> None:
         for view in _VIEWS:
@@ -344,55 +339,3 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
 def _make(view: type[Numbered], desk: Desk) -> Callable[[], Screen[Any]]:
     return lambda: view(desk)
-
-
-def farewell(team: Team) -> str:
-    """What goes on without the dashboard, and how to come back."""
-    view = read_team(team.directory)
-    living = [agent.name for agent in view.agents if agent.alive]
-    back = "crewboard" if find_root() == view.root else f"crewboard --root {shlex.quote(str(view.root))}"
-    if team.directory.exists():  # the default team of an empty directory is there for whoever does not name it
-        back += f" --team {view.name}"
-    if not living:
-        return f"Nobody of {view.name} is running. `{back}` opens the board again."
-    goes, them = ("goes", "it") if len(living) == 1 else ("go", "one")
-    return f"{safe_line(', '.join(living))} {goes} on. `{back}` comes back, `{back} stop NAME` ends {them}."
-
-
-def unsent(drafts: Mapping[str, str]) -> list[str]:
-    """What was written and not sent, so that leaving loses none of it."""
-    return [f"Not sent ({safe_line(whom)}): {safe_text(text)}" for whom, text in drafts.items() if text.strip()]
-
-
-def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> None:  # noqa: A002
-    """Show the dashboard until it is left; says then what goes on without it, or `on_leave`.
-
-    Raises:
-        UsageError: There is no terminal to show it on.
-    """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
-    if not read_only and team.directory.exists():
-        threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
-    app = CrewboardApp(
-        team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=Settings.read(os.environ)
-    )
-    app.run()
-    for label, thread in app.desk.errands.running():
-        sys.stderr.write(f"{label} …\n")
-        thread.join()
-    sys.stdout.writelines(f"{said}\n" for drafts in app.drafts.values() for said in unsent(drafts))
-    sys.stdout.write((farewell(app.desk.team) if on_leave is None else on_leave) + "\n")
-
-
-def _wake_supervisor(team: Team) -> None:
-    """Ring, so that the supervisor has a warm parent for workers before the first agent is hired from here."""
-    try:
-        ring.ring(team.directory)
-    except (CrewboardError, OSError) as error:
-        log.warning("no supervisor: %s", error)  # a hire rings again, and says so if nobody comes
-
-
-def speaks_utf8() -> bool:
-    """Whether the terminal is said to show more than ASCII."""
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -27,7 +27,7 @@ def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) ->
         follow(team.directory)
         return
     check_terminal()
-    from crewboard_tui.app import run
+    from crewboard_tui.dashboard import run
 
     run(team, ascii=plain_glyphs, read_only=read_only)
 

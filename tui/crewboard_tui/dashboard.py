@@ -1,0 +1,74 @@
+"""The dashboard from its start to its end: opening it, leaving it, and what is said then."""
+
+import gc
+import logging
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Mapping
+
+from crewboard.errors import CrewboardError, UsageError
+from crewboard.store.directory import find_root
+from crewboard.supervisor import ring
+from crewboard.team.context import Team
+from crewboard.view.reader import read_team
+from crewboard_tui.settings import Settings
+from crewboard_tui.text import safe_line, safe_text
+
+log = logging.getLogger(__name__)
+
+
+def farewell(team: Team) -> str:
+    """What goes on without the dashboard, and how to come back."""
+    view = read_team(team.directory)
+    living = [agent.name for agent in view.agents if agent.alive]
+    back = "crewboard" if find_root() == view.root else f"crewboard --root {shlex.quote(str(view.root))}"
+    if team.directory.exists():  # the default team of an empty directory is there for whoever does not name it
+        back += f" --team {view.name}"
+    if not living:
+        return f"Nobody of {view.name} is running. `{back}` opens the board again."
+    goes, them = ("goes", "it") if len(living) == 1 else ("go", "one")
+    return f"{safe_line(', '.join(living))} {goes} on. `{back}` comes back, `{back} stop NAME` ends {them}."
+
+
+def unsent(drafts: Mapping[str, str]) -> list[str]:
+    """What was written and not sent, so that leaving loses none of it."""
+    return [f"Not sent ({safe_line(whom)}): {safe_text(text)}" for whom, text in drafts.items() if text.strip()]
+
+
+def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> None:  # noqa: A002
+    """Show the dashboard until it is left; says then what goes on without it, or `on_leave`.
+
+    Raises:
+        UsageError: There is no terminal to show it on.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
+    gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
+    from crewboard_tui.app import CrewboardApp
+
+    if not read_only and team.directory.exists():
+        threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
+    app = CrewboardApp(
+        team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=Settings.read(os.environ)
+    )
+    app.run()
+    for label, thread in app.desk.errands.running():
+        sys.stderr.write(f"{label} …\n")
+        thread.join()
+    sys.stdout.writelines(f"{said}\n" for drafts in app.drafts.values() for said in unsent(drafts))
+    sys.stdout.write((farewell(app.desk.team) if on_leave is None else on_leave) + "\n")
+
+
+def _wake_supervisor(team: Team) -> None:
+    """Ring, so that the supervisor has a warm parent for workers before the first agent is hired from here."""
+    try:
+        ring.ring(team.directory)
+    except (CrewboardError, OSError) as error:
+        log.warning("no supervisor: %s", error)  # a hire rings again, and says so if nobody comes
+
+
+def speaks_utf8() -> bool:
+    """Whether the terminal is said to show more than ASCII."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
