@@ -42,6 +42,19 @@ def crew_on(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
         yield make
 
 
+@pytest.fixture(scope="module")
+def guild(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """A team for the tests of a module together; the first of them waits for it to start.
+
+    Each hires under names of its own, gives replies to those (`guild.model.give`), writes files of its own, and takes
+    down nothing but its own agents.
+    """
+    with ModelServer() as model:
+        crew = Crew(tmp_path_factory.mktemp("guild"), model)
+        yield crew
+        crew.end()
+
+
 @pytest.fixture
 def crew(crew_on: Callable[..., Crew]) -> Crew:
     """A team of real workers on the embedded model."""

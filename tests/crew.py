@@ -91,11 +91,12 @@ class Crew:
 
         return eventually(look, f"{name} being {' or '.join(states)}")
 
-    def pending(self, kind: str) -> Request:
-        """The one pending request of a type, once it is there."""
+    def pending(self, kind: str, of: str | None = None) -> Request:
+        """The one pending request of a type, once it is there; `of` one agent, where others may ask too."""
 
         def look() -> Request | None:
-            return next((r for r in requests.pending(self.directory) if r.type == kind), None)
+            found = (r for r in requests.pending(self.directory) if r.type == kind and of in {None, r.from_})
+            return next(found, None)
 
         return eventually(look, f"a {kind} request")
 

@@ -33,6 +33,10 @@ class Script:
         self._left = {name: list(lines) for name, lines in by_name.items()}
         self._given: dict[str, Reply] = {}
 
+    def give(self, agent: str, replies: Iterable[Reply]) -> None:
+        """Let `agent`, by name, have these replies too, behind those that it still has."""
+        self._left.setdefault(agent, []).extend(replies)
+
     def reply(self, agent: str, request: MessagesRequest) -> Reply | None:
         """The reply that is next for `agent`; None after the end."""
         if not self._given and not any(self._left.values()):

@@ -38,10 +38,11 @@ class ModelServer:
         """The bodies of all requests to `/v1/messages`, in the order in which they came."""
         self.url = ""
         """The base URL, for `ANTHROPIC_BASE_URL`."""
+        self._script = Script(script)
         self._service = Service(
             pace=pace,
             faults=Faults(faults),
-            script=Script(script),
+            script=self._script,
             scenarios=load_all() if scenarios is None else scenarios,
             window=window,
             record=self.requests.append,
@@ -63,6 +64,20 @@ class ModelServer:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+
+    def give(self, agent: str, *replies: Reply) -> None:
+        """Give an agent, by name, replies beyond the script; what it asks from now on takes them in order.
+
+        Raises:
+            RuntimeError: The server is not up.
+        """
+        if self._loop is None:
+            raise RuntimeError("replies can be given while the embedded model is up; enter its `with` block first")
+        self._loop.call_soon_threadsafe(self._script.give, agent, replies)
+
+    def asked_by(self, agent: str) -> list[dict[str, Any]]:
+        """Those of `requests` whose system prompt says that they are an agent's, by its name."""
+        return [body for body in self.requests if f"You are {agent}, " in str(body.get("system"))]
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
