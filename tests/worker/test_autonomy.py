@@ -39,27 +39,27 @@ def test_idle_agents_claim_what_fits_one_at_a_time_and_leave_the_rest(crew_on: M
     assert [m.metadata["task_id"] for m in claimed] == [1, 2]
 
 
-def test_a_killed_owner_gets_its_task_back_when_it_returns(crew_on: Make) -> None:
-    script = [says("hello"), calls("bash", command="sleep 300"), *done(1)]
-    crew = crew_on(script=script)
-    crew.run("ann", "test", "hello", autoclaim=True, unsafe_no_sandbox=True)
-    board.add_task(crew.team, "wait")
-    eventually(lambda: "sleep" in crew.see("ann").doing, "the command")
-    crew.kill("ann")
-    crew.wait_for("ann", "crashed")
-    eventually(lambda: tasks.load(crew.directory, 1).status == "pending", "the task's return")
-    hiring.resume(crew.team, "ann")
-    eventually(lambda: tasks.load(crew.directory, 1).status == "completed", "the task")
+def test_a_killed_owner_gets_its_task_back_when_it_returns(guild: Crew) -> None:
+    guild.model.give("ann", says("hello"), calls("bash", command="sleep 300"))
+    guild.run("ann", "test", "hello", autoclaim=True, unsafe_no_sandbox=True)
+    task = board.add_task(guild.team, "wait")
+    guild.model.give("ann", *done(task.id))
+    eventually(lambda: "sleep" in guild.see("ann").doing, "the command")
+    guild.kill("ann")
+    guild.wait_for("ann", "crashed")
+    eventually(lambda: tasks.load(guild.directory, task.id).status == "pending", "the task's return")
+    hiring.resume(guild.team, "ann")
+    eventually(lambda: tasks.load(guild.directory, task.id).status == "completed", "the task")
 
 
-def test_a_used_up_budget_is_warned_of_and_ends_the_worker(crew_on: Make) -> None:
-    crew = crew_on(script=[calls("list_dir")] * 99)
-    answer = crew.run("scout", "explore", "go", budget="30k")
+def test_a_used_up_budget_is_warned_of_and_ends_the_worker(guild: Crew) -> None:
+    guild.model.give("spender", *[calls("list_dir")] * 99)
+    answer = guild.run("spender", "explore", "go", budget="30k")
     assert answer.code == 79
-    seen = crew.wait_for("scout", "exited")
+    seen = guild.wait_for("spender", "exited")
     assert seen.exit is not None
     assert (seen.exit.code, seen.exit.reason) == (79, "budget")
-    kinds = [m.type for m in mailbox.read(crew.directory, "lead").messages]
+    kinds = [m.type for m in mailbox.read(guild.directory, "lead").messages if m.from_ == "spender"]
     assert kinds[:2] == ["budget_warning", "error"]
 
 

@@ -11,38 +11,38 @@ from crewboard.team import ending, mail
 from tests.crew import Crew, eventually
 
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
-DAMAGE = [b"\xff\x00{", b"", b"[]", DEEP]
+DAMAGE = {"bytes": b"\xff\x00{", "nothing": b"", "list": b"[]", "deep": DEEP}
 
 
-@pytest.mark.parametrize("content", DAMAGE)
-def test_an_agent_whose_spec_is_damaged_answers_still(crew: Crew, content: bytes) -> None:
-    crew.run("scout", "explore", "List all Python files")
-    crew.agent("scout").spec.write_bytes(content)
-    sent = mail.send(crew.team, "scout", "Give me a summary")
+@pytest.mark.parametrize("name", DAMAGE)
+def test_an_agent_whose_spec_is_damaged_answers_still(guild: Crew, name: str) -> None:
+    guild.run(name, "explore", "List all Python files")
+    guild.agent(name).spec.write_bytes(DAMAGE[name])
+    sent = mail.send(guild.team, name, "Give me a summary")
 
     def told() -> bool:
-        letters = mailbox.read(crew.directory, "lead").messages
+        letters = mailbox.read(guild.directory, "lead").messages
         return any(m.type == "result" and m.metadata["answers"] == [sent.id] for m in letters)
 
     eventually(told, "the result's mail")
 
 
-def test_an_idle_agent_whose_status_is_damaged_is_soon_seen_as_idle_again(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files")
-    crew.wait_for("scout", "idle")
-    crew.agent("scout").status.write_bytes(b"\xff\x00{")
-    assert crew.see("scout").state != "idle"
-    crew.wait_for("scout", "idle")
-    assert list(crew.agent("scout").path.glob("status.json.damaged-*"))
+def test_an_idle_agent_whose_status_is_damaged_is_soon_seen_as_idle_again(guild: Crew) -> None:
+    guild.run("idler", "explore", "List all Python files")
+    guild.wait_for("idler", "idle")
+    guild.agent("idler").status.write_bytes(b"\xff\x00{")
+    assert guild.see("idler").state != "idle"
+    guild.wait_for("idler", "idle")
+    assert list(guild.agent("idler").path.glob("status.json.damaged-*"))
 
 
-@pytest.mark.parametrize("content", DAMAGE)
-def test_damaged_tasks_and_requests_do_not_trouble_the_supervisor(crew: Crew, content: bytes) -> None:
+def test_damaged_tasks_and_requests_do_not_trouble_the_supervisor(crew: Crew) -> None:
     crew.run("scout", "explore", "List all Python files")
-    (crew.directory.tasks / "7.json").write_bytes(content)
-    (crew.directory.requests / "question-7.json").write_bytes(content)
-    crew.answer_to("scout", mail.send(crew.team, "scout", "Give me a summary").id)
-    assert "Traceback" not in crew.directory.supervisor_log.read_text()
+    for number, (what, content) in enumerate(DAMAGE.items(), 7):
+        (crew.directory.tasks / f"{number}.json").write_bytes(content)
+        (crew.directory.requests / f"question-{number}.json").write_bytes(content)
+        crew.answer_to("scout", mail.send(crew.team, "scout", "Give me a summary").id)
+        assert "Traceback" not in crew.directory.supervisor_log.read_text(), what
 
 
 def test_a_supervisor_whose_lock_is_damaged_can_still_be_rung(crew: Crew) -> None:

@@ -53,17 +53,17 @@ def test_a_deleted_team_needs_nobody(crew: Crew) -> None:
     assert crew.see("late").state == "exited"
 
 
-def test_a_tool_that_was_running_is_never_run_again_by_itself(crew_on: Make) -> None:
-    crew = crew_on(script=[calls("bash", command="echo ran >> log; sleep 300"), says("checked")])
-    hired = crew.hire("fixer", "code", "do it", unsafe_no_sandbox=True)
-    eventually((crew.root / "log").exists, "the command")
-    crew.kill("fixer")
-    crew.wait_for("fixer", "crashed")
-    hiring.resume(crew.team, "fixer")
-    assert crew.answer(hired).text == "checked"
-    (result,) = [event for event in crew.events("fixer") if isinstance(event, ToolResult)]
+def test_a_tool_that_was_running_is_never_run_again_by_itself(guild: Crew) -> None:
+    guild.model.give("interrupted", calls("bash", command="echo ran >> log; sleep 300"), says("checked"))
+    hired = guild.hire("interrupted", "code", "do it", unsafe_no_sandbox=True)
+    eventually((guild.root / "log").exists, "the command")
+    guild.kill("interrupted")
+    guild.wait_for("interrupted", "crashed")
+    hiring.resume(guild.team, "interrupted")
+    assert guild.answer(hired).text == "checked"
+    (result,) = [event for event in guild.events("interrupted") if isinstance(event, ToolResult)]
     assert "outcome unknown" in result.content
-    assert (crew.root / "log").read_text() == "ran\n"
+    assert (guild.root / "log").read_text() == "ran\n"
 
 
 def test_a_killed_supervisor_changes_nothing_and_its_successor_learns_the_signal(crew: Crew) -> None:
@@ -79,47 +79,48 @@ def test_a_killed_supervisor_changes_nothing_and_its_successor_learns_the_signal
     assert seen.exit is None or seen.exit.signal in (signal.SIGKILL, None)
 
 
-def test_a_fresh_hire_after_an_end_forgets_the_conversation_and_keeps_the_mailbox(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files", once=True)
-    crew.wait_for("scout", "exited")
-    mail.send(crew.team, "scout", "while you were away")
-    again = crew.hire("scout", "explore", "List all Markdown files", once=True)
+def test_a_fresh_hire_after_an_end_forgets_the_conversation_and_keeps_the_mailbox(guild: Crew) -> None:
+    guild.run("renewed", "explore", "List all Python files", once=True)
+    guild.wait_for("renewed", "exited")
+    mail.send(guild.team, "renewed", "while you were away")
+    again = guild.hire("renewed", "explore", "List all Markdown files", once=True)
     assert again.fresh
     assert again.run == 2
-    crew.answer(again)
-    conversation = str(crew.model.requests[-1]["messages"])
+    guild.answer(again)
+    conversation = str(guild.model.asked_by("renewed")[-1]["messages"])
     assert "while you were away" in conversation
     assert "Python files" not in conversation
 
 
-def test_stop_asks_an_idle_agent_and_it_leaves(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files")
-    crew.wait_for("scout", "idle")
-    ending.stop(crew.team, "scout")
-    seen = crew.wait_for("scout", "exited")
+def test_stop_asks_an_idle_agent_and_it_leaves(guild: Crew) -> None:
+    guild.run("willing", "explore", "List all Python files")
+    guild.wait_for("willing", "idle")
+    ending.stop(guild.team, "willing")
+    seen = guild.wait_for("willing", "exited")
     assert seen.exit is not None
     assert (seen.exit.code, seen.exit.reason) == (0, "shutdown")
 
 
-def test_stop_now_ends_a_busy_agent_with_all_that_it_started(crew: Crew) -> None:
-    crew.hire("tester", "test", "run: (setsid sleep 300 &) ; sleep 300", unsafe_no_sandbox=True)
-    eventually(lambda: "sleep" in crew.see("tester").doing, "the command")
-    eventually(lambda: len(process.descendants(crew.pid("tester"))) >= 3, "its children")
-    family = process.descendants(crew.pid("tester"))
-    ending.stop_now(crew.team, "tester")
-    assert crew.see("tester").state == "exited"
+def test_stop_now_ends_a_busy_agent_with_all_that_it_started(guild: Crew) -> None:
+    guild.hire("busy", "test", "run: (setsid sleep 300 &) ; sleep 300", unsafe_no_sandbox=True)
+    eventually(lambda: "sleep" in guild.see("busy").doing, "the command")
+    eventually(lambda: len(process.descendants(guild.pid("busy"))) >= 3, "its children")
+    family = process.descendants(guild.pid("busy"))
+    ending.stop_now(guild.team, "busy")
+    assert guild.see("busy").state == "exited"
     eventually(lambda: not any(process.start_ticks(pid) for pid in family), "the end of its children")
 
 
-@pytest.mark.parametrize("code", [401, 403])
-def test_refused_credentials_end_the_worker_with_78(crew_on: Make, code: int) -> None:
-    crew = crew_on(faults=[Fault(kind="status", status=code)])
-    answer = crew.run("scout", "explore", "List all Python files")
-    assert answer.code == 78
-    seen = crew.wait_for("scout", "crashed")
-    assert str(code) in crew.view().needs[0].summary
-    assert seen.exit is not None
-    assert seen.exit.code == 78
+def test_refused_credentials_end_the_worker_with_78(crew_on: Make) -> None:
+    refusals = {"ann": 401, "ben": 403}
+    crew = crew_on(faults=[Fault(kind="status", agent=name, status=status) for name, status in refusals.items()])
+    for name, status in refusals.items():
+        assert crew.run(name, "explore", "List all Python files").code == 78, status
+        seen = crew.wait_for(name, "crashed")
+        (need,) = [need for need in crew.view().needs if need.agent == name]
+        assert str(status) in need.summary
+        assert seen.exit is not None
+        assert seen.exit.code == 78
 
 
 BAD_MOMENTS = (
@@ -143,7 +144,7 @@ def test_a_bad_moment_of_the_api_costs_nothing_but_time(crew_on: Make) -> None:
 
 
 def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:
-    crew = crew_on(faults=[Fault(kind="status", status=429, retry_after=3)], script=[says("here it is")])
+    crew = crew_on(faults=[Fault(kind="status", status=429, retry_after=1)], script=[says("here it is")])
     hired = crew.hire("scout", "explore", "go")
     seen = crew.wait_for("scout", "retrying")
     assert seen.retry_at is not None
@@ -174,16 +175,16 @@ def test_an_api_that_stays_away_ends_the_work_with_69_and_the_agent_lives(crew_o
     assert [m.type for m in mailbox.read(crew.directory, "lead").messages][:1] == ["error"]
 
 
-def test_the_turn_limit_ends_the_work_with_79(crew_on: Make) -> None:
-    crew = crew_on(script=[calls("list_dir")] * 9)
-    answer = crew.run("scout", "explore", "go", max_turns=3)
+def test_the_turn_limit_ends_the_work_with_79(guild: Crew) -> None:
+    guild.model.give("turning", *[calls("list_dir")] * 9)
+    answer = guild.run("turning", "explore", "go", max_turns=3)
     assert answer.code == 79
-    assert len(crew.model.requests) == 3
+    assert len(guild.model.asked_by("turning")) == 3
 
 
-def test_an_exit_record_says_which_run_it_is(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files", once=True)
-    crew.wait_for("scout", "exited")
-    record = agents.exit_record(crew.agent("scout"))
+def test_an_exit_record_says_which_run_it_is(guild: Crew) -> None:
+    guild.run("recorded", "explore", "List all Python files", once=True)
+    guild.wait_for("recorded", "exited")
+    record = agents.exit_record(guild.agent("recorded"))
     assert record is not None
     assert record.run == 1

@@ -27,35 +27,35 @@ ODD = {
 }
 
 
-def test_after_an_odd_reply_the_conversation_is_still_one_that_the_api_takes(crew_on: Make) -> None:
-    crew = crew_on({name: [odd, says("second"), says("third"), says("fourth")] for name, odd in ODD.items()})
-    for name in ODD:
-        crew.run(name, "explore", "go")
-        sent = mail.send(crew.team, name, "and now?")
-        assert crew.answer_to(name, sent.id).error is None, name
+def test_after_an_odd_reply_the_conversation_is_still_one_that_the_api_takes(guild: Crew) -> None:
+    for name, odd in ODD.items():
+        guild.model.give(name, odd, says("second"), says("third"), says("fourth"))
+        guild.run(name, "explore", "go")
+        sent = mail.send(guild.team, name, "and now?")
+        assert guild.answer_to(name, sent.id).error is None, name
 
 
-@pytest.mark.parametrize("stop", ["max_tokens", "pause_turn"])
-def test_an_answer_that_came_in_parts_is_handed_over_whole(crew_on: Make, stop: str) -> None:
+@pytest.mark.parametrize(("name", "stop"), [("long", "max_tokens"), ("slow", "pause_turn")])
+def test_an_answer_that_came_in_parts_is_handed_over_whole(guild: Crew, name: str, stop: str) -> None:
     first, second = (Reply([{"type": "text", "text": text}], stop_reason=stop) for text in ("one ", "two "))
     looks = Reply([{"type": "text", "text": "I look. "}, *calls("list_dir").content])
-    crew = crew_on([looks, first, second, says("three"), says("four")])
-    assert crew.run("scout", "explore", "go").text == "one two three"
-    assert crew.answer_to("scout", mail.send(crew.team, "scout", "more").id).text == "four"
+    guild.model.give(name, looks, first, second, says("three"), says("four"))
+    assert guild.run(name, "explore", "go").text == "one two three"
+    assert guild.answer_to(name, mail.send(guild.team, name, "more").id).text == "four"
 
 
-def test_an_empty_answer_says_that_it_is_empty(crew_on: Make) -> None:
-    crew = crew_on([Reply([], stop_reason="end_turn")])
-    assert "without a word" in crew.run("scout", "explore", "go").text
+def test_an_empty_answer_says_that_it_is_empty(guild: Crew) -> None:
+    guild.model.give("silent", Reply([], stop_reason="end_turn"))
+    assert "without a word" in guild.run("silent", "explore", "go").text
 
 
 def test_no_reply_is_asked_for_that_is_longer_than_the_model_gives(
-    crew_on: Make, monkeypatch: pytest.MonkeyPatch
+    guild: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "_MOST_OUTPUT", 4000)
-    crew = crew_on([says("done")])
-    crew.run("scout", "explore", "go")
-    assert crew.model.requests[0]["max_tokens"] == 4000
+    guild.model.give("modest", says("done"))
+    guild.run("modest", "explore", "go")
+    assert guild.model.asked_by("modest")[0]["max_tokens"] == 4000
 
 
 def test_a_tool_call_that_is_no_json_is_asked_for_again(crew_on: Make) -> None:
