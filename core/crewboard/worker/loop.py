@@ -24,7 +24,7 @@ from crewboard.worker.recorder import Recorder
 from crewboard.worker.starting import Starts
 from crewboard.worker.window import Window
 
-WINDOW_WITHIN = 5.0
+WINDOW_WITHIN = 3.0
 """Seconds that the first model call waits for the API to say how large the window is."""
 
 
