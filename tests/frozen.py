@@ -37,6 +37,18 @@ from crewboard.view.processes import Usage
 
 NOW = datetime(2026, 11, 20, 15, 4, 22, tzinfo=UTC).timestamp()
 
+OLD = """\
+def list_orders(page: int = 1) -> Page:
+    rows = orders.offset((page - 1) * SIZE).limit(SIZE)
+    return Page(rows, page)
+"""
+NEW = """\
+def list_orders(after: str | None = None, page: int | None = None) -> Page:
+    start = Cursor.decode(after) if after else Cursor.of_page(page)
+    rows = orders.after(start).limit(SIZE + 1)
+    return Page(rows[:SIZE], next=Cursor.encode(rows))
+"""
+
 PLAN = """\
 # Rotate the JWT signing keys
 
@@ -224,7 +236,7 @@ def make_team(root: Path) -> Frozen:
 def _spent(used: int, cost: float) -> dict[str, Any]:
     return {
         "context": Context(used=used * 2000, limit=200_000),
-        "tokens": Tokens(input=used * 941, output=used * 88, cache_read=used * 4200),
+        "tokens": Tokens(input=used * 941, output=used * 88, cache_read=used * 4200, cache_write=used * 310),
         "cost_usd": cost,
     }
 
@@ -287,7 +299,9 @@ def _work(frozen: Frozen) -> None:
     frozen.said("api", 21, "need a cursor, not an offset", "thinking")
     frozen.did("api", 19, "grep", {"pattern": "def list_orders", "path": "src/"}, "src/api/routes.py:204", 0.1)
     frozen.did("api", 16, "read_file", {"path": "src/api/routes.py"}, "(48 lines)", 0.1)
-    frozen.did("api", 12, "edit_file", {"path": "src/api/routes.py"}, "replaced 1 occurrence", 0.2)
+    edit: dict[str, object] = {"path": "src/api/routes.py", "old_text": OLD, "new_text": NEW}
+    frozen.did("api", 12, "edit_file", edit, "replaced 1 occurrence", 0.2)
+    frozen.did("release", 200, "read_file", {"path": "src/api/routes.py"}, "(48 lines)", 0.1)
     frozen.directory.agent("api").live.write_text(
         "Adding cursor pagination to /orders. I keep `page` as a deprecated alias for one release and "
     )

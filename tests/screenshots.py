@@ -33,13 +33,27 @@ _TO_API = "j j j j j"
 SHOTS = (
     Shot("board", _TO_API, "and▌"),
     Shot("board-80x24", _TO_API, "and▌", width=80, height=24),
-    Shot("plan-review", "! !", "PLAN v2"),
-    Shot("hire", "n", "Hire an agent", ("fixer2", "tab", "tab", "backend developer", "tab",
-         "Make parse() accept the 2.0 grammar. Keep the 1.x tests green.", "tab", "space")),
+    Shot("board-light", f"{_TO_API} T", "and▌"),
+    Shot("board-contrast", f"{_TO_API} T T", "and▌"),
     Shot("needs", "!", "collected 214 items"),
+    Shot("needs-80x24", "!", "collected 214 items", width=80, height=24),
+    Shot("plan-review", "! !", "PLAN v2"),
+    Shot("plan-review-80x24", "! !", "PLAN v2", width=80, height=24),
+    Shot("question-80x24", "! ! !", "QUESTION", width=80, height=24),
+    Shot("hire", "n", "Hire an agent", ("fixer2", "tab", "tab", "backend developer", "tab",
+         "Make parse() accept the 2.0 grammar. Keep the 1.x tests green.", "tab", "tab", "space")),
     Shot("inbox", "2 j j j j j j j", "cursor parameter"),
     Shot("tasks", "3 j j j j", "parser had it"),
+    Shot("processes", "5 j j j j j", "SANDBOX"),
+    Shot("feed", "6", "Feed"),
+    Shot("cost", "7", "TEAM"),
     Shot("agent", f"{_TO_API} enter", "[Now]"),
+    Shot("agent-mail", f"{_TO_API} enter ]", "[Mail]"),
+    Shot("agent-transcript", f"{_TO_API} enter ] ] g j j j j j j j enter", "[Transcript]"),
+    Shot("agent-files", f"{_TO_API} enter ] ] ] ] enter", "[Files]"),
+    Shot("agent-cost", f"{_TO_API} enter [", "[Cost]"),
+    Shot("help", "?", "Keys that work here"),
+    Shot("teams", "t", "Teams"),
 )  # fmt: skip
 
 
@@ -54,7 +68,9 @@ async def paint(shot: Shot, home: Path) -> str:
     """The picture as SVG."""
     frozen = make_team(home / "inkpot")
     async with opened(frozen, shot.width, shot.height) as stage:
-        await stage.press(*shot.keys.split())
+        for key in shot.keys.split():
+            await stage.press(key)
+            await stage.settles()
         await stage.sees(shot.sees)
         for text in shot.writes:
             await _write(stage, text)

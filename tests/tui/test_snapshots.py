@@ -14,6 +14,8 @@ from tests.tui.stage import opened
 
 KEPT = Path(__file__).parent / "snapshots"
 
+API = "j j j j j enter"
+
 SCREENS: dict[str, tuple[int, int, str, str]] = {
     "board-120x36": (120, 36, "j j j j j", "Inbox · api"),
     "board-80x24": (80, 24, "j j j j j", "Peek · api"),
@@ -29,6 +31,16 @@ SCREENS: dict[str, tuple[int, int, str, str]] = {
     "hire-80x24": (80, 24, "n", "Hire an agent"),
     "agent-80x24": (80, 24, "j j j j j enter", "[Now]"),
     "help-80x24": (80, 24, "?", "Keys that work here"),
+    "board-60x20": (60, 20, "", "parser"),
+    "cost-80x24": (80, 24, "7", "TEAM"),
+    "teams-80x24": (80, 24, "t", "9 of 11 alive"),
+    "inbox-120x36": (120, 36, "2 j j j j j j j", "cursor parameter"),
+    "review-120x36": (120, 36, "! !", "PLAN v2"),
+    "agent-mail-80x24": (80, 24, f"{API} ]", "not read yet"),
+    "agent-transcript-80x24": (80, 24, f"{API} ] ]", "edit_file"),
+    "agent-files-80x24": (80, 24, f"{API} ] ] ] ]", "release"),
+    "agent-process-80x24": (80, 24, f"{API} [ [", "peak 140M"),
+    "agent-cost-80x24": (80, 24, f"{API} [", "cache hits"),
 }
 
 

@@ -18,7 +18,7 @@ from crewboard_tui.widgets.process_text import process_lines
 from crewboard_tui.widgets.rows import Row, Rows
 from crewboard_tui.widgets.titles import title
 
-_HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 10))
+_HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
 
 
 class ProcessesScreen(Numbered):
