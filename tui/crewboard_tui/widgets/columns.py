@@ -20,6 +20,8 @@ _LONGEST_NAME = 14
 _SOME_ROOM = 16
 _SPARE = ("TYPE", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS")
 """Columns that give way to others, the first first: the glyph says the state, the peek and the page the rest."""
+_SPARE_BUT_STATE = tuple(title for title in _SPARE if title != "STATE")
+"""Where nobody asked for more columns, a state keeps its word too."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +181,8 @@ def lay_out(agents: list[AgentView], terminal: int, width: int, *, wide: bool = 
         chosen.append(_DOING_WITH_WORD)
     longest = max((len(agent.name) for agent in agents), default=0)
     names = max(8, min(longest, _LONGEST_NAME if kind < HUGE else 2 * _LONGEST_NAME))
-    if wide:
-        chosen = _make_room(chosen, width - names)
+    if shown != NARROW:
+        chosen = _make_room(chosen, width - names, _SPARE if wide else _SPARE_BUT_STATE)
     fixed = {column.title: names if column.title == "AGENT" else column.width for column in chosen}
     open_columns = [column for column in chosen if column.width == 0]
     left = max(0, width - sum(fixed.values()) - len(chosen) - 1)
@@ -192,9 +194,9 @@ def _next_class(kind: int) -> int:
     return min((start for start in (MEDIUM, WIDE, HUGE) if start > kind), default=HUGE)
 
 
-def _make_room(columns: list[Column], width: int) -> list[Column]:
+def _make_room(columns: list[Column], width: int, spare: tuple[str, ...]) -> list[Column]:
     """Leave out what can be spared until there is some room to say what an agent does; `width` is without its name."""
-    for title in _SPARE:
+    for title in spare:
         taken = sum(column.width + 1 for column in columns if column.title != "AGENT") + 2
         if width - taken >= _SOME_ROOM:
             break
