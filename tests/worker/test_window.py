@@ -1,16 +1,19 @@
 """A conversation beyond the model's window: counted as the API counts it, and nothing that people said is lost."""
 
+import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from crewboard.offline import reply
+from crewboard.offline import reply, service
 from crewboard.offline.faults import Fault
+from crewboard.offline.http import Client, Incoming
 from crewboard.offline.script import calls, says
-from crewboard.records import Summary
-from crewboard.team import decisions
-from tests.crew import Crew
+from crewboard.records import Reply, Summary
+from crewboard.team import decisions, hiring
+from tests.crew import Crew, eventually
 
 Make = Callable[..., Crew]
 
@@ -53,3 +56,39 @@ def test_what_people_said_outlives_a_summary(crew_on: Make, tmp_path: Path) -> N
         said = str(request["messages"])
         for words in ("Which colour?", "mauve", "Paint it twice."):
             assert words in said
+
+
+@pytest.fixture
+def slow_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first summary takes long enough to be killed in the middle of it."""
+    answer, slow = service.Service._messages, [True]
+
+    async def slowly(self: service.Service, incoming: Incoming, client: Client, request_id: str) -> None:
+        if slow and b"You summarise the work" in incoming.body:
+            slow.clear()
+            assert self.record is not None
+            self.record(json.loads(incoming.body))
+            await asyncio.sleep(5)
+        await answer(self, incoming, client, request_id)
+
+    monkeypatch.setattr(service.Service, "_messages", slowly)
+
+
+@pytest.mark.usefixtures("slow_summary")
+def test_ten_windows_of_work_in_one_life_and_a_kill_in_the_middle_of_a_summary(crew_on: Make) -> None:
+    window, turns = 9_000, 80
+    found = {"type": "text", "text": "word " * 1000}
+    works = [reply.Reply([found, *calls("list_dir").content])] * turns
+    crew = crew_on(script={"scout": [*works, says("the end")]}, window=window)
+    hired = crew.hire("scout", "explore", "Look everywhere, and remember the word heron")
+    eventually(lambda: any(body["system"].startswith("You summarise") for body in crew.model.requests), "a summary")
+    crew.kill("scout")
+    crew.wait_for("scout", "crashed")
+    hiring.resume(crew.team, "scout")
+    assert crew.answer(hired).text == "the end"
+    events = crew.events("scout")
+    replies = [event for event in events if isinstance(event, Reply)]
+    assert len(replies) == turns + 1, "nothing was asked for twice"
+    assert sum(event.usage.output for event in replies) > 10 * window
+    assert sum(isinstance(event, Summary) for event in events) >= 10
+    assert "heron" in str(crew.model.requests[-1]["messages"])
