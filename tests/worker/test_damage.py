@@ -27,13 +27,13 @@ def test_an_agent_whose_spec_is_damaged_answers_still(guild: Crew, name: str) ->
     eventually(told, "the result's mail")
 
 
-def test_an_idle_agent_whose_status_is_damaged_is_soon_seen_as_idle_again(guild: Crew) -> None:
-    guild.run("idler", "explore", "List all Python files")
-    guild.wait_for("idler", "idle")
-    guild.agent("idler").status.write_bytes(b"\xff\x00{")
-    assert guild.see("idler").state != "idle"
-    guild.wait_for("idler", "idle")
-    assert list(guild.agent("idler").path.glob("status.json.damaged-*"))
+def test_an_idle_agent_whose_status_is_damaged_is_soon_seen_as_idle_again(crew: Crew) -> None:
+    crew.run("idler", "explore", "List all Python files")
+    crew.wait_for("idler", "idle")
+    crew.agent("idler").status.write_bytes(b"\xff\x00{")
+    assert crew.see("idler").state != "idle"
+    crew.wait_for("idler", "idle")
+    assert list(crew.agent("idler").path.glob("status.json.damaged-*"))
 
 
 def test_damaged_tasks_and_requests_do_not_trouble_the_supervisor(crew: Crew) -> None:

@@ -101,13 +101,13 @@ def test_stop_asks_an_idle_agent_and_it_leaves(guild: Crew) -> None:
     assert (seen.exit.code, seen.exit.reason) == (0, "shutdown")
 
 
-def test_stop_now_ends_a_busy_agent_with_all_that_it_started(guild: Crew) -> None:
-    guild.hire("busy", "test", "run: (setsid sleep 300 &) ; sleep 300", unsafe_no_sandbox=True)
-    eventually(lambda: "sleep" in guild.see("busy").doing, "the command")
-    eventually(lambda: len(process.descendants(guild.pid("busy"))) >= 3, "its children")
-    family = process.descendants(guild.pid("busy"))
-    ending.stop_now(guild.team, "busy")
-    assert guild.see("busy").state == "exited"
+def test_stop_now_ends_a_busy_agent_with_all_that_it_started(crew: Crew) -> None:
+    crew.hire("busy", "test", "run: (setsid sleep 300 &) ; sleep 300", unsafe_no_sandbox=True)
+    eventually(lambda: "sleep" in crew.see("busy").doing, "the command")
+    eventually(lambda: len(process.descendants(crew.pid("busy"))) >= 3, "its children")
+    family = process.descendants(crew.pid("busy"))
+    ending.stop_now(crew.team, "busy")
+    assert crew.see("busy").state == "exited"
     eventually(lambda: not any(process.start_ticks(pid) for pid in family), "the end of its children")
 
 
