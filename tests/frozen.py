@@ -243,7 +243,8 @@ def _spent(used: int, cost: float) -> dict[str, Any]:
 
 def _hire_everybody(frozen: Frozen) -> None:
     killed = Exit(run=1, signal=9, reason="died", at=NOW - 132, buried=True)
-    frozen.gone("parser", "code", killed, 4388, role="grammar", task=14, **_spent(61, 1.92))
+    frozen.gone("parser", "code", killed, 4388, role="grammar", task=14,
+                last_tool="bash pytest -x tests/parser", **_spent(61, 1.92))  # fmt: skip
     hire = frozen.hire
     hire("auth-plan", "plan", "waiting", "waits for a yes", ago=252, pid=4412, rss=118, waiting_for="req-004281",
          task=7, turn=9, **_spent(38, 0.61))  # fmt: skip

@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records import Tokens
@@ -70,10 +70,10 @@ def load(root: Path) -> Prices:
 
 def _read(path: Path) -> Prices:
     try:
-        table = tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
         as_of = str(table.pop("as_of", ""))
         return Prices(_BANDS.validate_python(table), as_of)
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # bad text, bad TOML and bad prices are ValueErrors
         raise BadDataError(f"the price table {path} cannot be used: {str(error).splitlines()[0]}") from error
 
 

@@ -41,7 +41,7 @@ def die(team: Team, name: str) -> None:
 @pytest.fixture
 def plainly(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
     """A plain board of a team on which one agent has died."""
-    enlist(team, "fixer")
+    enlist(team, "fixer", last_tool="bash pytest -x")
     die(team, "fixer")
     with shell.start("board", "--plain") as process:
         yield process
@@ -50,14 +50,14 @@ def plainly(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_it_tells_what_waits_what_comes_and_what_is_settled(plainly: subprocess.Popen[bytes], team: Team) -> None:
     first = next_line(plainly)
-    assert first.startswith("fixer died: killed by SIGKILL in bash pytest -x; for 1m0")
+    assert first.startswith("fixer died: killed by SIGKILL, last tool bash pytest -x; for 1m0")
     assert first.endswith("To resume: crewboard resume fixer. To acknowledge: crewboard ack fixer")
     ask(team, "q-1", "question", {"question": "keep \x1b[31mit?", "options": ["yes {0}", "no"]})
     second = next_line(plainly)
     assert "fixer asks: keep ␛[31mit?" in second
     assert "Options: yes {0}; no. To answer: crewboard answer q-1 TEXT" in second
     mail.acknowledge(team, "fixer")
-    assert next_line(plainly) == "settled: fixer died: killed by SIGKILL; acknowledged"
+    assert next_line(plainly) == "settled: fixer died: killed by SIGKILL, last tool bash pytest -x; acknowledged"
     requests.close(team.directory, "q-1", "cancelled", "system", 6.0)
     assert next_line(plainly).endswith("cancelled by system")
     assert next_line(plainly) == "nobody needs you"
@@ -84,7 +84,7 @@ def test_every_kind_of_need_has_a_sentence_of_its_own(tmp_path: Path) -> None:
     view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
     told = list(plain.news(view, Arrivals(), "crewboard"))
     assert [line.partition(";")[0] for line in told] == [
-        "parser died: killed by SIGKILL in bash pytest -x tests/parser",
+        "parser died: killed by SIGKILL, last tool bash pytest -x tests/parser",
         "auth-plan hands in a plan: Rotate the JWT signing keys",
         "docs asks: The 1.x API pages are linked from two blog posts. Keep them?",
         "migrate is stuck: no progress past its deadline: bash alembic upgrade head",

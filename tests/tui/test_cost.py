@@ -132,6 +132,13 @@ def test_a_team_that_has_just_begun_has_no_rate(frozen: Frozen) -> None:
     assert rate([CallReader(frozen.directory.agent("ui"))], NOW) is None
 
 
+async def test_a_price_table_that_cannot_be_read_is_named(frozen: Frozen) -> None:
+    (frozen.directory.root / ".crewboard" / "prices.toml").write_bytes(b'as_of = "\xff"')
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("7")
+        await stage.sees("TEAM", "cannot be used")
+
+
 def test_a_call_without_a_price_makes_the_rate_unknown(frozen: Frozen) -> None:
     _called(frozen, "ui", 300, 0.25)
     _called(frozen, "ui", 200, None)

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from crewboard.records import Exit, Intake
-from crewboard.store import journal
+from crewboard.store import agents, journal
 from crewboard.view.family import Relative
 from crewboard_tui.screens.agent_page import AgentPage
 from crewboard_tui.screens.agent_tabs import NAMES
+from crewboard_tui.widgets.roster import Roster
 from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import Stage, opened
 
@@ -115,6 +116,26 @@ async def test_hire_messages_and_help_show_it_as_text(hostile: Frozen) -> None:
         await stage.press("escape", ":")
         await stage.sees("hire an agent")
         _check(stage)
+
+
+async def test_a_form_that_is_filled_from_an_agent_or_a_type_shows_it_as_text(hostile: Frozen) -> None:
+    text = hostile.directory.agent("mole").live.read_bytes().decode("utf-8", "replace")
+    mole = hostile.directory.agent("mole")
+    spec = agents.spec(mole)
+    assert spec is not None
+    agents.change_spec(mole, lambda _: spec.model_copy(update={"prompt": text, "model": text}))
+    types = hostile.directory.root / ".crewboard" / "agents"
+    types.mkdir()
+    (types / "odd.md").write_text('---\nname: odd\ndescription: "\\e]52;c;eA==\\a owned"\n---\nx\n')
+    async with opened(hostile, 100, 30) as stage:
+        stage.app.screen.query_one(Roster).want("mole")
+        await stage.press("N")
+        await stage.sees("Hire an agent")
+        _check(stage)
+        await stage.press("tab")
+        for _ in range(8):
+            await stage.press("right")
+            _check(stage)
 
 
 async def test_it_is_shown_and_not_swallowed(tmp_path: Path) -> None:

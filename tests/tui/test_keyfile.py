@@ -66,6 +66,14 @@ def test_no_file_no_keys(tmp_path: Path) -> None:
     assert keyfile.read(tmp_path / "keys.toml") == keyfile.Keymap({})
 
 
+def test_a_file_that_nobody_can_read_keeps_no_dashboard_from_opening(tmp_path: Path) -> None:
+    for number, content in enumerate((b"a = " + b"[" * 9_000, b'app.next = "\xff"')):
+        file = tmp_path / f"{number}.toml"
+        file.write_bytes(content)
+        assert "cannot be read" in keyfile.read(file).problems[0]
+    assert "cannot be read" in keyfile.read(tmp_path).problems[0]
+
+
 def test_what_is_printed_as_a_file_is_one(tmp_path: Path) -> None:
     text = "\n".join(line.removeprefix("# ") for line in keyfile.template().splitlines()[1:])
     tomllib.loads(text)

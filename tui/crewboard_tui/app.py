@@ -13,6 +13,7 @@ from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
+from crewboard.errors import CrewboardError
 from crewboard.store.directory import TeamDirectory, team_directories
 from crewboard.team import ending
 from crewboard.team.context import Team
@@ -75,7 +76,6 @@ class CrewboardApp(App[None], inherit_bindings=False):
     COMMANDS = {Commands}
     COMMAND_PALETTE_BINDING = "ctrl+p"
     ENABLE_COMMAND_PALETTE = True
-    NOTIFICATION_TIMEOUT = 8
 
     def __init__(
         self,
@@ -307,7 +307,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.theme = THEMES[name].name
         try:
             self.settings.remember(name)
-        except OSError as error:
+        except (CrewboardError, OSError) as error:
             self.desk.say(f"{name} colours, but only for now: {error}", "warning")
 
     def action_turn_notify(self) -> None:

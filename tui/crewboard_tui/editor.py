@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -33,17 +32,15 @@ def edit(app: App[Any], text: str) -> str:
         UsageError: There is no such editor, or it says that it failed: the text stands as it was.
         StorageError: The file could not be written or read.
     """
-    folder = Path(tempfile.mkdtemp(prefix="crewboard-"))
     try:
-        path = folder / "message.md"
-        path.touch(mode=0o600)
-        path.write_text(text, encoding="utf-8")
-        _run(app, [*command(), str(path)])
-        return path.read_text(encoding="utf-8", errors="replace").rstrip("\n")
+        with tempfile.TemporaryDirectory(prefix="crewboard-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder, "message.md")
+            path.touch(mode=0o600)
+            path.write_text(text, encoding="utf-8")
+            _run(app, [*command(), str(path)])
+            return path.read_text(encoding="utf-8", errors="replace").rstrip("\n")
     except OSError as error:
         raise StorageError(f"the draft could not be edited: {error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run(app: App[Any], words: list[str]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from textual.keys import _character_to_key
 
 from crewboard_tui import keys
+from crewboard_tui.homes import config_home
 
 NAME = "keys.toml"
 
@@ -44,18 +45,16 @@ class Keymap:
 
 def path(environment: Mapping[str, str]) -> Path:
     """Where the file lies; it need not be there."""
-    given = Path(environment.get("XDG_CONFIG_HOME", ""))
-    folder = given if given.is_absolute() else Path.home() / ".config"
-    return folder / "crewboard" / NAME
+    return config_home(environment) / NAME
 
 
 def read(file: Path) -> Keymap:
     """The keys that the file gives; none if it is not there."""
-    if not file.is_file():
-        return Keymap({})
     try:
-        given = tomllib.loads(file.read_text())
-    except (OSError, ValueError) as error:
+        given = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Keymap({})
+    except (OSError, ValueError, RecursionError) as error:
         return Keymap({}, (f"{file} cannot be read: {error}",))
     return choose(dict(_flat(given)))
 

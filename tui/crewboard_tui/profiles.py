@@ -9,6 +9,7 @@ from crewboard.masking import mask
 from crewboard.names import is_name
 from crewboard.records import Profile
 from crewboard.store import documents
+from crewboard_tui.homes import config_home, make_private
 
 
 @dataclass
@@ -21,8 +22,7 @@ class Shelf:
 
 def folder(environment: Mapping[str, str]) -> Path:
     """Where profiles are kept: below `$XDG_CONFIG_HOME`, else below `~/.config`."""
-    given = Path(environment.get("XDG_CONFIG_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".config") / "crewboard" / "profiles"
+    return config_home(environment) / "profiles"
 
 
 def why_not(name: str, profile: Profile) -> str | None:
@@ -46,9 +46,10 @@ def save(place: Path, name: str, profile: Profile) -> Path:
         raise UsageError(problem)
     path = place / f"{name}.json"
     try:
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(place)
     except OSError as error:
         raise StorageError(f"cannot make {place}: {error.strerror}") from error
+    documents.keep_if_damaged(path, Profile)
     documents.save(path, profile)
     return path
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
+from crewboard.store import files
 from crewboard_tui import keyfile
+from crewboard_tui.homes import make_private, state_home
 from crewboard_tui.outside import WAYS, Notify
 from crewboard_tui.themes import THEMES, ThemeName
 
@@ -33,7 +35,7 @@ class Settings:
         problems: list[str] = []
         notify = _one_of("CREWBOARD_NOTIFY", WAYS, environment, problems)
         theme = _one_of("CREWBOARD_THEME", tuple(THEMES), environment, problems)
-        remembers = _state_home(environment) / "theme"
+        remembers = state_home(environment) / "theme"
         keymap = keyfile.read(keyfile.path(environment))
         return cls(
             notify=notify or "off",
@@ -51,13 +53,8 @@ class Settings:
             OSError: It cannot be kept.
         """
         if self.remembers is not None:
-            self.remembers.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.remembers.write_text(theme + "\n")
-
-
-def _state_home(environment: Mapping[str, str]) -> Path:
-    given = Path(environment.get("XDG_STATE_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".local" / "state") / "crewboard"
+            make_private(self.remembers.parent)
+            files.replace_file(self.remembers, f"{theme}\n".encode())
 
 
 def _remembered(file: Path) -> ThemeName:

@@ -156,9 +156,9 @@ def keymap(environment: Mapping[str, str]) -> list[Check]:
     from crewboard_tui import keyfile
 
     file = keyfile.path(environment)
-    if not file.exists():
-        return []
     found = keyfile.read(file)
+    if not found.keys and not found.problems:
+        return []
     if found.problems:
         remedy = "`crewboard keys` prints every id with its keys"
         return [Check("keys", "note", f"{file}: {'; '.join(found.problems)}", remedy)]

@@ -7,12 +7,11 @@ import click
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Message
 from crewboard.store import agreements, requests, roster
-from crewboard.supervisor import ring
 from crewboard.team import mail
 from crewboard.team.context import Team
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, clock, indented, note, say, say_json
-from crewboard_tui.cli.session import Session
+from crewboard_tui.cli.session import Session, revive
 
 
 @click.command()
@@ -55,7 +54,7 @@ def _tell(team: Team, messages: list[Message], as_json: bool, *, many: bool = Fa
         say_json(dumped if many else dumped[0])
     else:
         say("sent to " + ", ".join(message.to for message in messages))
-    ring.revive(team.directory)
+    revive(team.directory)
     asleep = [message.to for message in messages if not mail.is_listening(team, message.to)]
     for name in asleep:
         note(f"{name} is not running: the message is kept; `crewboard resume {name}` lets it read")

@@ -9,7 +9,6 @@ from crewboard.errors import CrewboardError
 from crewboard.records import Request
 from crewboard.store.directory import TeamDirectory, find_root
 from crewboard.team.context import choose_team
-from crewboard.view.autopsy import examine
 from crewboard.view.fold import Need, NeedKind, TeamView
 from crewboard.view.holdup import held_up
 from crewboard.view.reader import TeamReader
@@ -65,7 +64,7 @@ def sentence(need: Need, view: TeamView, command: str) -> str:
     """A need, since when, what it holds up, and the commands that answer it; `command` is how crewboard is called."""
     since = f"for {long_age(view.now - need.since)}"
     happened = f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}"
-    clauses = "; ".join(part for part in (happened + _in_tool(need, view), since, _holds(need, view)) if part)
+    clauses = "; ".join(part for part in (happened, since, _holds(need, view)) if part)
     return safe_line(". ".join([clauses, *_options(need, view), *_ways(need, command)]))
 
 
@@ -97,14 +96,6 @@ def is_closed() -> bool:
 def _ways(need: Need, command: str) -> list[str]:
     answers = ((what, how.format(agent=need.agent, id=need.request_id)) for what, how in _ANSWERS[need.kind])
     return [f"To {what}: {command} {how}" for what, how in answers]
-
-
-def _in_tool(need: Need, view: TeamView) -> str:
-    agent = view.agent(need.agent)
-    if need.kind != "death" or agent is None:
-        return ""
-    tool = examine(TeamDirectory(view.path), view, agent).last_tool
-    return f" in {tool.text}" if tool and not tool.finished else ""
 
 
 def _holds(need: Need, view: TeamView) -> str:

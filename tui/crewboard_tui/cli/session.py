@@ -4,8 +4,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard.store.directory import find_root
+from crewboard.store.directory import TeamDirectory, find_root
+from crewboard.supervisor import ring
 from crewboard.team.context import Team, choose_team
+from crewboard_tui.cli.output import note
 
 
 @dataclass(frozen=True)
@@ -36,3 +38,11 @@ class Session:
         if self.offline:
             environment["CREWBOARD_OFFLINE"] = "1"
         return Team(choose_team(self.root, self.team_option), environment=environment)
+
+
+def revive(team: TeamDirectory) -> None:
+    """Start a supervisor if one is missed. Where none can be, what was asked for is done all the same."""
+    try:
+        ring.revive(team)
+    except OSError as error:
+        note(f"no supervisor can be started: {error}")

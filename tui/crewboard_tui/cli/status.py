@@ -4,12 +4,11 @@ import click
 
 from crewboard.errors import ExitCode
 from crewboard.records import describe_exit
-from crewboard.supervisor import ring
 from crewboard.view import report
 from crewboard.view.fold import AgentView, Need, TeamView
 from crewboard.view.reader import read_team
 from crewboard_tui.cli.output import age, as_json, columns, cut, note, say, say_json, table
-from crewboard_tui.cli.session import Session
+from crewboard_tui.cli.session import Session, revive
 from crewboard_tui.cli.tasks import describe as describe_tasks
 
 _NEXT_STEP = {
@@ -29,7 +28,7 @@ _NEXT_STEP = {
 def status(session: Session, as_json: bool) -> None:
     """Show the team: what needs you, its agents, requests and tasks."""
     directory = session.team.directory
-    ring.revive(directory)
+    revive(directory)
     view = read_team(directory)
     if as_json:
         say_json(report.status(view))

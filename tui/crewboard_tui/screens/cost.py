@@ -82,5 +82,5 @@ def _price_date(desk: Desk) -> str:
     """Of which day the prices are that workers reckon with."""
     try:
         return f"prices of {prices.load(desk.snapshot.view.root).as_of}"
-    except BadDataError as error:
-        return str(error)
+    except BadDataError:
+        return "this project's price table cannot be used"

@@ -14,6 +14,8 @@ from crewboard.records import Flags, Profile
 from crewboard.store.tasks import CLOSED
 from crewboard.team import hiring
 from crewboard.view.fold import TeamView
+from crewboard_tui.lines import one_line
+from crewboard_tui.text import safe_text
 from crewboard_tui.widgets.choice import Choice
 from crewboard_tui.widgets.radio import Radio
 from crewboard_tui.widgets.tick import Tick
@@ -75,11 +77,11 @@ class HireForm(Vertical):
     def paint(self) -> None:
         """Show what the chosen type may do, and only what may be chosen for it."""
         kind = self.kind
-        self.query_one("#hire-may", Label).update(Content(kind.summary))
+        self.query_one("#hire-may", Label).update(Content(one_line(kind.summary)))
         self.query_one("#hire-network").display = kind.executes
         self.query_one("#row-ask").display = kind.executes or kind.writes
         model = hiring.choose_model(kind, None, self._environment)
-        self.query_one("#hire-model", Input).placeholder = model
+        self.query_one("#hire-model", Input).placeholder = one_line(model)
 
     # ----------------------------------------------------------------------------------------- filled and read
 
@@ -87,10 +89,10 @@ class HireForm(Vertical):
         """Say in the fields what `profile` says; a type that this project does not have leaves the type standing."""
         self.query_one("#hire-name", Input).value = name
         self.query_one("#hire-type", Choice).choose(profile.type)
-        self.query_one("#hire-prompt", TextArea).text = profile.prompt
+        self.query_one("#hire-prompt", TextArea).text = safe_text(profile.prompt)
         flags = profile.flags
         for ident, text in (("role", profile.role), ("model", profile.model), ("budget", flags.budget)):
-            self.query_one(f"#hire-{ident}", Input).value = text or ""
+            self.query_one(f"#hire-{ident}", Input).value = one_line(text or "")
         self.query_one("#hire-turns", Input).value = str(flags.max_turns)
         for ident in ("plan", "ask", "network", "autoclaim", "once"):
             self.query_one(f"#hire-{ident}", Tick).value = getattr(flags, ident)
