@@ -39,12 +39,6 @@ class BadDataError(CrewboardError):
     exit_code = ExitCode.BAD_DATA
 
 
-class ApiUnavailableError(CrewboardError):
-    """The Messages API could not be reached, or kept refusing, after every retry."""
-
-    exit_code = ExitCode.API_UNAVAILABLE
-
-
 class StorageError(CrewboardError):
     """The disk refused: full, read-only, or gone. What was asked for did not happen."""
 
@@ -67,9 +61,3 @@ class CredentialsError(CrewboardError):
     """No API key, or one that the API does not accept."""
 
     exit_code = ExitCode.CREDENTIALS
-
-
-class LimitError(CrewboardError):
-    """A turn limit or a budget ended the work."""
-
-    exit_code = ExitCode.LIMIT

@@ -192,11 +192,6 @@ def show_key(name: str) -> str:
     return NAMES.get(name) or format_key(name)
 
 
-def show_keys(names: str) -> str:
-    """Several keys for one thing: `j ↓`."""
-    return " ".join(show_key(name) for name in names.split(","))
-
-
 def default_key(ident: str) -> str:
     """How the key `ident` is pressed where nobody has given it another."""
     return show_key(BY_ID[ident].keys.split(",")[0])

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from crewboard.errors import ExitCode
 from crewboard.records import Message, Spec
 from crewboard.store import agreements, mailbox
 from crewboard.store.documents import Cached
@@ -67,7 +68,7 @@ class Attention:
         """
         wanted = self._wanted()
         if self._terminated:
-            raise Leave("killed" if wanted == "killed" else "terminated", 143)
+            raise Leave("killed" if wanted == "killed" else "terminated", ExitCode.TERMINATED)
         if wanted == "stopped":
             raise Leave("shutdown", 0)
 

@@ -8,6 +8,7 @@ from crewboard.records import ToolResult, ToolStart
 from crewboard.store import requests
 from crewboard.worker import permission
 from crewboard.worker.attention import Attention
+from crewboard.worker.blocks import Block
 from crewboard.worker.gate import Gate
 from crewboard.worker.helper import Helper
 from crewboard.worker.outcome import Outcome
@@ -15,8 +16,6 @@ from crewboard.worker.recorder import Recorder
 from crewboard.worker.tools.base import Context, Tool
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran; check before doing it again"
-
-Block = dict[str, Any]
 
 LARGEST_RESULT = 100_000
 """Characters of a result, where the window is not known yet."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from crewboard.view.fold import AgentView, summarise
 from crewboard_tui import fmt
-from crewboard_tui.lines import Align, Line, Span, clip, one_line, pad
+from crewboard_tui.lines import Align, Line, Span, one_line, pad
 from crewboard_tui.states import LOOKS
 
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
@@ -206,8 +206,3 @@ def _make_room(columns: list[Column], width: int, spare: tuple[str, ...]) -> lis
 
 def _shares(left: int, parts: int) -> list[int]:
     return [left - left // parts * (parts - 1), *[left // parts] * (parts - 1)] if parts else []
-
-
-def clip_title(text: str, width: int) -> str:
-    """A pane's title that fits its frame."""
-    return clip(one_line(text), max(0, width))
