@@ -3,11 +3,11 @@
 import pytest
 
 from crewboard.records import OperatorState
-from crewboard.store import documents, mailbox
+from crewboard.store import documents, mailbox, requests
 from crewboard_tui import keys
 from crewboard_tui.screens import inbox
 from crewboard_tui.widgets.key_line import working_keys
-from tests.frozen import Frozen
+from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
 
@@ -182,3 +182,24 @@ def test_no_plain_letter_destroys() -> None:
     for key in keys.KEYS:
         if key.action in ("end", "resume_fresh", "acknowledge"):
             assert key.keys.isupper(), key.id
+
+
+async def test_a_views_number_pressed_again_leads_to_the_view_itself(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "enter")
+        await stage.sees("[Now]")
+        await stage.press("1")
+        await stage.sees("┌─ Team")
+
+
+async def test_a_settled_request_is_not_what_a_view_comes_back_to(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("!", "!")
+        await stage.sees("PLAN v2")
+        await stage.press("3")
+        await stage.sees("┌─ Tasks")
+        requests.close(frozen.directory, "req-004281", "cancelled", "system", NOW)
+        await stage.until(lambda: not stage.app.desk.snapshot.view.request("req-004281"), "its end")
+        await stage.press("4")
+        await stage.sees("┌─ Needs you")
+        assert "PLAN v2" not in stage.all

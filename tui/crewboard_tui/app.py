@@ -40,6 +40,7 @@ from crewboard_tui.screens.needs import NeedsScreen
 from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.screens.opening import open_request
 from crewboard_tui.screens.processes import ProcessesScreen
+from crewboard_tui.screens.request import RequestScreen, fate_of
 from crewboard_tui.screens.tasks import TasksScreen
 from crewboard_tui.screens.teams import TeamsScreen
 from crewboard_tui.settings import Settings
@@ -245,14 +246,23 @@ class CrewboardApp(App[None], inherit_bindings=False):
         return bool(self.desk.snapshot.view.needs) if action == "next_need" else True
 
     async def action_view(self, mode: str) -> None:
-        """Go to a numbered view; the pages on top of the one that is left are kept."""
+        """Go to a numbered view where one left it; pressed again, to the view itself."""
+        again = mode == self.current_mode
         await self.switch_mode(mode)
+        while isinstance(self.screen, RequestScreen) and fate_of(self.screen.seen, self.desk.snapshot.view):
+            await self.pop_screen()  # what is settled needs nobody any more
+        if again:
+            await self._pop_to_view()
+
+    async def _pop_to_view(self) -> None:
+        """Leave the pages on top of a view, but not a form that is being filled."""
+        while len(self.screen_stack) > 1 and not isinstance(self.screen, HireScreen):
+            await self.pop_screen()
 
     async def action_go(self, mode: str, mailbox: str = "") -> None:
         """Go to a numbered view itself, whatever page is on top; in the Inbox, to a mailbox."""
         await self.switch_mode(mode)
-        while len(self.screen_stack) > 1:
-            await self.pop_screen()
+        await self._pop_to_view()
         if mailbox and isinstance(self.screen, InboxScreen):
             self.screen.show_box(mailbox)
 
@@ -294,8 +304,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             return
         # Whatever is open elsewhere keeps its place, and a form keeps what was written into it.
         await self.switch_mode(NeedsScreen.MODE)
-        while len(self.screen_stack) > 1 and not isinstance(self.screen, HireScreen):
-            await self.pop_screen()
+        await self._pop_to_view()
         if isinstance(self.screen, NeedsScreen):
             self.screen.show_need(self._visited)
 

@@ -19,7 +19,8 @@ class Usage:
 
     cpu_percent: float
     rss_bytes: int
-    children: int = 0
+    children: int | None = 0
+    """None where they were not looked for, because who does not work is not walked through each time."""
 
 
 class Probe(Protocol):
@@ -83,16 +84,14 @@ class KernelProbe:
         measured = {}
         seen: set[tuple[int, int]] = set()
         for name, status in workers.items():
-            pids = [
-                status.pid,
-                *(process.descendants(status.pid, family) if status.state == "working" else []),
-            ]
+            works = status.state == "working"
+            pids = [status.pid, *(process.descendants(status.pid, family) if works else [])]
             readings = [reading for pid in pids if (reading := self._read(pid, seen))]
             if readings:
                 measured[name] = Usage(
                     cpu_percent=round(sum(cpu for cpu, _ in readings), 1),
                     rss_bytes=sum(rss for _, rss in readings),
-                    children=len(readings) - 1,
+                    children=len(readings) - 1 if works else None,
                 )
         self._known = {key: known for key, known in self._known.items() if key in seen}
         return measured

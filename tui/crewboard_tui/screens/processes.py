@@ -85,7 +85,7 @@ def process_line(agent: AgentView) -> Line:
         str(agent.run or "—"),
         f"{usage.cpu_percent:.0f}%" if usage else "—",
         fmt.size(usage.rss_bytes) if usage else "—",
-        str(usage.children) if usage else "—",
+        str(usage.children) if usage and usage.children is not None else "—",
         agent.sandbox if agent.alive else "—",
     ]
     widths = [width for _, width in _HEAD[1:]]

@@ -56,7 +56,7 @@ class HireForm(Vertical):
         network = Tick("use the network", id="hire-network")
         yield _row("May", network, Tick("take open tasks", id="hire-autoclaim"), Tick("end when done", id="hire-once"))
         limits = (Label(" turns ", classes="aside"), _input("hire-turns"), Label(" budget ", classes="aside"))
-        yield _row("Model", _input("hire-model"), *limits, _input("hire-budget", "$5, 200k"))
+        yield _row("Model", _input("hire-model"), *limits, _input("hire-budget", "none"))
         yield _row("Task", Choice(_task_options(self._view), id="hire-task"))
 
     @property
