@@ -1,5 +1,6 @@
 """Fixtures that most tests share."""
 
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,9 @@ from crewboard.offline.server import ModelServer
 from crewboard.store import roster
 from crewboard.store.directory import TeamDirectory
 from tests.crew import Crew
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is in a shell's background, and commands would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

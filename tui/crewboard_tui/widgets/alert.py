@@ -4,7 +4,7 @@ from crewboard.view.autopsy import freed_by
 from crewboard.view.fold import Need, TeamView
 from crewboard_tui import fmt
 from crewboard_tui.keys import Pressed, default_key
-from crewboard_tui.lines import Line, Span, say, spread
+from crewboard_tui.lines import Line, Span, clip, one_line, say, spread, width_of
 from crewboard_tui.reading import Snapshot
 from crewboard_tui.states import LOOKS, Look
 
@@ -19,6 +19,10 @@ NEED_LOOKS: dict[str, Look] = {
     "looping": LOOKS["loop"],
     "failed_start": LOOKS["start"],
 }
+
+
+_SOME_WORDS = 20
+"""Cells of a need's summary below which what came of it gives way."""
 
 
 def alert_line(
@@ -44,14 +48,6 @@ def alert_line(
 def _worst(view: TeamView, now: float, width: int, pressed: Pressed) -> Line:
     need = view.needs[0]
     look = NEED_LOOKS[need.kind]
-    left = (
-        Span(f" {look.glyph} ", look.tone),
-        say(need.agent, look.tone),
-        Span(" "),
-        say(need.summary),
-        Span(f" · {fmt.age(now - need.since)}", "dim"),
-        *_aftermath(view, need),
-    )
     others = f" +{len(view.needs) - 1} more" if len(view.needs) > 1 else ""
     wide = width >= _WORDS_FROM
     right = (
@@ -59,7 +55,11 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed) -> Line:
         Span(f" {pressed('app.next')}", "key", "app.next"),
         Span(" opens it " if wide else " open "),
     )
-    return spread(left, right, width)
+    who = (Span(f" {look.glyph} ", look.tone), say(need.agent, look.tone), Span(" "))
+    after = (Span(f" · {fmt.age(now - need.since)}", "dim"), *_aftermath(view, need))
+    room = width - width_of((*who, *after, *right)) - 1
+    summary = one_line(need.summary)
+    return spread((*who, Span(clip(summary, room) if room >= _SOME_WORDS else summary), *after), right, width)
 
 
 def _aftermath(view: TeamView, need: Need) -> Line:

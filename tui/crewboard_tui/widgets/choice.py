@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard_tui import keys
-from crewboard_tui.lines import Span, crop, say
+from crewboard_tui.lines import Span, say
 from crewboard_tui.widgets.painter import Painter
 
 
@@ -58,7 +58,7 @@ class Choice(Widget, can_focus=True):
     def render_line(self, y: int) -> Strip:  # noqa: ARG002
         label = self.options[self.at][1]
         content = (Span("‹ ", "key"), say(label, "bold" if self.has_focus else ""), Span(" ›", "key"))
-        return self._painter.strip(crop(content, self.size.width), self.size.width)
+        return self._painter.strip(content, self.size.width)
 
     def on_focus(self) -> None:
         self.refresh()

@@ -12,7 +12,7 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
-from crewboard_tui.lines import Line
+from crewboard_tui.lines import Line, crop
 from crewboard_tui.text import safe_text
 
 
@@ -59,7 +59,10 @@ class Painter:
         self._styles: dict[str, Style] = {}
 
     def strip(self, content: Line, width: int, *, under: str = "") -> Strip:
-        """One line in exactly `width` cells; `under` is the tone beneath all of it, such as the cursor's."""
+        """One line in exactly `width` cells, with an ellipsis where it is longer.
+
+        `under` is the tone beneath all of it, such as the cursor's.
+        """
         base = self._widget.rich_style + self._style(under)
         segments = [
             Segment(
@@ -67,7 +70,7 @@ class Painter:
                 span.text if span.text.isprintable() else safe_text(span.text).translate(_FLAT),
                 _clickable(base + self._style(span.tone), span.key),
             )
-            for span in content
+            for span in crop(content, width)
         ]
         return Strip(segments).adjust_cell_length(width, base)
 

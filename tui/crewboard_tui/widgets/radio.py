@@ -2,7 +2,7 @@
 
 from textual.strip import Strip
 
-from crewboard_tui.lines import Span, crop, say
+from crewboard_tui.lines import Span, say
 from crewboard_tui.widgets.choice import Choice
 
 
@@ -15,4 +15,4 @@ class Radio(Choice):
             here = at == self.at
             spans += [Span("(•) " if here else "( ) ", "key"), say(label, "bold" if here and self.has_focus else "")]
             spans.append(Span("   "))
-        return self._painter.strip(crop(tuple(spans), self.size.width), self.size.width)
+        return self._painter.strip(tuple(spans), self.size.width)

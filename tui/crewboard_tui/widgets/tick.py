@@ -11,7 +11,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard_tui import keys
-from crewboard_tui.lines import Span, crop
+from crewboard_tui.lines import Span
 from crewboard_tui.widgets.painter import Painter
 
 
@@ -51,7 +51,7 @@ class Tick(Widget, can_focus=True):
     def render_line(self, y: int) -> Strip:  # noqa: ARG002
         box = Span("[x] " if self.value else "[ ] ", "key")
         content = (box, Span(self._label, "bold" if self.has_focus else ""))
-        return self._painter.strip(crop(content, self.size.width), self.size.width)
+        return self._painter.strip(content, self.size.width)
 
     def on_focus(self) -> None:
         self.refresh()
