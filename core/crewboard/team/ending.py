@@ -86,6 +86,8 @@ def remove(team: Team, name: str) -> Path:
     if lease.is_held(agent.lease):
         raise TryLaterError(f"{name} is alive; stop it first")
     tasks.give_back(team.directory, name, team.now())
+    with contextlib.suppress(BadDataError):  # damaged, it acknowledges nothing
+        mail.forget_acknowledged(team, name)
     roster.drop(team.directory, name)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(team.now()))
     aside = team.directory.path / "removed" / f"{name}-{stamp}-{mailbox.new_id()[:4]}"

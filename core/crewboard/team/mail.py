@@ -67,6 +67,13 @@ def acknowledge_all(team: Team, names: Iterable[str]) -> None:
         _change_operator(team, lambda state: state.acknowledged.update(ended))
 
 
+def forget_acknowledged(team: Team, name: str) -> None:
+    """Note that no end of `name` was seen: who is hired by that name begins at run 1 again."""
+    state = documents.load(team.directory.operator, OperatorState)
+    if state is not None and name in state.acknowledged:
+        _change_operator(team, lambda state: state.acknowledged.pop(name, None))
+
+
 def post(team: Team, to: str, kind: str, text: str, ident: str | None = None, **metadata: JsonValue) -> Message:
     """Put a message of any kind into the mailbox of `to`, who must be on the team, and return it."""
     message = mailbox.compose(team.by, to, kind, text, ident=ident, ts=team.now(), metadata=metadata)

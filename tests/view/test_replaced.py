@@ -1,0 +1,45 @@
+"""A name that is given again: whoever bears it now is shown, and nothing of who bore it before."""
+
+from pathlib import Path
+
+import pytest
+
+from crewboard.records import Exit, OperatorState
+from crewboard.store import documents
+from crewboard.team import ending, mail
+from crewboard.view.fold import TeamView
+from crewboard.view.reader import TeamReader
+from tests.frozen import NOW, Frozen, make_team
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Frozen:
+    """Eleven agents, of whom `parser` died."""
+    return make_team(tmp_path)
+
+
+def _view(frozen: Frozen) -> TeamView:
+    return TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
+
+
+def test_a_death_of_whoever_bears_the_name_now_is_not_acknowledged_yet(frozen: Frozen) -> None:
+    mail.acknowledge(frozen.team, "parser")
+    ending.remove(frozen.team, "parser")
+    frozen.gone("parser", "code", Exit(run=1, signal=11, reason="died", at=NOW - 5, buried=True), 5001)
+    view = _view(frozen)
+    agent = view.agent("parser")
+    assert agent is not None
+    assert agent.shown == "dead"
+    assert "parser" in [need.agent for need in view.needs if need.kind == "death"]
+
+
+def test_what_was_acknowledged_of_others_stays_when_somebody_is_removed(frozen: Frozen) -> None:
+    mail.acknowledge_all(frozen.team, ["parser", "scan"])
+    ending.remove(frozen.team, "parser")
+    assert documents.load(frozen.directory.operator, OperatorState) == OperatorState(acknowledged={"scan": 1}, rev=2)
+
+
+def test_a_damaged_list_of_what_was_seen_keeps_nobody_from_being_removed(frozen: Frozen) -> None:
+    frozen.directory.operator.write_text("{")
+    ending.remove(frozen.team, "parser")
+    assert _view(frozen).agent("parser") is None
