@@ -2,6 +2,8 @@
 
 import pytest
 
+from crewboard.records import Status
+from crewboard.store import documents
 from crewboard.team import mail
 from crewboard.view.fold import TeamView
 from crewboard.view.reader import TeamReader
@@ -102,3 +104,25 @@ async def test_a_setting_that_means_nothing_is_named(frozen: Frozen) -> None:
     settings = Settings.read({"CREWBOARD_NOTIFY": "loud"})
     async with opened(frozen, settings=settings) as stage:
         await stage.sees("CREWBOARD_NOTIFY=loud means nothing; it may be off, bell, desktop")
+
+
+def test_a_loop_that_goes_on_while_it_is_quiet_rings_after_the_pause(frozen: Frozen) -> None:
+    ear = Ear(frozen, "desktop")
+    ear.asked("q-1")
+    for repeats in (5, 6):
+        agent = frozen.directory.agent("perf")
+        documents.change(
+            agent.status,
+            frozen.directory.lock("s"),
+            Status,
+            lambda old, n=repeats: _repeating(old, n),  # type: ignore[misc]
+        )
+        ear.outside.read(ear.view())
+    ear.now += APART
+    ear.outside.tick()
+    assert "×6" in ear.written[-1], "as it is by now"
+
+
+def _repeating(status: Status | None, times: int) -> Status:
+    assert status is not None
+    return status.model_copy(update={"repeats": times})

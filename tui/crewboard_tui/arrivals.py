@@ -22,12 +22,13 @@ class Arrivals:
 
     def read(self, view: TeamView) -> News:
         """What came and what went since the last call; at the first, everything there is came."""
-        before, self._known = self._known, {_identity(need): need for need in view.needs}
+        before, self._known = self._known, {identity(need): need for need in view.needs}
         return News(
             came=tuple(need for each, need in self._known.items() if each not in before),
             went=tuple(need for each, need in before.items() if each not in self._known),
         )
 
 
-def _identity(need: Need) -> Hashable:
+def identity(need: Need) -> Hashable:
+    """What stays the same of a need while its words change: the same for two readings of one."""
     return need.kind, need.agent, need.request_id, need.since if need.kind == "death" else None

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Literal
 
 from crewboard.view.fold import Need, TeamView
-from crewboard_tui.arrivals import Arrivals
+from crewboard_tui.arrivals import Arrivals, identity
 from crewboard_tui.ascii import to_ascii
 from crewboard_tui.lines import one_line
 from crewboard_tui.widgets.alert import NEED_LOOKS
@@ -80,7 +80,8 @@ class Outside:
             self._arrivals = Arrivals()
             self._arrivals.read(view)
         self._untold += self._arrivals.read(view).came
-        self._untold = [need for need in self._untold if need in view.needs]
+        waiting_now = {identity(need): need for need in view.needs}
+        self._untold = [waiting_now[each] for need in self._untold if (each := identity(need)) in waiting_now]
         self.tick()
 
     def turn(self, view: TeamView) -> None:
