@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.store.directory import TeamDirectory
+from crewboard.store import agents
+from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.supervisor import ring
+from crewboard.view.activity import ActivityReader
 from crewboard.view.fold import TeamView
-from crewboard_tui.reading import BURST, Interest, Pace, Reading, Snapshot
+from crewboard.view.reader import TeamReader
+from crewboard_tui.reading import BURST, Details, Interest, Pace, Reading, Snapshot
 from tests.frozen import NOW, Frozen, make_empty, make_team
 
 PATIENCE = 20.0
@@ -148,3 +151,46 @@ def test_nobody_rings_where_nothing_lives_or_may_be_changed(
     assert listener.silent(0.5)
     assert rung.empty()
     listener.reading.stop()
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_start_that_was_taken_back_needs_no_supervisor_and_an_end_that_nobody_told_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool
+) -> None:
+    rung: queue.Queue[TeamDirectory] = queue.Queue()
+    monkeypatch.setattr(ring, "ring", rung.put)
+    team = make_empty(tmp_path)
+    team.probe.supervisor_pid = None
+    agent = team.hire("scout", "explore", "working", "", ago=5, pid=7)
+    del team.probe.held["scout"]
+    agents.want(agent, "killed", 1)
+    if not began:
+        agent.status.unlink()
+    listener = Listener(team, may_ring=True)
+    listener.reading.start()
+    assert [each.state for each in listener.next().view.agents] == ["exited"]
+    if began:
+        assert rung.get(timeout=PATIENCE) == team.directory
+    else:
+        listener.reading.poke()
+        assert listener.silent(0.5)
+        assert rung.empty()
+    listener.reading.stop()
+
+
+def test_of_a_large_team_each_journal_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    team = make_empty(tmp_path)
+    for number in range(70):
+        team.hire(f"a-{number}", "explore", "idle", "", ago=5, pid=7)
+    made: list[AgentDirectory] = []
+
+    def make(agent: AgentDirectory) -> ActivityReader:
+        made.append(agent)
+        return ActivityReader(agent)
+
+    monkeypatch.setattr("crewboard_tui.reading.ActivityReader", make)
+    view = TeamReader(team.directory, clock=lambda: NOW, probe=team.probe).read()
+    details = Details(team.directory, team.probe)
+    for _ in range(2):
+        details.read(view, Interest(everybody=True))
+    assert len(made) == 70

@@ -18,7 +18,7 @@ from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.supervisor import ring
 from crewboard.view.activity import Activity, ActivityReader
 from crewboard.view.autopsy import Autopsy, examine
-from crewboard.view.fold import AgentView, SupervisorView, TeamView
+from crewboard.view.fold import SupervisorView, TeamView
 from crewboard.view.mail import Letter, MailReader
 from crewboard.view.processes import KernelProbe, Probe
 from crewboard.view.reader import TeamReader
@@ -36,6 +36,10 @@ RING_EVERY = 5.0
 _LIVE_TAIL = 16 * 1024
 _FEED_MOST = 400
 _KEPT = 64
+"""Readers of one kind that are kept, or more where more agents are on the team, who are read in turn."""
+
+_SEATS = 2
+"""Mailboxes beside those of the agents: the operator's and the lead's."""
 
 R = TypeVar("R")
 
@@ -117,6 +121,7 @@ class Details:
 
     def __init__(self, team: TeamDirectory, probe: Probe) -> None:
         self._team = team
+        self._kept = _KEPT
         self._vitals = VitalsReader(team, probe)
         self._activity: OrderedDict[str, ActivityReader] = OrderedDict()
         self._mail: OrderedDict[str, MailReader] = OrderedDict()
@@ -127,6 +132,7 @@ class Details:
     def read(self, view: TeamView, interest: Interest) -> Snapshot:
         """Everything that `interest` names."""
         self._vitals.note(view)
+        self._kept = max(_KEPT, len(view.agents) + _SEATS)
         shown = Snapshot(view=view, interest=interest)
         if interest.agent and view.agent(interest.agent):
             shown = replace(
@@ -152,7 +158,7 @@ class Details:
         return shown
 
     def _mail_of(self, name: str) -> MailReader:
-        return _keep(self._mail, name, lambda: MailReader(self._team, name))
+        return self._keep(self._mail, name, lambda: MailReader(self._team, name))
 
     def _sent_by(self, view: TeamView, author: str) -> tuple[Letter, ...]:
         """Read in the mailboxes that it lies in: there it has its other two times."""
@@ -161,17 +167,26 @@ class Details:
         return tuple(letter for letter in found if letter.message.from_ == author)
 
     def _activity_of(self, name: str) -> tuple[Activity, ...]:
-        return tuple(_keep(self._activity, name, lambda: ActivityReader(self._team.agent(name))).read())
+        return tuple(self._keep(self._activity, name, lambda: ActivityReader(self._team.agent(name))).read())
 
     def _calls_of(self, name: str) -> CallReader:
-        return _keep(self._calls, name, lambda: CallReader(self._team.agent(name)))
+        return self._keep(self._calls, name, lambda: CallReader(self._team.agent(name)))
 
     def _touched(self, view: TeamView) -> tuple[Touch, ...]:
         found = [touch for agent in view.agents for touch in self._touches_of(agent.name).read()]
         return tuple(sorted(found, key=lambda touch: touch.ts))
 
     def _touches_of(self, name: str) -> TouchReader:
-        return _keep(self._touches, name, lambda: TouchReader(self._team.agent(name)))
+        return self._keep(self._touches, name, lambda: TouchReader(self._team.agent(name)))
+
+    def _keep(self, readers: OrderedDict[str, R], name: str, make: Callable[[], R]) -> R:
+        """The reader of `name`, made if need be; the ones that were used longest ago are let go."""
+        if name not in readers:
+            readers[name] = make()
+            while len(readers) > self._kept:
+                readers.popitem(last=False)
+        readers.move_to_end(name)
+        return readers[name]
 
     def _feed(self, view: TeamView) -> tuple[FeedLine, ...]:
         lines = [FeedLine(agent.name, what) for agent in view.agents for what in self._activity_of(agent.name)]
@@ -186,16 +201,6 @@ class Details:
         if known is None or known[0] != evidence:
             known = self._autopsies[name] = (evidence, examine(self._team, view, agent))
         return known[1]
-
-
-def _keep(readers: OrderedDict[str, R], name: str, make: Callable[[], R]) -> R:
-    """The reader of `name`, made if need be; the ones that were used longest ago are let go."""
-    if name not in readers:
-        readers[name] = make()
-        while len(readers) > _KEPT:
-            readers.popitem(last=False)
-    readers.move_to_end(name)
-    return readers[name]
 
 
 def read_live(agent: AgentDirectory) -> str:
@@ -277,11 +282,13 @@ class Reading:
 
     def _wake_supervisor(self, view: TeamView) -> None:
         """Nobody else may notice that a supervisor was killed: whoever sees it rings."""
-        wanted = any(agent.alive or _is_unburied(agent) for agent in view.agents)
         due = time.monotonic() - self._rang_at > RING_EVERY
-        if self._may_ring and wanted and due and not view.supervisor.alive:
+        if self._may_ring and due and not view.supervisor.alive and self._is_needed(view):
             self._rang_at = time.monotonic()
             threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
+
+    def _is_needed(self, view: TeamView) -> bool:
+        return any(agent.alive or ring.is_unburied(self._team.agent(agent.name)) for agent in view.agents)
 
     def _ring(self) -> None:
         try:
@@ -296,11 +303,6 @@ def _nothing(team: TeamDirectory) -> TeamView:
         name=team.path.name, path=team.path, root=team.root, description="", plan_approver=OPERATOR,
         model_backend="api", supervisor=SupervisorView(None, alive=False), agents=(), requests=(), tasks=(), needs=(),
     )  # fmt: skip
-
-
-def _is_unburied(agent: AgentView) -> bool:
-    ended = agent.state in ("exited", "crashed", "vanished")
-    return ended and (agent.exit is None or not agent.exit.buried)
 
 
 def _differs(new: Snapshot, old: Snapshot) -> bool:

@@ -85,8 +85,11 @@ def _hired(team: TeamDirectory) -> list[str]:
 
 
 def _needs_supervisor(agent: AgentDirectory) -> bool:
-    if lease.is_held(agent.lease):
-        return True
+    return lease.is_held(agent.lease) or is_unburied(agent)
+
+
+def is_unburied(agent: AgentDirectory) -> bool:
+    """Whether a run began of whose end, if it has ended, the team was not told; one that never began has none."""
     status, record = documents.usable(agent.status, Status), documents.usable(agent.exit, Exit)
     return status is not None and (record is None or record.run < status.run or not record.buried)
 
