@@ -95,3 +95,12 @@ async def test_next_throws_no_form_away(frozen: Frozen) -> None:
         await stage.press("tab", "!")
         await stage.settles()
         assert isinstance(stage.app.screen, HireScreen)
+
+
+async def test_an_acknowledged_death_is_still_no_orderly_end(frozen: Frozen) -> None:
+    mail.acknowledge(frozen.team, "parser")
+    async with opened(frozen, 120, 36) as stage:
+        (row,) = [line for line in stage.text if " parser " in line and "killed by SIGKILL" in line]
+        assert "✖ parser" in row
+        assert "died" in row
+        assert "✖1" not in stage.part("strip")

@@ -3,7 +3,7 @@
 from crewboard.records import Task
 from crewboard.view.fold import AgentView, TeamView
 from crewboard.view.reader import blocked
-from crewboard_tui.states import LOOKS, task_look
+from crewboard_tui.states import look_of, task_look
 
 ALL = "all"
 
@@ -46,7 +46,7 @@ def matches_agent(agent: AgentView, wanted: str) -> bool:
 
 def _agent_has(agent: AgentView, word: str) -> bool:
     if word.startswith("s:"):
-        return word[2:] in (LOOKS[agent.shown].word + " " + agent.state + " " + agent.shown)
+        return word[2:] in (look_of(agent).word + " " + agent.state + " " + agent.shown)
     if word.startswith("a:"):
         return word[2:] in agent.name
     if word.startswith("#"):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from crewboard.records import Task
+from crewboard.view.fold import AgentView
 from crewboard.view.states import Shown
 
 
@@ -30,6 +31,9 @@ LOOKS: dict[Shown, Look] = {
     "unknown": Look("?", "?", "dim italic", "unknown"),
 }
 
+SEEN_DEATH = Look("✖", "X", "dim", "died")
+"""A death that was acknowledged: it asks for nothing any more, and is no orderly end all the same."""
+
 URGENT: tuple[Shown, ...] = ("ask", "dead", "stuck", "loop")
 """What somebody must look at, in the order of the counter strip."""
 
@@ -42,6 +46,12 @@ TASK_LOOKS: dict[str, Look] = {
     "failed": Look("✖", "X", "error", "failed"),
     "cancelled": Look("–", "-", "dim", "cancelled"),
 }
+
+
+def look_of(agent: AgentView) -> Look:
+    """How an agent is shown."""
+    died = agent.shown == "done" and agent.state in ("crashed", "vanished")
+    return SEEN_DEATH if died else LOOKS[agent.shown]
 
 
 def task_look(task: Task, blocked_by: list[int]) -> Look:

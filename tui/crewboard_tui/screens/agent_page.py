@@ -15,7 +15,7 @@ from crewboard_tui.lines import Line, Span, width_of
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.agent_keys import AgentKeys
 from crewboard_tui.screens.agent_tabs import NAMES, TABS, Page, Tab
-from crewboard_tui.states import LOOKS
+from crewboard_tui.states import look_of
 from crewboard_tui.widgets.composer import Composer
 from crewboard_tui.widgets.folds import Fold, Folds
 from crewboard_tui.widgets.heading import crumbs_line
@@ -164,7 +164,7 @@ def _foot(tab: Tab, pane: Log | Folds) -> str:
 
 
 def _head(agent: AgentView, now: float) -> str:
-    look = LOOKS[agent.shown]
+    look = look_of(agent)
     parts = [agent.name, agent.type, f"run {agent.run}", f"pid {agent.pid}" if agent.alive else "no process"]
     parts += [
         f"{look.glyph} {look.word} {fmt.age(now - agent.since) if agent.since else ''}",

@@ -20,7 +20,7 @@ from crewboard_tui.lines import Span, pad, spread
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.frame import Framed
 from crewboard_tui.screens.numbered import Numbered
-from crewboard_tui.states import LOOKS
+from crewboard_tui.states import look_of
 from crewboard_tui.widgets.letters import Box, Letters, whole_letter
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.rows import Row, Rows
@@ -222,7 +222,7 @@ def _box_row(name: str, view: TeamView, width: int) -> Row:
     agent = view.agent(name)
     count = view.unread.get(name, 0)
     mine = name in operators(view)
-    shape = Span(f" {LOOKS[agent.shown].glyph}", LOOKS[agent.shown].tone) if agent else Span("")
+    shape = Span(f" {look_of(agent).glyph}", look_of(agent).tone) if agent else Span("")
     words = (f"{count} new" if mine else f"{count} unread") if count else "0"
     right = Span(words, ("warning" if mine or (agent and not agent.alive) else "") if count else "dim")
     return Row(name, spread((Span(pad(name, min(len(name), 14)), "bold" if mine else ""), shape), (right,), width))

@@ -12,7 +12,7 @@ from crewboard_tui.filters import AGENT_GROUPS, in_group, matches_agent
 from crewboard_tui.lines import Line, Span, pad, say
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.numbered import Numbered
-from crewboard_tui.states import LOOKS
+from crewboard_tui.states import look_of
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.process_text import process_lines
 from crewboard_tui.widgets.rows import Row, Rows
@@ -77,7 +77,7 @@ class ProcessesScreen(Numbered):
 
 def process_line(agent: AgentView) -> Line:
     """One worker."""
-    look = LOOKS[agent.shown]
+    look = look_of(agent)
     usage = agent.usage
     cells = [
         agent.name,

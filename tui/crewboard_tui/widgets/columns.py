@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from crewboard.view.fold import AgentView, summarise
 from crewboard_tui import fmt
 from crewboard_tui.lines import Align, Line, Span, one_line, pad
-from crewboard_tui.states import LOOKS
+from crewboard_tui.states import look_of
 
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
 """Columns of the terminal from which a size class begins (ui.md § 4)."""
@@ -53,12 +53,12 @@ def doing(agent: AgentView, now: float) -> str:
 
 
 def _glyph(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    look = LOOKS[agent.shown]
+    look = look_of(agent)
     return Span(look.glyph, look.tone)
 
 
 def _word(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    look = LOOKS[agent.shown]
+    look = look_of(agent)
     return Span(look.word, look.tone)
 
 
@@ -84,7 +84,7 @@ def _doing(agent: AgentView, now: float) -> Span:
 
 
 def _doing_with_word(agent: AgentView, now: float) -> Span:
-    text, word = doing(agent, now), LOOKS[agent.shown].word
+    text, word = doing(agent, now), look_of(agent).word
     return Span(text if text.startswith(word) else f"{word}: {text}", _doing(agent, now).tone)
 
 

@@ -13,7 +13,7 @@ from crewboard.view.spending import Bill, bill_agent, bill_team, hit_rate
 from crewboard_tui import fmt, keys
 from crewboard_tui.filters import matches_agent
 from crewboard_tui.lines import Align, Line, Span, one_line, pad
-from crewboard_tui.states import LOOKS
+from crewboard_tui.states import look_of
 from crewboard_tui.widgets.bills import context_share, money_of, near, percent
 from crewboard_tui.widgets.rows import SETTLE, Row, Rows, keep_order
 
@@ -92,10 +92,7 @@ _ORDER = {column.title: column.order for column in COLUMNS}
 
 def accounts(agents: Sequence[AgentView], by: str, *, reverse: bool) -> list[Account]:
     """A row for each agent, those who cost most first, alike ones by name."""
-    rows = [
-        Account(a.name, a.model, bill_agent(a), a.context, Span(LOOKS[a.shown].glyph, LOOKS[a.shown].tone))
-        for a in agents
-    ]
+    rows = [Account(a.name, a.model, bill_agent(a), a.context, Span(look_of(a).glyph, look_of(a).tone)) for a in agents]
     return sorted(rows, key=lambda row: (_ORDER[by](row), row.name), reverse=reverse)
 
 

@@ -9,7 +9,7 @@ from crewboard.view.reader import blocked
 from crewboard_tui import fmt
 from crewboard_tui.filters import matches_task
 from crewboard_tui.lines import Line, Span, pad, say, spread
-from crewboard_tui.states import LOOKS, Look, task_look
+from crewboard_tui.states import Look, look_of, task_look
 from crewboard_tui.widgets.rows import Row
 
 _ORDER = {"in_progress": 0, "pending": 1, "failed": 2, "completed": 3, "cancelled": 4}
@@ -98,7 +98,7 @@ def _plight(owner: AgentView | None) -> Line:
     """What the owner's state means for the task, if it is not simply at work."""
     if owner is None:
         return (Span(" (gone)", "error"),)
-    look = LOOKS[owner.shown]
+    look = look_of(owner)
     return (Span(f" {look.glyph} {look.word}", look.tone),) if owner.shown not in ("run", "idle") else ()
 
 
