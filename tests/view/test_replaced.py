@@ -7,8 +7,12 @@ import pytest
 from crewboard.records import Exit, OperatorState
 from crewboard.store import documents
 from crewboard.team import ending, mail
+from crewboard.view.activity import ActivityReader
 from crewboard.view.fold import TeamView
+from crewboard.view.mail import MailReader
 from crewboard.view.reader import TeamReader
+from crewboard.view.spending import CallReader
+from crewboard.view.touched import TouchReader
 from tests.frozen import NOW, Frozen, make_team
 
 
@@ -43,3 +47,22 @@ def test_a_damaged_list_of_what_was_seen_keeps_nobody_from_being_removed(frozen:
     frozen.directory.operator.write_text("{")
     ending.remove(frozen.team, "parser")
     assert _view(frozen).agent("parser") is None
+
+
+def test_the_panes_forget_who_bore_the_name_before_and_show_its_beginning(frozen: Frozen) -> None:
+    agent = frozen.directory.agent("parser")
+    frozen.did("parser", 200, "edit_file", {"path": "old.py", "old_text": "a", "new_text": "b"}, "edited", 0)
+    frozen.said("parser", 190, "of the old one")
+    work, calls, touches = ActivityReader(agent), CallReader(agent), TouchReader(agent)
+    letters = MailReader(frozen.directory, "parser")
+    for reader in (work, calls, touches, letters):
+        assert reader.read()
+    ending.remove(frozen.team, "parser")
+    frozen.gone("parser", "code", Exit(run=1, code=0, reason="finished", at=NOW - 5, buried=True), 5001)
+    frozen.mail(90, "ui", "parser", "message", "to the new one", 9)
+    frozen.did("parser", 8, "edit_file", {"path": "new.py", "old_text": "a", "new_text": "b"}, "edited", 0)
+    frozen.said("parser", 7, "of the new one, " + "long " * 2000)
+    assert [each.kind for each in work.read()] == ["start", "tool", "done", "say"]
+    assert len(calls.read()) == 1
+    assert [touch.path for touch in touches.read()] == ["new.py"]
+    assert [letter.message.content for letter in letters.read()] == ["to the new one"]

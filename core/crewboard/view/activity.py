@@ -22,6 +22,7 @@ from crewboard.records import (
 )  # fmt: skip
 from crewboard.store import journal
 from crewboard.store.directory import AgentDirectory
+from crewboard.view.tail import Successor
 
 TAIL = 256 * 1024
 _MOST = 500
@@ -151,12 +152,17 @@ class ActivityReader:
     lines: deque[Activity] = field(default_factory=lambda: deque(maxlen=_MOST))
     damaged: int = 0
     _offset: int = 0
+    _successor: Successor = field(init=False)
 
     def __post_init__(self) -> None:
+        self._successor = Successor(self.agent.journal)
         self._offset = journal.tail_offset(self.agent.journal, TAIL)
 
     def read(self) -> deque[Activity]:
         """The newest lines, newest last."""
+        if self._successor.came(self._offset):
+            self.lines.clear()
+            self.damaged, self._offset = 0, journal.tail_offset(self.agent.journal, TAIL)
         for event, end in journal.read(self.agent.journal, self._offset):
             self._offset = end
             if event is None:

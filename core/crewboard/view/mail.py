@@ -1,10 +1,12 @@
 """Mail as a reader sees it: each message with when it was sent, picked up, and when it entered a turn."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from crewboard.records import Intake, Message
 from crewboard.store import journal, mailbox
 from crewboard.store.directory import TeamDirectory
+from crewboard.view.tail import Successor
 
 TAIL = 256 * 1024
 """How many bytes of a log a pane looks at when it is opened."""
@@ -33,11 +35,23 @@ class MailReader:
     _entered: dict[str, float] = field(default_factory=dict)
     _box_offset: int = 0
     _journal_offset: int = 0
+    _box: Successor = field(init=False)
+    _journal: Successor = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.tail:
-            self._box_offset = journal.tail_offset(self.team.inbox(self.name), TAIL)
-            self._journal_offset = journal.tail_offset(self.team.agent(self.name).journal, TAIL)
+        self._box, self._journal = Successor(self._box_path), Successor(self._journal_path)
+        self._box_offset, self._journal_offset = self._start(self._box_path), self._start(self._journal_path)
+
+    @property
+    def _box_path(self) -> Path:
+        return self.team.inbox(self.name)
+
+    @property
+    def _journal_path(self) -> Path:
+        return self.team.agent(self.name).journal
+
+    def _start(self, path: Path) -> int:
+        return journal.tail_offset(path, TAIL) if self.tail else 0
 
     @property
     def offset(self) -> int:
@@ -46,6 +60,7 @@ class MailReader:
 
     def read(self) -> list[Letter]:
         """Every message so far, oldest first."""
+        self._forget_predecessor()
         self._read_journal()
         batch = mailbox.read(self.team, self.name, self._box_offset, known=self._ids)
         self._box_offset = batch.offset
@@ -56,8 +71,17 @@ class MailReader:
             Letter(message, self._picked.get(message.id), self._entered.get(message.id)) for message in self._messages
         ]
 
+    def _forget_predecessor(self) -> None:
+        """Begin again with files that are those of another bearer of the name."""
+        if self._box.came(self._box_offset):
+            self._messages, self._ids = [], set()
+            self.damaged, self._box_offset = 0, self._start(self._box_path)
+        if self._journal.came(self._journal_offset):
+            self._picked, self._entered = {}, {}
+            self._journal_offset = self._start(self._journal_path)
+
     def _read_journal(self) -> None:
-        for event, end in journal.read(self.team.agent(self.name).journal, self._journal_offset):
+        for event, end in journal.read(self._journal_path, self._journal_offset):
             self._journal_offset = end
             if isinstance(event, Intake):
                 self._picked.update((message.id, event.ts) for message in event.messages)

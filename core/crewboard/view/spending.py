@@ -98,6 +98,8 @@ class CallReader:
 
     def read(self) -> deque[Call]:
         """The newest calls, newest last."""
+        if self._tail.begins_anew():
+            self.calls.clear()
         for event in self._tail.fresh():
             if isinstance(event, Reply):
                 self.calls.append(Call(event.ts, event.usage, event.cost_usd, event.seconds))

@@ -61,6 +61,9 @@ class TouchReader:
 
     def read(self) -> deque[Touch]:
         """The newest ones, newest last."""
+        if self._tail.begins_anew():
+            for gathered in (self.touches, self._begun, self._known):
+                gathered.clear()
         for event in self._tail.fresh():
             if isinstance(event, ToolStart) and event.name in _TOOLS:
                 self._begun[event.tool_use_id] = event
