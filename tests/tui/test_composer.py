@@ -2,6 +2,7 @@
 
 import contextlib
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +11,15 @@ from textual import events
 
 from crewboard.errors import StorageError, UsageError
 from crewboard.store import mailbox
-from crewboard.team import mail
+from crewboard.team import decisions, mail
 from crewboard.team.context import Team
 from crewboard_tui import composing, dashboard
 from crewboard_tui.composing import Note, Visit
 from crewboard_tui.widgets.draft import fold, unfold
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
+from tests.tui.test_requests import _open_plan as open_plan
+from tests.tui.test_teams import second
 
 _API = ("j", "j", "j", "j", "j")
 _SIZES = pytest.mark.parametrize("size", [(120, 36), (80, 24)], ids=["composer", "line"])
@@ -167,6 +170,91 @@ async def test_what_could_not_be_sent_is_a_draft_again(
         await stage.sees("the disk is full")
         await stage.press("m")
         await stage.sees("how far?")
+
+
+def _held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Sending waits for this, and fails then."""
+    may_fail = threading.Event()
+
+    def send(*_: object) -> None:
+        may_fail.wait(20)
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(mail, "send", send)
+    return may_fail
+
+
+@_SIZES
+async def test_what_could_not_be_sent_stands_before_what_is_typed_meanwhile(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    may_fail = _held(monkeypatch)
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("first")
+        await stage.press("enter")
+        await stage.sees("sending to api")
+        await stage.press("m")
+        await stage.write("seco")
+        may_fail.set()
+        await stage.sees("first↵seco")
+        await stage.write("nd")
+        await stage.sees("first↵second")
+        assert stage.app.desk.drafts == {"api": "first\nsecond"}
+
+
+async def test_what_could_not_be_sent_is_a_draft_of_the_team_that_was_left(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second(frozen)
+    may_fail = _held(monkeypatch)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("how far?")
+        await stage.press("enter", "t", "j", "enter")
+        await stage.sees("cashier")
+        may_fail.set()
+        await stage.sees("the disk is full")
+        assert stage.app.drafts[frozen.directory.path] == {"api": "how far?"}
+        assert stage.app.desk.drafts == {}
+
+
+async def test_what_was_sent_to_a_team_that_was_left_is_no_draft(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second(frozen)
+    may_end, whole = threading.Event(), decisions.reject
+
+    def reject(*given: object, **named: object) -> object:
+        may_end.wait(20)
+        return whole(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decisions, "reject", reject)
+    async with opened(frozen, 80, 24) as stage:
+        await open_plan(stage)
+        await stage.press("d")
+        await stage.write("no")
+        await stage.press("enter", "escape", "escape", "t", "j", "enter")
+        await stage.sees("cashier")
+        may_end.set()
+        await stage.sees("denied: auth-plan reads why")
+        assert stage.app.drafts[frozen.directory.path] == {}
+
+
+async def test_leaving_while_a_send_fails_loses_neither_text_nor_reason(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_fail = _held(monkeypatch)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("how far?")
+        await stage.press("enter", "q")
+    errands = stage.app.desk.errands
+    may_fail.set()
+    for _, thread in errands.running():
+        thread.join()
+    assert errands.hear_rest() == ["the disk is full"]
+    assert dashboard.unsent(stage.app.desk.drafts) == ["Not sent (api): how far?"]
 
 
 async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The dashboard: modes, themes, and the flow of snapshots from the reading thread to the screens."""
 
 import gc
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,7 @@ from crewboard_tui.screens.tasks import TasksScreen
 from crewboard_tui.screens.teams import TeamsScreen
 from crewboard_tui.settings import Settings
 from crewboard_tui.themes import THEMES, after
+from crewboard_tui.widgets.composer import Composer
 from crewboard_tui.widgets.need_rows import find_need, need_key
 
 _VIEWS: tuple[type[Numbered], ...] = (
@@ -201,10 +203,21 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._show()
 
     def on_errand_done(self, message: ErrandDone) -> None:
+        self.desk.errands.hear(message)
+        self._reload_drafts()
         self.desk.say(message.says, "error" if message.error else "success")
         self.desk.reading.poke()
         if message.then is not None:
             message.then(not message.error, message.says)
+
+    def _reload_drafts(self) -> None:
+        """Show what came back among the drafts wherever one writes, lest what is typed next takes its place."""
+        for screen in itertools.chain.from_iterable(self._screen_stacks.values()):
+            if isinstance(screen, AskLine):
+                screen.reload()
+            for composer in screen.query(Composer):
+                if composer.is_mounted:
+                    composer.reload()
 
     def _tick(self) -> None:
         self.outside.tick()

@@ -57,6 +57,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     for label, thread in app.desk.errands.running():
         sys.stderr.write(f"{label} …\n")
         thread.join()
+    sys.stderr.writelines(f"{safe_line(failure)}\n" for failure in app.desk.errands.hear_rest())
     sys.stdout.writelines(f"{said}\n" for drafts in app.drafts.values() for said in unsent(drafts))
     sys.stdout.write((farewell(app.desk.team) if on_leave is None else on_leave) + "\n")
 

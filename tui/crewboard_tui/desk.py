@@ -47,15 +47,21 @@ class Desk:
         """How the key `ident` is pressed here, for a line that names it."""
         return keys.show_key(self.keys.get(ident, keys.BY_ID[ident].keys).split(",")[0])
 
-    def do(self, label: str, command: Callable[[], str], then: Then | None = None) -> None:
-        """Run a command in a thread, saying what is being done; its outcome is shown when it comes."""
+    def do(
+        self, label: str, command: Callable[[], str], then: Then | None = None, *, settle: Then | None = None
+    ) -> None:
+        """Run a command in a thread, saying what is being done; its outcome is shown when it comes.
+
+        `then` is for the screen, and is not called once another team is shown. `settle` puts the drafts in order and
+        touches no screen: it is called in any case, also when the dashboard was left before the outcome came.
+        """
 
         def after(worked: bool, says: str) -> None:  # noqa: FBT001
             if then is not None and not self.left:
                 then(worked, says)
 
         self.say(f"{label} …", "info")
-        self.errands.start(label, command, after)
+        self.errands.start(label, command, after, settle)
 
     def say(self, text: str, tone: str = "success") -> None:
         """Show a sentence on the status line for a while."""

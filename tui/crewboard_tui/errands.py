@@ -21,10 +21,14 @@ class Errands:
     def __init__(self, post: Callable[[Message], bool]) -> None:
         self._post = post
         self._running: list[tuple[str, threading.Thread]] = []
+        self._unheard: dict[int, ErrandDone] = {}
 
-    def start(self, label: str, command: Callable[[], str], then: Then | None = None) -> None:
+    def start(
+        self, label: str, command: Callable[[], str], then: Then | None = None, settle: Then | None = None
+    ) -> None:
         """Run `command`, which returns the sentence that says what it did. `label` says what is being done."""
-        thread = threading.Thread(target=self._run, args=(command, then), name=f"crewboard {label}", daemon=True)
+        given = (command, then, settle)
+        thread = threading.Thread(target=self._run, args=given, name=f"crewboard {label}", daemon=True)
         self._running = [*self.running(), (label, thread)]
         thread.start()
 
@@ -32,15 +36,30 @@ class Errands:
         """What is still under way."""
         return [(label, thread) for label, thread in self._running if thread.is_alive()]
 
-    def _run(self, command: Callable[[], str], then: Then | None) -> None:
+    def hear(self, done: ErrandDone) -> None:
+        """An outcome is about to be told: whatever is to be done in any case is done."""
+        self._unheard.pop(id(done), None)
+        if done.settle is not None:
+            done.settle(not done.error, done.says)
+
+    def hear_rest(self) -> list[str]:
+        """Hear what came back once nobody listened any more; returns what did not work, as sentences."""
+        rest = list(self._unheard.values())
+        for done in rest:
+            self.hear(done)
+        return [done.says for done in rest if done.error]
+
+    def _run(self, command: Callable[[], str], then: Then | None, settle: Then | None) -> None:
         try:
-            done = ErrandDone(command(), error=False, then=then)
+            done = ErrandDone(command(), error=False, then=then, settle=settle)
         except CrewboardError as error:
-            done = ErrandDone(str(error), error=True, then=then)
+            done = ErrandDone(str(error), error=True, then=then, settle=settle)
         except OSError as error:
-            done = ErrandDone(f"the system refused: {error}", error=True, then=then)
+            done = ErrandDone(f"the system refused: {error}", error=True, then=then, settle=settle)
         except Exception as error:
             # A fault of ours must not vanish in a thread that nobody joins.
             log.exception("a command failed")
-            done = ErrandDone(f"an error in crewboard: {type(error).__name__}: {error}", error=True, then=then)
+            says = f"an error in crewboard: {type(error).__name__}: {error}"
+            done = ErrandDone(says, error=True, then=then, settle=settle)
+        self._unheard[id(done)] = done  # the dashboard may be gone before it is told
         self._post(done)

@@ -17,8 +17,13 @@ class TeamRead(Message):
 
 @dataclass
 class ErrandDone(Message):
-    """A command came back: `says` is the sentence for the person, `error` tells that it did not work."""
+    """A command came back: `says` is the sentence for the person, `error` tells that it did not work.
+
+    `then` is for the screen that asked; `settle` puts the drafts in order, and is called in any case, even when the
+    dashboard was left meanwhile.
+    """
 
     says: str
     error: bool
     then: Callable[[bool, str], None] | None = None
+    settle: Callable[[bool, str], None] | None = None

@@ -22,7 +22,8 @@ class AskLine(ModalScreen[str | None]):
     """Asks for one line; None when it is left with Esc.
 
     `changed` is called as one types, `left` with what was typed when it is left. `check` says why a text cannot be;
-    then Enter leaves it standing. Of `names`, those that fit stand in the hint, and Tab completes.
+    then Enter leaves it standing. A `text` that can be called says what `changed` keeps, which may grow meanwhile. Of
+    `names`, those that fit stand in the hint, and Tab completes.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("line")]
@@ -30,7 +31,7 @@ class AskLine(ModalScreen[str | None]):
     def __init__(
         self,
         label: str,
-        text: str = "",
+        text: str | Callable[[], str] = "",
         *,
         hint: str = "",
         changed: Callable[[str], None] | None = None,
@@ -41,7 +42,8 @@ class AskLine(ModalScreen[str | None]):
     ) -> None:
         super().__init__()
         self._label = label
-        self._text = text
+        self._kept = text if callable(text) else None
+        self._text = text() if callable(text) else text
         self._hint = hint
         self._changed = changed
         self._left = left
@@ -52,6 +54,7 @@ class AskLine(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         draft = Draft(self._text, self._names, prose=self._prose, id="ask-input")
         draft.refuse = self._refuse
+        draft.keep = self._changed if self._kept is not None else None
         with Horizontal(id="ask"):
             yield Label(Content(f"{one_line(self._label)} ›"), id="ask-label")
             yield draft
@@ -72,8 +75,14 @@ class AskLine(ModalScreen[str | None]):
     @on(Input.Changed)
     def _tell(self, event: Input.Changed) -> None:
         self._show_hint(event.value)
-        if self._changed is not None:
+        if self._changed is not None and self._kept is None:
             self._changed(unfold(event.value))
+
+    def reload(self) -> None:
+        """Show what is kept, where it is not what stands here."""
+        draft = next(iter(self.query(Draft)), None)
+        if draft is not None and self._kept is not None and draft.text != self._kept():
+            draft.load(self._kept())
 
     def _show_hint(self, text: str) -> None:
         names = fitting(text, self._names) if text or not self._prose else []

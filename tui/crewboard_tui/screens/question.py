@@ -92,11 +92,14 @@ class QuestionScreen(RequestScreen):
             decisions.answer(self.desk.team, self.seen.id, text)
             return f"answered: {self.seen.from_} goes on"
 
-        self.desk.do(f"answering {self.seen.from_}", answer, self.answered)
+        self.desk.do(f"answering {self.seen.from_}", answer, self.answered, settle=self._forget_draft)
+
+    def _forget_draft(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
+        if worked:
+            self.desk.drafts.pop(self.seen.id, None)
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
         if worked:
-            self.desk.drafts.pop(self.seen.id, None)
             for answer in self.query("#answer").results(Input):
                 answer.clear()
         super().answered(worked, says)

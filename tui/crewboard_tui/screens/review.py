@@ -13,7 +13,7 @@ from textual.widgets import Input, TextArea
 
 from crewboard.records import Request
 from crewboard.team import decisions, rules
-from crewboard.view.touched import Touch
+from crewboard.view.touched import Touched
 from crewboard_tui import keys
 from crewboard_tui.desk import Desk
 from crewboard_tui.lines import Line, Span, crop, say, wrap
@@ -88,7 +88,7 @@ class ReviewScreen(RequestScreen):
         return Interest(touches=self._is_plan)
 
     @property
-    def _touches(self) -> tuple[Touch, ...] | None:
+    def _touches(self) -> Touched | None:
         """Which files everybody read and changed; None while that is not read yet."""
         snapshot = self.desk.snapshot
         return snapshot.touches if snapshot.interest == self.interest() else None
@@ -257,7 +257,7 @@ class ReviewScreen(RequestScreen):
         self._answer("asking back about" if asks else "denying", partial(self._reject, self._feedback()))
 
     def _answer(self, label: str, command: Callable[[], str]) -> None:
-        self.desk.do(f"{label} what {self.seen.from_} asks", command, self.answered)
+        self.desk.do(f"{label} what {self.seen.from_} asks", command, self.answered, settle=self._forget_draft)
 
     def _approve(self, feedback: str | None, edited: str | None) -> str:
         decisions.approve(self.desk.team, self.seen.id, feedback=feedback, sha256=self.seen.sha256, edited=edited)
@@ -269,9 +269,12 @@ class ReviewScreen(RequestScreen):
         asks = feedback.startswith(QUESTION)
         return f"asked back: {self.seen.from_} reads it" if asks else f"denied: {self.seen.from_} reads why"
 
-    def answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
+    def _forget_draft(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         if worked:
             self.desk.drafts.pop(self.seen.id, None)
+
+    def answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
+        if worked:
             for feedback in self.query("#feedback").results(Input):
                 feedback.clear()
         super().answered(worked, says)

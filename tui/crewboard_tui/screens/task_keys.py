@@ -68,10 +68,13 @@ class TaskKeys(Numbered):
 
         def added(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
             if worked:
-                self.desk.drafts.pop(_NEW, None)
                 self.select_task(made[0])
 
-        self.desk.do("putting a task on the board", add, added)
+        def settle(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if worked:
+                self.desk.drafts.pop(_NEW, None)
+
+        self.desk.do("putting a task on the board", add, added, settle=settle)
 
     def action_assign(self) -> None:
         task = self.selected_task()

@@ -82,7 +82,9 @@ class Writing(Framed):
         def keep(text: str) -> None:
             self.desk.drafts[head.draft] = text
 
-        kept = self.desk.drafts.get(head.draft, "")
+        def kept() -> str:
+            return self.desk.drafts.get(head.draft, "")
+
         ask = AskLine(
             head.label, kept, hint=head.hint, changed=keep, names=head.names, prose=True,
             check=lambda text: head.check(text) if head.is_sent(text) else None,
@@ -99,11 +101,9 @@ class Writing(Framed):
         return then
 
     def keep_draft(self, draft: str, text: str) -> None:
-        """Put a text back among the drafts."""
+        """Put a text back among the drafts; whoever shows drafts is told by the app."""
         since = self.desk.drafts.get(draft, "")
         self.desk.drafts[draft] = f"{text}\n{since}" if since else text
-        for composer in self.query(Composer):
-            composer.reload()
 
     # ------------------------------------------------------------------------------------------- what one writes
 
@@ -150,7 +150,7 @@ class Writing(Framed):
             if not worked and left:
                 self.keep_draft(" ".join(left), text)
 
-        self.desk.do(f"sending to {', '.join(names)}", send, sent)
+        self.desk.do(f"sending to {', '.join(names)}", send, settle=sent)
 
     def action_broadcast(self) -> None:
         everybody = self._names()
@@ -162,7 +162,7 @@ class Writing(Framed):
         def send() -> str:
             return f"sent to {len(mail.broadcast(self.desk.team, text, names))} agents"
 
-        self.desk.do("sending to all", send, self._or_keep("all", text))
+        self.desk.do("sending to all", send, settle=self._or_keep("all", text))
 
     def action_interrupt(self) -> None:
         names = [agent.name for agent in self._views() if agent.alive]
@@ -176,7 +176,7 @@ class Writing(Framed):
                 steering.interrupt(self.desk.team, name, text)
             return f"interrupted: {', '.join(names)} reads it now"
 
-        self.desk.do(f"interrupting {', '.join(names)}", interrupt, self._or_keep(draft, text))
+        self.desk.do(f"interrupting {', '.join(names)}", interrupt, settle=self._or_keep(draft, text))
 
     def action_talk(self) -> None:
         from crewboard_tui.screens.agent_page import AgentPage
@@ -195,7 +195,7 @@ class Writing(Framed):
             told = hiring.tell_lead(self.desk.team, text)
             return "a lead is hired and reads it" if told.fresh else "sent to the lead"
 
-        self.desk.do("telling the lead", tell, self._or_keep("talk", text))
+        self.desk.do("telling the lead", tell, settle=self._or_keep("talk", text))
 
 
 def _send_all(team: Team, left: list[str], text: str) -> None:
