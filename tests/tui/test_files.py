@@ -1,6 +1,9 @@
 """What an agent changed: the Files tab of its page, and who else has a file open."""
 
-from crewboard.view.touched import LATELY, TouchReader, others
+import time
+
+from crewboard.view.touched import LATELY, Touch, Touched, TouchReader
+from crewboard_tui.widgets.file_rows import file_folds
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -67,7 +70,7 @@ async def test_what_was_written_over_is_not_guessed(frozen: Frozen) -> None:
 
 def test_what_was_open_long_ago_is_open_no_more(frozen: Frozen) -> None:
     frozen.did("ui", LATELY + 60, "read_file", {"path": ROUTES}, "(48 lines)", 0)
-    assert not others(TouchReader(frozen.directory.agent("ui")).read(), ROUTES, "api", NOW)
+    assert not Touched(TouchReader(frozen.directory.agent("ui")).read()).others(ROUTES, "api", NOW)
 
 
 def test_reading_goes_on_where_it_stopped(frozen: Frozen) -> None:
@@ -110,6 +113,56 @@ async def test_a_plan_of_files_that_nobody_has_open_says_so(frozen: Frozen) -> N
 
 def test_a_folder_is_open_where_a_file_in_it_is(frozen: Frozen) -> None:
     frozen.did("ui", 60, "edit_file", _edit("a", "b", "src/deep/a.py"), "edited", 0)
+    touched = Touched(TouchReader(frozen.directory.agent("ui")).read())
+    assert touched.others("src/", "api", NOW)
+    assert not touched.others("sr", "api", NOW)
+
+
+def test_of_each_the_last_change_counts_before_a_later_reading_and_changes_come_first() -> None:
+    touched = Touched(
+        [
+            Touch(NOW - 10, "ui", "a.py", "read"),
+            Touch(NOW - 90, "ui", "a.py", "edit"),
+            Touch(NOW - 60, "ui", "a.py", "edit"),
+            Touch(NOW - 5, "docs", "a.py", "read"),
+            Touch(NOW - 1, "api", "a.py", "edit"),
+        ]
+    )
+    found = [(touch.agent, NOW - touch.ts, touch.kind) for touch in touched.others("./a.py", "api", NOW)]
+    assert found == [("ui", 60, "edit"), ("docs", 5, "read")]
+
+
+def test_a_path_of_slashes_is_a_path() -> None:
+    touched = Touched([Touch(NOW - 1, "ui", path, "edit") for path in ("//x", "//", "/", ".", "", "../up/x")])
+    assert [touch.path for touch in touched.others("../up", "api", NOW)] == ["../up/x"]
+
+
+def test_much_reading_pushes_no_change_out(frozen: Frozen) -> None:
+    frozen.did("ui", 900, "edit_file", _edit("a", "b"), "edited", 0)
+    for number in range(400):
+        frozen.did("ui", 800 - number, "read_file", {"path": "README.md"}, "(9 lines)", 0)
     touches = TouchReader(frozen.directory.agent("ui")).read()
-    assert others(touches, "src/", "api", NOW)
-    assert not others(touches, "sr", "api", NOW)
+    assert [touch.path for touch in touches if touch.changed] == [ROUTES]
+
+
+def test_a_change_keeps_its_key_when_older_ones_are_forgotten(frozen: Frozen) -> None:
+    reader = TouchReader(frozen.directory.agent("ui"))
+    for number in range(300):
+        frozen.did("ui", 900 - number, "edit_file", _edit("a", f"{number}"), "edited", 0)
+    before = file_folds(Touched(reader.read()), "ui", NOW, 80)[0]
+    frozen.did("ui", 5, "edit_file", _edit("a", "newest"), "edited", 0)
+    after = file_folds(Touched(reader.read()), "ui", NOW, 80)
+    assert [fold.key for fold in after].index(before.key) == 1
+    assert len({fold.key for fold in after}) == 300
+
+
+def test_many_changes_of_many_agents_are_painted_quickly() -> None:
+    names = [f"a-{number}" for number in range(8)]
+    everything = [
+        Touch(NOW - 300 + number, name, f"src/{number}.py", kind)
+        for name in names for number in range(300) for kind in ("read", "edit")
+    ]  # fmt: skip
+    touched = Touched(everything)
+    began = time.process_time()
+    assert len(file_folds(touched, "a-0", NOW, 80)) == 300
+    assert time.process_time() - began < 0.2

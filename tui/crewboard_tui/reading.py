@@ -23,7 +23,7 @@ from crewboard.view.mail import Letter, MailReader
 from crewboard.view.processes import KernelProbe, Probe
 from crewboard.view.reader import TeamReader
 from crewboard.view.spending import Call, CallReader, rate
-from crewboard.view.touched import Touch, TouchReader
+from crewboard.view.touched import Touch, Touched, TouchReader
 from crewboard.view.watch import GATHER, Watcher
 from crewboard_tui.vitals import Vitals, VitalsReader
 
@@ -94,7 +94,7 @@ class Snapshot:
     feed: tuple[FeedLine, ...] = ()
     calls: tuple[Call, ...] = ()
     rate: float | None = None
-    touches: tuple[Touch, ...] = ()
+    touches: Touched = field(default_factory=Touched)
     vitals: Vitals | None = None
     hinted: bool = True
     problem: str | None = None
@@ -127,6 +127,8 @@ class Details:
         self._mail: OrderedDict[str, MailReader] = OrderedDict()
         self._calls: OrderedDict[str, CallReader] = OrderedDict()
         self._touches: OrderedDict[str, TouchReader] = OrderedDict()
+        self._found: list[Touch] = []
+        self._index = Touched()
         self._autopsies: dict[str, tuple[object, Autopsy]] = {}
 
     def read(self, view: TeamView, interest: Interest) -> Snapshot:
@@ -172,9 +174,12 @@ class Details:
     def _calls_of(self, name: str) -> CallReader:
         return self._keep(self._calls, name, lambda: CallReader(self._team.agent(name)))
 
-    def _touched(self, view: TeamView) -> tuple[Touch, ...]:
+    def _touched(self, view: TeamView) -> Touched:
+        """Indexed here, away from the screen, and only when something was touched."""
         found = [touch for agent in view.agents for touch in self._touches_of(agent.name).read()]
-        return tuple(sorted(found, key=lambda touch: touch.ts))
+        if found != self._found:
+            self._found, self._index = found, Touched(found)
+        return self._index
 
     def _touches_of(self, name: str) -> TouchReader:
         return self._keep(self._touches, name, lambda: TouchReader(self._team.agent(name)))

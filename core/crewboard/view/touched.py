@@ -3,8 +3,8 @@
 import difflib
 import posixpath
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from crewboard.records import ToolResult, ToolStart
@@ -18,6 +18,8 @@ LATELY = 1800.0
 """Seconds for which a file that somebody read or changed counts as open."""
 
 _MOST = 300
+"""How many changes of an agent are kept, and how many readings: who reads a lot forgets no change for it."""
+
 _TOOLS: dict[str, Literal["read", "write", "edit"]] = {
     "read_file": "read", "write_file": "write", "edit_file": "edit",
 }  # fmt: skip
@@ -27,7 +29,7 @@ _NEW = "created "
 
 @dataclass(frozen=True)
 class Touch:
-    """A file that somebody read or changed.
+    """A file that somebody read or changed, by which call.
 
     `diff` is a unified diff, `removed` is None where it is not known what stood there before.
     """
@@ -39,6 +41,7 @@ class Touch:
     diff: str = ""
     added: int = 0
     removed: int | None = 0
+    call: str = ""
 
     @property
     def changed(self) -> bool:
@@ -51,7 +54,8 @@ class TouchReader:
     """The file calls in the end of an agent's journal that succeeded, read forward."""
 
     agent: AgentDirectory
-    touches: deque[Touch] = field(default_factory=lambda: deque(maxlen=_MOST))
+    _reads: deque[Touch] = field(default_factory=lambda: deque(maxlen=_MOST))
+    _changes: deque[Touch] = field(default_factory=lambda: deque(maxlen=_MOST))
     _tail: JournalTail = field(init=False)
     _begun: dict[str, ToolStart] = field(default_factory=dict)
     _known: dict[str, str] = field(default_factory=dict)
@@ -59,10 +63,10 @@ class TouchReader:
     def __post_init__(self) -> None:
         self._tail = JournalTail(self.agent, TAIL)
 
-    def read(self) -> deque[Touch]:
+    def read(self) -> list[Touch]:
         """The newest ones, newest last."""
         if self._tail.begins_anew():
-            for gathered in (self.touches, self._begun, self._known):
+            for gathered in (self._reads, self._changes, self._begun, self._known):
                 gathered.clear()
         for event in self._tail.fresh():
             if isinstance(event, ToolStart) and event.name in _TOOLS:
@@ -70,12 +74,13 @@ class TouchReader:
             elif isinstance(event, ToolResult):
                 begun = self._begun.pop(event.tool_use_id, None)
                 if begun is not None and not event.is_error:
-                    self.touches.append(self._touch(begun, event))
-        return self.touches
+                    touch = self._touch(begun, event)
+                    (self._changes if touch.changed else self._reads).append(touch)
+        return sorted([*self._reads, *self._changes], key=lambda touch: touch.ts)
 
     def _touch(self, begun: ToolStart, result: ToolResult) -> Touch:
         path = normal(str(begun.input.get("path", "")))
-        touch = Touch(result.ts, self.agent.name, path, _TOOLS[begun.name])
+        touch = Touch(result.ts, self.agent.name, path, _TOOLS[begun.name], call=begun.tool_use_id)
         if not touch.changed:
             self._known.pop(path, None)  # somebody else may have changed it meanwhile
             return touch
@@ -104,12 +109,12 @@ def _with_diff(touch: Touch, before: str | None, after: str) -> Touch:
     if touch.kind == "edit":
         lines = _without_numbers(lines)
     removed = sum(line.startswith("-") for line in lines)
-    return Touch(
-        touch.ts, touch.agent, touch.path, touch.kind,
+    return replace(
+        touch,
         diff="\n".join(lines),
         added=sum(line.startswith("+") for line in lines),
         removed=None if before is None else removed,
-    )  # fmt: skip
+    )
 
 
 def _without_numbers(lines: list[str]) -> list[str]:
@@ -117,18 +122,37 @@ def _without_numbers(lines: list[str]) -> list[str]:
     return ["…" if line.startswith("@@") else line for line in lines][1:]
 
 
-def _is_in(path: str, place: str) -> bool:
-    """Whether a file is `place`, or lies in it where that is a folder."""
-    return path == place or path.startswith(f"{place}/")
+def _places(path: str) -> Iterator[str]:
+    """A file, and every folder that it lies in."""
+    while path.strip("/") not in ("", "."):
+        yield path
+        path = posixpath.dirname(path)
 
 
-def others(touches: Iterable[Touch], path: str, own: str, now: float) -> list[Touch]:
-    """Who else had a file, or one in a folder, open lately: of each the last change, else the last reading.
+class Touched:
+    """What everybody touched, oldest first, and by file and folder what each did there last. It never changes."""
 
-    Who changed it comes first.
-    """
-    last: dict[str, Touch] = {}
-    for touch in sorted(touches, key=lambda each: (each.changed, each.ts)):
-        if touch.agent != own and _is_in(touch.path, normal(path)) and now - touch.ts <= LATELY:
-            last[touch.agent] = touch
-    return sorted(last.values(), key=lambda each: (not each.changed, -each.ts))
+    def __init__(self, touches: Iterable[Touch] = ()) -> None:
+        self.all = tuple(sorted(touches, key=lambda touch: touch.ts))
+        self._last: dict[str, dict[tuple[str, bool], Touch]] = {}
+        for touch in self.all:
+            for place in _places(touch.path):
+                self._last.setdefault(place, {})[touch.agent, touch.changed] = touch
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Touched) and self.all == other.all
+
+    def __hash__(self) -> int:
+        return hash(self.all)
+
+    def others(self, path: str, own: str, now: float) -> list[Touch]:
+        """Who else had a file, or one in a folder, open lately: of each the last change, else the last reading.
+
+        Who changed it comes first.
+        """
+        last: dict[str, Touch] = {}
+        known = self._last.get(normal(path), {}).values()
+        for touch in sorted(known, key=lambda each: each.changed):
+            if touch.agent != own and now - touch.ts <= LATELY:
+                last[touch.agent] = touch
+        return sorted(last.values(), key=lambda each: (not each.changed, -each.ts))

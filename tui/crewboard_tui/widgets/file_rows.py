@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from crewboard.view.touched import Touch, others
+from crewboard.view.touched import Touch, Touched
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, pad, say, spread
 from crewboard_tui.widgets.diff_text import diff_lines
@@ -12,10 +12,10 @@ from crewboard_tui.widgets.folds import MARK, Fold
 _COUNTS = 10
 
 
-def file_folds(touches: Sequence[Touch], name: str, now: float, width: int) -> list[Fold]:
+def file_folds(touches: Touched, name: str, now: float, width: int) -> list[Fold]:
     """The changes of `name`, among what everybody touched; each unfolds to its diff."""
-    mine = [touch for touch in touches if touch.agent == name and touch.changed]
-    return [_fold(f"{at}", touch, touches, now, width - MARK) for at, touch in reversed(list(enumerate(mine)))]
+    mine = [touch for touch in reversed(touches.all) if touch.agent == name and touch.changed]
+    return [_fold(touch, touches, now, width - MARK) for touch in mine]
 
 
 def file_head(width: int) -> Line:
@@ -24,9 +24,10 @@ def file_head(width: int) -> Line:
     return spread(left, (Span("ALSO OPEN BY", "dim"),), width - MARK)
 
 
-def _fold(key: str, touch: Touch, touches: Sequence[Touch], now: float, width: int) -> Fold:
-    shared = others(touches, touch.path, touch.agent, now)
+def _fold(touch: Touch, touches: Touched, now: float, width: int) -> Fold:
+    shared = touches.others(touch.path, touch.agent, now)
     left = (Span(fmt.clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say(touch.path))
+    key = f"{touch.ts} {touch.call}"  # the same however many came after it
     return Fold(key, spread(left, open_by(shared), width), body=partial(_body, touch, shared, now, width))
 
 

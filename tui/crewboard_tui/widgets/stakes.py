@@ -1,9 +1,7 @@
 """What a plan would touch: files that others have open too, commands, risk."""
 
-from collections.abc import Sequence
-
 from crewboard.records import Request
-from crewboard.view.touched import Touch, others
+from crewboard.view.touched import Touched
 from crewboard_tui.lines import Line, Span, one_line, say, spread, wrap
 from crewboard_tui.widgets.file_rows import open_by, shared_line
 
@@ -17,7 +15,7 @@ def texts(value: object) -> list[str]:
     return [one_line(str(value))] if value else []
 
 
-def stake_lines(request: Request, touches: Sequence[Touch] | None, now: float) -> list[Line]:
+def stake_lines(request: Request, touches: Touched | None, now: float) -> list[Line]:
     """The stakes on one line each; `touches` is what everybody touched, None while that is not read yet."""
     payload = request.payload
     lines: list[Line] = []
@@ -34,13 +32,13 @@ def _label(text: str) -> Span:
     return Span(f"{text:<{_LABEL}}", "dim")
 
 
-def _touches(request: Request, files: list[str], touches: Sequence[Touch] | None, now: float) -> Line:
+def _touches(request: Request, files: list[str], touches: Touched | None, now: float) -> Line:
     """How many files, and who else has some of them open; before their names, which may not fit."""
     count = Span(f"{len(files)} file{'s' if len(files) > 1 else ''}")
     names = (Span(" · ", "dim"), say(" · ".join(files), "dim"))
     if touches is None:
         return (count, *names)
-    shared = {path: others(touches, path, request.from_, now) for path in files}
+    shared = {path: touches.others(path, request.from_, now) for path in files}
     both = [path for path in files if shared[path]]
     if not both:
         return (count, Span(" · open by nobody else", "success"), *names)
@@ -50,11 +48,11 @@ def _touches(request: Request, files: list[str], touches: Sequence[Touch] | None
     return (count, Span(f" · {len(both)} also open by {', '.join(who)}", "warning" if clash else ""), warning, *names)
 
 
-def file_lines(request: Request, touches: Sequence[Touch] | None, now: float, width: int) -> list[Line]:
+def file_lines(request: Request, touches: Touched | None, now: float, width: int) -> list[Line]:
     """Each file that the plan names, and below it what others did with it lately."""
     lines: list[Line] = []
     for path in texts(request.payload.get("files")):
-        shared = others(touches or (), path, request.from_, now)
+        shared = touches.others(path, request.from_, now) if touches else []
         *above, last = wrap(f"  {path}", width, "    ") or ("",)
         lines += [(Span(piece),) for piece in above]
         lines.append(spread((Span(last),), open_by(shared), width) if shared else (Span(last),))
