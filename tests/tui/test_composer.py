@@ -41,6 +41,8 @@ def _count(frozen: Frozen, name: str) -> int:
     [
         ("how far are you?", Note(("api",), "how far are you?")),
         ("@ui look at this", Note(("ui",), "look at this")),
+        ("@ui\nlook at this\n  and that", Note(("ui",), "look at this\n  and that")),
+        ("@@dataclass is missing", Note(("api",), "@dataclass is missing")),
         ("@ home", Note(("api",), "@ home")),
         ("/etc/hosts is wrong", Note(("api",), "/etc/hosts is wrong")),
         ("/team", Visit("board")),
@@ -58,6 +60,7 @@ def test_what_a_line_says(text: str, says: Note | Visit) -> None:
     ("text", "why"),
     [
         ("@fixer hello", "nobody here is called 'fixer': there are api, ui"),
+        ("@dataclass is missing", "there are api, ui; @@dataclass says it literally"),
         ("@ui", "say what to tell ui"),
         ("/inbox fixer", "nobody here is called 'fixer': there are operator, lead, api, ui"),
         ("/team ui", "only /inbox takes a name"),

@@ -32,16 +32,18 @@ def openings(names: Sequence[str]) -> list[str]:
 
 
 def read(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Visit:
-    """What `text` says, written to `to` in a team of `names`.
+    """What `text` says, written to `to` in a team of `names`; `@@` at its beginning is a plain `@`.
 
     Raises:
         UsageError: There is no such agent or mailbox, or nothing to say.
     """
-    first, _, rest = text.strip().partition(" ")
+    first, rest = (*text.split(maxsplit=1), "", "")[:2]
+    if first.startswith("@@"):
+        return _note(tuple(to), text.replace("@@", "@", 1))
     if first in COMMANDS:
         return _visit(COMMANDS[first], rest.strip(), names)
     if len(first) > 1 and first.startswith("@"):
-        return _note((_known(first.removeprefix("@"), names),), rest.strip())
+        return _note((_addressed(first.removeprefix("@"), names),), rest.strip())
     return _note(tuple(to), text)
 
 
@@ -55,6 +57,13 @@ def _visit(view: str, mailbox: str, names: Sequence[str]) -> Visit:
     if mailbox and view != "inbox":
         raise UsageError("only /inbox takes a name")
     return Visit(view, _known(mailbox, [OPERATOR, LEAD, *names]) if mailbox else "")
+
+
+def _addressed(name: str, names: Sequence[str]) -> str:
+    try:
+        return _known(name, names)
+    except UsageError as error:
+        raise UsageError(f"{error}; @@{name} says it literally") from error
 
 
 def _known(name: str, names: Sequence[str]) -> str:
