@@ -105,6 +105,38 @@ async def test_an_edited_plan_is_approved_as_edited(frozen: Frozen) -> None:
         assert _request(frozen, "req-004281").edited == "0. Ask first. " + PLAN
 
 
+async def test_a_rewritten_plan_is_kept_for_later(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await stage.press("e")
+        await stage.write("0. Ask first. ")
+        await stage.press("escape", "escape")
+        await stage.sees("Peek · auth-plan")
+        assert stage.app.desk.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}
+        await stage.press("a")
+        await stage.sees("PLAN v2")
+        await stage.can("a", "approve")
+        await stage.press("e")
+        await stage.sees("0. Ask first. ")
+        await stage.press("ctrl+s")
+        await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
+        await stage.sees("Peek · auth-plan")
+        assert stage.app.desk.drafts == {}
+
+
+async def test_feedback_that_was_emptied_is_forgotten(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await stage.press("tab", "n", "o", "escape", "escape")
+        await stage.sees("Peek · auth-plan")
+        await stage.press("a")
+        await stage.sees("PLAN v2")
+        await stage.can("a", "approve")
+        await stage.press("tab", "backspace", "backspace", "escape", "escape")
+        await stage.sees("Peek · auth-plan")
+        assert stage.app.desk.drafts == {}
+
+
 async def test_a_plan_that_was_decided_elsewhere_is_not_answered_again(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)

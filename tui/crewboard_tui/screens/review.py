@@ -41,12 +41,13 @@ class ReviewScreen(RequestScreen):
         self._denying = False
         self._editing = False
         self._comparing = False
+        self._answered = False
 
     def body(self) -> Iterable[Widget]:
         yield Still(id="facts")
         plan = Log(id="plan", classes="pane", follow=False, follows=False)
         yield plan
-        editor = TextArea(safe_text(self._plan), id="editor", classes="pane", soft_wrap=True)
+        editor = TextArea(self._rewritten or safe_text(self._plan), id="editor", classes="pane", soft_wrap=True)
         editor.cursor_blink = False
         editor.border_title = Content("Edit, then ^s approves what stands here")
         yield editor
@@ -79,8 +80,15 @@ class ReviewScreen(RequestScreen):
             return self.seen.type.upper()
         return f"PLAN v{revision_of(self.seen, self.desk.snapshot.view)}"
 
+    @property
+    def _rewritten(self) -> str:
+        """The plan as it was rewritten before, if it was."""
+        return self.desk.drafts.get(self._edited_draft, "")
+
     def on_mount(self) -> None:
         self._show_mode()
+        if self._rewritten:
+            self.desk.say("what you made of this plan is kept: e shows it", "info")
 
     # ------------------------------------------------------------------------------------------------ painting
 
@@ -271,7 +279,9 @@ class ReviewScreen(RequestScreen):
 
     def _forget_draft(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         if worked:
+            self._answered = True
             self.desk.drafts.pop(self.seen.id, None)
+            self.desk.drafts.pop(self._edited_draft, None)
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
         if worked:
@@ -300,8 +310,23 @@ class ReviewScreen(RequestScreen):
 
     def _keep_draft(self) -> None:
         feedback = next(iter(self.query("#feedback").results(Input)), None)
-        if feedback is not None and feedback.value:
-            self.desk.drafts[self.seen.id] = feedback.value
+        if feedback is not None:
+            self._keep(self.seen.id, feedback.value)
+        editor = next(iter(self.query("#editor").results(TextArea)), None)
+        if editor is not None:
+            self._keep(self._edited_draft, "" if editor.text == safe_text(self._plan) else editor.text)
+
+    def _keep(self, draft: str, text: str) -> None:
+        """A text that was emptied is not remembered."""
+        if text and not self._answered:
+            self.desk.drafts[draft] = text
+        else:
+            self.desk.drafts.pop(draft, None)
+
+    @property
+    def _edited_draft(self) -> str:
+        """Under which name the plan is kept as far as it was rewritten."""
+        return f"{self.seen.id} plan"
 
 
 def _text_of(request: Request) -> str:
