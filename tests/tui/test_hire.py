@@ -122,6 +122,17 @@ async def test_q_in_the_form_does_not_throw_it_away(frozen: Frozen) -> None:
         await stage.sees("Hire an agent")
 
 
+@pytest.mark.parametrize("key", ["q", "t"])
+async def test_a_form_on_another_view_is_not_thrown_away(frozen: Frozen, key: str) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "go on")
+        await stage.press("tab", "4")
+        await stage.sees("Needs you · 5")
+        await stage.settles()
+        await stage.press(key)
+        await stage.sees("Hire an agent", "go on", "this form is open still")
+
+
 async def test_esc_leaves_the_form(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")

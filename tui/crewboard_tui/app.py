@@ -205,7 +205,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def on_errand_done(self, message: ErrandDone) -> None:
         self.desk.errands.hear(message)
         self._reload_drafts()
-        self.desk.say(message.says, "error" if message.error else "success")
+        if message.says:
+            self.desk.say(message.says, "error" if message.error else "success")
         self.desk.reading.poke()
         if message.then is not None:
             message.then(not message.error, message.says)
@@ -279,8 +280,19 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if mailbox and isinstance(self.screen, InboxScreen):
             self.screen.show_box(mailbox)
 
-    def action_teams(self) -> None:
+    async def _goes_to_form(self) -> bool:
+        """Whether a form is open on another view, which leaving would lose: then that is where one goes."""
+        for mode, stack in self._screen_stacks.items():
+            if any(isinstance(screen, HireScreen) for screen in stack):
+                await self.switch_mode(mode)
+                self.desk.say("this form is open still: ^s hires, Esc throws it away", "warning")
+                return True
+        return False
+
+    async def action_teams(self) -> None:
         """Choose another team of this root."""
+        if await self._goes_to_form():
+            return
         here = self.desk.team.directory
         teams = team_directories(here.root)
 
@@ -355,8 +367,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         ending.delete(self.desk.team, now=True)
         return "everybody is ended; the files stay, r brings one back"
 
-    def action_leave(self) -> None:
-        self.exit()
+    async def action_leave(self) -> None:
+        if not await self._goes_to_form():
+            self.exit()
 
 
 def _make(view: type[Numbered], desk: Desk) -> Callable[[], Screen[Any]]:
