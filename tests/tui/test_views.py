@@ -1,9 +1,12 @@
 """The other views and pages: inbox, tasks, processes, feed, one agent, help, palette."""
 
+import threading
+
 import pytest
 
 from crewboard.records import OperatorState
 from crewboard.store import documents, mailbox, requests
+from crewboard.team import mail
 from crewboard_tui import keys
 from crewboard_tui.screens import inbox
 from crewboard_tui.widgets.key_line import working_keys
@@ -54,6 +57,18 @@ async def test_the_operators_own_mail_counts_as_read_once_it_was_looked_at_and_l
     state = documents.load(frozen.directory.operator, OperatorState)
     assert state is not None
     assert state.read["operator"] > 0
+
+
+async def test_noting_what_was_read_never_holds_up_the_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    noted: list[threading.Thread] = []
+    monkeypatch.setattr(mail, "mark_read", lambda *_: noted.append(threading.current_thread()))
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        await stage.sees("operator · 3 not read · yours", "15:00:10")
+        await stage.press("j")
+        await stage.until(lambda: noted, "the note")
+    assert threading.main_thread() not in noted
 
 
 async def test_passing_by_is_no_reading(frozen: Frozen) -> None:

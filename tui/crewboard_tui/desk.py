@@ -63,6 +63,10 @@ class Desk:
         self.say(f"{label} …", "info")
         self.errands.start(label, command, after, settle)
 
+    def do_quietly(self, label: str, command: Callable[[], str]) -> None:
+        """Run a command in a thread of which only a failure is told."""
+        self.errands.start(label, command)
+
     def say(self, text: str, tone: str = "success") -> None:
         """Show a sentence on the status line for a while."""
         lasts = 2 * SAID_FOR if tone == "error" else SAID_FOR

@@ -1,6 +1,7 @@
 """`2` Inbox: every mailbox, and what lies in the selected one. Looking never moves a worker's cursor."""
 
 from collections.abc import Iterable
+from functools import partial
 from time import monotonic
 from typing import ClassVar
 
@@ -9,7 +10,6 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from crewboard.errors import CrewboardError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.team import mail
 from crewboard.view.fold import TeamView
@@ -173,10 +173,12 @@ class InboxScreen(Numbered):
         if self.desk.read_only:
             return
         for name in [name for name in self._read_to if name != keep]:
-            try:
-                mail.mark_read(self.desk.team, name, self._read_to.pop(name))
-            except CrewboardError as error:
-                self.desk.say(str(error), "error")
+            self.desk.do_quietly("noting what was read", partial(self._mark_read, name, self._read_to.pop(name)))
+
+    def _mark_read(self, name: str, offset: int) -> str:
+        """Runs in a thread, for another process may hold the lock."""
+        mail.mark_read(self.desk.team, name, offset)
+        return ""
 
     def action_toggle_unread(self) -> None:
         self._unread_only = not self._unread_only
