@@ -228,7 +228,7 @@ def test_a_key_is_written_to_no_file(shared: Cli, shared_directory: TeamDirector
         assert not path.is_file() or secret.encode() not in path.read_bytes(), path
 
 
-@pytest.mark.parametrize("damage", ["torn", "gone"])
+@pytest.mark.parametrize("damage", ["torn", pytest.param("gone", marks=pytest.mark.long)])
 def test_a_damaged_spec_keeps_nobody_alive_and_is_mended(
     offline: Cli, directory_of: TeamDirectory, damage: str
 ) -> None:
@@ -252,7 +252,7 @@ def test_a_damaged_spec_keeps_nobody_alive_and_is_mended(
     assert answers == [first.out.strip()]
 
 
-@pytest.mark.parametrize("command", [("status",), ("send", "scout", "and now?")])
+@pytest.mark.parametrize("command", [("status",), pytest.param(("send", "scout", "and now?"), marks=pytest.mark.long)])
 def test_a_dead_supervisor_is_replaced_by_who_looks_or_sends(
     offline: Cli, directory_of: TeamDirectory, command: tuple[str, ...]
 ) -> None:

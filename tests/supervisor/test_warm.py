@@ -152,6 +152,7 @@ def test_the_end_of_a_forked_worker_is_known_by_code_and_by_signal(hearth: Crew)
     assert "journal" in broken.log.read_text()
 
 
+@pytest.mark.long
 def test_forked_workers_throw_dice_of_their_own(tmp_path: Path) -> None:
     refused = Fault(kind="status", status=500)
     with ModelServer(faults=[refused, None, refused, None], script=[says("one"), says("two")]) as model:
@@ -230,6 +231,7 @@ def test_without_a_warm_parent_workers_are_new_interpreters(crew: Crew) -> None:
     assert seen.exit.signal == signal.SIGKILL
 
 
+@pytest.mark.long
 def test_a_warm_parent_that_is_killed_is_replaced(warm: Crew) -> None:
     killed = parent_of(warm)
     process.send_signal(killed, signal.SIGKILL)
@@ -238,6 +240,7 @@ def test_a_warm_parent_that_is_killed_is_replaced(warm: Crew) -> None:
     assert parent_of(warm) != killed
 
 
+@pytest.mark.long
 def test_a_warm_parent_that_hangs_costs_a_moment_and_no_start(warm: Crew) -> None:
     hung = parent_of(warm)
     process.send_signal(hung, signal.SIGSTOP)
@@ -246,6 +249,7 @@ def test_a_warm_parent_that_hangs_costs_a_moment_and_no_start(warm: Crew) -> Non
     eventually(lambda: not process.start_ticks(hung), "its end")
 
 
+@pytest.mark.long
 def test_a_warm_parent_that_hangs_while_it_warms_up_is_not_waited_for(crew: Crew) -> None:
     ring.ring(crew.directory)
     supervisor = psutil.Process(crew.supervisor_pid())
@@ -268,6 +272,7 @@ def test_code_that_changed_is_never_run_by_an_old_parent(warm: Crew) -> None:
 # --------------------------------------------------------------------------------------------------------- the ends
 
 
+@pytest.mark.long
 def test_the_warm_parent_ends_with_its_supervisor_and_workers_outlive_both(warm: Crew) -> None:
     pid, parent, supervisor = hire(warm, "scout"), parent_of(warm), warm.supervisor_pid()
     process.send_signal(supervisor, signal.SIGKILL)

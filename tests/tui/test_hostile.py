@@ -83,7 +83,7 @@ async def test_every_view_shows_it_as_text(hostile: Frozen) -> None:
             _check(stage)
 
 
-@pytest.mark.parametrize(("width", "height"), [(100, 30), (40, 10)])
+@pytest.mark.parametrize(("width", "height"), [(100, 30), pytest.param(40, 10, marks=pytest.mark.long)])
 async def test_every_tab_of_a_page_shows_it_as_text_folded_and_unfolded(
     hostile: Frozen, width: int, height: int
 ) -> None:
@@ -98,7 +98,7 @@ async def test_every_tab_of_a_page_shows_it_as_text_folded_and_unfolded(
             await stage.press("]")
 
 
-@pytest.mark.parametrize(("width", "height"), [(170, 50), (40, 10)])
+@pytest.mark.parametrize(("width", "height"), [(170, 50), pytest.param(40, 10, marks=pytest.mark.long)])
 async def test_every_request_shows_it_as_text(hostile: Frozen, width: int, height: int) -> None:
     async with opened(hostile, width, height) as stage:
         for need in ("plan:mole:p1", "question:waiter:q1", "permission:idler:r1"):

@@ -7,7 +7,10 @@ from tests.frozen import Frozen
 from tests.tui.stage import opened
 
 
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 50), (20, 6), (60, 15), (240, 70)])
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [(1, 1), (60, 15), (240, 70), *(pytest.param(*size, marks=pytest.mark.long) for size in ((3, 50), (20, 6)))],
+)
 async def test_no_size_breaks_any_screen(frozen: Frozen, width: int, height: int) -> None:
     async with opened(frozen, width, height) as stage:
         for keys in (

@@ -67,6 +67,7 @@ def test_a_tool_call_that_is_no_json_is_asked_for_again(crew_on: Make) -> None:
     assert crew.answer_to("scout", sent.id).text == "second"
 
 
+@pytest.mark.long
 def test_a_window_that_the_api_is_slow_to_name_is_the_usual_one(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = Service.handle
 

@@ -21,11 +21,11 @@ def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(crew: Crew) -> Non
     answer = crew.run("scout", "explore", "List all Python files")
     assert answer.result == "results/scout-1-1.md"
     assert (crew.directory.path / answer.result).read_text() == answer.text
+    crew.wait_for("scout", "idle")  # an answer is committed before it is sent
     (letter,) = [m for m in mailbox.read(crew.directory, "lead").messages if m.type == "result"]
     assert letter.content == answer.text
     assert letter.metadata["result"] == answer.result
     assert letter.metadata["answers"] == answer.answers
-    crew.wait_for("scout", "idle")
 
     def kinds() -> list[str]:
         return [m.type for m in mailbox.read(crew.directory, "lead").messages]
