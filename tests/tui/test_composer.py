@@ -10,8 +10,10 @@ import pytest
 from textual import events
 
 from crewboard.errors import StorageError, UsageError
+from crewboard.records import Message
 from crewboard.store import mailbox
-from crewboard.team import decisions, mail
+from crewboard.store.directory import TeamDirectory
+from crewboard.team import decisions, mail, steering
 from crewboard.team.context import Team
 from crewboard_tui import composing, dashboard
 from crewboard_tui.composing import Note, Visit
@@ -277,6 +279,30 @@ async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, m
         await stage.sees("sent to parser, but not to docs: the disk is full")
         assert stage.app.desk.drafts == {"docs": "freeze"}
     assert _last(frozen, "parser") == "freeze"
+
+
+@pytest.mark.parametrize(("key", "draft"), [("b", "perf"), ("i", "interrupt perf")])
+async def test_whoever_has_a_text_for_several_is_not_sent_it_again(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str, draft: str
+) -> None:
+    whole = mailbox.send
+
+    def send(directory: TeamDirectory, message: Message, *, durable: bool = False) -> Message:
+        if message.to == "perf":
+            raise StorageError("the disk is full")
+        return whole(directory, message, durable=durable)
+
+    def interrupt(team: Team, name: str, text: str) -> Message:
+        return mail.post(team, name, "interrupt", text)
+
+    monkeypatch.setattr(mailbox, "send", send)
+    monkeypatch.setattr(steering, "interrupt", interrupt)
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(*_API, "space", "space", key)
+        await stage.write("freeze")
+        await stage.press("enter")
+        await stage.sees("but not to perf: the disk is full")
+        assert stage.app.desk.drafts == {draft: "freeze"}
 
 
 async def test_leaving_shows_what_was_not_sent(frozen: Frozen) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from pydantic import JsonValue
 
-from crewboard.errors import UsageError
+from crewboard.errors import CrewboardError, StorageError, UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Message, OperatorState
 from crewboard.store import agents, documents, lease, mailbox, roster
@@ -24,10 +24,11 @@ def send(team: Team, to: str, text: str) -> Message:
 
 
 def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Message]:
-    """Send one copy to each other agent, or to those named.
+    """Send one copy to each other agent, or to those named in `to`, who leave it as each has its copy.
 
     Raises:
         UsageError: There is nothing to say, or nobody to say it to.
+        StorageError: Some could not be reached; the error says who has it.
     """
     if not text.strip():
         raise UsageError("there is nothing to send: the text is empty")
@@ -37,7 +38,26 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
     for name in names:
         roster.recipient(team.config, name)
     ident = mailbox.new_id()
-    return [post(team, name, "broadcast", text, broadcast_id=ident) for name in names]
+    sent: list[Message] = []
+    to_each(names, lambda name: sent.append(post(team, name, "broadcast", text, broadcast_id=ident)))
+    return sent
+
+
+def to_each(left: list[str], send: Callable[[str], object]) -> None:
+    """Call `send` for each of `left`, who leave it one by one, so that trying again gives nobody the same twice.
+
+    Raises:
+        StorageError: It failed after some had it, and says who.
+    """
+    names = list(left)
+    for at, name in enumerate(names):
+        try:
+            send(name)
+        except (CrewboardError, OSError) as error:
+            if not at:
+                raise
+            raise StorageError(f"sent to {', '.join(names[:at])}, but not to {', '.join(left)}: {error}") from error
+        left.remove(name)
 
 
 def is_listening(team: Team, name: str) -> bool:

@@ -1,11 +1,11 @@
 """Writing to agents: a message, a broadcast, an interrupt, the talk with the lead. In the composer, or in a line."""
 
+from collections.abc import Callable
 from functools import partial
 
-from crewboard.errors import CrewboardError, StorageError, UsageError
+from crewboard.errors import UsageError
 from crewboard.names import LEAD
 from crewboard.team import hiring, mail, steering
-from crewboard.team.context import Team
 from crewboard.view.fold import AgentView
 from crewboard_tui import composing
 from crewboard_tui.composing import Visit
@@ -91,12 +91,12 @@ class Writing(Framed):
         )  # fmt: skip
         self.app.push_screen(ask, done)
 
-    def _or_keep(self, draft: str, text: str) -> Then:
-        """What was not sent is a draft again, before what has been written since."""
+    def _or_keep(self, draft: Callable[[], str], text: str) -> Then:
+        """What was not sent is a draft again, before what has been written since; for nobody (`""`) it is none."""
 
         def then(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
-            if not worked:
-                self.keep_draft(draft, text)
+            if not worked and draft():
+                self.keep_draft(draft(), text)
 
         return then
 
@@ -141,16 +141,12 @@ class Writing(Framed):
         left = list(names)
 
         def send() -> str:
-            _send_all(self.desk.team, left, text)
+            mail.to_each(left, lambda name: mail.send(self.desk.team, name, text))
             asleep = [name for name in names if not mail.is_listening(self.desk.team, name)]
             later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
             return f"sent to {', '.join(names)}{later}"
 
-        def sent(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
-            if not worked and left:
-                self.keep_draft(" ".join(left), text)
-
-        self.desk.do(f"sending to {', '.join(names)}", send, settle=sent)
+        self.desk.do(f"sending to {', '.join(names)}", send, settle=self._or_keep(lambda: " ".join(left), text))
 
     def action_broadcast(self) -> None:
         everybody = self._names()
@@ -159,24 +155,31 @@ class Writing(Framed):
         self.write(Letterhead(f"to {whom} ({len(marked)})", "all", partial(self._broadcast, marked)))
 
     def _broadcast(self, names: list[str], text: str) -> None:
-        def send() -> str:
-            return f"sent to {len(mail.broadcast(self.desk.team, text, names))} agents"
+        left = list(names)
 
-        self.desk.do("sending to all", send, settle=self._or_keep("all", text))
+        def send() -> str:
+            return f"sent to {len(mail.broadcast(self.desk.team, text, left))} agents"
+
+        def draft() -> str:
+            return "all" if left == names else " ".join(left)
+
+        self.desk.do("sending to all", send, settle=self._or_keep(draft, text))
 
     def action_interrupt(self) -> None:
         names = [agent.name for agent in self._views() if agent.alive]
-        whom = f"interrupt {', '.join(names)}"
+        whom = _interrupting(names)
         if names:
-            self.write(Letterhead(whom, whom, partial(self._interrupt, names, whom), nothing="where does it stand?"))
+            self.write(Letterhead(whom, whom, partial(self._interrupt, names), nothing="where does it stand?"))
 
-    def _interrupt(self, names: list[str], draft: str, text: str) -> None:
+    def _interrupt(self, names: list[str], text: str) -> None:
+        left = list(names)
+
         def interrupt() -> str:
-            for name in names:
-                steering.interrupt(self.desk.team, name, text)
+            mail.to_each(left, lambda name: steering.interrupt(self.desk.team, name, text))
             return f"interrupted: {', '.join(names)} reads it now"
 
-        self.desk.do(f"interrupting {', '.join(names)}", interrupt, settle=self._or_keep(draft, text))
+        keep = self._or_keep(lambda: _interrupting(left) if left else "", text)
+        self.desk.do(f"interrupting {', '.join(names)}", interrupt, settle=keep)
 
     def action_talk(self) -> None:
         from crewboard_tui.screens.agent_page import AgentPage
@@ -195,17 +198,9 @@ class Writing(Framed):
             told = hiring.tell_lead(self.desk.team, text)
             return "a lead is hired and reads it" if told.fresh else "sent to the lead"
 
-        self.desk.do("telling the lead", tell, settle=self._or_keep("talk", text))
+        self.desk.do("telling the lead", tell, settle=self._or_keep(lambda: "talk", text))
 
 
-def _send_all(team: Team, left: list[str], text: str) -> None:
-    """Send to all of `left`, who leave it one by one; a failure says who has it, so that nobody gets it twice."""
-    names = list(left)
-    for at, name in enumerate(names):
-        try:
-            mail.send(team, name, text)
-        except (CrewboardError, OSError) as error:
-            if not at:
-                raise
-            raise StorageError(f"sent to {', '.join(names[:at])}, but not to {', '.join(left)}: {error}") from error
-        left.remove(name)
+def _interrupting(names: list[str]) -> str:
+    """What is done to them; also the name of its draft."""
+    return f"interrupt {', '.join(names)}"
