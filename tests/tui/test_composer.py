@@ -77,6 +77,23 @@ def test_a_line_holds_its_breaks_and_no_control_character() -> None:
     assert unfold(fold("one\r\ntwo\n\x1b[31mthree")) == "one\ntwo\n [31mthree"
 
 
+@pytest.mark.parametrize("text", ["a:\n\tb", "↵ and ⇥", "↵\n↵\t⇥\n", "↵\ufe0e\n", "\n\t\n"])
+def test_a_line_is_what_was_written_word_for_word(text: str) -> None:
+    assert unfold(fold(text)) == text
+    assert "\n" not in fold(text)
+
+
+async def test_a_break_sign_and_a_tab_are_sent_as_they_are(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("↵")
+        stage.app.post_message(events.Paste("all:\n\tmake"))
+        await stage.sees("all:↵⇥make")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+    assert _last(frozen, "api") == "↵all:\n\tmake"
+
+
 # ------------------------------------------------------------------------------------------- where one writes
 
 

@@ -1,6 +1,7 @@
 """A line that is being written: Tab completes how it begins, `^e` goes to an editor, no line of a paste is lost."""
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,15 @@ from crewboard_tui import editor, keys
 
 BREAK = "↵"
 """How a line break is written in a single line."""
+
+TAB = "⇥"
+"""How a tab is."""
+
+_LITERAL = "\N{VARIATION SELECTOR-15}"
+"""Takes no room; behind one of these marks it says that the mark itself was written."""
+
+_MEANT = {BREAK: "\n", TAB: "\t"}
+_MARKED = re.compile(f"([{BREAK}{TAB}])({_LITERAL}*)")
 
 
 def complete(text: str, names: Sequence[str]) -> str:
@@ -29,14 +39,15 @@ def fitting(text: str, names: Sequence[str]) -> list[str]:
 
 
 def fold(text: str) -> str:
-    """A text on one line: breaks become visible, what no key types becomes a space."""
-    marked = text.replace("\r\n", "\n").replace("\n", BREAK)
+    """A text on one line: breaks and tabs become visible, other controls a space."""
+    literal = _MARKED.sub(rf"\g<0>{_LITERAL}", text.replace("\r\n", "\n"))
+    marked = literal.replace("\n", BREAK).replace("\t", TAB)
     return "".join(character if character.isprintable() else " " for character in marked)
 
 
 def unfold(value: str) -> str:
-    """The text that stands on one line."""
-    return value.replace(BREAK, "\n")
+    """The text that stands on one line, word for word."""
+    return _MARKED.sub(lambda found: found[1] + found[2][1:] if found[2] else _MEANT[found[1]], value)
 
 
 class Draft(Input):
@@ -76,6 +87,9 @@ class Draft(Input):
         event.prevent_default()
         event.stop()
         self.replace(fold(event.text), *self.selection)
+
+    def insert_text_at_cursor(self, text: str) -> None:
+        super().insert_text_at_cursor(fold(text))
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
         # Textual asks about `/`, `@` and `+` by short names, for which it finds no character: they are typed too.
