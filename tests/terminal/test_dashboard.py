@@ -1,7 +1,9 @@
 """The dashboard in a real terminal, over real workers."""
 
 import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pexpect
 
@@ -101,3 +103,21 @@ def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> N
         terminal.child.send("q")
         terminal.shows("default")
         eventually(lambda: not terminal.title, "the title gone")
+
+
+def test_a_dashboard_that_breaks_does_not_end_as_if_it_was_left(tmp_path: Path) -> None:
+    breaks = "import crewboard_tui.app as a; a.CrewboardApp._tick = lambda self: 1 / 0; "
+    command = ["-I", "-c", f"{breaks}from crewboard_tui.cli import main; main()"]
+    child = pexpect.spawn(sys.executable, command, cwd=str(tmp_path), dimensions=(24, 80), timeout=30)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 70
+
+
+def test_a_dashboard_that_is_left_ends_with_0(tmp_path: Path) -> None:
+    with Terminal(tmp_path, {}) as terminal:
+        terminal.shows("Nobody is hired yet")
+        terminal.child.send("q")
+        terminal.child.expect(pexpect.EOF)
+        terminal.child.close()
+        assert terminal.child.exitstatus == 0

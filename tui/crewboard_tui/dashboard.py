@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Mapping
 
-from crewboard.errors import CrewboardError, UsageError
+from crewboard.errors import CrewboardError, ExitCode, UsageError
 from crewboard.store.directory import find_root
 from crewboard.supervisor import ring
 from crewboard.team.context import Team
@@ -37,8 +37,10 @@ def unsent(drafts: Mapping[str, str]) -> list[str]:
     return [f"Not sent ({safe_line(whom)}): {safe_text(text)}" for whom, text in drafts.items() if text.strip()]
 
 
-def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> None:  # noqa: A002
+def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> ExitCode:  # noqa: A002
     """Show the dashboard until it is left; says then what goes on without it, or `on_leave`.
+
+    Returns the exit code: whether it was left, or broke.
 
     Raises:
         UsageError: There is no terminal to show it on.
@@ -60,6 +62,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     sys.stderr.writelines(f"{safe_line(failure)}\n" for failure in app.desk.errands.hear_rest())
     sys.stdout.writelines(f"{said}\n" for drafts in app.drafts.values() for said in unsent(drafts))
     sys.stdout.write((farewell(app.desk.team) if on_leave is None else on_leave) + "\n")
+    return ExitCode.INTERNAL if app.return_code else ExitCode.DONE
 
 
 def _wake_supervisor(team: Team) -> None:

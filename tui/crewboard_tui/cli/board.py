@@ -29,7 +29,7 @@ def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) ->
     check_terminal()
     from crewboard_tui.dashboard import run
 
-    run(team, ascii=plain_glyphs, read_only=read_only)
+    raise click.exceptions.Exit(int(run(team, ascii=plain_glyphs, read_only=read_only)))
 
 
 @click.command()

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from crewboard.errors import CrewboardError, ExitCode
+from crewboard.errors import CrewboardError
 from crewboard.team.context import POLL
 from crewboard_tui.demo.stage import Stage
 
@@ -16,8 +16,7 @@ def play(stage: Stage) -> int:
     threading.Thread(target=_fill, args=(stage,), name="crewboard-demo", daemon=True).start()
     from crewboard_tui.dashboard import run
 
-    run(stage.team, on_leave="The demo is over: its agents end now, and its scratch copy is removed.")
-    return ExitCode.DONE
+    return run(stage.team, on_leave="The demo is over: its agents end now, and its scratch copy is removed.")
 
 
 def _fill(stage: Stage) -> None:
