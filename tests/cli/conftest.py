@@ -42,7 +42,10 @@ def team(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
 
 @pytest.fixture
 def offline(tmp_path: Path) -> Iterator[Cli]:
-    """The command line on the embedded model; whatever it starts is ended, and none of it may be left."""
+    """The command line on the embedded model; whatever it starts is ended, and none of it may be left.
+
+    Commands that go on are processes of their own, the others run in the tests' own.
+    """
     with _offline(tmp_path) as run:
         yield run
 
@@ -56,7 +59,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
 
 @contextmanager
 def _offline(root: Path) -> Iterator[Cli]:
-    run = Cli(root, clean_environment(CREWBOARD_OFFLINE="1", CREWBOARD_OFFLINE_PACE="0"))
+    run = Inside(root, clean_environment(CREWBOARD_OFFLINE="1", CREWBOARD_OFFLINE_PACE="0"))
     yield run
     run.end()
     for found in run("team", "list", "--json").json:
@@ -67,7 +70,7 @@ def _offline(root: Path) -> Iterator[Cli]:
 @pytest.fixture
 def live(crew: Crew) -> Cli:
     """The command line beside a team of real workers."""
-    return Cli(crew.root, crew.environment)
+    return Inside(crew.root, crew.environment)
 
 
 def processes_of(root: Path) -> list[psutil.Process]:
