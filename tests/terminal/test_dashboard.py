@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pexpect
+import pytest
 
 from crewboard.offline.script import calls, says
 from crewboard.store import agents
@@ -75,6 +76,7 @@ def test_hiring_from_the_keyboard(crew: Crew) -> None:
         terminal.shows("needs a prompt")
 
 
+@pytest.mark.long
 def test_storms_of_resizes_down_to_one_cell_do_no_harm(crew: Crew) -> None:
     crew.run("scout", "explore", "hello")
     with Terminal(crew.root, crew.environment) as terminal:

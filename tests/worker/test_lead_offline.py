@@ -89,6 +89,7 @@ def test_a_lead_makes_a_team_and_has_it_work(led: Crew) -> None:
     assert [one.name for one in led.view().agents if one.alive] == ["lead"]
 
 
+@pytest.mark.long
 def test_a_lead_reviews_plans_as_the_operator_says(led: Crew) -> None:
     rules.set_approver(led.team, "lead")
     tell(
@@ -111,6 +112,7 @@ def test_a_lead_reviews_plans_as_the_operator_says(led: Crew) -> None:
     assert decided == [("rejected", "lead"), ("approved", "lead"), ("approved", "lead")]
 
 
+@pytest.mark.long
 def test_plans_that_are_the_operators_are_left_to_the_operator(led: Crew) -> None:
     answer = tell(led, "have bob refactor shop/till.py, but he submits a plan first; review and approve it")
     assert "bob (code) is at work in the background" in answer
