@@ -19,6 +19,10 @@ PATIENCE = 20.0
 """Seconds after which something that should appear counts as missing, on a busy machine."""
 
 
+_READ_WITHIN = 2.0
+"""Seconds that a key waits for what is shown to be read; a test may be about a reading that does not come."""
+
+
 @dataclass
 class Stage:
     """One open dashboard."""
@@ -78,8 +82,9 @@ class Stage:
         return isinstance(screen, Framed) and self.app.desk.snapshot.interest == screen.interest()
 
     async def press(self, *keys: str) -> None:
-        """Press keys, one after the other."""
+        """Press keys, one after the other, each when what is shown was read, as a person does."""
         for key in keys:
+            await self._wait_for_reading()
             name = _character_to_key(key) if len(key) == 1 else key
             event = events.Key(name, key if len(key) == 1 else key_to_character(name))
             event.set_sender(self.app)
@@ -87,6 +92,16 @@ class Stage:
             assert driver is not None
             driver.send_message(event)
             await self._processed()
+
+    async def _wait_for_reading(self) -> None:
+        deadline = time.monotonic() + _READ_WITHIN
+        while time.monotonic() < deadline:
+            screen = self.app.screen
+            if not isinstance(screen, Framed) or not screen.is_ready:
+                return
+            if self.app.desk.snapshot.interest == screen.interest():
+                return
+            await self.pilot.pause(0.01)
 
     async def _processed(self) -> None:
         """Wait until what was sent is dealt with, also by a screen that came with it."""
