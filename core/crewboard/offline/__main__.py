@@ -69,13 +69,12 @@ async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float,
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal of whoever started it may close
-    server = await http.listen(service.handle)
-    info = ModelServerInfo(pid=os.getpid(), url=http.address(server))
-    lease.sign(lock, info)
-    waiting = asyncio.ensure_future(_until_unneeded(team, lock, info, grace, look))
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    server.close()
+    async with http.listening(service.handle) as url:
+        info = ModelServerInfo(pid=os.getpid(), url=url)
+        lease.sign(lock, info)
+        waiting = asyncio.ensure_future(_until_unneeded(team, lock, info, grace, look))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo, grace: float, look: float) -> None:

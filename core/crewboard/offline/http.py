@@ -5,7 +5,7 @@ import contextlib
 import json
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +15,9 @@ MAX_BODY = 32 * 1024 * 1024
 
 _MAX_HEAD = 64 * 1024
 _BACKLOG = 512
+
+_TURNS_TO_CONNECT = 2
+"""Turns of the loop in which asyncio makes a transport of a socket that it has accepted, and tells of it."""
 
 
 class BodyTooLargeError(Exception):
@@ -102,21 +105,33 @@ def _head(status: int, fields: dict[str, str]) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-async def listen(handler: Handler, port: int = 0) -> asyncio.Server:
-    """Answer requests on a loopback port, a free one by default, with `handler`."""
+@contextlib.asynccontextmanager
+async def listening(handler: Handler) -> AsyncIterator[str]:
+    """Answer requests on a free loopback port with `handler`, at the base URL that it gives.
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task that ends cancelled would be reported as an error by asyncio's streams.
-        with contextlib.suppress(asyncio.CancelledError):
-            await _serve(handler, reader, writer)
+    On leaving, connections are dropped, in the middle of whatever is being said.
+    """
+    serving: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
 
-    return await asyncio.start_server(connected, "127.0.0.1", port, backlog=_BACKLOG, limit=_MAX_HEAD)
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(_serve(handler, reader, writer))
+        serving[task] = writer.transport
+        task.add_done_callback(serving.pop)
 
-
-def address(server: asyncio.Server) -> str:
-    """The base URL of a server that listens."""
+    server = await asyncio.start_server(connected, "127.0.0.1", backlog=_BACKLOG, limit=_MAX_HEAD)
     host, port = server.sockets[0].getsockname()[:2]
-    return f"http://{host}:{port}"
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        for listener in server.sockets:
+            asyncio.get_running_loop().remove_reader(listener)
+        for _ in range(_TURNS_TO_CONNECT):  # a server that is closed meanwhile would lose hold of the socket
+            await asyncio.sleep(0)
+        server.close()
+        for task, transport in serving.items():
+            task.cancel()
+            transport.abort()  # `_serve` closes nothing if it has not begun, and waits for those who do not read
+        await asyncio.sleep(0)  # transports let go of their sockets a turn later
 
 
 async def _serve(handler: Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -81,8 +81,6 @@ class ModelServer:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        server = await http.listen(self._service.handle)
-        self.url = http.address(server)
-        self._up.set()
-        await self._stop.wait()
-        server.close()
+        async with http.listening(self._service.handle) as self.url:
+            self._up.set()
+            await self._stop.wait()
