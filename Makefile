@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := $(VENV)/.packages
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
-# Most tests wait for processes a part of their time: one more runner than cores uses it.
-PYTEST := $(BIN)/pytest -n 3 --dist loadgroup
+# Most tests wait a part of their time: twice as many runners as cores use it.
+PYTEST := $(BIN)/pytest -n 4 --dist loadgroup
 
 # The header of the pinned files names the command that makes them, not its arguments on this machine.
 export CUSTOM_COMPILE_COMMAND := make requirements

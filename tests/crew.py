@@ -28,7 +28,7 @@ def eventually(condition: Callable[[], T | None], what: str = "the condition", s
     """Wait until `condition` gives something true, and return that."""
     deadline = time.monotonic() + seconds
     while True:
-        if (found := condition()) is not None and found is not False:
+        if found := condition():
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come true within {seconds:g} s")

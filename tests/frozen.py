@@ -203,14 +203,16 @@ class Frozen:
         )
 
     def asks(
-        self, ident: str, kind: RequestType, author: str, ago: float, payload: dict[str, JsonValue], **more: Any
-    ) -> None:
-        """A request to the operator."""
-        agreements.ask(self.directory, ident, kind, author, "operator", payload, NOW - ago, **more)
+        self, ident: str, kind: RequestType, author: str, ago: float, payload: dict[str, JsonValue],
+        to: str = "operator", **more: Any,
+    ) -> None:  # fmt: skip
+        """A request to the operator, or to somebody else."""
+        agreements.ask(self.directory, ident, kind, author, to, payload, NOW - ago, **more)
 
 
 _MODELS = {
     "explore": "claude-haiku-5-5", "plan": "claude-opus-5-5", "code": "claude-sonnet-5-5", "test": "claude-sonnet-5-5",
+    "lead": "claude-opus-5-5",
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Paints `screenshots/` from the frozen team: `python -m tests.screenshots`, byte for byte the same every time."""
 
 import asyncio
+import contextlib
 import os
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.frozen import make_team
+from tests.frozen import Frozen, make_team
 from tests.tui.stage import Stage, opened
 
 HERE = Path(__file__).parent.parent / "screenshots"
@@ -43,7 +44,7 @@ SHOTS = (
     Shot("hire", "n", "Hire an agent", ("fixer2", "tab", "tab", "backend developer", "tab",
          "Make parse() accept the 2.0 grammar. Keep the 1.x tests green.", "tab", "tab", "space")),
     Shot("inbox", "2 j j j j j j j", "cursor parameter"),
-    Shot("tasks", "3 j j j j", "parser had it"),
+    Shot("tasks", "3 j j j j", "orphaned by parser"),
     Shot("processes", "5 j j j j j", "SANDBOX"),
     Shot("feed", "6", "Feed"),
     Shot("cost", "7", "TEAM"),
@@ -67,6 +68,11 @@ async def _write(stage: Stage, text: str) -> None:
 async def paint(shot: Shot, home: Path) -> str:
     """The picture as SVG."""
     frozen = make_team(home / "inkpot")
+    with contextlib.chdir(frozen.directory.root):
+        return await _paint(shot, frozen)
+
+
+async def _paint(shot: Shot, frozen: Frozen) -> str:
     async with opened(frozen, shot.width, shot.height) as stage:
         for key in shot.keys.split():
             await stage.press(key)

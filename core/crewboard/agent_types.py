@@ -18,7 +18,10 @@ GATED = frozenset({"bash", "write_file", "edit_file"})
 
 @dataclass(frozen=True)
 class AgentType:
-    """One type. `tools` are its own, besides the team tools that everybody has."""
+    """One type. `tools` are its own, besides the team tools that everybody has.
+
+    `left_out` are tools that its file names and that nobody has here.
+    """
 
     name: str
     tools: tuple[str, ...]
@@ -27,6 +30,7 @@ class AgentType:
     model: str
     summary: str
     prompt: str
+    left_out: tuple[str, ...] = ()
 
 
 _ALL = (

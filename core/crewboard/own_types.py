@@ -6,7 +6,7 @@ is what such a file means where it comes from. A file that cannot be used is nam
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,14 +130,16 @@ def _read(path: Path) -> AgentType:
         raise BadDataError(f"{'.'.join(map(str, first['loc'])) or 'front matter'}: {first['msg']}") from error
     model = _MODELS.get(front.model or "", front.model) if front.model != "inherit" else None
     fallback = TYPES["code"]
-    tools = fallback.tools if front.tools is None else _mapped(front.tools)
-    return _make(front.name, tools, model or fallback.model, front.description, found[2].strip())
+    named = front.tools or []
+    mapped = tuple(dict.fromkeys(ours for tool in named for ours in _ours(tool)))
+    tools = fallback.tools if front.tools is None else mapped
+    made = _make(front.name, tools, model or fallback.model, front.description, found[2].strip())
+    return replace(made, left_out=tuple(tool for tool in named if not _ours(tool)))
 
 
-def _mapped(tools: list[str]) -> tuple[str, ...]:
-    """Our tools for those that a file names; `Bash(git *)` and the like, which we cannot narrow so, are left out."""
-    names = [ours for tool in tools for ours in (_COUNTERPARTS.get(tool) or ((tool,) if tool in _OURS else ()))]
-    return tuple(dict.fromkeys(names))
+def _ours(tool: str) -> tuple[str, ...]:
+    """Our tools for one that a file names; none for `Bash(git *)` and the like, which we cannot narrow so."""
+    return _COUNTERPARTS.get(tool) or ((tool,) if tool in _OURS else ())
 
 
 def _make(name: str, tools: tuple[str, ...], model: str, summary: str, prompt: str) -> AgentType:

@@ -1,17 +1,21 @@
 """What the entries of the table work on: a team with two agents, the command line, and ways to look."""
 
 import json
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from crewboard.records import Exit, Member, Request, Spec, Status
-from crewboard.store import agents, agreements, documents, roster, tasks
+from crewboard import process
+from crewboard.records import Exit, Member, Request, Spec, Status, Supervisor
+from crewboard.store import agents, agreements, documents, lease, roster, tasks
 from crewboard.store.directory import AgentDirectory, TeamDirectory
+from crewboard.supervisor import ring
 from crewboard.view.fold import AgentView, TeamView
 from crewboard.view.reader import TeamReader
 from tests.cli.shell import Inside, Ran
+from tests.crew import eventually
 from tests.store.letters import append, line
 
 
@@ -44,6 +48,13 @@ class Bench:
     def cli(self, *arguments: str, **environment: str) -> Ran:
         """Run a command in the root."""
         return Inside(self.root).with_environment(**environment)(*arguments)
+
+    def end(self) -> None:
+        """End the supervisor, should a command have found somebody who needs one."""
+        holder = lease.holder(self.team.supervisor_lock, Supervisor)
+        if holder is not None and ring.is_alive(self.team):
+            process.send_signal(holder.pid, signal.SIGTERM, holder.start_ticks)
+            eventually(lambda: not ring.is_alive(self.team), "the supervisor's end")
 
     def ask(self, ident: str = "plan-1", kind: Any = "plan_approval") -> Request:  # noqa: ANN401  a type of request
         words = {"plan": "write it", "question": "why?", "summary": "make", "tool": "bash"}
@@ -118,7 +129,7 @@ def set_aside(raw: bytes) -> Look:
     def look(bench: Bench) -> None:
         bench.receive(line("before", "before"), raw, line("after", "after"))
         assert bench.inbox() == ["before", "after"]
-        assert "1 damaged lines" in bench.cli("inbox", "scout").err
+        assert "1 damaged line of the mailbox" in bench.cli("inbox", "scout").err
         assert bench.see().damaged == 1
         assert bench.see().unread == 2
         assert bench.cli("status", "--json").json["agents"][0]["damaged"] == 1

@@ -21,7 +21,11 @@ from tests.store.letters import line
     "entry", TABLE, ids=lambda entry: f"{entry.area}-{re.sub(r'[^a-zA-Z0-9,.~/-]+', ' ', entry.given)}"
 )
 def test_bad_input(entry: Entry, tmp_path: Path) -> None:
-    entry.look(Bench.make(tmp_path))
+    bench = Bench.make(tmp_path)
+    try:
+        entry.look(bench)
+    finally:
+        bench.end()
 
 
 def test_the_table_is_long_enough_and_says_each_thing_once() -> None:

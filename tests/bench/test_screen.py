@@ -23,6 +23,8 @@ CHANGES = 40
 BETWEEN = 0.3
 """Seconds of rest before each change: what comes in bursts is painted together, on purpose."""
 REST = 10.0
+BEHIND = 2.0
+"""Seconds in which the other views are loaded behind the first picture."""
 
 
 @pytest.fixture
@@ -60,9 +62,10 @@ def test_from_a_file_to_the_screen(figures: Figures, team: Team) -> None:
 def test_the_dashboard_at_rest(figures: Figures, team: Team) -> None:
     with terminal(BOARD, team.directory.root, clean_environment()) as board:
         board.expect_exact("scout")
+        time.sleep(BEHIND)
         process = psutil.Process(board.pid)
         before, began = process.cpu_times(), time.monotonic()
         time.sleep(REST)  # this is what is measured: nothing
         after = process.cpu_times()
     used = after.user + after.system - before.user - before.system
-    figures.add("dashboard at rest", used / (time.monotonic() - began) * 100, "% of a core")
+    figures.add("dashboard at rest", used / (time.monotonic() - began) * 100, "% of a core", target=1)

@@ -52,7 +52,10 @@ def offline(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """The same for the tests of a module together: each hires under names of its own, and takes down nothing."""
+    """The same for the tests of a module together.
+
+    Each hires under names of its own, and takes down nothing but its own agents.
+    """
     with _offline(tmp_path_factory.mktemp("shared")) as run:
         yield run
 

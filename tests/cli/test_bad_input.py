@@ -3,8 +3,9 @@
 import pytest
 
 from crewboard.records import Member
-from crewboard.store import mailbox, roster
+from crewboard.store import mailbox, roster, tasks
 from crewboard.store.directory import TeamDirectory
+from crewboard.team import board
 from crewboard.team.context import Team
 from crewboard_tui.cli import program
 from tests.cli.files import ask, enlist
@@ -63,9 +64,14 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("task", "update", "1", "--status", "failed"), 2, ("there is no task 1",)),
         (("task", "update", "9" * 400, "--status", "failed"), 2, ("no task id",)),
         (("wait", "scout", "--until", "idle"), 2, ("there is no agent 'scout'",)),
+        (("--read-only", "status"), 2, ("--read-only", "for the dashboard")),
+        (("--read-only", "board"), 2, ("needs a terminal",)),
+        (("--ascii",), 2, ("needs a terminal",)),
         (("wait", "scout", "--until", "asleep"), 2, ("no such state: asleep", "idle")),
         (("wait", "scout", "--until", ","), 2, ("no such state",)),
         (("wait", "scout", "--until", "idle", "--timeout", "-1"), 2, ("--timeout",)),
+        (("wait", "scout", "--until", "idle", "--timeout", "nan"), 2, ("--timeout",)),
+        (("wait", "scout", "--until", "idle", "--timeout", "soon"), 2, ("--timeout",)),
         (("stop", "scout"), 2, ("there is no agent 'scout'",)),
         (("ack", "scout"), 2, ("there is no agent 'scout'",)),
         (("remove", "scout"), 2, ("there is no agent 'scout'",)),
@@ -74,8 +80,8 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("--root", "/proc", "team", "create", "crew"), 74, ("cannot make the team directory",)),
         (("--root", "/proc", "task", "add", "x"), 74, ("cannot make the team directory",)),
         ((), 2, ("needs a terminal",)),
-        (("board",), 2, ("needs a terminal",)),
-        (("demo",), 2, ("needs a terminal",)),
+        (("board",), 2, ("needs a terminal", "`crewboard board --plain`, `crewboard status`")),
+        (("demo",), 2, ("needs a terminal", "`crewboard demo --headless` does not")),
     ],
 )
 def test_a_mistake_gets_a_sentence(cli: Cli, arguments: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
@@ -109,6 +115,33 @@ def test_a_team_that_exists_is_not_made_again(cli: Cli) -> None:
 def test_a_name_that_is_taken_by_another_type(cli: Cli, team: Team) -> None:
     roster.put(team.directory, Member(name="scout", type="plan"))
     cli(*SPAWN).refused(2, "scout is of type plan")
+
+
+def test_nobody_is_hired_for_a_task_that_is_over(cli: Cli, team: Team) -> None:
+    board.add_task(team, "write it")
+    board.update_task(team, 1, status="completed")
+    cli(*SPAWN, "--task", "1").refused(2, "task 1 is completed", "--status pending")
+
+
+def test_nobody_gets_a_task_that_is_for_another_type(cli: Cli, team: Team) -> None:
+    enlist(team, "scout", "explore")
+    board.add_task(team, "write it", required_type="code")
+    before = team.directory.task(1).read_bytes()
+    why = "is for an agent of type code; scout is of type explore"
+    cli(*SPAWN, "--task", "1").refused(2, f"task 1 {why}")
+    cli("task", "update", "1", "--owner", "scout").refused(2, f"task 1 {why}")
+    cli("task", "update", "1", "--owner", "scout", "--status", "in_progress").refused(2, f"task 1 {why}")
+    cli("task", "add", "more", "--type", "code", "--owner", "scout").refused(2, f"the task {why}")
+    assert team.directory.task(1).read_bytes() == before
+    assert [task.id for task in tasks.load_all(team.directory)] == [1]
+
+
+def test_nobody_is_hired_for_a_task_that_cannot_be_begun(cli: Cli, team: Team) -> None:
+    board.add_task(team, "first")
+    board.add_task(team, "second", blocked_by=[1])
+    cli(*SPAWN, "--task", "2").refused(75, "task 2 is blocked by 1", "task update 2 --owner scout")
+    assert tasks.load(team.directory, 2).owner is None
+    assert team.config.members == []
 
 
 def test_an_unknown_recipient_is_told_who_there_is(cli: Cli, team: Team) -> None:
@@ -153,7 +186,7 @@ def test_damaged_lines_are_set_aside_and_told(cli: Cli, team: Team) -> None:
     mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", "second"))
     ran = cli("inbox", "operator", "--json")
     assert [message["content"] for message in ran.json] == ["first", "second"]
-    assert "2 damaged lines" in ran.err
+    assert "2 damaged lines of the mailbox" in ran.err
 
 
 def test_a_damaged_record_does_not_hide_the_others(cli: Cli, team: Team) -> None:
@@ -162,6 +195,7 @@ def test_a_damaged_record_does_not_hide_the_others(cli: Cli, team: Team) -> None
     team.directory.task(1).write_text("{")
     assert [task["subject"] for task in cli("tasks", "--json").json] == ["second"]
     assert cli("status", "--json").json["damaged"] == 1
+    assert "damaged: tasks/1.json" in cli("status").out
     cli("task", "update", "1", "--status", "failed").refused(65, "damaged")
 
 

@@ -1,16 +1,22 @@
 """What each command prints and changes, on a team whose agents are only files."""
 
+import os
+import stat
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
 from crewboard.agent_types import TYPES
+from crewboard.errors import BadDataError
 from crewboard.records import Exit, Intake, Message
-from crewboard.store import agents, files, journal, lease, mailbox, requests
+from crewboard.store import agents, documents, files, journal, lease, mailbox, requests
+from crewboard.store.directory import TeamDirectory
+from crewboard.team import decisions, ending
 from crewboard.team.context import Team
-from tests.cli.files import alive, ask, enlist
+from tests.cli.files import alive, ask, enlist, set_status
 from tests.cli.shell import Cli
 
 AGENT_KEYS = {
@@ -76,6 +82,30 @@ def test_a_death_needs_you_until_you_acknowledge_it(cli: Cli, team: Team) -> Non
     assert status["needs_you"] == []
     assert status["agents"][0]["state"] == "crashed"
     assert status["agents"][0]["exit"]["signal"] == 9
+
+
+def test_who_lives_has_no_end_to_acknowledge_and_its_next_death_needs_you(cli: Cli, team: Team) -> None:
+    enlist(team, "courier")
+    with alive(team, "courier"):
+        cli("ack", "courier").refused(75, "courier is alive: nothing to acknowledge")
+    agents.write_exit(team.directory.agent("courier"), Exit(run=1, signal=9, reason="died", at=5))
+    assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == ["death"]
+
+
+def test_who_never_ran_has_no_end_to_acknowledge(cli: Cli, team: Team) -> None:
+    enlist(team, "courier")
+    team.directory.agent("courier").status.unlink()
+    cli("ack", "courier").refused(2, "courier has not run yet")
+
+
+def test_what_was_seen_of_one_run_hides_nothing_of_another(cli: Cli, team: Team) -> None:
+    enlist(team, "courier", run=2)
+    agents.write_exit(team.directory.agent("courier"), Exit(run=2, signal=9, reason="died", at=5))
+    assert cli("ack", "courier").code == 0
+    for run in (3, 1):
+        set_status(team, "courier", run=run)
+        documents.save(team.directory.agent("courier").exit, Exit(run=run, signal=9, reason="died", at=6))
+        assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == ["death"], run
 
 
 def test_sending_prints_the_message_that_lies_in_the_mailbox(cli: Cli, team: Team) -> None:
@@ -161,6 +191,35 @@ def test_requests_show_their_whole_text_and_how_to_answer(cli: Cli, team: Team) 
     assert [request["id"] for request in cli("requests", "--json").json] == ["ask-1", "plan-1"]
 
 
+def test_a_plan_is_listed_with_its_files_commands_and_risk(cli: Cli, team: Team) -> None:
+    payload: dict[str, JsonValue] = {
+        "plan": "# Mend it", "files": ["a.py", "b.py"], "commands": ["pytest -x"], "risk": "breaks\nthe build",
+    }  # fmt: skip
+    ask(team, "plan-1", "plan_approval", payload)
+    text = cli("requests").out
+    for words in ("files: a.py, b.py", "commands: pytest -x", "risk: breaks\n    the build"):
+        assert words in text
+
+
+def test_a_permission_is_listed_with_its_whole_call_and_its_rule(cli: Cli, team: Team) -> None:
+    run: JsonValue = {"command": "pytest -x \\\n  tests"}
+    ask(team, "p-1", "permission", {"tool": "bash", "input": run, "summary": "pytest -x \\", "scope": "pytest"})
+    edit: JsonValue = {"path": "src/a.py", "old_text": "x", "new_text": "y"}
+    ask(team, "p-2", "permission", {"tool": "edit_file", "input": edit, "diff": "-x\n+y", "scope": "src"})
+    ask(team, "p-3", "permission", {"tool": "bash", "input": {"command": "a | b"}, "scope": None})
+    text = cli("requests").out
+    for words in (
+        "    tool: bash\n    pytest -x \\\n      tests\n",
+        "→ crewboard approve p-1 --rule   says yes to any single command of fixer that starts pytest",
+        "    tool: edit_file\n    src/a.py\n    -x\n    +y\n",
+        "→ crewboard approve p-2 --rule   says yes to every edit_file of fixer directly in src/",
+        "    tool: bash\n    a | b\n",
+    ):
+        assert words in text
+    assert "old_text" not in text
+    assert "p-3 --rule" not in text
+
+
 def test_answers_change_the_request_and_tell_who_asked(cli: Cli, team: Team) -> None:
     plan = ask(team, "plan-1", "plan_approval", {"plan": "all at once"})
     ask(team, "plan-2", "plan_approval", {"plan": "slowly"})
@@ -177,6 +236,33 @@ def test_answers_change_the_request_and_tell_who_asked(cli: Cli, team: Team) -> 
     assert len(cli("requests", "--all", "--json").json) == 3
 
 
+def test_the_beginning_of_an_id_will_do_where_one_that_waits_begins_so(cli: Cli, team: Team) -> None:
+    ask(team, "plan-46aa01", "plan_approval", {"plan": "all at once"})
+    ask(team, "plan-46ab02", "plan_approval", {"plan": "slowly"})
+    ask(team, "plan-46", "plan_approval", {"plan": "well"})
+    ask(team, "ask-77", "question", {"question": "tabs?"})
+    cli("approve", "plan-46a").refused(65, "plan-46aa01 or plan-46ab02")
+    cli("approve", "plan-9").refused(65, "there is no request plan-9", "ask-77", "plan-46aa01")
+    assert cli("reject", "plan-46", "--feedback", "no", "--json").json["id"] == "plan-46", "a whole id goes first"
+    cli("approve", "plan-46").refused(65, "already rejected by operator")
+    assert cli("approve", "plan-46aa", "--json").json["id"] == "plan-46aa01"
+    assert cli("approve", "plan-46a", "--json").json["id"] == "plan-46ab02", "the other one does not wait any more"
+    assert cli("answer", "ask", "spaces", "--json").json["status"] == "answered"
+    cli("answer", "ask-7", "tabs").refused(65, "there is no request ask-7; nothing waits for an answer")
+
+
+def test_a_lead_names_a_request_whole(team: Team) -> None:
+    ask(team, "plan-46aa01", "plan_approval", {"plan": "all at once"})
+    with pytest.raises(BadDataError, match="there is no request plan-46"):
+        decisions.approve(replace(team, by="lead"), "plan-46")
+
+
+def test_a_rule_is_agreed_to_by_the_beginning_of_an_id(cli: Cli, team: Team) -> None:
+    ask(team, "permission-1f", "permission", {"tool": "bash", "summary": "pytest -x", "scope": "pytest"})
+    assert cli("approve", "perm", "--rule", "--json").json["id"] == "permission-1f"
+    assert "may use bash for pytest" in cli("rules").out
+
+
 def test_the_task_board(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     first = cli("task", "add", "find", "--description", "all of it", "--owner", "fixer", "--json").json
@@ -191,6 +277,37 @@ def test_the_task_board(cli: Cli, team: Team) -> None:
     assert "after 1" not in cli("tasks").out
     told = mailbox.read(team.directory, "fixer").messages[0]
     assert (told.type, told.metadata["task_id"]) == ("task_assignment", 1)
+
+
+def test_a_task_that_nobody_begins_says_why_and_what_to_do(cli: Cli, team: Team) -> None:
+    for name in ("scout", "idler", "fixer"):
+        enlist(team, name)
+    agents.write_exit(team.directory.agent("scout"), Exit(run=1, signal=9, reason="died", at=5))
+    agents.write_exit(team.directory.agent("idler"), Exit(run=1, code=0, reason="shutdown", at=5))
+    cli("task", "add", "find")
+    cli("task", "add", "look")
+    with alive(team, "fixer"):
+        assert cli("task", "add", "mend", "--owner", "fixer").err == ""
+        dead = cli("task", "update", "2", "--owner", "scout")
+        assert dead.err == "task 2: scout is dead: `crewboard resume scout`\n"
+        assert "idler is not running: `crewboard resume idler`" in cli("task", "add", "idle", "--owner", "idler").err
+        assert cli("task", "update", "3", "--blocked-by", "1,2").err == ""
+        assert cli("task", "update", "1", "--status", "cancelled").err == ""
+        hopeless = cli("task", "update", "3", "--blocked-by", "1,2", "--json")
+        assert hopeless.json["blocked_by"] == [1, 2]
+        words = "#1 is cancelled, so that it never begins: `crewboard task update 3 --blocked-by 2`"
+        assert hopeless.err == f"task 3: {words}\n"
+        assert cli("task", "update", "2", "--status", "cancelled").code == 0
+        both = "#1 is cancelled, #2 is cancelled, so that it never begins: `crewboard task update 3 --blocked-by ''`"
+        assert cli("task", "update", "3", "--blocked-by", "1,2").err == f"task 3: {both}\n"
+        assert cli("task", "update", "2", "--status", "pending", "--owner", "scout").code == 0
+        listed = cli("tasks").out
+        assert "scout (dead)" in listed
+        assert "mend (cannot start, after 1 cancelled, 2)" in listed
+        assert "scout (dead)" in cli("status").out
+        assert cli("task", "update", "3", "--blocked-by", "2").err == ""
+    assert cli("remove", "scout").code == 0
+    assert "scout (gone)" in cli("tasks").out
 
 
 def test_a_stopped_agent_leaves_the_roster_and_its_files_are_kept(cli: Cli, team: Team) -> None:
@@ -247,11 +364,20 @@ def test_the_root_is_found_from_below(cli: Cli, team: Team) -> None:
     assert Path(elsewhere("status", "--json").json["root"]) == cli.root.resolve()
 
 
-def test_files_are_for_their_owner_alone(cli: Cli) -> None:
-    assert cli("task", "add", "x").code == 0
-    for path in (cli.root / ".crewboard").rglob("*"):
-        if path.name != ".gitignore":
-            assert path.stat().st_mode & 0o077 == 0, path
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277, 0o777])
+def test_files_are_for_their_owner_alone_whatever_the_umask(cli: Cli, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        assert cli("task", "add", "x").code == 0
+        assert cli("send", "lead", "hello").code == 0
+        team = Team(TeamDirectory(cli.root / ".crewboard" / "default"))
+        enlist(team, "gone")
+        ending.remove(team, "gone")
+    finally:
+        os.umask(before)
+    made = [cli.root / ".crewboard", *(cli.root / ".crewboard").rglob("*")]
+    assert {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in made} == {(True, 0o700), (False, 0o600)}
+    assert len(made) > 15
 
 
 def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
@@ -262,16 +388,18 @@ def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
     assert "explore  reads the workspace" in cli("types").out
 
 
-def test_doctor_says_what_works_and_how_to_mend_the_rest(shell: Cli) -> None:
-    found = {check["name"]: check for check in shell("doctor", "--json").json}
+def test_doctor_says_what_works_and_how_to_mend_the_rest(cli: Cli) -> None:
+    looked = cli("doctor", "--json")
+    assert looked.code == 0, "to say what does not work is what it is for"
+    found = {check["name"]: check for check in looked.json}
     assert {"python", "model", "sandbox", "watcher", "root", "terminal", "git"} <= found.keys()
     assert found["model"]["mark"] == "bad"
     assert "ANTHROPIC_API_KEY" in found["model"]["remedy"]
     assert found["watcher"]["mark"] == "ok"
-    secret = shell.with_environment(ANTHROPIC_API_KEY="sk-secret")("doctor")
+    secret = cli.with_environment(ANTHROPIC_API_KEY="sk-secret")("doctor")
     assert "sk-secret" not in secret.out
     assert "ANTHROPIC_API_KEY is set" in secret.out
-    assert "embedded model" in shell("--offline", "doctor").out
+    assert "embedded model" in cli("--offline", "doctor").out
 
 
 def test_journal_and_log(cli: Cli, team: Team) -> None:
@@ -283,8 +411,8 @@ def test_journal_and_log(cli: Cli, team: Team) -> None:
     files.append_unlocked(agent.journal, b"torn\n")
     agent.log.write_text("one\ntwo")
     ran = cli("journal", "fixer")
-    assert "operator: mend it" in ran.out
-    assert "1 damaged lines" in ran.err
+    assert "you: mend it" in ran.out
+    assert "1 damaged line of the journal passed over" in ran.err
     assert cli("log", "fixer").out == "one\ntwo\n"
     assert '"kind": "intake"' in cli("journal", "fixer", "--json").out
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crewboard import process
-from crewboard.records import Answer, Lease, Spec
+from crewboard.records import Answer, Lease, Request, Spec
 from crewboard.store import agents, documents, journal, lease, mailbox
 from crewboard.store.directory import TeamDirectory
 from crewboard.supervisor import ring
@@ -43,6 +43,11 @@ def read_up_to(running: subprocess.Popen[bytes], words: str) -> None:
     found = any(words in line.decode() for line in running.stderr)
     patience.cancel()
     assert found
+
+
+def asked_by(team: TeamDirectory, name: str) -> Request:
+    """What an agent asks, once it does."""
+    return eventually(lambda: next((r for r in read_team(team).requests if r.from_ == name), None), f"{name}'s request")
 
 
 def agent_of(offline: Cli, name: str) -> dict[str, Any]:
@@ -91,28 +96,28 @@ def test_background_returns_with_the_process(shared: Cli) -> None:
     assert agent_of(shared, "backer")["pid"] == hired["pid"]
 
 
-def test_ctrl_c_detaches_and_the_agent_goes_on(offline: Cli, directory_of: TeamDirectory) -> None:
-    following = offline.start(*spawn("asker", "explore", "ask the operator: tabs or spaces?"))
-    question = eventually(lambda: next(iter(read_team(directory_of).requests), None), "the question")
+def test_ctrl_c_detaches_and_the_agent_goes_on(shared: Cli, shared_directory: TeamDirectory) -> None:
+    following = shared.start(*spawn("asker", "explore", "ask the operator: tabs or spaces?"))
+    question = asked_by(shared_directory, "asker")
     read_up_to(following, f"crewboard answer {question.id} TEXT")
     ran = finish(following, signal.SIGINT)
     assert (ran.code, ran.out) == (130, "")
     assert "asker goes on; `crewboard journal asker --follow`" in ran.err
-    assert agent_of(offline, "asker")["alive"] is True
-    assert offline("answer", question.id, "spaces").code == 0
-    assert offline("wait", "asker", "--until", "idle", "--timeout", "30").code == 0
+    assert agent_of(shared, "asker")["alive"] is True
+    assert shared("answer", question.id, "spaces").code == 0
+    assert shared("wait", "asker", "--until", "idle", "--timeout", "30").code == 0
 
 
-def test_nothing_is_written_before_the_plan_is_approved(offline: Cli, directory_of: TeamDirectory) -> None:
+def test_nothing_is_written_before_the_plan_is_approved(shared: Cli, shared_directory: TeamDirectory) -> None:
     prompt = "write a file named note.md that says hello"
-    hired = offline(*spawn("writer", "code", prompt, "--plan", "--background"))
+    hired = shared(*spawn("planner", "code", prompt, "--plan", "--background"))
     assert hired.code == 0, hired.err
-    plan = eventually(lambda: next(iter(read_team(directory_of).requests), None), "the plan")
+    plan = asked_by(shared_directory, "planner")
     assert plan.type == "plan_approval"
-    assert not (offline.root / "note.md").exists()
-    assert offline("approve", plan.id, "--sha256", plan.sha256).code == 0
-    assert offline("wait", "writer", "--until", "idle", "--timeout", "30").code == 0
-    assert (offline.root / "note.md").read_text().strip() == "hello"
+    assert not (shared.root / "note.md").exists()
+    assert shared("approve", plan.id, "--sha256", plan.sha256).code == 0
+    assert shared("wait", "planner", "--until", "idle", "--timeout", "30").code == 0
+    assert (shared.root / "note.md").read_text().strip() == "hello"
 
 
 def test_a_message_reaches_a_running_agent(shared: Cli) -> None:
@@ -125,23 +130,27 @@ def test_a_message_reaches_a_running_agent(shared: Cli) -> None:
     assert [message["type"] for message in answers] == ["result"]
 
 
-def test_a_death_is_seen_with_its_signal_and_resume_brings_it_back(offline: Cli, directory_of: TeamDirectory) -> None:
-    assert offline(*spawn("scout", "explore", "list the files")).code == 0
-    watching = offline.start("watch", "--json")
+def test_a_death_is_seen_with_its_signal_and_resume_brings_it_back(
+    shared: Cli, shared_directory: TeamDirectory
+) -> None:
+    assert shared(*spawn("mortal", "explore", "list the files")).code == 0
+    watching = shared.start("watch", "--json")
     assert watching.stderr is not None
     watching.stderr.readline()
-    holder = lease.holder(directory_of.agent("scout").lease, Lease)
+    holder = lease.holder(shared_directory.agent("mortal").lease, Lease)
     assert holder is not None
     process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
-    assert offline("wait", "scout", "--until", "crashed", "--timeout", "10").code == 0
-    scout = agent_of(offline, "scout")
-    assert (scout["exit"]["signal"], scout["alive"]) == (9, False)
-    assert [need["kind"] for need in offline("status", "--json").json["needs_you"]] == ["death"]
+    assert shared("wait", "mortal", "--until", "crashed", "--timeout", "10").code == 0
+    assert shared("wait", "mortal", "--until", "dead", "--timeout", "10").code == 0, "as the dashboard calls it"
+    mortal = agent_of(shared, "mortal")
+    assert (mortal["exit"]["signal"], mortal["alive"]) == (9, False)
+    needs = shared("status", "--json").json["needs_you"]
+    assert [need["kind"] for need in needs if need["agent"] == "mortal"] == ["death"]
     changes = _until_exit(watching)
     assert changes[-1]["signal"] == 9
-    assert offline("resume", "scout", "--json").json["run"] == 2
-    assert agent_of(offline, "scout")["alive"] is True
-    assert offline("resume", "scout").out == "scout is running already: run 2\n"
+    assert shared("resume", "mortal", "--json").json["run"] == 2
+    assert agent_of(shared, "mortal")["alive"] is True
+    assert shared("resume", "mortal").out == "mortal is running already: run 2\n"
 
 
 def _until_exit(watching: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
@@ -199,15 +208,15 @@ def test_a_task_is_done_by_the_agent_that_is_hired_for_it(shared: Cli) -> None:
     assert shared("tasks", "--json").json[0]["owner"] == "tasked"
 
 
-def test_a_worker_that_is_killed_while_it_is_followed(offline: Cli, directory_of: TeamDirectory) -> None:
-    following = offline.start(*spawn("asker", "explore", "ask the operator: tabs or spaces?"))
-    eventually(lambda: next(iter(read_team(directory_of).requests), None), "the question")
-    holder = lease.holder(directory_of.agent("asker").lease, Lease)
+def test_a_worker_that_is_killed_while_it_is_followed(shared: Cli, shared_directory: TeamDirectory) -> None:
+    following = shared.start(*spawn("doomed", "explore", "ask the operator: tabs or spaces?"))
+    asked_by(shared_directory, "doomed")
+    holder = lease.holder(shared_directory.agent("doomed").lease, Lease)
     assert holder is not None
     process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
     ran = finish(following)
     assert (ran.code, ran.out) == (1, "")
-    assert "asker ended before it answered: killed by SIGKILL; `crewboard resume asker`" in ran.err
+    assert "doomed ended before it answered: killed by SIGKILL; `crewboard resume doomed`" in ran.err
 
 
 def test_the_journal_tells_the_same_as_its_events(shared: Cli, shared_directory: TeamDirectory) -> None:
@@ -230,26 +239,26 @@ def test_a_key_is_written_to_no_file(shared: Cli, shared_directory: TeamDirector
 
 @pytest.mark.parametrize("damage", ["torn", pytest.param("gone", marks=pytest.mark.long)])
 def test_a_damaged_spec_keeps_nobody_alive_and_is_mended(
-    offline: Cli, directory_of: TeamDirectory, damage: str
+    shared: Cli, shared_directory: TeamDirectory, damage: str
 ) -> None:
-    first = offline(*spawn("scout", "explore", "list the files"))
-    spec = directory_of.agent("scout").spec
+    first = shared(*spawn("mended", "explore", "list the files"))
+    spec = shared_directory.agent("mended").spec
     before = documents.load(spec, Spec)
     assert before is not None
     if damage == "torn":
         spec.write_bytes(spec.read_bytes()[:40])
     else:
         spec.unlink()
-    assert agent_of(offline, "scout")["state"] == "unknown"
-    assert offline("stop", "scout", "--now").code == 0
+    assert agent_of(shared, "mended")["state"] == "unknown"
+    assert shared("stop", "mended", "--now").code == 0
     assert len(list(spec.parent.glob("spec.json.damaged-*"))) == (damage == "torn")
     after = documents.load(spec, Spec)
     assert after is not None
     assert (after.prompt, after.prompt_id, after.type) == (before.prompt, before.prompt_id, before.type)
-    assert offline("resume", "scout", "--json").json["run"] == 2
-    assert offline("wait", "scout", "--until", "idle", "--timeout", "30").code == 0
-    answers = [m["content"] for m in offline("inbox", "lead", "--json").json if m["type"] == "result"]
-    assert answers == [first.out.strip()]
+    assert shared("resume", "mended", "--json").json["run"] == 2
+    assert shared("wait", "mended", "--until", "idle", "--timeout", "30").code == 0
+    letters = [m for m in shared("inbox", "lead", "--json").json if m["from"] == "mended"]
+    assert [m["content"] for m in letters if m["type"] == "result"] == [first.out.strip()]
 
 
 @pytest.mark.parametrize("command", [("status",), pytest.param(("send", "scout", "and now?"), marks=pytest.mark.long)])

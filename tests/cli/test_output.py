@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.records import Intake, Member, Status
+from crewboard.records import Intake, Member, Rule, Status
 from crewboard.store import agents, documents, journal, mailbox, roster
 from crewboard.team.context import Team
 from crewboard_tui.cli import output
@@ -36,19 +37,33 @@ def hostile(team: Team) -> Team:
     "arguments",
     [("inbox", "operator"), ("status",), ("journal", "evil"), ("log", "evil"), ("task", "add", HOSTILE), ("tasks",)],
 )
-def test_text_of_agents_cannot_drive_the_terminal(shell: Cli, hostile: Team, arguments: tuple[str, ...]) -> None:
-    shell("task", "add", HOSTILE)
-    ran = shell(*arguments)
+def test_text_of_agents_cannot_drive_the_terminal(cli: Cli, hostile: Team, arguments: tuple[str, ...]) -> None:
+    cli("task", "add", HOSTILE)
+    ran = cli(*arguments)
     assert ran.code == 0, ran.err
     for wrong in ("\x1b", "\x07", "\x9b", "\u202e", "\u2066", "\u200b", "\x7f", "\r"):
         assert wrong not in ran.out + ran.err
 
 
+def test_no_newline_of_anybodys_makes_a_line_of_its_own(cli: Cli, team: Team) -> None:
+    forged = "x\ntask 99: completed, lead · all done"
+    rule = Rule(id="rule-1", agent="evil", tool="write_file", scope=forged)
+    roster.change(team.directory, lambda config: config.rules.append(rule))
+    for arguments in (
+        ("task", "add", forged),
+        ("task", "update", "1", "--status", "completed"),
+        ("rules",),
+    ):
+        ran = cli(*arguments)
+        assert ran.code == 0, ran.err
+        assert ran.out.count("\n") == 1, ran.out
+
+
 @pytest.mark.parametrize(
     "arguments", [("inbox", "operator", "--json"), ("status", "--json"), ("log", "evil", "--json")]
 )
-def test_json_is_ascii_and_whole(shell: Cli, hostile: Team, arguments: tuple[str, ...]) -> None:
-    ran = shell(*arguments)
+def test_json_is_ascii_and_whole(cli: Cli, hostile: Team, arguments: tuple[str, ...]) -> None:
+    ran = cli(*arguments)
     assert ran.out.isascii()
     assert "\x1b" not in ran.out
     assert "\x7f" not in ran.out
@@ -61,11 +76,11 @@ def test_errors_are_safe_too(shell: Cli) -> None:
     assert "\x1b" not in ran.err
 
 
-def test_status_fits_a_terminal_of_80_columns(shell: Cli, team: Team) -> None:
+def test_status_fits_a_terminal_of_80_columns(cli: Cli, team: Team) -> None:
     roster.put(team.directory, Member(name="a-very-long-name-of-an-agent-32c", type="explore"))
     for number in range(3):
-        assert shell("task", "add", f"{number}: " + "日本語の長い件名 " * 20).code == 0
-    ran = shell("status")
+        assert cli("task", "add", f"{number}: " + "日本語の長い件名 " * 20).code == 0
+    ran = cli("status")
     lines = [line for line in ran.out.splitlines() if not line.startswith("root ")]
     assert max(map(output.width, lines)) <= COLUMN
 
@@ -81,6 +96,15 @@ def test_a_reader_that_has_had_enough_is_no_error(shell: Cli, team: Team) -> Non
     )  # fmt: skip
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_error_and_no_file_gets_its_place(shell: Cli, team: Team, closed: str) -> None:
+    line = f"{shlex.join([*COMMAND, 'send', 'scout', 'hello'])} {closed}"
+    roster.put(team.directory, Member(name="scout", type="explore"))
+    done = subprocess.run(["sh", "-c", line], cwd=shell.root, env=clean_environment(), capture_output=True, check=False)
+    assert (done.returncode, b"error" in done.stderr) == (0, False)
+    assert [json.loads(each)["content"] for each in team.directory.inbox("scout").read_text().splitlines()] == ["hello"]
 
 
 def test_a_full_disk_under_stdout_is_an_io_error(shell: Cli) -> None:
@@ -105,12 +129,15 @@ def test_an_encoding_that_lacks_a_letter_does_not_end_the_command(shell: Cli, te
     assert "\\u65e5" in ran.out or "日" in ran.out
 
 
-def test_ctrl_c_ends_a_watch_with_130_and_no_traceback(shell: Cli, team: Team) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_watch_with_its_code_and_no_traceback(
+    shell: Cli, team: Team, number: signal.Signals, code: int
+) -> None:
     watching = shell.start("watch")
     assert watching.stderr is not None
     assert b"watching the team default" in watching.stderr.readline()
-    ran = finish(watching, signal.SIGINT)
-    assert ran.code == 130
+    ran = finish(watching, number)
+    assert ran.code == code
     assert "Traceback" not in ran.err
 
 
@@ -137,6 +164,6 @@ def test_wide_letters_count_twice_when_a_line_is_cut() -> None:
     assert output.cut("short", 7) == "short"
 
 
-def test_unknown_agents_have_a_state_too(shell: Cli, hostile: Team) -> None:
+def test_unknown_agents_have_a_state_too(cli: Cli, hostile: Team) -> None:
     assert agents.spec(hostile.directory.agent("evil")) is None
-    assert shell("status", "--json").json["agents"][0]["state"] == "unknown"
+    assert cli("status", "--json").json["agents"][0]["state"] == "unknown"

@@ -12,12 +12,13 @@ from crewboard.records import Exit, ToolStart
 from crewboard.store import agents, journal, requests
 from crewboard.team import mail
 from crewboard.team.context import Team
+from crewboard.team.typed import CommandLine
 from crewboard.view.reader import TeamReader
 from crewboard_tui.arrivals import Arrivals
 from crewboard_tui.cli import plain
 from tests.cli.files import ask, enlist
 from tests.cli.shell import Cli, finish
-from tests.frozen import make_empty, make_team
+from tests.frozen import make_team
 
 
 def next_line(process: subprocess.Popen[bytes], seconds: float = 20) -> str:
@@ -41,7 +42,7 @@ def die(team: Team, name: str) -> None:
 @pytest.fixture
 def plainly(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
     """A plain board of a team on which one agent has died."""
-    enlist(team, "fixer", last_tool="bash pytest -x")
+    enlist(team, "fixer", state="working", last_tool="bash pytest -x")
     die(team, "fixer")
     with shell.start("board", "--plain") as process:
         yield process
@@ -82,7 +83,7 @@ def test_a_quiet_team_says_so(shell: Cli, team: Team) -> None:
 def test_every_kind_of_need_has_a_sentence_of_its_own(tmp_path: Path) -> None:
     frozen = make_team(tmp_path / "inkpot")
     view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
-    told = list(plain.news(view, Arrivals(), "crewboard"))
+    told = list(plain.news(view, Arrivals(), CommandLine()))
     assert [line.partition(";")[0] for line in told] == [
         "parser died: killed by SIGKILL, last tool bash pytest -x tests/parser",
         "auth-plan hands in a plan: Rotate the JWT signing keys",
@@ -95,15 +96,3 @@ def test_every_kind_of_need_has_a_sentence_of_its_own(tmp_path: Path) -> None:
         "for 4m12s; task 7 waits. To read it: crewboard requests. To approve: crewboard approve req-004281" in told[1]
     )
     assert "tasks 11, 22 wait" in told[3]
-
-
-def test_the_commands_name_the_team_where_one_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CREWBOARD_ROOT", "CREWBOARD_TEAM"):
-        monkeypatch.delenv(name, raising=False)
-    team = make_empty(tmp_path, "demo").directory
-    monkeypatch.chdir(tmp_path)
-    assert plain.command_for(team) == "crewboard"
-    make_empty(tmp_path, "other")
-    assert plain.command_for(team) == "crewboard --team demo"
-    monkeypatch.chdir("/")
-    assert plain.command_for(team) == f"crewboard --root {tmp_path} --team demo"

@@ -1,5 +1,6 @@
 """Steering from the command line: lead, interrupt, pause, approver, budget, rules."""
 
+import json
 from pathlib import Path
 
 from crewboard.records import Rule
@@ -27,7 +28,7 @@ def test_holding_and_letting_go(crew: Crew, live: Cli) -> None:
     assert "held: scout" in live("pause", "--all").out
     assert live("unpause", "--all").code == 0
     crew.wait_for("scout", "idle")
-    assert live("interrupt", "scout", "where are you?").code == 0
+    assert "was idle" in live("interrupt", "scout", "where are you?").out
     eventually(lambda: "where are you?" in str(crew.model.requests[-1]["messages"]), "the interrupt")
 
 
@@ -45,6 +46,7 @@ def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     assert cli("approver", "nobody").code == 2
     assert cli("budget", "$20").code == 0
     assert "$20.00" in cli("budget").out
+    assert json.loads(cli("budget", "--json").out) == {"budget": "$20"}
     assert cli("budget", "a lot").code == 2
     assert cli("budget", "--none").code == 0
     assert "no budget" in cli("budget").out
@@ -63,8 +65,11 @@ def test_rules_are_listed_and_taken_back(cli: Cli, directory: TeamDirectory) -> 
 def test_own_types_are_listed_and_broken_files_named(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / ".claude" / "agents"
     folder.mkdir(parents=True)
-    (folder / "auditor.md").write_text("---\nname: auditor\ndescription: looks around\ntools: Read\n---\nLook.\n")
+    (folder / "auditor.md").write_text(
+        "---\nname: auditor\ndescription: looks around\ntools: Read, WebFetch\n---\nLook.\n"
+    )
     (folder / "broken.md").write_text("nothing")
     ran = cli("types")
     assert "auditor" in ran.out
+    assert "left out: WebFetch" in ran.out
     assert "broken.md" in ran.err

@@ -1,15 +1,21 @@
 """`watch` and `wait`, as a script uses them."""
 
 import json
+import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 
-from crewboard.store import mailbox, tasks
+from crewboard.records import Exit, Spec, State
+from crewboard.store import agents, mailbox, tasks
+from crewboard.team import mail
 from crewboard.team.context import Team
+from crewboard.view.states import Shown
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Cli, finish
 
@@ -55,21 +61,72 @@ def test_wait_ends_when_the_state_is_reached(shell: Cli, team: Team) -> None:
         assert finish(waiting).json["state"] == "idle"
 
 
-def test_wait_gives_up_with_75(shell: Cli, team: Team) -> None:
+def test_the_help_names_every_state_that_one_can_wait_for(cli: Cli) -> None:
+    named = set(re.findall(r"[a-z]+", cli("wait", "--help").out))
+    assert {*get_args(State), *get_args(Shown)} <= named
+
+
+def test_wait_gives_up_with_75(cli: Cli, team: Team) -> None:
     enlist(team, "fixer", state="working")
     with alive(team, "fixer"):
-        shell("wait", "fixer", "--until", "idle", "--timeout", "0").refused(75, "fixer is working after 0 s, not idle")
+        cli("wait", "fixer", "--until", "idle", "--timeout", "0").refused(75, "fixer is working after 0 s, not idle")
 
 
-def test_mail_that_was_not_picked_up_is_no_idleness(shell: Cli, team: Team) -> None:
-    enlist(team, "fixer", state="idle", since=team.now() + 100)
+def test_mail_that_was_not_picked_up_is_no_idleness(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    enlist(team, "fixer", state="idle", since=1)
     mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "more"))
     with alive(team, "fixer"):
-        shell("wait", "fixer", "--until", "idle", "--timeout", "0.2").refused(75, "fixer is idle")
-        set_status(team, "fixer", state="idle", since=1)
-        assert shell("wait", "fixer", "--until", "idle", "--timeout", "0").code == 0
+        cli("wait", "fixer", "--until", "idle", "--timeout", "0.2").refused(75, "idle but has mail to pick up")
+        monkeypatch.setattr("crewboard_tui.cli.watching.SETTLED", 0.1)
+        assert cli("wait", "fixer", "--until", "idle", "--timeout", "30").code == 0, "it takes in no mail any more"
 
 
-def test_wait_on_an_agent_that_ended_is_done_at_once(shell: Cli, team: Team) -> None:
+def test_wait_on_an_agent_that_ended_is_done_at_once(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
-    assert shell("wait", "fixer", "--until", "exited,vanished", "--timeout", "0").code == 0
+    assert cli("wait", "fixer", "--until", "exited,vanished", "--timeout", "0").code == 0
+
+
+def test_wait_for_what_an_agent_that_ended_never_becomes_ends_at_once(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    agents.write_exit(team.directory.agent("fixer"), Exit(run=1, signal=9, reason="died", at=5))
+    ended = "fixer is crashed: killed by SIGKILL; `crewboard resume fixer` brings it back"
+    cli("wait", "fixer", "--until", "idle").refused(75, ended)
+    cli("wait", "fixer", "--until", "idle", "--timeout", "0.1").refused(75, "fixer is crashed after 0.1 s, not idle")
+
+
+def test_wait_ends_for_one_that_is_gone_without_a_record(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard_tui.cli.watching.SETTLED", 0.1)
+    enlist(team, "fixer")
+    cli("wait", "fixer", "--until", "idle").refused(75, "fixer is vanished", "crewboard resume fixer")
+
+
+def test_wait_goes_on_while_a_start_is_under_way(shell: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    agent = team.directory.agent("fixer")
+    agents.write_exit(agent, Exit(run=1, signal=9, reason="died", at=5))
+    agents.change_spec(agent, lambda old: _wanted_anew(old, time.time()))
+    waiting = shell.start("wait", "fixer", "--until", "idle", "--timeout", "30", "--json")
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(2)
+    with alive(team, "fixer"):
+        set_status(team, "fixer", run=2)
+        assert finish(waiting).json["run"] == 2
+
+
+def test_wait_ends_where_the_start_came_to_nothing(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard_tui.cli.watching.SETTLED", 0.1)
+    enlist(team, "fixer")
+    agents.change_spec(team.directory.agent("fixer"), lambda old: _wanted_anew(old, time.time() - 61))
+    cli("wait", "fixer", "--until", "idle").refused(75, "fixer is starting: was never started")
+
+
+def _wanted_anew(spec: Spec | None, at: float) -> Spec:
+    assert spec is not None
+    return spec.model_copy(update={"run": 2, "at": at})
+
+
+def test_a_death_that_was_acknowledged_is_still_dead(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    agents.write_exit(team.directory.agent("fixer"), Exit(run=1, signal=9, reason="died", at=5))
+    mail.acknowledge(team, "fixer")
+    assert cli("wait", "fixer", "--until", "dead").code == 0

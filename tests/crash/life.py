@@ -135,6 +135,7 @@ def live_until_done(team: TeamDirectory, model: ScriptedModel, fault: Fault | No
         if ends[-1] == ExitCode.DONE:
             break
         roster._LAST_GOOD.clear()
+        tasks.give_back(team, "scout", 2.0)  # as burial does
         resume(team)
         ends.append(run(team, model))
     return disk.calls, ends

@@ -13,6 +13,9 @@ from tests.store.letters import append, line
 EACH = 250
 _TEXTS = ("say ok", "say yes", "list the files", "say fine")
 
+_BETWEEN_LOOKS = 0.02
+"""Seconds that leave the processor to those whose work is looked at."""
+
 
 def send_for_ever(path: Path, names: tuple[str, ...], prefix: str, acknowledged: Path, pause: float) -> None:
     """Send without end; what was sent is noted afterwards. Every other sender is a program without our locks."""
@@ -30,7 +33,7 @@ def send_for_ever(path: Path, names: tuple[str, ...], prefix: str, acknowledged:
 
 
 def read_for_ever(path: Path, complaints: Path) -> None:
-    """Look at the team without end, as a dashboard does, and note what does not add up."""
+    """Look at the team without end, much more often than a dashboard does, and note what does not add up."""
     reader = ChangeReader(TeamDirectory(path))
     while True:
         try:
@@ -40,6 +43,7 @@ def read_for_ever(path: Path, complaints: Path) -> None:
             problem = f"{type(error).__name__}: {error}"
         if problem:
             append(complaints, problem.encode() + b"\n")
+        time.sleep(_BETWEEN_LOOKS)
 
 
 def write_to_scout(path: Path, number: int) -> list[str]:

@@ -176,13 +176,13 @@ class Begin(Story):
 
     def act(self, team: TeamDirectory) -> None:
         recorder = worker(team, "scout")
-        intake.start(recorder, intake.look(recorder))
+        intake.start(recorder, intake.look(recorder, lambda _: False))
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         recorder = worker(team, "scout")
         if recorder.conversation.assignment is None:
             assert outcome != "done"
-            intake.start(recorder, intake.look(recorder))
+            intake.start(recorder, intake.look(recorder, lambda _: False))
         assignment = recorder.conversation.assignment
         assert assignment is not None
         assert assignment.id == "work"

@@ -12,7 +12,7 @@ import pytest
 from crewboard.fence import unfence
 from crewboard.store import lease, mailbox, roster, tasks
 from crewboard.store.directory import TeamDirectory
-from crewboard.team import hiring
+from crewboard.team import hiring, mail
 from tests.cli.shell import Inside
 from tests.crash.outsiders import EACH, add_a_task, give_a_command, write_to_scout
 from tests.crew import Crew, eventually
@@ -49,9 +49,8 @@ def test_two_thousand_foreign_lines_and_five_deaths(crew_on: Callable[..., Crew]
 
     writers = threading.Thread(target=write)
     writers.start()
-    cli = Inside(crew.root, crew.environment)
     for _ in range(5):
-        sent += [cli("send", "scout", "say yes", "--json").json["id"] for _ in range(4)]
+        sent += [mail.send(crew.team, "scout", "say yes").id for _ in range(4)]
         crew.kill("scout")
         eventually(lambda: not lease.is_held(crew.agent("scout").lease), "its end")
         hiring.resume(crew.team, "scout")

@@ -408,7 +408,11 @@ MUTANTS = (
         replaced(tasks, "_last_id", lambda team: 0),
         unit(test_tasks.test_an_id_does_not_come_back_when_its_file_is_taken_away),
     ),
-    Mutant("blocked tasks wait", replaced(tasks, "blockers", lambda *_: []), machine(Board)),
+    Mutant(
+        "blocked tasks wait",
+        replaced(tasks, "blockers", lambda *_: []),
+        unit(test_tasks.test_what_cannot_be_claimed_is_refused_in_words),
+    ),
     Mutant(
         "one task in progress for each owner",
         replaced(tasks, "_check_only_one", lambda *_: None),

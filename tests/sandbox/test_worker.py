@@ -13,6 +13,7 @@ from crewboard.offline.script import calls, says
 from crewboard.records import ToolResult
 from crewboard.scratch import Scratch
 from crewboard.store import roster
+from crewboard.team import ending
 from crewboard.worker.sandbox import level as ladder
 from crewboard.worker.sandbox.level import UNSAFE, Level
 from tests.crew import Crew, eventually
@@ -34,34 +35,35 @@ def path_for(level: Level, folder: Path) -> str:
 
 
 def test_a_worker_runs_its_tools_behind_the_wall(
-    crew_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
+    guild_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     look = (
         "echo made > made; cat .crewboard/default/config.json; env; cat /proc/*/environ | tr '\\0' '\\n'; echo $TMPDIR"
     )
-    crew = crew_on(
-        [calls("bash", command=look), calls("write_file", path="written", content="x\n"), says("done")],
+    name = f"maker-{level}"
+    crew = guild_on(
+        [calls("bash", command=look), calls("write_file", path=f"written-{level}", content="x\n"), says("done")],
         PATH=path_for(level, tmp_path_factory.mktemp("bin")),
     )
     (crew.root / "made").write_text("")
-    crew.run("maker", "code", "work")
-    assert crew.see("maker").sandbox == level
-    output, written = results_of(crew, "maker")
+    crew.run(name, "code", "work")
+    assert crew.see(name).sandbox == level
+    output, written = results_of(crew, name)
     assert (crew.root / "made").read_text() == "made\n"
-    assert written == "created written (1 lines)"
+    assert written == f"created written-{level} (1 lines)"
     assert KEY not in output
     assert '"members"' not in output
     scratch = Path(output.splitlines()[-2])
     assert scratch.parent == Path(tempfile.gettempdir())
     assert scratch.is_dir()
-    crew.end()
+    ending.stop_now(crew.team, name)
     assert not scratch.exists()
     told = [path for path in crew.directory.path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
     assert not told
 
 
-def test_who_executes_is_not_hired_where_nothing_holds(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = crew_on({"unsafe": [calls("bash", command="echo free"), says("done")]}, CREWBOARD_SANDBOX="none")
+def test_who_executes_is_not_hired_where_nothing_holds(guild_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = guild_on({"unsafe": [calls("bash", command="echo free"), says("done")]}, CREWBOARD_SANDBOX="none")
     with pytest.raises(NoSandboxError, match="install bubblewrap"):
         crew.hire("maker", "code", "work")
     assert roster.load(crew.directory).member("maker") is None
@@ -80,14 +82,14 @@ def test_who_executes_is_not_hired_where_nothing_holds(crew_on: Make, monkeypatc
 
 
 def test_nothing_outlives_a_worker_that_is_killed(
-    crew_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
+    guild_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     mark = long_sleep()
     command = f"setsid nohup sleep {mark} & (setsid sleep {mark} &) ; sleep {mark}"
-    crew = crew_on([calls("bash", command=command)], PATH=path_for(level, tmp_path_factory.mktemp("bin")))
-    crew.hire("maker", "test", "work")
+    crew = guild_on([calls("bash", command=command)], PATH=path_for(level, tmp_path_factory.mktemp("bin")))
+    crew.hire(f"killed-{level}", "test", "work")
     eventually(lambda: len(running(f"sleep\0{mark}")) == 3, "the command")
-    crew.kill("maker")
+    crew.kill(f"killed-{level}")
     eventually(lambda: not running(mark), "its end")
 
 

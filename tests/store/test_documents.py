@@ -65,6 +65,19 @@ def test_a_change_that_raises_leaves_everything_as_it_is(path: Path, lock: Path,
     assert {left.name for left in path.parent.iterdir()} == {"7.json", "lock"}
 
 
+def test_what_could_not_be_read_again_never_takes_the_place_of_a_record(path: Path, lock: Path) -> None:
+    documents.save(path, Task(id=7, subject="old"))
+
+    def misname(old: Task | None) -> Task:
+        assert old is not None
+        old.owner = "No Good"
+        return old
+
+    with pytest.raises(BadDataError, match="owner: Value error, a name starts with a-z"):
+        documents.change(path, lock, Task, misname)
+    assert documents.load(path, Task) == Task(id=7, subject="old")
+
+
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
 def test_a_damaged_file_is_kept_aside_and_never_overwritten(path: Path, lock: Path, damage: bytes) -> None:
     path.write_bytes(damage)

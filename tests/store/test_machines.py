@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from crewboard.errors import CrewboardError, StorageError
 from crewboard.names import LEAD, OPERATOR, SYSTEM
 from crewboard.records import RequestStatus, RequestType, TaskStatus
-from crewboard.store import mailbox, requests, roster, tasks
+from crewboard.store import files, mailbox, requests, roster, tasks
 from crewboard.store.directory import TeamDirectory
 from tests.crash.faults import Disk, Fault, Killed
 from tests.store.letters import append, line
@@ -67,6 +67,8 @@ class Mailbox(OnDisk):
         self.halves = 0
         self.seen: list[str] = []
         self.offset = 0
+        # Files that are there are opened with one operation each, so that the third is the write.
+        files.append_line(self.team.inbox("scout"), self.team.lock("inbox-scout"), b"\n")
 
     def _next(self) -> str:
         self.number += 1
@@ -226,7 +228,7 @@ class Board(OnDisk):
             self._expect(False, lambda: tasks.update(self.team, number, by, 2.0, status=status, owner=owner))
             return
         new_owner, new_status = owner or entry.owner, status or entry.status
-        if entry.status == "in_progress" and status == "pending" and owner is None:
+        if entry.status != "pending" and status == "pending" and owner is None:
             new_owner = None
         if entry.status == "in_progress" and status is None and owner not in (None, entry.owner):
             new_status = "pending"
@@ -361,7 +363,8 @@ class Requests(OnDisk):
     def die(self, name: str) -> None:
         cancelled = {request.id for request in requests.cancel_of(self.team, name, 4.0)}
         for ident, known in self.model.items():
-            if known.status == "pending" and name in (known.author, known.to):
+            ends = name == known.author or (name == known.to and known.kind == "shutdown")
+            if known.status == "pending" and ends:
                 assert ident in cancelled
                 known.status, known.by = "cancelled", SYSTEM
 

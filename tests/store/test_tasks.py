@@ -3,7 +3,7 @@
 import pytest
 
 from crewboard.errors import BadDataError, TryLaterError, UsageError
-from crewboard.records import Task
+from crewboard.records import Task, TaskStatus
 from crewboard.store import documents, tasks
 from crewboard.store.directory import TeamDirectory
 
@@ -164,7 +164,17 @@ def test_giving_a_task_back_puts_it_on_the_board_for_anybody(directory: TeamDire
     add(directory, "x")
     claim(directory, 1)
     back = tasks.update(directory, 1, "a", 2.0, status="pending")
-    assert (back.status, back.owner, back.last_owner) == ("pending", None, "a")
+    assert (back.status, back.owner, back.last_owner) == ("pending", None, None)
+    assert claim(directory, 1, "b").owner == "b"
+
+
+@pytest.mark.parametrize("status", ["failed", "completed", "cancelled"])
+def test_a_closed_task_that_is_opened_again_is_for_anybody(directory: TeamDirectory, status: TaskStatus) -> None:
+    add(directory, "x")
+    claim(directory, 1)
+    tasks.update(directory, 1, "a", 2.0, status=status)
+    again = tasks.update(directory, 1, "operator", 3.0, status="pending")
+    assert (again.status, again.owner, again.last_owner) == ("pending", None, None)
     assert claim(directory, 1, "b").owner == "b"
 
 

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from crewboard import process
@@ -9,6 +10,7 @@ from crewboard.records import RunStarted, Supervisor
 from crewboard.store import agents, lease
 from crewboard.supervisor import ring
 from crewboard.team import ending, hiring
+from crewboard.view.reader import TeamReader
 from tests.crew import Crew, eventually
 
 
@@ -28,62 +30,105 @@ def test_many_callers_at_once_get_one_supervisor(crew: Crew) -> None:
     assert "Traceback" not in log
 
 
-def test_the_supervisor_sees_no_key_and_stands_in_no_folder_of_the_user(crew: Crew) -> None:
-    ring.ring(crew.directory)
-    pid = crew.supervisor_pid()
+def test_the_supervisor_sees_no_key_and_stands_in_no_folder_of_the_user(guild: Crew) -> None:
+    ring.ring(guild.directory)
+    pid = guild.supervisor_pid()
     assert b"ANTHROPIC" not in process.environment(pid)
     assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
 
 
-def test_its_socket_is_for_its_user_alone(crew: Crew) -> None:
-    ring.ring(crew.directory)
-    holder = lease.holder(crew.directory.supervisor_lock, Supervisor)
+def test_its_socket_is_for_its_user_alone(guild: Crew) -> None:
+    ring.ring(guild.directory)
+    holder = lease.holder(guild.directory.supervisor_lock, Supervisor)
     assert holder is not None
     socket = Path(holder.socket)
     assert socket.stat().st_mode & 0o077 == 0
     assert socket.parent.stat().st_mode & 0o077 == 0
 
 
-def test_the_same_run_is_started_once_however_often_it_is_rung_for(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files", once=True)
-    crew.wait_for("scout", "exited")
+def test_the_same_run_is_started_once_however_often_it_is_rung_for(guild: Crew) -> None:
+    guild.run("twice", "explore", "List all Python files", once=True)
+    guild.wait_for("twice", "exited")
     for _ in range(3):
-        ring.ring(crew.directory, "start", name="scout", run=1, environment=crew.environment)
-    hiring.resume(crew.team, "scout")
-    assert runs(crew, "scout") == [1, 2]
+        ring.ring(guild.directory, "start", name="twice", run=1, environment=guild.environment)
+    hiring.resume(guild.team, "twice")
+    assert runs(guild, "twice") == [1, 2]
 
 
-def test_a_successor_adopts_who_lives_and_can_end_them(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files")
-    pid = crew.pid("scout")
-    old = crew.supervisor_pid()
+def test_an_agent_that_many_resume_at_once_is_started_once_and_can_be_ended(guild: Crew) -> None:
+    guild.run("wanted", "explore", "List all Python files")
+    for number in (2, 3, 4):
+        ending.stop_now(guild.team, "wanted")
+        with ThreadPoolExecutor(4) as callers:
+            resumed = list(callers.map(lambda _: hiring.resume(guild.team, "wanted"), range(4)))
+        assert resumed == [number] * 4
+        assert guild.wait_for("wanted", "idle").run == number
+    assert runs(guild, "wanted") == [1, 2, 3, 4]
+
+
+def test_whoever_lives_is_ended_whatever_run_is_wanted(guild: Crew) -> None:
+    guild.run("wedged", "explore", "List all Python files")
+    spec = agents.spec(guild.agent("wedged"))
+    assert spec is not None
+    agents.change_spec(guild.agent("wedged"), lambda _: spec.model_copy(update={"run": 7}))
+    ending.stop_now(guild.team, "wedged")
+    assert guild.wait_for("wedged", "exited").exit is not None
+
+
+def test_a_successor_adopts_who_lives_and_can_end_them(guild: Crew) -> None:
+    guild.run("adopted", "explore", "List all Python files")
+    pid = guild.pid("adopted")
+    old = guild.supervisor_pid()
     process.send_signal(old, signal.SIGKILL)
-    eventually(lambda: not ring.is_alive(crew.directory), "its end")
-    ending.stop_now(crew.team, "scout")
-    assert crew.supervisor_pid() != old
+    eventually(lambda: not ring.is_alive(guild.directory), "its end")
+    ending.stop_now(guild.team, "adopted")
+    assert guild.supervisor_pid() != old
     assert process.start_ticks(pid) == 0
-    seen = crew.see("scout")
+    seen = guild.see("adopted")
     assert seen.state == "exited"
     assert seen.exit is not None
     assert seen.exit.reason == "killed"
 
 
-def test_a_death_that_nobody_watched_is_found_and_told(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files")
-    process.send_signal(crew.supervisor_pid(), signal.SIGKILL)
-    eventually(lambda: not ring.is_alive(crew.directory), "its end")
-    crew.kill("scout")
-    gone = crew.wait_for("scout", "vanished")
+def test_a_death_that_nobody_watched_is_found_and_told(guild: Crew) -> None:
+    guild.run("unwatched", "explore", "List all Python files")
+    process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
+    eventually(lambda: not ring.is_alive(guild.directory), "its end")
+    guild.kill("unwatched")
+    gone = guild.wait_for("unwatched", "vanished")
     assert gone.shown == "dead"
-    ring.revive(crew.directory)
+    ring.revive(guild.directory)
 
     def buried() -> bool:
-        record = agents.exit_record(crew.agent("scout"))
+        record = agents.exit_record(guild.agent("unwatched"))
         return record is not None and record.buried
 
     eventually(buried, "the burial")
-    assert crew.see("scout").state in ("vanished", "crashed")
-    assert crew.see("scout").since == gone.since
+    assert guild.see("unwatched").state in ("vanished", "crashed")
+    assert guild.see("unwatched").since == gone.since
+
+
+def test_while_a_successor_finds_out_how_a_worker_died_nobody_guesses(guild: Crew) -> None:
+    guild.run("adoptee", "explore", "List all Python files")
+    old = guild.supervisor_pid()
+    process.send_signal(old, signal.SIGKILL)
+    eventually(lambda: not ring.is_alive(guild.directory), "its end")
+    ring.revive(guild.directory)
+    eventually(lambda: guild.view().supervisor.pid not in (None, old), "a successor")
+    reader = TeamReader(guild.directory)
+    reader.read()
+    guild.kill("adoptee")
+    reasons: list[str] = []
+
+    def is_known() -> bool:
+        seen = reader.read().agent("adoptee")
+        assert seen is not None
+        if not seen.alive and seen.exit is None:
+            reasons.append(seen.reason)
+        return seen.exit is not None
+
+    eventually(is_known, "its end")
+    assert set(reasons) <= {"gone, its end is not known yet"}
 
 
 def test_nobody_is_brought_back_for_a_team_whose_dead_are_buried(crew: Crew) -> None:
@@ -93,18 +138,21 @@ def test_nobody_is_brought_back_for_a_team_whose_dead_are_buried(crew: Crew) -> 
     assert not ring.is_alive(crew.directory)
 
 
-def test_a_start_whose_caller_died_is_something_the_operator_hears_of(crew: Crew) -> None:
+def test_a_start_whose_caller_died_is_something_the_operator_hears_of(guild: Crew) -> None:
     from crewboard.records import Flags, Member, Spec
     from crewboard.store import roster
 
-    crew.agent("scout").path.mkdir()
-    long_ago = crew.team.now() - 60
+    def needs() -> list[str]:
+        return [need.kind for need in guild.view().needs if need.agent == "unborn"]
+
+    guild.agent("unborn").path.mkdir()
+    long_ago = guild.team.now() - 60
     agents.change_spec(
-        crew.agent("scout"),
+        guild.agent("unborn"),
         lambda _: Spec(prompt="x", prompt_id="p", type="explore", model="m", flags=Flags(), at=long_ago),
     )
-    roster.put(crew.directory, Member(name="scout", type="explore"))
-    assert [need.kind for need in crew.view().needs] == ["failed_start"]
-    hiring.resume(crew.team, "scout")
-    crew.wait_for("scout", "idle", "working")
-    assert crew.view().needs == ()
+    roster.put(guild.directory, Member(name="unborn", type="explore"))
+    assert needs() == ["failed_start"]
+    hiring.resume(guild.team, "unborn")
+    guild.wait_for("unborn", "idle", "working")
+    assert needs() == []

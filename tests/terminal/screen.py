@@ -26,11 +26,19 @@ class Terminal:
     """`crewboard` in a terminal of `columns` × `lines`; whatever happens, it is gone at the end."""
 
     def __init__(self, root: Path, environment: Mapping[str, str], columns: int = 80, lines: int = 24) -> None:
+        self.state = root.with_name(f"{root.name}-state")
+        """Where the dashboard keeps what it remembers for its user."""
         self.child = pexpect.spawn(
             sys.executable,
             ["-I", "-m", "crewboard_tui.cli"],
             cwd=str(root),
-            env={**environment, "TERM": "xterm-256color", "LANG": "C.UTF-8", "CREWBOARD_ROOT": str(root)},
+            env={
+                **environment,
+                "TERM": "xterm-256color",
+                "LANG": "C.UTF-8",
+                "CREWBOARD_ROOT": str(root),
+                "XDG_STATE_HOME": str(self.state),
+            },
             dimensions=(lines, columns),
             timeout=30,
         )

@@ -55,6 +55,21 @@ def test_leaving_leaves_the_workers_and_the_next_dashboard_finds_them(crew: Crew
         terminal.shows("idle")
 
 
+def test_half_a_thought_outlives_a_killed_dashboard(crew: Crew) -> None:
+    crew.run("scout", "explore", "hello")
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("scout")
+        terminal.press("m", "to scout")
+        terminal.press("half a thought", "half a thought")
+        eventually(
+            lambda: any("half a thought" in file.read_text() for file in terminal.state.rglob("*.json")), "a file"
+        )
+        terminal.kill()
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("not sent yet, from the last time: to scout")
+        terminal.press("m", "half a thought")
+
+
 def test_a_death_is_seen_with_its_signal_and_one_key_brings_the_agent_back(crew: Crew) -> None:
     crew.run("scout", "explore", "hello")
     with Terminal(crew.root, crew.environment) as terminal:
@@ -114,6 +129,16 @@ def test_a_dashboard_that_breaks_does_not_end_as_if_it_was_left(tmp_path: Path) 
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 70
+
+
+def test_a_dashboard_that_is_told_to_end_gives_the_terminal_back(tmp_path: Path) -> None:
+    with Terminal(tmp_path, {}) as terminal:
+        terminal.shows("Nobody is hired yet")
+        terminal.child.kill(signal.SIGTERM)
+        terminal.child.expect(pexpect.EOF)
+        assert b"\x1b[?1049l" in terminal.child.before
+        terminal.child.close()
+        assert terminal.child.exitstatus == 143
 
 
 def test_a_dashboard_that_is_left_ends_with_0(tmp_path: Path) -> None:

@@ -1,12 +1,35 @@
 """Fixtures of the dashboard's tests: a frozen team, and a clock that stands in the same zone everywhere."""
 
+import copy
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 
+from crewboard.store.directory import TeamDirectory
 from tests.frozen import Frozen, make_empty, make_team
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _sheets_are_parsed_once() -> Iterator[None]:
+    """Every dashboard parses the same style sheets in the same colours, five times before its first picture."""
+    parse = Stylesheet._parse_rules
+    parsed: dict[Hashable, list[RuleSet]] = {}
+
+    def parse_once(sheet: Stylesheet, *text: Any, **origin: Any) -> list[RuleSet]:
+        key = (text, *origin.items(), *sheet._variables.items())
+        if key not in parsed:
+            parsed[key] = parse(sheet, *text, **origin)
+        return parsed[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", parse_once)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +38,7 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    for name in ("CREWBOARD_MODEL", "ANTHROPIC_MODEL", "CREWBOARD_TEAM", "CREWBOARD_ROOT"):
+    for name in ("CREWBOARD_MODEL", "ANTHROPIC_MODEL", "CREWBOARD_TEAM", "CREWBOARD_ROOT", "CREWBOARD_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     time.tzset()
     yield
@@ -23,13 +46,23 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     time.tzset()
 
 
+@pytest.fixture(scope="package")
+def _mould(tmp_path_factory: pytest.TempPathFactory) -> Frozen:
+    """The team of which every test gets a copy, which is quicker than to make it anew."""
+    return make_team(tmp_path_factory.mktemp("mould") / "inkpot")
+
+
 @pytest.fixture
-def frozen(tmp_path: Path) -> Frozen:
+def frozen(tmp_path: Path, _mould: Frozen, monkeypatch: pytest.MonkeyPatch) -> Frozen:
     """Eleven agents in every state."""
-    return make_team(tmp_path / "inkpot")
+    root = shutil.copytree(_mould.directory.root, tmp_path / "inkpot")
+    monkeypatch.chdir(root)
+    return Frozen(TeamDirectory(root / ".crewboard" / _mould.directory.path.name), copy.deepcopy(_mould.probe))
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Frozen:
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Frozen:
     """A team with nobody on it."""
-    return make_empty(tmp_path / "inkpot")
+    made = make_empty(tmp_path / "inkpot")
+    monkeypatch.chdir(made.directory.root)
+    return made

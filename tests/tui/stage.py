@@ -1,11 +1,13 @@
 """A dashboard under test: opened at a size, pressed, and read as a person reads it."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from textual import events
+from textual._context import visible_screen_stack
 from textual.geometry import Size
 from textual.keys import _character_to_key, key_to_character
 from textual.pilot import Pilot
@@ -34,6 +36,7 @@ class Stage:
     def text(self) -> list[str]:
         """What is on the screen, line by line, without the blanks at the ends."""
         width, height = self.app.size
+        visible_screen_stack.set(self.app._background_screens)  # as a paint does: what is read here is kept for it
         strips = self.app.screen._compositor.render_strips(Size(width, height))
         return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
 
@@ -49,12 +52,14 @@ class Stage:
         return "\n".join("".join(span.text for span in line) for line in screen._still(ident).lines)
 
     async def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
-        """Wait for `condition`."""
+        """Wait for `condition`, and then for what else is under way, which it has to outlast."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what} did not come true; on the screen:\n{self.all}")
-            await self.pilot.pause(0.01)
+            while not condition():
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"{what} did not come true; on the screen:\n{self.all}")
+                await asyncio.sleep(0.01)  # a pause of the pilot's asks every widget whether it is done
+            await self.pilot.pause()
 
     async def sees(self, *texts: str) -> None:
         """Wait until all of these are on the screen."""
@@ -74,8 +79,7 @@ class Stage:
         before = ""
         while before != self.all:
             before = self.all
-            for _ in range(5):
-                await self.pilot.pause(0.02)
+            await self.pilot.pause(0.1)
 
     def _is_read(self) -> bool:
         screen = self.app.screen
@@ -85,13 +89,16 @@ class Stage:
         """Press keys, one after the other, each when what is shown was read, as a person does."""
         for key in keys:
             await self._wait_for_reading()
-            name = _character_to_key(key) if len(key) == 1 else key
-            event = events.Key(name, key if len(key) == 1 else key_to_character(name))
-            event.set_sender(self.app)
-            driver = self.app._driver
-            assert driver is not None
-            driver.send_message(event)
+            self._send(key)
             await self._processed()
+
+    def _send(self, key: str) -> None:
+        name = _character_to_key(key) if len(key) == 1 else key
+        event = events.Key(name, key if len(key) == 1 else key_to_character(name))
+        event.set_sender(self.app)
+        driver = self.app._driver
+        assert driver is not None
+        driver.send_message(event)
 
     async def _wait_for_reading(self) -> None:
         deadline = time.monotonic() + _READ_WITHIN
@@ -101,7 +108,7 @@ class Stage:
                 return
             if self.app.desk.snapshot.interest == screen.interest():
                 return
-            await self.pilot.pause(0.01)
+            await asyncio.sleep(0.01)
 
     async def _processed(self) -> None:
         """Wait until what was sent is dealt with, also by a screen that came with it."""
@@ -112,8 +119,11 @@ class Stage:
         await self.pilot._wait_for_screen()
 
     async def write(self, text: str) -> None:
-        """Type a text."""
-        await self.press(*("space" if character == " " else character for character in text))
+        """Type a text, faster than anybody can look."""
+        await self._wait_for_reading()
+        for character in text:
+            self._send("space" if character == " " else character)
+        await self._processed()
 
     async def can(self, key: str, label: str) -> None:
         """Wait until the footer offers a key."""

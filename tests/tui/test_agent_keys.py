@@ -68,6 +68,25 @@ async def test_a_broadcast_goes_to_everybody(frozen: Frozen) -> None:
     assert mailbox.read(frozen.directory, "scan").messages[-1].type == "broadcast"
 
 
+async def test_a_broadcast_goes_to_the_marked_alone_also_to_one(frozen: Frozen) -> None:
+    async with opened(frozen) as stage:
+        await stage.press(*_API, "space", "b")
+        await stage.sees("to api (1) ›")
+        await stage.write("freeze")
+        await stage.press("enter")
+        await stage.sees("sent to 1 agent")
+    assert mailbox.read(frozen.directory, "api").messages[-1].content == "freeze"
+    assert not mailbox.read(frozen.directory, "scan").messages
+
+
+async def test_what_was_begun_for_the_marked_is_no_draft_for_everybody(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "space", "b")
+        await stage.write("only you")
+        await stage.press("escape", "k", "space", "b")
+        assert stage.app.desk.drafts == {"api": "only you"}
+
+
 async def test_x_asks_to_shut_down_and_shows_a_refusal(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Calls(TryLaterError("api refuses to shut down: in the middle of a migration"))
     monkeypatch.setattr(ending, "stop", stop)
@@ -184,13 +203,7 @@ async def test_acknowledging_a_death_takes_it_off_the_list(frozen: Frozen) -> No
     async with opened(frozen) as stage:
         await stage.press("D")
         await stage.sees("acknowledged: parser")
-        await stage.until(lambda: "✖" not in stage.part("strip"), "no dead in the strip")
+        await stage.until(lambda: "✖1 died" in stage.part("strip"), "a death that was seen in the strip")
     state = documents.load(frozen.directory.operator, OperatorState)
     assert state is not None
     assert state.acknowledged == {"parser": 1}
-
-
-async def test_copying_puts_the_line_on_the_clipboard(frozen: Frozen) -> None:
-    async with opened(frozen) as stage:
-        await stage.press("y")
-        await stage.until(lambda: stage.app.clipboard == "parser", "the clipboard")

@@ -5,11 +5,15 @@ import signal
 import subprocess
 import time
 
-from crewboard.records import ToolResult
+from crewboard.records import Exit, Intake, RunStarted, ToolResult
+from crewboard.store import journal
 from crewboard.view.activity import Activity, describe
 from crewboard.view.family import Relative, family
+from crewboard.view.mail import MailReader
 from crewboard.view.processes import Usage
 from crewboard.view.reader import TeamReader
+from crewboard_tui.screens.frame import Framed
+from crewboard_tui.settings import Settings
 from crewboard_tui.vitals import VitalsReader
 from crewboard_tui.widgets.peek import paired
 from crewboard_tui.widgets.spark import spark
@@ -48,12 +52,67 @@ async def test_mail_that_waits_stands_below_a_rule(frozen: Frozen) -> None:
         assert "deprecate" in lines[rule + 1]
 
 
+async def test_a_page_shows_its_own_whatever_a_view_behind_it_asks_for(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "api", "Mail")
+        page, behind = stage.app.screen, stage.app.screen_stack[-2]
+        assert isinstance(page, Framed)
+        assert isinstance(behind, Framed)
+        reading = stage.app.desk.reading
+        reading.look_at(behind.interest())  # a message to the view was still under way
+        await stage.until(lambda: reading._interest == page.interest(), "the reading for the page")
+        await stage.sees("what is the cursor parameter")
+
+
 async def test_a_message_unfolds_to_all_of_it(frozen: Frozen) -> None:
     frozen.mail(60, "api", "ui", "message", "first line\nand the very last line", 1)
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "api", "Mail")
         await stage.press("enter")
-        await stage.sees("api → ui · message", "and the very last line")
+        await stage.sees("│    api → ui ", "and the very last line")
+
+
+def _given(frozen: Frozen, name: str, prompt: str, ago: float) -> None:
+    """Its worker has picked up what it was hired for."""
+    intake = Intake(ts=NOW - ago, run=1, prompt=prompt, assignment=f"p-{name}-{ago}")
+    journal.append(frozen.directory.agent(name).journal, intake)
+
+
+async def test_what_it_was_hired_for_is_the_first_entry_of_its_mail(frozen: Frozen) -> None:
+    _given(frozen, "reviewer", "Review how notes are removed.\nBe brief.", 890)
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "reviewer", "Mail")
+        first = stage.text[5]
+        assert first.startswith("│  + 14:49:32 you        prompt: Review how notes are")
+        assert first.count("14:49:32") == 3
+        rule = next(at for at, line in enumerate(stage.text) if "not read yet" in line)
+        assert "please look at routes.py" in stage.text[rule + 1], "a prompt counts for no unread message"
+        await stage.press("g", "enter")
+        await stage.sees("you → reviewer · prompt", "Be brief.")
+
+
+def test_the_first_prompt_is_known_however_long_the_journal_is(frozen: Frozen) -> None:
+    _given(frozen, "reviewer", "the first", 890)
+    for _ in range(30):
+        frozen.said("reviewer", 800, "long " * 2000)
+    _given(frozen, "reviewer", "another hiring", 100)
+    reader = MailReader(frozen.directory, "reviewer")
+    reader.read()
+    reader.read()
+    assert [letter.message.content for letter in reader.prompts] == ["the first", "another hiring"]
+
+
+async def test_the_page_of_an_empty_seat_shows_the_mail_that_came_to_it(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("l")
+        await stage.sees("nobody sits in the lead's seat", "scan", "result: The repository has 41", "parser ended")
+        assert stage.all.index("not read yet") < stage.all.index("result: The repository")
+
+
+async def test_an_empty_seat_without_mail_says_how_to_fill_it(empty: Frozen) -> None:
+    async with opened(empty, 80, 24) as stage:
+        await stage.press("l")
+        await stage.sees("nobody sits in the lead's seat: l writes to the lead, and hires one")
 
 
 async def test_what_it_tells_you_has_no_times_of_a_worker(frozen: Frozen) -> None:
@@ -68,6 +127,27 @@ async def test_what_it_tells_you_has_no_times_of_a_worker(frozen: Frozen) -> Non
         assert "is free for work" in to_the_empty_seat
         assert "free for work free" not in to_the_empty_seat
         assert "—" not in to_the_empty_seat
+
+
+async def test_in_the_talk_with_the_lead_too_nobody_is_free_in_more_words(frozen: Frozen) -> None:
+    frozen.hire("lead", "code", "idle", "", ago=1, pid=4500)
+    frozen.mail(63, "lead", "operator", "idle_notification", "free for work", 1)
+    frozen.mail(64, "lead", "operator", "result", "all is done", 1)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("l")
+        await stage.press("escape")
+        await stage.sees("lead       is free for work", "lead       all is done")
+        assert "free for work free" not in stage.all
+
+
+async def test_without_a_task_the_tab_says_how_to_give_one(frozen: Frozen) -> None:
+    mine = Settings(keys={"task.assign": "A"})
+    async with opened(frozen, 80, 24, settings=mine) as stage:
+        await _open(stage, "perf", "Tasks")
+        await stage.sees("no task is its own; 3 is the board, where A assigns one")
+    async with opened(frozen, 80, 24, read_only=True) as stage:
+        await _open(stage, "perf", "Tasks")
+        await stage.sees("no task is its own ")
 
 
 async def test_a_process_shows_its_course_its_tree_and_the_end_of_its_log(frozen: Frozen) -> None:
@@ -167,6 +247,23 @@ async def test_a_call_without_an_outcome_runs_or_is_unknown(frozen: Frozen) -> N
         await stage.sees("outcome unknown")
 
 
+async def test_a_death_stands_in_the_transcript_and_the_feed_also_behind_a_resume(frozen: Frozen) -> None:
+    died = "15:02:10 died   killed by SIGKILL, run 1"
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "parser", "Transcript")
+        await stage.sees(died)
+        record = Exit(run=1, signal=9, reason="died", at=NOW - 132, buried=True)
+        journal.append(
+            frozen.directory.agent("parser").journal,
+            RunStarted(ts=NOW - 9, run=2, pid=5001, type="code", model="m", fresh=False, prompt_id="p", before=record),
+        )
+        await stage.sees("15:04:13 start  run 2, pid 5001, m")
+        assert stage.all.index(died) < stage.all.index("run 2, pid 5001")
+        assert stage.all.count(died) == 1
+        await stage.press("6")
+        await stage.sees("parser     died   killed by SIGKILL, run 1")
+
+
 def test_calls_that_ran_at_once_find_their_own_outcomes() -> None:
     activity = [
         Activity(1, "tool", "bash a", call="1"),
@@ -187,3 +284,22 @@ def test_a_long_outcome_keeps_its_beginning_and_its_end() -> None:
     assert done.detail.endswith(" end")
     assert "characters left out" in done.detail
     assert len(done.detail) < 9000
+
+
+async def test_a_page_says_which_digit_goes_to_the_view_below(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("enter")
+        await stage.sees("[Now]", "[ ] tab · 1 Board")
+        await stage.press("2")
+        await stage.sees("Mailboxes")
+        await stage.press("1")
+        await stage.sees("[Now]", "[ ] tab · 1 Board")
+        await stage.press("1")
+        await stage.sees("Peek")
+        assert "· 1 Board" not in stage.all
+
+
+async def test_the_digit_on_a_page_is_the_users_own(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24, settings=Settings(keys={"app.board": "0"})) as stage:
+        await stage.press("enter")
+        await stage.sees("[ ] tab · 0 Board")

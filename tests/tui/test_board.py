@@ -1,15 +1,18 @@
 """The Board: who needs me, who does what, and which keys work."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from crewboard.errors import UsageError
-from crewboard.records import Exit
-from crewboard.store import agents, tasks
+from crewboard.records import Exit, Status
+from crewboard.store import agents, documents, lease, tasks
 from crewboard.team.context import Team, choose_team
 from crewboard.view.reader import TeamReader
 from crewboard_tui import dashboard
+from crewboard_tui.screens.numbered import Numbered
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
@@ -20,6 +23,26 @@ async def test_it_shows_everybody_with_state_pid_cpu_memory_mail_and_task(frozen
         (api,) = (line for line in stage.text if " api " in line and "edit_file" in line)
         for fact in ("● api", "run", "code", "4395", "edit_file src/api/routes.py", "12s", "11%", "140M", "#9"):
             assert fact in api
+
+
+@pytest.mark.parametrize(("error", "says"), [(None, "2 unread"), ("the API stayed unavailable", "the API stayed un")])
+async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: str | None, says: str) -> None:
+    path = frozen.directory.agent("reviewer").status
+    status = documents.load(path, Status)
+    assert status is not None
+    documents.save(path, status.model_copy(update={"doing": "idle", "last_error": error}))
+    async with opened(frozen, 170, 50) as stage:
+        (row,) = [line for line in stage.text if "○ reviewer" in line]
+        assert row.count("idle") == 1
+        assert says in row
+
+
+async def test_a_narrow_board_says_the_word_of_a_state_once(frozen: Frozen) -> None:
+    async with opened(frozen, 40, 16) as stage:
+        await stage.press("G")
+        await stage.sees("reviewer")
+        (row,) = [line for line in stage.text if "○ reviewer" in line]
+        assert "idle: 2 unread" in row
 
 
 async def test_the_most_urgent_stand_first(frozen: Frozen) -> None:
@@ -37,13 +60,37 @@ async def test_the_strip_counts_states_and_says_what_is_dangerous(frozen: Frozen
             assert part in strip
 
 
+async def test_a_worker_whose_sandbox_is_not_known_yet_is_no_danger(frozen: Frozen) -> None:
+    frozen.directory.agent("api").status.unlink()
+    async with opened(frozen) as stage:
+        await stage.sees("api ")
+        assert "sandbox" not in stage.part("strip")
+
+
+async def test_what_is_damaged_is_named_also_while_somebody_needs_you(frozen: Frozen) -> None:
+    frozen.directory.task(9).write_text("{")
+    with frozen.directory.inbox("api").open("ab") as box:
+        box.write(b"no message\nnor this\n")
+    async with opened(frozen, 80, 24) as stage:
+        assert " 3 damaged " in stage.part("strip")
+        assert "damaged: tasks/9.json, mail or journal of api ×2 · " in stage.part("status")
+
+
 async def test_the_alert_names_the_worst_and_its_key(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         alert = stage.part("alert")
         assert "parser died: killed by SIGKILL" in alert
-        assert "#14 unowned" in alert
-        assert "3 not read" in alert
+        assert "#14 orphaned" in alert
+        assert "3 unread" in alert
         assert "! opens it" in alert
+
+
+async def test_a_click_beside_the_alerts_key_opens_it_too(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("! open")
+        (at,) = ((line.index(" open"), y) for y, line in enumerate(stage.text) if "! open" in line)
+        await stage.pilot.click(offset=at)
+        await stage.sees("parser · why")
 
 
 async def test_moving_shows_the_other_agents_work_mail_and_live_reply(frozen: Frozen) -> None:
@@ -147,6 +194,23 @@ async def test_zoom_gives_a_pane_the_screen_and_esc_gives_it_back(frozen: Frozen
         await stage.sees("Peek · ")
 
 
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5"])
+async def test_a_zoomed_pane_takes_all_the_room(frozen: Frozen, view: str) -> None:
+    async with opened(frozen, 170, 50) as stage:
+        await stage.press(view)
+        screen = stage.app.screen
+        assert isinstance(screen, Numbered)
+        await stage.until(screen.panes, "the panes")
+        room = screen.query_one("#body").size
+        for pane in screen.panes():
+            pane.focus()
+            await stage.press("z")
+            await stage.settles()
+            assert pane.region.width == room.width
+            assert pane.region.height >= room.height - 1, "the composer keeps its line"
+            await stage.press("z")
+
+
 async def test_esc_on_the_board_does_not_leave(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("escape", "escape")
@@ -197,9 +261,9 @@ def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monk
     words = dashboard.farewell(frozen.team)
     assert "auth-plan, docs" in words
     assert "parser" not in words
-    assert "`crewboard --team demo` comes back" in words
+    assert "`crewboard --offline` comes back, `crewboard stop NAME` ends one" in words
     monkeypatch.chdir("/")
-    assert f"`crewboard --root {frozen.directory.root} --team demo`" in dashboard.farewell(frozen.team)
+    assert f"`crewboard --root {frozen.directory.root} --team demo --offline`" in dashboard.farewell(frozen.team)
     frozen.probe.held.clear()
     assert dashboard.farewell(frozen.team).startswith("Nobody of demo is running.")
 
@@ -211,6 +275,36 @@ def test_the_farewell_names_no_team_where_none_was_made(tmp_path: Path, monkeypa
     assert words == "Nobody of default is running. `crewboard` opens the board again."
 
 
+def test_a_team_on_the_embedded_model_goes_on_with_it_where_there_is_no_key(frozen: Frozen) -> None:
+    keyless, keyed = replace(frozen.team, environment={}), replace(frozen.team, environment={"ANTHROPIC_API_KEY": "x"})
+    assert not dashboard.as_it_runs(keyless).offline
+    held = lease.take(frozen.directory.model_lock)
+    assert held is not None
+    assert dashboard.as_it_runs(keyless).offline
+    assert not dashboard.as_it_runs(keyed).offline
+    os.close(held)
+    assert dashboard.as_it_runs(keyless).offline
+    assert "--offline" not in dashboard.farewell(keyed)
+
+
 def test_without_a_terminal_it_says_what_to_do_instead(frozen: Frozen) -> None:
     with pytest.raises(UsageError, match="needs a terminal"):
         dashboard.run(frozen.team)
+
+
+async def test_enter_in_a_pane_opens_what_is_selected_there(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        await stage.press("j", "j", "j", "j", "j", "tab", "tab", "j", "j", "enter")
+        await stage.sees("┌─ Tasks · 1/8 completed", "┌─ #10 ─")
+        await stage.press("1", "tab", "enter")
+        await stage.sees("┌─ api · 1 unread · seen as its worker sees it")
+
+
+async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.can("r", "resume")
+        await stage.press("tab", "tab")
+        await stage.until(lambda: getattr(stage.app.focused, "id", "") == "board-tasks", "the tasks")
+        await stage.until(lambda: "r resume" not in stage.part("keys"), "no key for an agent")
+        await stage.press("r")
+        await stage.sees("resume: select an agent first")

@@ -276,7 +276,7 @@ async def test_leaving_while_a_send_fails_loses_neither_text_nor_reason(
     for _, thread in errands.running():
         thread.join()
     assert errands.hear_rest() == ["the disk is full"]
-    assert dashboard.unsent(stage.app.desk.drafts) == ["Not sent (api): how far?"]
+    assert dashboard.unsent(stage.app.desk.drafts) == ["Not sent (to api): how far?"]
 
 
 async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +327,7 @@ async def test_leaving_shows_what_was_not_sent(frozen: Frozen) -> None:
         await stage.press(*_API, "m")
         await stage.write("half a thought")
         await stage.press("escape", "q")
-    assert dashboard.unsent(stage.app.desk.drafts) == ["Not sent (api): half a thought"]
+    assert dashboard.unsent(stage.app.desk.drafts) == ["Not sent (to api): half a thought"]
 
 
 # -------------------------------------------------------------------------------------------- names and commands
@@ -346,6 +346,31 @@ async def test_at_name_picks_the_recipient_and_tab_completes(frozen: Frozen, siz
     assert _last(frozen, "reviewer") == "look"
 
 
+@pytest.mark.parametrize(
+    ("text", "names", "name"),
+    [
+        ("ve", ["tess", "vera"], "vera"),
+        ("ve", ["vera", "verity"], "ve"),
+        ("vera", ["vera", "vera2"], "vera"),
+        ("lead", ["operator", "lead", "lead"], "lead"),
+        ("", ["vera"], ""),
+        ("x", ["vera"], "x"),
+    ],
+)
+def test_a_beginning_means_the_only_one_who_is_called_so(text: str, names: list[str], name: str) -> None:
+    assert composing.meant(text, names) == name
+
+
+@_SIZES
+async def test_the_beginning_of_a_name_picks_the_recipient(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("@rev look")
+        await stage.press("enter")
+        await stage.sees("sent to reviewer")
+    assert _last(frozen, "reviewer") == "look"
+
+
 @_SIZES
 async def test_an_unknown_name_keeps_the_text(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
@@ -357,7 +382,7 @@ async def test_an_unknown_name_keeps_the_text(frozen: Frozen, size: tuple[int, i
 
 @_SIZES
 @pytest.mark.parametrize(
-    ("command", "sees"), [("/inbox ui", "ui · 1 not read"), ("/tasks", "Tasks · 1/8"), ("/team", "Peek · api")]
+    ("command", "sees"), [("/inbox ui", "ui · 1 unread"), ("/tasks", "Tasks · 1/8"), ("/team", "Peek · api")]
 )
 async def test_a_command_goes_to_its_view(frozen: Frozen, size: tuple[int, int], command: str, sees: str) -> None:
     before = _count(frozen, "api")

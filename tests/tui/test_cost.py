@@ -1,5 +1,7 @@
 """What everybody costs: the Cost view, and the counter strip that says the same."""
 
+import pytest
+
 from crewboard.records import Config, Flags, Reply, Spec, Status, Tokens
 from crewboard.store import agents, documents, journal
 from crewboard.view.reader import TeamReader
@@ -41,7 +43,7 @@ def _row(stage: Stage, name: str) -> str:
 async def test_seven_shows_what_everybody_costs_the_dearest_first(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("7")
-        await stage.sees("Cost · $8.39", "MODEL", "CACHED", "HIT", "prices of 2026-")
+        await stage.sees("Cost · $8.39", "MODEL", "CACHED", "HIT", "price table of 2026-")
         assert stage.all.index("migrate") < stage.all.index("parser") < stage.all.index("TEAM")
         assert "77%" in _row(stage, "api"), "184.8k of 239.8k prompt tokens came from the cache"
         assert "44%" in _row(stage, "api")
@@ -55,6 +57,15 @@ async def test_a_model_without_a_price_is_never_free(frozen: Frozen) -> None:
         assert "$0" not in _row(stage, "migrate").replace("$0.", "")
         assert "66.8k" in _row(stage, "migrate")
         assert "$5.99+" in stage.part("strip")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 20)])
+async def test_no_number_is_cut(frozen: Frozen, size: tuple[int, int]) -> None:
+    _limit_team(frozen, "1k")
+    async with opened(frozen, *size) as stage:
+        await stage.press("7")
+        await stage.sees("TEAM", ">999%", "USED")
+        assert not [line for line in stage.text[3:-4] if "…" in line]
 
 
 async def test_budgets_say_how_much_of_them_is_used(frozen: Frozen) -> None:
@@ -101,7 +112,19 @@ async def test_the_cost_tab_names_no_price_where_none_is_known(frozen: Frozen) -
     _unpriced(frozen, "api")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter", "[")
-        await stage.sees("tokens only: no price is known")
+        await stage.sees("tokens only: the embedded model is not priced")
+
+
+async def test_a_team_without_money_says_why_beside_the_price_table(frozen: Frozen) -> None:
+    for agent in frozen.directory.agents.iterdir():
+        _unpriced(frozen, agent.name)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("7")
+        await stage.sees("Cost · tokens only: the embedded model is not priced", "price table of 2026-")
+    frozen.probe.offline = False
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("7")
+        await stage.sees("Cost · tokens only: these models are not priced")
 
 
 async def test_the_teams_row_opens_nothing(frozen: Frozen) -> None:

@@ -1,9 +1,14 @@
 """What an agent changed: the Files tab of its page, and who else has a file open."""
 
-import time
+import sys
+from types import FrameType
 
+import pytest
+
+from crewboard.records import Request
 from crewboard.view.touched import LATELY, Touch, Touched, TouchReader
 from crewboard_tui.widgets.file_rows import file_folds
+from crewboard_tui.widgets.stakes import stake_lines
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -42,6 +47,25 @@ async def test_enter_unfolds_the_diff_and_folds_it_again(frozen: Frozen) -> None
         assert "@@" not in stage.all, "its line numbers would be those of the piece, not of the file"
         await stage.press("j", "j", "enter")
         await stage.sees_not("+def new():")
+
+
+async def test_the_keys_are_called_what_they_do_to_the_entry_under_the_cursor(frozen: Frozen) -> None:
+    frozen.did("api", 6, "edit_file", _edit("def old():\n    pass\n", "def new():\n    pass\n"), "edited", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_files(stage)
+        await stage.can("⏎", "unfold")
+        await stage.can("o", "unfold all")
+        await stage.press("enter")
+        await stage.can("⏎", "fold")
+        await stage.can("o", "unfold all")
+        await stage.press("G")
+        await stage.can("⏎", "unfold")
+        await stage.press("o")
+        await stage.can("⏎", "fold")
+        await stage.can("o", "fold all")
+        await stage.press("o")
+        await stage.can("⏎", "unfold")
+        await stage.can("o", "unfold all")
 
 
 async def test_a_change_that_failed_is_no_change(frozen: Frozen) -> None:
@@ -91,7 +115,9 @@ async def test_a_plan_says_which_of_its_files_others_have_open(frozen: Frozen) -
     frozen.did("ui", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
     async with opened(frozen, 80, 36) as stage:
         await _open_plan(stage)
-        await stage.sees("TOUCHES   5 files · 2 also open by api, ui  ⚠ overlap", "ASKS FOR  bash: alembic upgrade")
+        await stage.sees(
+            "TOUCHES   5 files · 2 of them also open in api, ui  ⚠ overlap", "ASKS FOR  bash: alembic upgrade"
+        )
         await stage.press("G")
         await stage.sees("Files it names", "api changed it 1m ago")
 
@@ -100,8 +126,21 @@ async def test_reading_alone_is_no_overlap(frozen: Frozen) -> None:
     frozen.did("ui", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
-        await stage.sees("TOUCHES   5 files · 1 also open by ui")
+        await stage.sees("TOUCHES   5 files · 1 of them also open in ui")
         assert "overlap" not in stage.all
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [(["a.py"], "1 file · also open in api, ui"), (["a.py", "b.py"], "2 files · 1 of them also open")],
+)
+def test_a_count_of_files_reads_as_one(files: list[str], words: str) -> None:
+    request = Request.model_validate(
+        {"id": "q", "type": "plan_approval", "from": "docs", "to": "operator", "payload": {"files": files}}
+    )
+    touched = Touched([Touch(NOW - 9, name, "a.py", "read") for name in ("api", "ui")])
+    said = "".join(span.text for span in stake_lines(request, touched, NOW)[0])
+    assert words in said
 
 
 async def test_a_plan_of_files_that_nobody_has_open_says_so(frozen: Frozen) -> None:
@@ -163,6 +202,14 @@ def test_many_changes_of_many_agents_are_painted_quickly() -> None:
         for name in names for number in range(300) for kind in ("read", "edit")
     ]  # fmt: skip
     touched = Touched(everything)
-    began = time.process_time()
-    assert len(file_folds(touched, "a-0", NOW, 80)) == 300
-    assert time.process_time() - began < 0.2
+    calls = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    folds = file_folds(touched, "a-0", NOW, 80)
+    sys.setprofile(None)
+    assert len(folds) == 300
+    assert calls / len(folds) < 500, "each change looked at all others"

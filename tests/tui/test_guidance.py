@@ -1,7 +1,10 @@
 """What helps somebody who does not know yet: empty views, tooltips, help that fits the pane."""
 
+import ast
 import importlib
 import pkgutil
+import re
+from pathlib import Path
 
 import pytest
 from textual.binding import Binding
@@ -58,12 +61,59 @@ async def test_an_empty_view_says_what_to_do_first(empty: Frozen, key: str, word
         await stage.sees(words)
 
 
+async def test_the_panes_of_an_empty_board_say_what_will_stand_there(empty: Frozen) -> None:
+    async with opened(empty, 120, 40) as stage:
+        said = " ".join(stage.all.replace("│", " ").split())
+        assert "It becomes a process of its own and goes to work in ~/inkpot" in said
+        await stage.sees("no tasks yet; 3 and then + adds one", "the selected agent's mail stands here")
+        empty.hire("scout", "explore", "idle", "", ago=5, pid=77)
+        await stage.sees("no mail; m writes some", "no tasks yet")
+        await stage.pilot.click("#board-tasks", offset=(3, 1), times=2)
+        await stage.sees("┌─ Tasks ─", "no tasks yet; + puts the first one on the board")
+
+
 async def test_it_names_the_users_own_keys(empty: Frozen) -> None:
     mine = Settings(keys={"agent.hire": "h", "app.leave": "Q"})
     async with opened(empty, 80, 24, settings=mine) as stage:
         await stage.sees("h  hires an agent", "Q leaves")
         await stage.press("5")
         await stage.sees("h hires an agent")
+
+
+_KEY = re.compile(r"⏎|\b(Esc|Enter|Tab)\b|\^[a-z]\b|(^|[:;·] )([b-zA-Z!]|\W \W) (again|next|tab|[a-z]+s) ")
+
+
+def _said(source: str) -> list[str]:
+    """The texts of a module, its documentation left out."""
+    nodes = list(ast.walk(ast.parse(source)))
+    silent = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in silent]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def test_no_text_names_a_key_that_may_be_another_here() -> None:
+    for file in Path(crewboard_tui.__path__[0]).rglob("*.py"):
+        if file.name not in ("keys.py", "ascii.py") and "cli" not in file.parts:
+            named = [text for text in _said(file.read_text()) if _KEY.search(f"{text} ") and len(text) > 1]
+            assert named == [], f"{file.name}: take the key from desk.key()"
+
+
+async def test_hints_name_the_users_own_keys(frozen: Frozen) -> None:
+    mine = Settings(
+        keys={"draft.send": "f5", "line.leave": "f6", "hire.send": "f7", "request.approve": "f8", "request.words": "f9"}
+    )
+    async with opened(frozen, 80, 24, settings=mine) as stage:
+        await stage.press("m")
+        await stage.sees("f5 sends · ^e editor · f6 keeps it for later")
+        await stage.press("f6", "n")
+        await stage.sees("f7 hires, not yet: it needs a prompt")
+        await stage.press("escape", "!", "!")
+        await stage.sees("PLAN v2")
+        await stage.press("tab")
+        await stage.write("mind")
+        await stage.sees("f5 when it is written, then f8 sends it with your yes")
+        await stage.press("escape", "!")
+        await stage.sees("QUESTION", "f9 writes, f5 sends")
 
 
 async def test_where_one_may_only_look_no_key_is_offered_that_changes(empty: Frozen) -> None:
@@ -103,6 +153,15 @@ async def test_help_is_about_the_pane_that_has_the_focus(frozen: Frozen) -> None
         assert "follow the end" in text
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+async def test_help_cuts_no_sentence(frozen: Frozen, width: int) -> None:
+    async with opened(frozen, width, 24) as stage:
+        await stage.press("j", "j", "j", "j", "j")
+        text = await helped(stage)
+        assert "…" not in text
+        assert "twice" in text
+
+
 async def test_help_of_a_form_knows_its_fields(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n", "tab")
@@ -110,13 +169,13 @@ async def test_help_of_a_form_knows_its_fields(frozen: Frozen) -> None:
         assert "→ l Space     the next value" in text
 
 
-async def test_help_of_a_question_knows_how_many_choices_there_are(frozen: Frozen) -> None:
+async def test_help_of_a_question_says_how_to_answer(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("!", "!", "!")
         await stage.sees("QUESTION")
         text = await helped(stage)
-        assert "to choice 3" in text
-        assert "to choice 4" not in text
+        assert "answer with the choice under the cursor" in text
+        assert "answer in words of your own" in text
 
 
 async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None:
@@ -124,4 +183,35 @@ async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None
         await stage.can("!", "next")
         footer = stage.app.screen.query_one("#keys", Still)
         await stage.pilot.hover("#keys", offset=(2, 0))
-        assert footer.tooltip == "the next thing that needs you, opened on its own page"
+        assert footer.tooltip == "what needs you next: a request opened, else why it needs you"
+
+
+@pytest.mark.parametrize(
+    ("way", "words", "says"),
+    [
+        ((), "zoom", "this pane alone on the screen, and back"),
+        ((), "clone", "hire another on the terms of the selected agent"),
+        ((), "feed", "everything that happens, newest last"),
+        ((), "pause", "pause         not for parser now: hold it"),
+        (("3", "5", "6"), "resume", "resume"),
+        (("!", "!"), "zoom", "zoom          only in a numbered view"),
+        (("!", "!"), "pause", "pause         only where an agent is selected"),
+        (("!", "!"), "rule", "approve+rule  not now"),
+    ],
+)
+async def test_the_palette_finds_a_command_by_its_words_or_says_why_not(
+    frozen: Frozen, way: tuple[str, ...], words: str, says: str
+) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*way, ":")
+        await stage.write(words)
+        await stage.sees(says)
+
+
+async def test_where_nobody_is_selected_the_palette_says_so(empty: Frozen) -> None:
+    async with opened(empty, 80, 24) as stage:
+        await stage.press(":")
+        await stage.write("pause")
+        await stage.sees("pause         select an agent first", "pause all     nobody is running")
+        await stage.press("enter", "enter")
+        await stage.sees(" pause: select an agent first")

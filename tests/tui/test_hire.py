@@ -10,7 +10,10 @@ from crewboard.errors import CredentialsError, UsageError
 from crewboard.records import Answer, Exit, Flags, Member, Profile, Spec
 from crewboard.store import agents, journal, roster
 from crewboard.team import hiring
+from crewboard.team.context import Team
 from crewboard_tui import profiles
+from crewboard_tui.widgets.lineup import around
+from crewboard_tui.widgets.roster import Roster
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -26,18 +29,35 @@ async def _fill(stage: Stage, name: str, prompt: str) -> None:
 async def test_it_says_what_a_type_may_do(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")
-        await stage.sees("‹ code ›", "reads, writes and runs in the workspace")
+        await stage.sees("explore plan [code] test lead", "reads, writes and runs in the workspace")
         await stage.press("tab", "right")
-        await stage.sees("‹ test ›", "writes nothing in it")
+        await stage.sees("explore plan code [test] lead", "writes nothing in it")
         await stage.press("left", "left")
-        await stage.sees("‹ plan ›", "submits plans for approval")
+        await stage.sees("explore [plan] code", "submits plans for approval")
+
+
+async def test_a_click_chooses_what_it_is_on(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("n")
+        await stage.sees("Hire an agent")
+        for word, sees in (
+            ("test", "code [test] lead"),
+            ("foreground: stay", "(•) foreground: stay"),
+            ("background", "(•) background"),
+            ("none ›", "‹ #14"),
+            ("‹ #", "‹ none"),
+        ):
+            at = next((line.index(word), y) for y, line in enumerate(stage.text) if word in line and "=" not in line)
+            await stage.pilot.click(offset=at)
+            await stage.sees(sees)
 
 
 async def test_the_last_line_is_the_same_as_a_command(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "Make parse accept it")
         await stage.press("tab", "tab", "space", *["tab"] * 8, "right")
-        await stage.sees("--plan", "--task 14", "--prompt 'Make parse accept it'", "crewboard spawn fixer2 --type code")
+        await stage.sees("--plan", "--task 14", "--prompt 'Make parse accept it'")
+        await stage.sees("crewboard --offline spawn fixer2 --type code")
 
 
 async def test_a_projects_own_types_can_be_hired(frozen: Frozen) -> None:
@@ -47,7 +67,7 @@ async def test_a_projects_own_types_can_be_hired(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n", "tab", "left", "left", "left")
         await stage.press("left")
-        await stage.sees("‹ scribe ›", "writes [/docs]")
+        await stage.sees("lead [scribe]", "writes [/docs]")
 
 
 async def test_a_budget_that_is_none_is_told(frozen: Frozen) -> None:
@@ -71,7 +91,7 @@ async def test_a_name_that_cannot_be_is_told_at_once(frozen: Frozen, name: str, 
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, name, "go")
         await stage.sees(says)
-        assert "^s send" not in stage.part("keys")
+        assert "^s hire" not in stage.part("keys")
 
 
 async def test_without_a_prompt_nobody_is_hired(frozen: Frozen) -> None:
@@ -80,6 +100,44 @@ async def test_without_a_prompt_nobody_is_hired(frozen: Frozen) -> None:
         await stage.sees("it needs a prompt")
         await stage.press("ctrl+s")
         await stage.sees("Hire an agent")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10)])
+async def test_before_there_is_a_prompt_the_form_names_the_key_that_will_hire(
+    frozen: Frozen, size: tuple[int, int]
+) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press("n")
+        await stage.sees("^s hires, not yet: it needs")
+        await stage.write("Lame")
+        await stage.sees("^s hires, not yet: mend the")
+
+
+async def test_tab_is_no_pane_in_a_form(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("n")
+        for _ in range(5):
+            await stage.sees("next field")
+            assert "Tab pane" not in stage.part("keys")
+            await stage.press("tab")
+        await stage.press(*["shift+tab"] * 5)
+        await stage.write("x")
+        await stage.sees("Name     x")
+
+
+async def test_a_high_terminal_keeps_the_terms_below_the_prompt_together(frozen: Frozen) -> None:
+    async with opened(frozen, 200, 50) as stage:
+        await stage.press("n")
+        await stage.sees("Prompt")
+        rows = {text[2:10].strip(): y for y, text in enumerate(stage.text)}
+        assert rows["Mode"] - rows["Prompt"] == 12
+
+
+def test_of_many_types_the_chosen_one_stands_between_its_neighbours() -> None:
+    labels = ["explore", "plan", "code", "test", "lead", "scribe", "painter"]
+    assert [around(labels, at, 24) for at in (0, 2, 3, 6)] == [range(3), range(1, 4), range(2, 5), range(4, 7)]
+    assert around(labels, 2, 60) == range(7)
+    assert around(labels, 0, 1) == range(1)
 
 
 async def test_hiring_does_not_hold_up_the_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +159,50 @@ async def test_hiring_does_not_hold_up_the_screen(frozen: Frozen, monkeypatch: p
         may_end.set()
         await stage.sees("hired fixer2: run 1 is up", "Peek")
     assert [(hire.name, hire.type, hire.prompt) for hire in hired] == [("fixer2", "code", "go on")]
+
+
+@pytest.mark.parametrize(
+    "way", [("enter",), ("f", "z"), ("3",), ("enter", "2", "j", "j", "j")], ids=["page", "narrowed", "tasks", "inbox"]
+)
+async def test_after_hiring_the_board_shows_the_new_agent(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, way: tuple[str, ...]
+) -> None:
+    def spawn(_team: object, hire: hiring.Hire) -> hiring.Assignment:
+        frozen.hire(hire.name, "code", "working", "thinking", ago=1, pid=4499)
+        return hiring.Assignment(hire.name, "p", 1, fresh=True)
+
+    monkeypatch.setattr(hiring, "spawn", spawn)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*way)
+        await _fill(stage, "fixer2", "Make parse accept it")
+        await stage.press("ctrl+s")
+        await stage.sees("┌─ Team", "Peek · fixer2")
+        roster_ = stage.app.screen.query_one(Roster)
+        assert roster_.selected == "fixer2"
+        assert stage.app.focused is roster_
+
+
+async def test_who_leaves_while_somebody_is_hired_is_not_told_that_nobody_is(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+
+    def spawn(_team: object, hire: hiring.Hire) -> hiring.Assignment:
+        assert may_end.wait(20)
+        return hiring.Assignment(hire.name, "p", 1, fresh=True)
+
+    monkeypatch.setattr(hiring, "spawn", spawn)
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "go on")
+        await stage.press("ctrl+s")
+        await stage.sees("it is coming up")
+        await stage.press("escape")
+        await stage.sees("Peek · ")
+        said = stage.part("status")
+        may_end.set()
+        assert "nobody is hired" not in said
+        await stage.sees("hired fixer2: run 1 is up")
+        assert stage.app.desk.drafts == {}
 
 
 async def test_a_failure_leaves_the_form_as_it_was_and_says_why(
@@ -131,6 +233,8 @@ async def test_a_form_on_another_view_is_not_thrown_away(frozen: Frozen, key: st
         await stage.settles()
         await stage.press(key)
         await stage.sees("Hire an agent", "go on", "this form is open still")
+        await stage.press("escape")
+        await stage.sees_not("this form is open still")
 
 
 async def test_esc_leaves_the_form(frozen: Frozen) -> None:
@@ -139,6 +243,98 @@ async def test_esc_leaves_the_form(frozen: Frozen) -> None:
         await stage.sees("Hire an agent")
         await stage.press("escape")
         await stage.sees("Peek · ")
+
+
+async def test_a_prompt_that_was_not_sent_is_there_when_one_hires_again(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _spawned(monkeypatch)
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "mend it")
+        await stage.press("escape")
+        await stage.sees("not hired; n shows the prompt again", "Peek · ")
+        await stage.press("n")
+        await stage.sees("Hire an agent", "mend it")
+        await stage.press("ctrl+s")
+        await stage.sees("hired agent1")
+        assert stage.app.desk.drafts == {}
+
+
+async def test_a_kept_prompt_is_no_message_to_an_agent_called_hire(frozen: Frozen) -> None:
+    frozen.hire("hire", "code", "idle", "", ago=5, pid=4500)
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "mend it")
+        await stage.press("escape")
+        await stage.sees("Peek · ")
+        assert "hire" not in stage.app.desk.drafts
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20)])
+async def test_the_key_line_says_how_to_go_on_in_each_field(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press("n")
+        await stage.sees("Hire an agent", "^s hires, not yet")
+        for keys, hints in (
+            ("", "Tab next field"),
+            ("enter", "→ change|Tab next field"),
+            ("enter", "Tab next field"),
+            ("enter g o", "^s hire|Tab next field"),
+            ("tab", "^s hire|→ change|Tab next field"),
+            ("down", "^s hire|Space yes/no|Tab next field"),
+        ):
+            await stage.press(*keys.split())
+            await stage.sees(*hints.split("|"), "Esc cancel")
+        await stage.press("space")
+        await stage.sees("[x] a plan, and my yes, before it acts")
+
+
+async def test_nothing_of_the_form_is_cut_at_sixty_columns(frozen: Frozen) -> None:
+    async with opened(frozen, 60, 30) as stage:
+        await stage.press("n", "enter")
+        await stage.sees("no", "network", "foreground: stay with it", "[ ] end when done", "budget none")
+        form = "\n".join(stage.text[2 : stage.all.count("\n", 0, stage.all.index("it needs a prompt"))])
+        assert "…" not in form
+
+
+async def test_what_is_wrong_stands_below_its_field(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "Fixer", "go")
+        await stage.sees("^s hires, not yet: mend the name")
+        at = next(y for y, line in enumerate(stage.text) if "Name     Fixer" in line)
+        assert "a name starts with a-z" in stage.text[at + 1]
+
+
+@pytest.mark.parametrize(("height", "name", "mend"), [(24, "fixer2", "limits"), (30, "Fixer", "name and the limits")])
+async def test_every_field_that_is_wrong_says_so_below_it(frozen: Frozen, height: int, name: str, mend: str) -> None:
+    async with opened(frozen, 80, height) as stage:
+        await _fill(stage, name, "go")
+        await stage.press(*["tab"] * 8, *["backspace"] * 3)
+        await stage.write("abc")
+        await stage.press("tab")
+        await stage.write("-5")
+        await stage.sees(f"^s hires, not yet: mend the {mend}", "'-5' is no budget")
+        assert ("a name starts with a-z" in stage.all) is (name == "Fixer")
+
+        def below() -> str:
+            at = next(y for y, line in enumerate(stage.text) if "turns abc" in line)
+            return " ".join(line.strip("│ ") for line in stage.text[at + 1 : at + 3])
+
+        says = "the turn limit is a number from 1 on; '-5' is no budget: give money as $5 or tokens as 200k"
+        await stage.until(lambda: below() == says, "what is wrong")
+        await stage.press("shift+tab", *["backspace"] * 3, "9")
+        await stage.sees("turns 9", "'-5' is no budget")
+        await stage.sees_not("the turn limit")
+
+
+async def test_a_command_that_grows_moves_no_field(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "go")
+        await stage.settles()
+        before = next(y for y, line in enumerate(stage.text) if "Task " in line)
+        await stage.write(" on with the grammar of the second version and everything about it")
+        await stage.sees("the grammar of the second version and everything about it'")
+        await stage.settles()
+        assert next(y for y, line in enumerate(stage.text) if "Task " in line) == before
 
 
 # ---------------------------------------------------------------------------------------- terms and foreground
@@ -212,6 +408,39 @@ async def test_a_foreground_hire_is_put_to_the_background(
         await stage.sees("fixer2 goes on in the background", "Peek · ")
 
 
+async def _find_on_page(stage: Stage) -> None:
+    await stage.press("/")
+    await stage.sees("find ›")
+    await stage.write("routes")
+    await stage.press("enter")
+    await stage.sees_not("find ›")
+
+
+async def test_on_a_narrowed_foreground_page_esc_shows_all_and_the_wait_goes_on(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _spawned(monkeypatch)
+    async with opened(frozen, 80, 24) as stage:
+        await _hire_in_foreground(stage, "fixer2")
+        await _find_on_page(stage)
+        await stage.press("escape")
+        await stage.sees("foreground: waits for its result")
+        assert "in the background" not in stage.part("status")
+        await stage.press("escape")
+        await stage.sees("fixer2 goes on in the background", "Peek · ")
+
+
+async def test_a_narrowed_foreground_page_is_put_to_the_background_with_one_key(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _spawned(monkeypatch)
+    async with opened(frozen, 80, 24) as stage:
+        await _hire_in_foreground(stage, "fixer2")
+        await _find_on_page(stage)
+        await stage.press("b")
+        await stage.sees("fixer2 goes on in the background", "Peek · ")
+
+
 # ---------------------------------------------------------------------------------------------------- profiles
 
 
@@ -255,7 +484,7 @@ async def test_a_name_that_was_typed_stays_when_a_profile_is_loaded(frozen: Froz
         await stage.press("ctrl+o")
         await stage.write("mender")
         await stage.press("enter")
-        await stage.sees("Name     mine", "‹ test ›")
+        await stage.sees("Name     mine", "[test]")
 
 
 def test_a_profile_never_holds_a_key(tmp_path: Path) -> None:
@@ -281,6 +510,26 @@ async def test_a_clone_begins_with_the_terms_of_the_selected_agent(frozen: Froze
         await stage.sees("Name     parser2", "Be parser", "grammar", "[x] a plan", "turns 7", "‹ none ›")
         await stage.sees("✓ ready: ^s hires it")
         assert "unsafe" not in stage.all
+
+
+async def test_a_clone_leaves_the_prompt_that_was_kept_before(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    _spawned(monkeypatch)
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "mend it")
+        await stage.press("escape")
+        await stage.sees("Peek · ")
+        await stage.press("N")
+        await stage.sees("Name     parser2")
+        await stage.press("tab", "tab", "tab")
+        await stage.write(" now")
+        await stage.press("escape")
+        await stage.sees("Peek · ")
+        assert list(stage.app.desk.drafts.values()) == ["Be parser now\n\nmend it"]
+        await stage.press("N")
+        await stage.sees("Name     parser2")
+        await stage.press("ctrl+s")
+        await stage.sees("hired parser2")
+        assert list(stage.app.desk.drafts.values()) == ["Be parser now\n\nmend it"]
 
 
 async def test_a_clone_of_a_clone_counts_on(frozen: Frozen) -> None:
@@ -311,3 +560,27 @@ async def test_the_lead_is_not_cloned(empty: Frozen) -> None:
 def _with(old: Spec | None, flags: Flags, kind: str = "code") -> Spec:
     assert old is not None
     return old.model_copy(update={"flags": flags, "type": kind})
+
+
+@pytest.mark.parametrize(
+    ("environment", "model"), [({"CREWBOARD_OFFLINE": "1"}, "embedded model"), ({}, "claude-sonnet-5-5")]
+)
+async def test_it_names_the_model_that_will_answer(
+    frozen: Frozen, environment: dict[str, str], model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team = Team(frozen.directory, environment=environment, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: team))
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("n")
+        await stage.sees(f"Model    {model}")
+
+
+async def test_the_form_offers_no_task_that_cannot_begin_and_says_whose_type_is_wanted(empty: Frozen) -> None:
+    empty.task(1, "first", required_type="test")
+    empty.task(2, "second", blocked_by=[1])
+    async with opened(empty, 100, 36) as stage:
+        await _fill(stage, "fixer2", "Make parse accept it")
+        await stage.press(*["tab"] * 10, "right")
+        await stage.sees("‹ #1 first", "task 1 is for an agent of type test; fixer2 is of type code")
+        await stage.press("right")
+        await stage.sees("‹ none ›", "ready")

@@ -14,19 +14,19 @@ def names(stage: Stage) -> list[str]:
 async def test_f_goes_through_the_groups_of_states(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("f")
-        await stage.sees(" · needs me ─", "5 of 11 agents")
+        await stage.sees(" · needs me · Esc shows all ─", "5 of 11 agents")
         assert names(stage) == ["parser", "auth-plan", "docs", "migrate", "flaky-hunt"]
         await stage.press("f")
-        await stage.sees(" · running ─")
+        await stage.sees(" · running · Esc shows all ─")
         assert names(stage) == ["api", "perf", "ui", "release"]
         await stage.press("f")
-        await stage.sees(" · idle ─")
+        await stage.sees(" · idle · Esc shows all ─")
         assert names(stage) == ["reviewer"]
         await stage.press("f")
-        await stage.sees(" · done ─")
+        await stage.sees(" · done · Esc shows all ─")
         assert names(stage) == ["scan"]
         await stage.press("f")
-        await stage.sees_not(" · done ─")
+        await stage.sees_not(" · done · Esc shows all ─")
         assert len(names(stage)) == 11
 
 
@@ -36,7 +36,7 @@ async def test_esc_shows_all_again_and_an_empty_group_says_so(empty: Frozen) -> 
         await stage.press("f")
         await stage.sees("nobody here is like that; Esc shows everybody")
         await stage.press("*", "x", "escape")
-        await stage.sees_not(" · needs me ─")
+        await stage.sees_not(" · needs me · Esc shows all ─")
         assert names(stage) == ["api"]
 
 
@@ -52,13 +52,25 @@ async def test_f_narrows_processes_and_tasks_too(frozen: Frozen) -> None:
         await stage.sees("completed · waiting", "cut the release", "write the changelog")
 
 
+async def test_a_border_names_a_key_only_where_it_works_now(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.sees(" follow:on")
+        assert "f follow" not in stage.all, "in the list f narrows it"
+        assert "⏎ open ─" not in stage.all
+        await stage.press("tab")
+        await stage.sees("f follow:on")
+        await stage.press("tab")
+        await stage.sees("⏎ open ─")
+        assert "f follow" not in stage.all
+
+
 async def test_f_in_a_log_still_follows(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("tab")
         await stage.until(lambda: getattr(stage.app.focused, "id", "") == "peek", "the peek")
         await stage.press("f")
         await stage.sees("f follow:off")
-        assert " · needs me ─" not in stage.all
+        assert " · needs me · Esc shows all ─" not in stage.all
 
 
 @pytest.mark.parametrize(("width", "more"), [(80, ("PID", "CPU", "RSS", "TASK", "DOING")), (120, ("MODEL", "WHY"))])
@@ -81,3 +93,51 @@ async def test_w_is_not_offered_where_everything_is_shown(frozen: Frozen) -> Non
             "".join(span.text for span in line)
             for line in stage.app.screen.query_one("#help").lines  # type: ignore[attr-defined]
         )
+
+
+@pytest.mark.parametrize(
+    ("key", "title"),
+    [
+        ("1", "Team · sort:urgency"), ("3", "Tasks · 1/8 completed"), ("4", "Needs you · 1 of 5 · most urgent first"),
+        ("5", "Processes · 9 workers"), ("6", "Feed"), ("7", "Cost · $8.39"),
+    ],
+)  # fmt: skip
+async def test_a_filtered_list_says_so_in_its_title_and_how_to_see_all(frozen: Frozen, key: str, title: str) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(key, "/")
+        await stage.write("parser")
+        await stage.press("enter")
+        await stage.sees(f"┌─ {title} · filter parser · Esc shows all ─")
+        await stage.press("escape")
+        await stage.sees_not("Esc shows all")
+
+
+async def test_a_narrowed_mailbox_says_by_what(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2", "u")
+        await stage.sees("unread only · u shows the rest ─")
+        await stage.press("/")
+        await stage.write("keys")
+        await stage.press("enter")
+        await stage.sees("unread only · u shows the rest · filter keys")
+        await stage.press("u")
+        await stage.sees("─ filter keys · Esc shows all ─")
+
+
+async def test_a_lists_number_pressed_again_puts_the_focus_on_the_list(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        await stage.press("tab", "tab", "j")
+        assert not isinstance(stage.app.focused, Roster)
+        await stage.press("1")
+        await stage.until(lambda: isinstance(stage.app.focused, Roster), "the focus on the team")
+        await stage.press("j")
+        assert stage.app.screen.query_one(Roster).selected == "auth-plan"
+
+
+async def test_a_number_pressed_again_ends_the_zoom_of_another_pane(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        await stage.press("tab", "z")
+        await stage.sees_not("┌─ Team")
+        await stage.press("1")
+        await stage.sees("┌─ Team")
+        await stage.until(lambda: isinstance(stage.app.focused, Roster), "the focus on the team")

@@ -3,6 +3,7 @@
 from crewboard.records import Exit
 from crewboard.store import agents, requests
 from crewboard.team import mail
+from crewboard_tui import fmt
 from crewboard_tui.screens.hire import HireScreen
 from crewboard_tui.widgets.rows import Rows
 from tests.frozen import NOW, Frozen
@@ -27,9 +28,15 @@ async def test_each_says_since_when_and_what_it_holds_up(frozen: Frozen) -> None
         assert "4m12s  frees #7" in lines["auth-plan"]
         assert "1m04s" in lines["docs"]
         assert "frees" not in lines["docs"]
-        assert "9m00s  frees 2" in lines["migrate"]
+        assert "9m00s  frees 2 tasks" in lines["migrate"]
         await stage.press("j", "j", "j")
-        await stage.sees("holds      #11 database migration 0041, #22 cut the release")
+        await stage.sees("holds up   #11 database migration 0041, #22 cut the release")
+
+
+async def test_what_each_holds_up_stands_in_its_row_at_sixty_columns_too(frozen: Frozen) -> None:
+    async with opened(frozen, 60, 24) as stage:
+        await stage.press("4")
+        await stage.sees("2m12s  #14", "4m12s  #7", "9m00s  2 tasks")
 
 
 async def test_what_comes_while_one_looks_is_added_at_the_end(frozen: Frozen) -> None:
@@ -63,6 +70,12 @@ async def test_the_answers_of_today_are_counted_with_their_median(frozen: Frozen
     async with opened(frozen, 80, 24) as stage:
         await stage.press("4")
         await stage.sees("answered today 2 · median 30s")
+
+
+async def test_the_choices_of_a_question_bear_no_numbers_for_digits_are_views(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4", "j", "j")
+        await stage.sees("docs · why", "• yes, with a banner", "• no, redirect them")
 
 
 async def test_an_acknowledged_death_is_gone(frozen: Frozen) -> None:
@@ -103,4 +116,59 @@ async def test_an_acknowledged_death_is_still_no_orderly_end(frozen: Frozen) -> 
         (row,) = [line for line in stage.text if " parser " in line and "killed by SIGKILL" in line]
         assert "✖ parser" in row
         assert "died" in row
-        assert "✖1" not in stage.part("strip")
+        assert stage.all.index(" idle ") < stage.all.index(" parser "), "it sorts with what has ended"
+        assert "✖1 died" in stage.part("strip")
+        assert "✖1 dead" not in stage.part("strip")
+        assert "■1 " in stage.part("strip"), "and is not counted as an orderly end"
+        await stage.press("?", "G")
+        await stage.sees("✖ died        killed or crashed, and acknowledged by you")
+
+
+async def test_the_help_says_what_next_does_with_a_death(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("?")
+        await stage.press("G", *["ctrl+u"] * 2)
+        await stage.sees("!             what needs you next: a request opened, else why it needs you")
+        await stage.press("escape", "!")
+        await stage.sees("┌─ parser · why ─", "killed by SIGKILL at 15:02:10")
+
+
+async def test_a_death_without_a_log_shows_what_was_done_last_and_that_it_was_idle(frozen: Frozen) -> None:
+    frozen.hire("idler", "code", "idle", "", ago=300, pid=77)
+    frozen.began("idler", 300, "read_file", {"path": "README.md"})
+    die(frozen, "idler")
+    since = fmt.clock(NOW - 300)
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("4")
+        await stage.sees(f"died: killed by SIGSEGV, was idle since {since[:5]}")
+        await stage.press("j")
+        await stage.sees(f"state      was idle since {since[:5]}", f"did last   {fmt.clock(NOW - 900)} start")
+        await stage.sees(f"{since} tool  read_file README.md")
+
+
+async def test_esc_leads_back_to_what_the_next_key_opened(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4")
+        await stage.sees("▸✖ parser")
+        for _ in stage.app.desk.snapshot.view.needs:
+            await stage.press("!")
+            await stage.settles()
+            if "auth-plan › PLAN" in stage.all:
+                break
+        await stage.press("escape")
+        await stage.sees("▸▲ auth-plan")
+
+
+async def test_the_alert_says_open_where_its_key_opens_what_it_names_and_next_where_it_does_not(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        assert "parser died" in stage.part("alert")
+        assert "! open" in stage.part("alert")
+        await stage.press("!")
+        await stage.sees("Needs you · 5", "▸✖ parser")
+        await stage.until(lambda: "! next" in stage.part("alert"), "what the key does")
+        await stage.press("!")
+        await stage.sees("auth-plan › PLAN")
+        await stage.press("escape", "1", "1")
+        await stage.until(lambda: "! open" in stage.part("alert"), "what the key does")
+        await stage.press("!")
+        await stage.sees("Needs you · 5", "▸✖ parser")

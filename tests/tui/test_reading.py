@@ -14,6 +14,7 @@ from crewboard.view.activity import ActivityReader
 from crewboard.view.fold import TeamView
 from crewboard.view.reader import TeamReader
 from crewboard_tui.reading import BURST, Details, Interest, Pace, Reading, Snapshot
+from tests.crew import eventually
 from tests.frozen import NOW, Frozen, make_empty, make_team
 
 PATIENCE = 20.0
@@ -48,6 +49,24 @@ def listener(frozen: Frozen) -> Iterator[Listener]:
     listener.reading.start()
     yield listener
     listener.reading.stop()
+
+
+def test_that_no_file_events_arrive_is_said_once_it_is_known(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard.view.hints.observe", lambda *_: None)
+    listener = Listener(frozen)
+    assert listener.reading.first().hinted, "nothing was tried yet"
+    listener.reading.start()
+    assert not listener.next().hinted
+    listener.reading.stop()
+
+
+def test_where_there_is_no_team_yet_no_file_events_are_missing(tmp_path: Path) -> None:
+    published: list[Snapshot] = []
+    reading = Reading(TeamDirectory(tmp_path / ".crewboard" / "default"), published.append, clock=time.time)
+    reading.start()
+    eventually(lambda: published, "the first reading")
+    assert published[0].hinted
+    reading.stop()
 
 
 def test_what_nobody_looks_at_is_not_read(listener: Listener) -> None:

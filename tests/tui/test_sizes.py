@@ -1,8 +1,16 @@
 """Any terminal: tiny, narrow, resized without end, without colour, without anything but ASCII."""
 
+import ast
+from pathlib import Path
+
 import pytest
+from rich.cells import cell_len
 from textual.geometry import Size
 
+import crewboard
+import crewboard_tui
+from crewboard_tui.ascii import GLYPHS
+from crewboard_tui.text import safe_line
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 
@@ -42,6 +50,28 @@ async def test_forty_by_ten_shows_strip_list_alert_and_keys(frozen: Frozen) -> N
         assert "! next" in stage.text[9]
 
 
+async def test_whoever_can_say_yes_sees_how_to_say_no_at_any_width(frozen: Frozen) -> None:
+    async with opened(frozen, 40, 10) as stage:
+        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.sees(" a approve  d deny  ? help  Esc back")
+
+
+async def test_room_that_is_left_in_the_key_line_names_keys_that_are_found_by_no_chance(frozen: Frozen) -> None:
+    async with opened(frozen, 170, 50) as stage:
+        await stage.sees("f filter", "Space mark", "y copy")
+        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.sees("PLAN v2", "] next")
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 10), (60, 20), (80, 24)])
+async def test_the_ways_to_help_and_out_stand_in_every_key_line(frozen: Frozen, width: int, height: int) -> None:
+    async with opened(frozen, width, height) as stage:
+        await stage.sees("? help", "q leave")
+        for keys in ("2", "3", "5", "7", "1 j enter", "escape !", "!", "!"):
+            await stage.press(*keys.split())
+            await stage.sees("Esc back", "? help")
+
+
 async def test_eighty_columns_show_the_peek_and_no_pid(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("Peek · parser")
@@ -61,6 +91,37 @@ async def test_a_storm_of_sizes_leaves_the_picture_whole(frozen: Frozen) -> None
             await stage.pilot.resize_terminal(width, height)
         await stage.until(lambda: stage.app.size == Size(120, 36), "the size")
         await stage.until(lambda: stage.all == before, "the same picture")
+
+
+def _written(source: str) -> set[str]:
+    """The characters beyond ASCII of a module's strings, its documentation left out."""
+    nodes = list(ast.walk(ast.parse(source)))
+    silent = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in silent]
+    return {character for text in texts if isinstance(text, str) for character in text if not character.isascii()}
+
+
+def test_every_glyph_of_ours_has_one_in_ascii() -> None:
+    folders = [*crewboard_tui.__path__, *crewboard.__path__]
+    written = set().union(*(_written(file.read_text()) for folder in folders for file in Path(folder).rglob("*.py")))
+    painted = {each for each in written if each in safe_line(each) and cell_len(each)}
+    assert {"▲", "…", "↵"} <= painted
+    assert painted <= set(GLYPHS)
+
+
+async def test_in_ascii_a_key_is_called_by_its_name(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24, ascii_only=True) as stage:
+        await stage.can("Enter", "open")
+        await stage.press("m")
+        await stage.sees("Enter sends")
+        await stage.press("escape", "n", "tab")
+        await stage.sees("Tab next field")
+        await stage.press("?")
+        await stage.sees("l Right Space the next value")
+        await stage.press("escape", "escape")
+        await stage.sees("Peek - ")
+        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.sees("Enter answers with the marked one")
 
 
 async def test_ascii_paints_nothing_else(frozen: Frozen) -> None:

@@ -1,10 +1,14 @@
 """What holds and interrupts agents, the talk with the lead, and the end of everybody."""
 
+import threading
+import time
+
 import pytest
 
 from crewboard.errors import CredentialsError
 from crewboard.store import agents
 from crewboard.team import ending, hiring, steering
+from crewboard_tui.screens.agent_keys import AGAIN_WITHIN
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 from tests.tui.test_agent_keys import Calls
@@ -29,6 +33,7 @@ async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPa
         await stage.sees("api pauses at its next safe point")
         _hold(frozen, "api")
         await stage.until(lambda: _is_held(stage.app, "api"), "the hold to be read")
+        await stage.can("p", "go on")
         await stage.press("p")
         await stage.sees("api goes on")
     assert (pause, unpause) == ([("api",)], [("api",)])
@@ -116,3 +121,34 @@ async def test_halt_ends_everybody_once_the_teams_name_is_typed(
 def _is_held(app: object, name: str) -> bool:
     agent = app.desk.snapshot.view.agent(name)  # type: ignore[attr-defined]
     return bool(agent.spec.want == "paused")
+
+
+async def test_what_is_being_done_stands_there_until_it_is_done_and_no_longer(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crewboard_tui.desk.SAID_FOR", 0)
+    go_on = threading.Event()
+
+    def wordless() -> str:
+        go_on.wait()
+        return ""
+
+    async with opened(frozen, 80, 24) as stage:
+        desk = stage.app.desk
+        desk.do("asking api", wordless)
+        assert not desk.hush()
+        desk.say("copied: api")
+        assert desk.hush()
+        await stage.sees("asking api …")
+        go_on.set()
+        await stage.sees_not("asking api …")
+
+
+async def test_the_offer_of_a_second_press_goes_when_it_is_void(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "X")
+        await stage.sees("X again within 2 s ends auth-plan")
+        said = stage.app.desk.said
+        assert said is not None
+        assert said.until is not None
+        assert said.until - time.monotonic() <= AGAIN_WITHIN

@@ -1,13 +1,16 @@
-"""The task board: why a task waits, and the keys that make, assign, block and cancel one."""
+"""The task board: why a task waits, and the keys that make, assign, block, cancel and reopen one."""
+
+import threading
 
 import pytest
 
 from crewboard.errors import StorageError
-from crewboard.records import Task
-from crewboard.store import mailbox, tasks
+from crewboard.records import Answer, Task, TaskStatus
+from crewboard.store import journal, mailbox, tasks
 from crewboard.team import board
+from crewboard.team.context import Team
 from crewboard_tui.screens.tasks import TasksScreen
-from tests.frozen import Frozen
+from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 from tests.tui.test_agent_keys import Calls
 
@@ -29,8 +32,16 @@ async def _on(stage: Stage, ident: int) -> None:
 async def test_an_orphan_says_who_had_it_and_how_that_ended(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 14)
-        await stage.sees("orphaned by parser, killed by SIGKILL", "nobody; parser had it, killed by SIGKILL")
+        await stage.sees("orphaned by parser, killed by SIGKILL", "unassigned; orphaned by parser, killed by SIGKILL")
         await stage.can("r", "resume")
+
+
+async def test_a_task_that_nobody_has_is_called_the_same_in_its_row_and_below(frozen: Frozen) -> None:
+    frozen.task(30, "tell the users")
+    async with opened(frozen, 80, 36) as stage:
+        await _on(stage, 30)
+        await stage.sees("status     pending", "owner      unassigned")
+        assert " unassigned" in next(line for line in stage.text if "#30  tell the users" in line)
 
 
 async def test_a_blocked_task_says_by_what_and_how_that_stands(frozen: Frozen) -> None:
@@ -39,7 +50,7 @@ async def test_a_blocked_task_says_by_what_and_how_that_stands(frozen: Frozen) -
     async with opened(frozen, 80, 36) as stage:
         await _on(stage, 31)
         await stage.sees(
-            "after #30 cancelled #9 ●", "#9 paginate /orders: in progress, api", "#30 old survey: cancelled"
+            "cannot start: #30 cancelled #9 ●", "#9 paginate /orders: in progress, api", "#30 old survey: cancelled"
         )
 
 
@@ -66,6 +77,35 @@ async def test_the_text_of_a_task_that_could_not_be_made_is_kept(
         await stage.sees("tidy up")
 
 
+async def test_a_new_tasks_text_is_kept_while_it_is_written(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("3", "+")
+        await stage.write("tidy up")
+        assert stage.app.desk.drafts == {"new task": "tidy up"}
+
+
+async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, add = threading.Event(), board.add_task
+
+    def slow(team: Team, subject: str) -> Task:
+        assert may_end.wait(20)
+        return add(team, subject)
+
+    monkeypatch.setattr(board, "add_task", slow)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("3", "+")
+        await stage.write("tidy up")
+        await stage.press("enter", "+")
+        await stage.write("then rest")
+        may_end.set()
+        await stage.until(lambda: not stage.app.desk.errands.running(), "the task")
+        await stage.sees("#24")
+        assert stage.app.desk.drafts == {"new task": "then rest"}
+        await stage.sees("new task › then rest")
+
+
 async def test_the_empty_board_says_which_key_makes_the_first(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press("3")
@@ -84,6 +124,40 @@ async def test_a_task_is_given_to_an_agent_who_is_told(frozen: Frozen) -> None:
         await stage.sees("task 23 is reviewer's, who is told")
     assert _task(frozen, 23).owner == "reviewer"
     assert mailbox.read(frozen.directory, "reviewer").messages[-1].type == "task_assignment"
+
+
+async def test_a_task_for_somebody_who_is_dead_says_what_helps(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 24) as stage:
+        await _on(stage, 23)
+        await stage.press("a")
+        await stage.write("parser")
+        await stage.press("enter")
+        await stage.sees("task 23 is parser's: parser is dead: `crewboard --offline resume parser`")
+        await stage.sees("parser ✖ dead")
+
+
+async def test_a_task_that_waits_for_what_never_comes_says_what_helps(frozen: Frozen) -> None:
+    frozen.task(30, "old survey", "cancelled")
+    async with opened(frozen, 120, 24) as stage:
+        await _on(stage, 23)
+        await stage.press("b")
+        await stage.write("#30")
+        await stage.press("enter")
+        await stage.sees("#30 is cancelled, so that it never begins: `crewboard task update 23 --blocked-by ''`")
+
+
+async def test_the_beginning_of_a_name_will_do_where_it_is_one_agents(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 23)
+        await stage.press("a", "enter")
+        await stage.sees("type a name; there are parser")
+        await stage.press("p", "enter")
+        await stage.sees("there is no agent 'p'; there are parser")
+        await stage.press("backspace")
+        await stage.write("rev")
+        await stage.press("enter")
+        await stage.sees("task 23 is reviewer's, who is told")
+    assert _task(frozen, 23).owner == "reviewer"
 
 
 async def test_nobody_who_is_not_here_or_may_not_is_assigned(frozen: Frozen) -> None:
@@ -116,20 +190,27 @@ async def test_a_task_is_let_wait_for_others(frozen: Frozen) -> None:
     assert _task(frozen, 23).blocked_by == [9, 10]
 
 
-async def test_a_refusal_of_the_board_is_shown_in_words(frozen: Frozen) -> None:
+async def test_what_cannot_be_waited_for_is_said_in_the_line_which_stays(frozen: Frozen) -> None:
+    frozen.task(22, "cut the release", "pending", blocked_by=[23])
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 23)
         await stage.press("b")
         await stage.write("23")
         await stage.press("enter")
         await stage.sees("task 23 cannot wait for itself")
+        await stage.press("backspace", "2", "enter")
+        await stage.sees("task 22 waits for task 23 already; both would wait for ever", "#23 waits for ›")
+        await stage.press("escape")
+        await stage.sees_not("waits for ›")
+        await stage.sees("Tasks · ")
+    assert _task(frozen, 23).blocked_by == []
 
 
 async def test_capital_c_cancels_and_says_that_the_owner_is_not_told(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 9)
         await stage.press("C")
-        await stage.sees("task 9 is cancelled; api is not told: m writes to it")
+        await stage.sees("task 9 is cancelled: o opens it again; api is not", "told: m writes to it")
         await stage.until(lambda: "C cancel" not in stage.part("keys"), "the key gone from the footer")
     assert _task(frozen, 9).status == "cancelled"
 
@@ -155,5 +236,105 @@ async def test_read_only_changes_no_task(frozen: Frozen) -> None:
         await _on(stage, 9)
         await stage.press("C", "+")
         await stage.sees("Tasks · ")
-        assert "new task" not in stage.all
+        await stage.sees("new task: not while you only look (--read-only)")
     assert _task(frozen, 9).status == "in_progress"
+
+
+def _failed(frozen: Frozen, ago: float = 60) -> None:
+    """`api` says that #9 failed."""
+    frozen.task(9, "paginate /orders", "failed", owner="api", updated_at=NOW - ago)
+    frozen.did("api", ago, "task_update", {"task_id": 9, "status": "failed"}, "task 9 is failed", 0)
+
+
+def _ended(frozen: Frozen, ago: float, text: str = "", error: str | None = None) -> None:
+    answer = Answer(ts=NOW - ago, run=1, assignment="p-api", answers=["p-api"], text=text, error=error)
+    journal.append(frozen.directory.agent("api").journal, answer)
+
+
+async def test_a_task_that_failed_says_why_in_its_owners_words(frozen: Frozen) -> None:
+    _failed(frozen)
+    _ended(frozen, 58, "There is no order by which to page: the table has no key.")
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 9)
+        await stage.sees("why        There is no order by which to page: the table has no key.")
+
+
+async def test_what_was_said_before_other_calls_is_no_reason(frozen: Frozen) -> None:
+    frozen.said("api", 70, "Taking task 9.")
+    frozen.did("api", 69, "task_claim", {"task_id": 9}, "task 9 is yours", 0)
+    frozen.did("api", 65, "bash", {"command": "pytest"}, "2 failed", 1)
+    _failed(frozen)
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 9)
+        await stage.sees("why        the journal of api does not say")
+        assert "Taking task 9." not in stage.all
+
+
+async def test_what_was_said_together_with_the_failure_is_the_reason(frozen: Frozen) -> None:
+    frozen.said("api", 61, "The table has no key.")
+    _failed(frozen)
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 9)
+        await stage.sees("why        The table has no key.")
+
+
+async def test_what_failed_is_counted_and_what_was_cancelled_is_not(frozen: Frozen) -> None:
+    frozen.task(9, "paginate /orders", "failed", owner="api")
+    frozen.task(23, "write the changelog", "cancelled")
+    async with opened(frozen, 80, 24) as stage:
+        assert "tasks 1/7 ✖1 │" in stage.part("strip")
+        await stage.press("3")
+        await stage.sees("┌─ Tasks · 1/7 completed ✖1 ─")
+
+
+async def test_a_task_that_failed_with_its_assignment_shows_the_error(frozen: Frozen) -> None:
+    frozen.task(9, "paginate /orders", "failed", owner="api", updated_at=NOW - 60)
+    _ended(frozen, 61, error="100 model calls and no answer")
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 9)
+        await stage.sees("why        100 model calls and no answer")
+
+
+async def test_what_an_agent_said_of_something_else_is_no_reason(frozen: Frozen) -> None:
+    _ended(frozen, 300, "The cursor is written.")
+    frozen.task(9, "paginate /orders", "failed", owner="api", updated_at=NOW - 60)
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 9)
+        await stage.sees("why        the journal of api does not say")
+
+
+@pytest.mark.parametrize("status", ["failed", "completed", "cancelled"])
+async def test_a_closed_task_is_opened_again_for_anybody(frozen: Frozen, status: TaskStatus) -> None:
+    frozen.task(9, "paginate /orders", status, owner="api", updated_at=NOW - 60)
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 9)
+        await stage.can("o", "reopen")
+        await stage.press("o")
+        await stage.sees("task 9 is open again, for anybody to take; a assigns it")
+        await stage.until(lambda: "o reopen" not in stage.part("keys"), "a task that is open")
+    task = _task(frozen, 9)
+    assert (task.status, task.owner, task.last_owner) == ("pending", None, None)
+
+
+async def test_a_cancelled_task_does_not_say_that_its_owner_cancelled_it(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 9)
+        await stage.press("C")
+        await stage.sees("cancelled, was api's")
+
+
+@pytest.mark.parametrize(("height", "zoom"), [(24, ""), (24, "z"), (12, "")])
+async def test_enter_gives_a_task_the_screen_and_esc_gives_it_back(frozen: Frozen, height: int, zoom: str) -> None:
+    frozen.task(9, "paginate /orders", "in_progress", owner="api", description="\n".join(map(str, range(7))))
+    async with opened(frozen, 80, height) as stage:
+        await stage.press("3", "j", *zoom)
+        await stage.sees("▸● #9")
+        await stage.press("enter")
+        await stage.sees_not("#14  parse")
+        await stage.until(lambda: getattr(stage.app.focused, "id", "") == "task", "the text")
+        await stage.sees("status     in progress")
+        await stage.press("escape")
+        await stage.sees("#14  parse")
+        await stage.until(lambda: getattr(stage.app.focused, "id", "") == "tasks", "the list")
+        await stage.press("j")
+        await stage.sees("▸● #10")

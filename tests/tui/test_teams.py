@@ -19,6 +19,16 @@ def second(frozen: Frozen) -> Frozen:
     return other
 
 
+async def test_the_footer_shows_the_keys_of_the_box_and_then_those_of_the_page_again(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.can("n", "new")
+        await stage.press("t")
+        await stage.sees("─ Teams · 1 ─", " ⏎ open  Esc stay")
+        await stage.sees_not("n new")
+        await stage.press("escape")
+        await stage.can("n", "new")
+
+
 async def test_the_list_says_what_waits_on_each_team(frozen: Frozen) -> None:
     second(frozen)
     async with opened(frozen, 80, 24) as stage:

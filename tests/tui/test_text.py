@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from crewboard_tui.lines import Span, clip, crop, flow, pad, spread, width_of, wrap
+from crewboard_tui.lines import Span, clip, crop, flow, hang, pad, spread, width_of, wrap
 from crewboard_tui.text import safe_line, safe_lines, safe_text
 
 
@@ -71,3 +71,16 @@ def test_wrapping_loses_no_word_and_keeps_within_its_width(text: str, width: int
 def test_a_word_that_is_too_long_is_broken() -> None:
     assert wrap("see aaaaaaaaaa", 4) == ("see", "aaaa", "aaaa", "aa")
     assert wrap("- one two three", 9, "  ") == ("- one two", "  three")
+
+
+@given(st.lists(st.text()), st.integers(1, 30), st.integers(0, 12), st.integers(1, 4))
+def test_what_hangs_behind_a_label_keeps_its_width_and_its_words(
+    texts: list[str], width: int, indent: int, most: int
+) -> None:
+    content = tuple(Span(safe_line(text)) for text in texts)
+    rows = hang(content, width, indent, most)
+    assert len(rows) <= most
+    assert all(width_of(row) <= width for row in rows)
+    whole = "".join("".join(span.text for span in row) for row in hang(content, 20, 4, 10_000))
+    assert whole.split() or not "".join(texts).split()
+    assert "".join(whole.split()) == "".join("".join(span.text for span in content).split())

@@ -8,7 +8,7 @@ from textual.color import Color
 from textual.theme import Theme
 from textual.widgets import Input
 
-from crewboard_tui import app
+from crewboard_tui import flow
 from crewboard_tui.settings import Settings
 from crewboard_tui.themes import CONTRAST, DARK, LIGHT
 from tests.frozen import Frozen
@@ -58,6 +58,27 @@ async def test_the_themes_turn_and_the_last_is_remembered(frozen: Frozen, tmp_pa
     assert Settings.read({**environment, "CREWBOARD_THEME": "light"}).theme == "light"
 
 
+async def test_the_key_says_which_colours_these_are(frozen: Frozen) -> None:
+    async with opened(frozen) as stage:
+        await stage.press("T")
+        await stage.sees("light colours")
+        await stage.press("T")
+        await stage.sees(" contrast colours")
+
+
+async def test_without_colours_the_key_says_so_and_what_is_remembered_stays(
+    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    Settings.read(environment).remember("light")
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with opened(frozen, settings=Settings.read(environment)) as stage:
+        await stage.press("T")
+        await stage.sees("no colours here: NO_COLOR is set")
+        assert stage.app.theme == "crewboard-light"
+    assert Settings.read(environment).theme == "light"
+
+
 async def test_a_theme_that_cannot_be_remembered_is_shown_all_the_same(frozen: Frozen, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where a folder should be")
     async with opened(frozen, settings=Settings(remembers=tmp_path / "state" / "crewboard" / "theme")) as stage:
@@ -77,7 +98,7 @@ def test_a_theme_that_is_none_is_named(tmp_path: Path) -> None:
 async def test_reduced_motion_has_no_caret_and_waits_for_the_tick(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "TICK", 3600.0)
+    monkeypatch.setattr(flow, "TICK", 3600.0)
     calm = Settings.read({"CREWBOARD_REDUCED_MOTION": "1"})
     async with opened(frozen, settings=calm) as stage:
         await stage.press("j", "j", "j", "j", "j")

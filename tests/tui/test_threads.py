@@ -2,7 +2,7 @@
 
 from crewboard.records import Request
 from crewboard.team import decisions
-from crewboard.view.mail import read_mail
+from crewboard.view.mail import MailReader
 from crewboard_tui.widgets.threads import Thread, find_threads, standing
 from tests.frozen import NOW, PLAN, Frozen
 from tests.tui.stage import Stage, opened
@@ -31,6 +31,17 @@ async def test_a_thread_says_how_its_request_stands(frozen: Frozen) -> None:
         await stage.sees("2 plans, 1 refusal, plan, approved 15:04")
 
 
+async def test_a_question_back_is_no_refusal(frozen: Frozen) -> None:
+    decisions.reject(frozen.team, "req-004281", "Question: why 0042?")
+    frozen.asks("req-004300", "plan_approval", "auth-plan", 20, {"plan": PLAN + "keep it"}, supersedes="req-004281")
+    async with opened(frozen, 120, 36) as stage:
+        await _open_mail(stage)
+        await stage.press("G")
+        await stage.sees("2 plans, asked back, plan, waits", "you asked back: why 0042?")
+        assert "refusal" not in stage.all
+        assert "rejected" not in stage.all
+
+
 async def test_enter_unfolds_a_thread_and_the_pane_below_tells_its_story(frozen: Frozen) -> None:
     _refuse_and_revise(frozen)
     async with opened(frozen, 120, 36) as stage:
@@ -57,7 +68,7 @@ async def test_the_asker_sees_the_same_thread_and_answers_are_words(frozen: Froz
         await stage.press("2")
         for _ in range(3):
             await stage.press("j")
-        await stage.sees("auth-plan · 1 not read", "2 plans, approved 15:04")
+        await stage.sees("auth-plan · 1 unread", "2 plans, approved 15:04")
         await stage.press("enter", "enter")
         await stage.sees("approves the plan: mind the cache")
 
@@ -70,9 +81,38 @@ def test_threads_stand_where_their_newest_message_is(frozen: Frozen) -> None:
         Request.model_validate({"id": "req-004281", "type": "plan_approval", "from": "auth-plan", "to": "operator",
                                 "supersedes": "req-004270", "created_at": NOW - 252}),
     ]  # fmt: skip
-    found = find_threads(read_mail(frozen.directory, "operator"), asked)
+    found = find_threads(MailReader(frozen.directory, "operator").read(), asked)
     thread = found[0]
     assert isinstance(thread, Thread)
     assert standing(thread) == "plan, 1 refusal, plan, waits"
     assert [letter.message.metadata["request_id"] for letter in thread.letters] == ["req-004270", "req-004281"]
     assert len(found) == 3
+
+
+def _forge(frozen: Frozen) -> None:
+    """`ui` says yes to the plan of `auth-plan`, which waits for the operator."""
+    frozen.mail(90, "ui", "auth-plan", "plan_approval_response", "approved", 5, request_id="req-004281", approve=True)
+
+
+async def test_a_response_that_decides_nothing_says_so_in_the_inbox(frozen: Frozen) -> None:
+    _forge(frozen)
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("2", "j", "j", "j")
+        await stage.sees("changes nothing: approves the plan", "changes nothing: req-004281 still waits for its answer")
+
+
+async def test_a_response_that_decides_nothing_says_so_on_the_agents_page(frozen: Frozen) -> None:
+    _forge(frozen)
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("j", "enter", "]")
+        await stage.sees("[Mail]", "changes nothing: approves the plan")
+        await stage.press("enter")
+        await stage.sees("changes nothing: req-004281 still waits for its answer")
+
+
+async def test_a_response_that_decided_is_told_as_what_it_is(frozen: Frozen) -> None:
+    decisions.approve(frozen.team, "req-004281")
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("2", "j", "j", "j", "enter", "enter")
+        await stage.sees("2 plans, approved", "approves the plan")
+        assert "changes nothing" not in stage.all

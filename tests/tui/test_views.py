@@ -14,6 +14,18 @@ from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
 
+async def test_a_digit_goes_to_where_one_left_a_view_and_once_more_to_the_view_itself(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "j", "j", "j", "j", "enter")
+        await stage.sees("demo › api")
+        await stage.press("3")
+        await stage.sees("Tasks · ")
+        await stage.press("1")
+        await stage.sees("demo › api", "1 Board")
+        await stage.press("1")
+        await stage.sees("┌─ Team", "Peek · api")
+
+
 async def test_the_inbox_shows_every_mailbox_and_what_lies_in_it(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("2")
@@ -28,7 +40,7 @@ async def test_a_workers_mail_carries_three_times(frozen: Frozen) -> None:
         await stage.press("escape")
         for _ in range(7):
             await stage.press("j")
-        await stage.sees("api · 1 not read · seen as its worker sees it")
+        await stage.sees("api · 1 unread · seen as its worker sees it")
         await stage.sees("SENT", "PICKED", "TURN", "15:04:07", "15:04:08")
 
 
@@ -50,13 +62,121 @@ async def test_the_operators_own_mail_counts_as_read_once_it_was_looked_at_and_l
     monkeypatch.setattr(inbox, "LOOKED_AT", 0)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
-        await stage.sees("operator · 3 not read · yours", "15:00:10")
+        await stage.sees("operator · your mail · 3 new", "15:00:10")
         await stage.press("j")
-        await stage.sees("lead · 2 not read · yours")
+        await stage.sees("lead · nobody sits there: you read it · 2 new")
         await stage.sees_not("3 new")
     state = documents.load(frozen.directory.operator, OperatorState)
     assert state is not None
     assert state.read["operator"] > 0
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+async def test_the_mailbox_of_an_empty_seat_says_whose_it_is_at_every_width(frozen: Frozen, width: int) -> None:
+    async with opened(frozen, width, 24) as stage:
+        await stage.press("2", "j")
+        await stage.sees("lead · nobody sits there: you read it" if width > 60 else "lead · you read it")
+
+
+async def test_who_is_free_for_work_is_no_new_mail(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("2 Inbox·5 ")
+        frozen.mail(98, "scan", "lead", "idle_notification", "free for work", 0)
+        frozen.mail(99, "scan", "lead", "message", "a letter", 0)
+        await stage.sees("2 Inbox·6 ")
+        await stage.press("2", "j")
+        await stage.sees("lead · nobody sits there: you read it · 3 new", "is free for work")
+        free = next(line for line in stage.text if "is free for work" in line)
+        assert "new" not in free
+        await stage.press("u")
+        await stage.sees_not("is free for work")
+
+
+async def test_what_was_never_on_the_screen_is_not_read(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    for number in range(60):
+        frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number}", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        await stage.sees("operator · your mail · 63 new", "letter 4 ")
+        assert "letter 20" not in stage.all
+        await stage.press("1")
+        await stage.sees("Peek")
+        await stage.press("2")
+        await stage.sees("letter 6 ")
+        read = next(at for at in range(60) if f"letter {at} " in stage.all)
+        await stage.sees(f"operator · your mail · {60 - read - 1} new")
+
+
+async def test_new_mail_is_shown_from_its_first_message_however_long_it_is(frozen: Frozen) -> None:
+    for number in range(3):
+        frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number} " + 200_000 * "x", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        await stage.sees("operator · your mail · 6 new", "docs       asks", "letter 0 ")
+
+
+async def test_a_message_that_is_read_in_full_stays_while_others_come(frozen: Frozen) -> None:
+    frozen.mail(1000, "scan", "operator", "message", "what I read", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2", "enter", "G", "enter")
+        await stage.sees_not("Mailboxes")
+        await stage.sees("what I read")
+        before = stage.text[1]
+        frozen.mail(1001, "api", "operator", "message", "what came meanwhile", 0)
+        await stage.until(lambda: stage.text[1] != before, "one more unread in the heading")
+        await stage.press("escape")
+        await stage.sees("Mailboxes", "what came meanwhile")
+        assert "what I read" in next(line for line in stage.text if "││ ▸" in line)
+        await stage.press("G")
+        frozen.mail(1002, "api", "operator", "message", "what came last", 0)
+        await stage.until(lambda: "what came last" in next(line for line in stage.text if "││ ▸" in line), "the last")
+
+
+async def test_a_leap_to_the_end_reads_nothing_of_what_it_passes(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    for number in range(60):
+        frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number}", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        await stage.sees("letter 4 ")
+        await stage.press("enter", "G")
+        await stage.sees("letter 59 ")
+        await stage.press("1")
+        await stage.sees("Peek", "Inbox·")
+        await stage.press("2")
+        await stage.sees("letter 6 ")
+        assert "letter 59 " not in stage.all
+
+
+async def test_what_comes_while_one_message_has_the_screen_is_not_read(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        await stage.sees("operator · your mail · 3 new")
+        await stage.press("enter", "G", "enter")
+        await stage.sees_not("Mailboxes")
+        frozen.mail(1000, "scan", "operator", "message", "a late letter", 0)
+        await stage.sees("2 Inbox·6 ")
+        await stage.press("1")
+        await stage.sees("Peek", "2 Inbox·3 ")
+
+
+async def test_going_down_line_by_line_reads_all(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    for number in range(30):
+        frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number}", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2")
+        await stage.sees("letter 4 ")
+        await stage.press("enter", *["ctrl+d"] * 12)
+        await stage.sees("letter 29 ")
+        await stage.press("1")
+        await stage.sees("2 Inbox·2 ")
 
 
 async def test_noting_what_was_read_never_holds_up_the_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +185,7 @@ async def test_noting_what_was_read_never_holds_up_the_screen(frozen: Frozen, mo
     monkeypatch.setattr(mail, "mark_read", lambda *_: noted.append(threading.current_thread()))
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
-        await stage.sees("operator · 3 not read · yours", "15:00:10")
+        await stage.sees("operator · your mail · 3 new", "15:00:10")
         await stage.press("j")
         await stage.until(lambda: noted, "the note")
     assert threading.main_thread() not in noted
@@ -88,7 +208,7 @@ async def test_read_only_marks_nothing_as_read(frozen: Frozen) -> None:
 async def test_a_reply_goes_to_whom_wrote(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2", "j")
-        await stage.sees("lead · 2 not read")
+        await stage.sees("lead · nobody sits there: you read it")
         await stage.press("enter", "k", "m")
         await stage.sees("to scan ›")
 
@@ -97,11 +217,16 @@ async def test_enter_reads_a_message_in_full_and_esc_goes_back_layer_by_layer(fr
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
         await stage.settles()
-        await stage.sees("question_request")
-        await stage.press("enter", "enter")
+        await stage.press("enter", "G")
+        await stage.sees("docs → you · asks")
+        await stage.press("enter")
+        await stage.sees_not("Mailboxes")
+        await stage.sees("Keep them?")
         for focused in ("letter", "mail", "boxes"):
             await stage.until(lambda name=focused: getattr(stage.app.focused, "id", "") == name, focused)  # type: ignore[misc]
+            assert ("Mailboxes" in stage.all) is (focused != "letter")
             await stage.press("escape")
+            await stage.settles()
         await stage.sees("Peek")
 
 
@@ -110,7 +235,7 @@ async def test_tasks_say_why_they_wait(frozen: Frozen) -> None:
         await stage.press("3")
         await stage.sees("Tasks · 1/8 completed", "orphaned by parser", "after #9 ● #11 ●", "unassigned")
         await stage.press("j", "j", "j", "j")
-        await stage.sees("nobody; parser had it")
+        await stage.sees("unassigned; orphaned by parser")
 
 
 async def test_processes_show_pid_usage_sandbox_and_how_it_ended(frozen: Frozen) -> None:
@@ -123,6 +248,24 @@ async def test_the_feed_shows_everybody_newest_last(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("6")
         await stage.sees("parser", "pytest -x tests/parser", "edit_file src/api/routes.py")
+
+
+async def test_a_line_of_the_feed_unfolds_to_all_of_it(frozen: Frozen) -> None:
+    frozen.said("ui", 1, "the list scrolls without an end now, " * 3 + "and keeps its place\nwhen one comes back")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("6")
+        await stage.sees("f follow:on", "the list scrolls")
+        assert "comes back" not in stage.all
+        await stage.can("⏎", "unfold")
+        await stage.press("enter")
+        await stage.sees("and keeps its place", "when one comes back", "f follow:off")
+        await stage.can("⏎", "fold")
+        await stage.press("k", "enter")
+        await stage.sees("f follow:off", "replaced 1 occurrence")
+        await stage.press("enter", "G")
+        await stage.sees("f follow:on")
+        frozen.said("ui", 0, "the newest")
+        await stage.sees("the newest")
 
 
 async def test_an_agents_page_turns_its_tabs(frozen: Frozen) -> None:
@@ -197,6 +340,13 @@ def test_no_plain_letter_destroys() -> None:
     for key in keys.KEYS:
         if key.action in ("end", "resume_fresh", "acknowledge"):
             assert key.keys.isupper(), key.id
+
+
+@pytest.mark.parametrize("key", ["n", "m", "l", "2", "enter", ":"])
+async def test_leaving_while_a_page_opens_does_no_harm(frozen: Frozen, key: str) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(key)
+    assert not stage.app.return_code
 
 
 async def test_a_views_number_pressed_again_leads_to_the_view_itself(frozen: Frozen) -> None:

@@ -1,8 +1,12 @@
 """What is gathered of a death: how, when, the last tool, the last words, what it left behind."""
 
+import time
 from pathlib import Path
 
+from crewboard.records import Answer, Exit, State
+from crewboard.store import agents, journal
 from crewboard.view import report
+from crewboard.view.activity import ActivityReader
 from crewboard.view.autopsy import Autopsy, examine
 from crewboard.view.fold import TeamView
 from crewboard.view.reader import TeamReader
@@ -37,6 +41,14 @@ def test_a_death_in_json_has_the_last_words_of_the_log(tmp_path: Path) -> None:
     assert death["log"] == ["collected 214 items / 3 errors", "Killed"]
 
 
+def test_a_run_that_died_before_it_wrote_anything_is_part_of_the_story(tmp_path: Path) -> None:
+    agent = make_team(tmp_path / "w").directory.agent("api")
+    work = ActivityReader(agent)
+    assert [each.kind for each in work.read()][-1] != "died"
+    agents.write_exit(agent, Exit(run=2, signal=9, reason="died", at=NOW, buried=True))
+    assert [(each.kind, each.text) for each in work.read()][-1] == ("died", "killed by SIGKILL, run 2")
+
+
 def test_a_tool_that_came_back_is_not_unknown(tmp_path: Path) -> None:
     frozen = make_team(tmp_path / "w")
     frozen.did("parser", 120, "bash", {"command": "ls"}, "ok", 0.1)
@@ -49,8 +61,44 @@ def test_without_any_file_it_still_says_what_it_can(tmp_path: Path) -> None:
     frozen = make_empty(tmp_path / "w")
     agent = frozen.hire("ghost", "code", "working", "bash ls", ago=5, pid=9)
     frozen.probe.held.clear()
+    frozen.probe.supervisor_pid = None
     agent.journal.unlink()
     autopsy = _examine(frozen, "ghost")
     assert "without an exit record" in autopsy.how
     assert autopsy.log_lines == ()
     assert autopsy.last_tool is None
+
+
+def _kill(frozen: Frozen, name: str, state: State) -> None:
+    agent = frozen.hire(name, "code", state, "", ago=290, pid=9, last_tool="read_file README.md")
+    del frozen.probe.held[name]
+    agents.write_exit(agent, Exit(run=1, signal=9, reason="died", at=NOW - 60, buried=True))
+    frozen.began(name, 300, "read_file", {"path": "README.md"})
+    answer = Answer(ts=NOW - 290, run=1, assignment="a", answers=["a"], text="It is a notebook.")
+    journal.append(agent.journal, answer)
+
+
+def test_who_was_idle_died_of_no_tool(tmp_path: Path) -> None:
+    frozen = make_empty(tmp_path / "w")
+    _kill(frozen, "idler", "idle")
+    _kill(frozen, "worker", "working")
+    since = time.strftime("%H:%M", time.localtime(NOW - 290))
+    summaries = {need.agent: need.summary for need in _view(frozen).needs}
+    assert summaries == {
+        "idler": f"died: killed by SIGKILL, was idle since {since}",
+        "worker": "died: killed by SIGKILL, last tool read_file README.md",
+    }
+    rested = _examine(frozen, "idler").rested
+    assert rested is not None
+    assert rested.in_words(NOW) == f"was idle since {since}"
+    assert time.strftime("%Y-", time.localtime(NOW)) in rested.in_words(NOW + 86400)
+    assert _examine(frozen, "worker").rested is None
+
+
+def test_the_last_deeds_of_a_run_are_known(tmp_path: Path) -> None:
+    frozen = make_empty(tmp_path / "w")
+    _kill(frozen, "idler", "idle")
+    deeds = _examine(frozen, "idler").did_last
+    assert [(deed.kind, deed.text) for deed in deeds[1:]] == [
+        ("tool", "read_file README.md"), ("answer", "It is a notebook."),
+    ]  # fmt: skip

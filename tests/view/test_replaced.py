@@ -62,7 +62,17 @@ def test_the_panes_forget_who_bore_the_name_before_and_show_its_beginning(frozen
     frozen.mail(90, "ui", "parser", "message", "to the new one", 9)
     frozen.did("parser", 8, "edit_file", {"path": "new.py", "old_text": "a", "new_text": "b"}, "edited", 0)
     frozen.said("parser", 7, "of the new one, " + "long " * 2000)
-    assert [each.kind for each in work.read()] == ["start", "tool", "done", "say"]
+    assert [each.kind for each in work.read()] == ["start", "tool", "done", "say", "end"]
     assert len(calls.read()) == 1
     assert [touch.path for touch in touches.read()] == ["new.py"]
     assert [letter.message.content for letter in letters.read()] == ["to the new one"]
+
+
+def test_unread_mail_is_counted_anew_where_a_longer_mailbox_took_the_place_of_one(frozen: Frozen) -> None:
+    reader = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe)
+    assert reader.read().unread["lead"] == 2
+    box = frozen.directory.inbox("lead")
+    box.rename(box.with_name("lead.before"))
+    for number in range(90, 95):
+        frozen.mail(number, "ui", "lead", "message", "of another team of the same name " + "long " * 40, 9)
+    assert reader.read().unread["lead"] == 5

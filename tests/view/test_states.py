@@ -1,9 +1,11 @@
 """Which state an agent is in, where the facts are late or disagree."""
 
-from crewboard.records import Exit, Spec, Status
-from crewboard.view.states import LEAVING_PATIENCE, Evidence, find_state
+from pathlib import Path
 
-NOW = 1000.0
+from crewboard.records import VANISHED, Exit, Spec, Status, describe_exit
+from crewboard.view.reader import TeamReader
+from crewboard.view.states import FINDING_OUT, LEAVING_PATIENCE, Evidence, find_state
+from tests.frozen import NOW, make_empty
 
 
 def _spec(run: int = 1) -> Spec:
@@ -51,3 +53,46 @@ def test_nobody_holds_the_lease() -> None:
     assert _see(held=False, exit=Exit(run=1, signal=9, reason="died", at=NOW)) == ("crashed", "killed by SIGKILL")
     assert _see(held=False, status=_status(boot_id="other"))[0] == "exited"
     assert _see(held=False, spec=None)[0] == "unknown"
+
+
+def test_an_end_that_nobody_saw_is_called_the_same_everywhere() -> None:
+    record = Exit(run=1, reason="died", at=NOW)
+    assert _see(held=False, exit=record) == ("vanished", describe_exit(record))
+    assert describe_exit(record) == VANISHED
+
+
+def test_while_a_supervisor_finds_out_an_end_is_not_guessed() -> None:
+    fresh = {"held": False, "seen_alive": NOW - 2, "seen_gone": NOW - 1}
+    guess = ("vanished", f"gone without an exit record: {VANISHED}")
+    assert _see(**fresh, supervised=True) == ("vanished", "gone, its end is not known yet")
+    assert _see(**fresh, supervised=False) == guess
+    assert _see(**{**fresh, "seen_gone": NOW - FINDING_OUT}, supervised=True) == guess
+
+
+def test_who_is_gone_is_so_since_it_was_last_seen_alive() -> None:
+    idle = _status("idle", beat=NOW - 180)
+
+    def since(**facts: object) -> float:
+        seen = {"held": False, "spec": _spec(), "status": idle, "exit": None, "boot_id": "b", "now": NOW, **facts}
+        return find_state(Evidence(**seen)).since  # type: ignore[arg-type]
+
+    assert since() == NOW - 180
+    assert since(seen_alive=NOW - 20, seen_gone=NOW - 19) == NOW - 20
+    assert since(seen_alive=NOW - 2, seen_gone=NOW - 1, supervised=True) == NOW - 1
+
+
+def test_a_reader_remembers_whom_it_saw_alive(tmp_path: Path) -> None:
+    frozen = make_empty(tmp_path / "w")
+    frozen.hire("ghost", "code", "idle", "", ago=180, pid=9, beat=NOW - 180)
+    now = NOW
+    reader = TeamReader(frozen.directory, clock=lambda: now, probe=frozen.probe)
+    assert reader.read().agents[0].state == "idle"
+    frozen.probe.held.clear()
+    now += 1
+    ghost = reader.read().agents[0]
+    assert (ghost.state, ghost.reason, ghost.since) == ("vanished", "gone, its end is not known yet", NOW + 1)
+    assert not reader.read().needs, "it is told once, when it is known"
+    now += FINDING_OUT
+    ghost = reader.read().agents[0]
+    assert [need.kind for need in reader.read().needs] == ["death"]
+    assert (ghost.reason, ghost.since) == (f"gone without an exit record: {VANISHED}", NOW)

@@ -1,5 +1,6 @@
 """Plans, permissions, questions, interrupts, pauses, shutdowns: what counts is the state in the file."""
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from crewboard.offline.script import calls, says
 from crewboard.records import Intake, Request, ToolResult
 from crewboard.store import mailbox, requests
 from crewboard.team import decisions, ending, hiring, mail, rules, steering
+from crewboard.view.mail import Letter, MailReader
 from tests.crew import Crew, eventually
 
 Make = Callable[..., Crew]
@@ -51,6 +53,12 @@ def test_nothing_is_written_before_a_plan_is_approved(guild: Crew) -> None:
     decisions.approve(guild.team, second.id, sha256=second.sha256)
     assert guild.answer(hired).text == "done"
     assert (guild.root / "gated.txt").read_text() == "hello"
+    told = [m for m in MailReader(guild.directory, "planner").read() if m.message.type == "plan_approval_response"]
+    (no_picked, no_read), (_, yes_read) = [(letter.picked_up_at, letter.entered_turn_at) for letter in told]
+    assert no_read is not None
+    assert no_picked is not None
+    assert yes_read is not None
+    assert no_read <= no_picked < second.created_at, "what the revision took into account was read before it"
 
     (guild.root / "gated.txt").unlink()
     sent = mail.send(guild.team, "planner", "once more")
@@ -96,6 +104,21 @@ def test_an_open_gate_and_a_waiting_plan_survive_a_kill(guild: Crew) -> None:
     assert (guild.root / "survived.txt").exists()
 
 
+def letters(guild: Crew, name: str) -> list[Letter]:
+    return MailReader(guild.directory, name).read()
+
+
+def test_a_yes_counts_as_read_while_the_tool_runs_that_it_allowed(guild: Crew) -> None:
+    guild.model.give("allowed", calls("bash", command="sleep 300"), says("done"))
+    guild.hire("allowed", "test", "wait", ask=True, unsafe_no_sandbox=True)
+    decisions.approve(guild.team, guild.pending("permission", "allowed").id)
+    eventually(lambda: "sleep" in guild.see("allowed").doing, "the command")
+    (yes,) = letters(guild, "allowed")
+    assert yes.picked_up_at is not None
+    assert yes.picked_up_at == yes.entered_turn_at
+    ending.stop_now(guild.team, "allowed")
+
+
 def test_permission_is_asked_for_each_write_until_a_rule_covers_it(guild: Crew) -> None:
     run = calls("bash", command="touch made")
     guild.model.give("asker", run, write("refused.txt"), run, says("done"))
@@ -116,6 +139,12 @@ def test_permission_is_asked_for_each_write_until_a_rule_covers_it(guild: Crew) 
     guild.answer(hired)
     assert not (guild.root / "refused.txt").exists()
     assert "not there" in tool_results(guild, "asker")[1].content
+    told = [letter for letter in letters(guild, "asker") if letter.message.type == "permission_response"]
+    assert len(told) == 2
+    for letter in told:
+        assert letter.picked_up_at is not None
+        assert letter.entered_turn_at is not None
+        assert letter.message.ts <= letter.picked_up_at <= letter.entered_turn_at
     rules.revoke(guild.team, rule.id)
     assert guild.team.config.rules == []
 
@@ -141,7 +170,24 @@ def test_an_interrupt_ends_a_command_at_once_and_is_read(guild: Crew) -> None:
     steering.interrupt(guild.team, "patient", "stop that")
     assert guild.answer(hired).text == "I stand here"
     assert time.monotonic() - began < 5
+    (command,) = tool_results(guild, "patient")
+    assert command.seconds is not None
+    assert 0 < command.seconds < 30, "how long it ran before it was ended"
     assert "stop that" in str(guild.model.asked_by("patient")[-1]["messages"][-1])
+
+
+def test_an_interrupt_of_a_teammate_is_mail_and_ends_nothing(guild: Crew) -> None:
+    wait = calls("bash", command="while ! test -e go-on; do sleep 0.05; done")
+    guild.model.give("steadfast", wait, says("as asked"))
+    hired = guild.hire("steadfast", "test", "wait", unsafe_no_sandbox=True)
+    eventually(lambda: guild.see("steadfast").doing.startswith("bash"), "the command")
+    mailbox.send(guild.directory, mailbox.compose("patient", "steadfast", "interrupt", "do mine"))
+    guild.kill("steadfast", signal.SIGURG)  # the bell: it looks at its mail now
+    (guild.root / "go-on").touch()
+    assert guild.answer(hired).text == "as asked"
+    assert "do mine" in str(guild.model.asked_by("steadfast")[-1]["messages"][-1])
+    (command,) = tool_results(guild, "steadfast")
+    assert "interrupt" not in command.content
 
 
 def test_a_paused_agent_calls_no_model_until_it_is_let_go(guild: Crew) -> None:
@@ -227,6 +273,46 @@ def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> Non
     decisions.approve(crew.team, request.id)
 
 
+def test_a_lead_reviews_plans_while_they_are_its_to_review_and_never_its_own(crew_on: Make) -> None:
+    crew = crew_on({"lead": [plan("out.txt"), says("as planned")]})
+    rules.set_approver(crew.team, "lead")
+    hired = crew.hire("lead", "lead", "plan it", plan=True, unsafe_no_sandbox=True)
+    request = crew.pending("plan_approval")
+    assert request.to == "operator"
+    assert [need.request_id for need in crew.view().needs] == [request.id]
+    rules.set_approver(crew.team, "operator")
+    decisions.approve(crew.team, request.id)
+    assert crew.answer(hired).text == "as planned"
+    before, after = ([tool["name"] for tool in body["tools"]] for body in crew.model.asked_by("lead"))
+    assert "review_plan" in before
+    assert "review_plan" not in after
+
+
+def test_a_lead_is_told_who_is_not_there_to_read_it(crew_on: Make) -> None:
+    spawn = calls("spawn_agent", name="kid", agent_type="code", prompt="wait for it")
+    orders = [
+        spawn,
+        calls("broadcast", content="anybody?"),
+        calls("request_plan", teammate="kid", task="more"),
+        calls("task_create", subject="later", assigned_to="kid"),
+        calls("request_shutdown", teammate="lead"),
+        says("all said"),
+    ]
+    crew = crew_on({"lead": orders, "kid": [calls("bash", command="sleep 300")]})
+    hired = crew.hire("lead", "lead", "have it done", unsafe_no_sandbox=True)
+    eventually(lambda: "kid" in [member.name for member in crew.team.config.members], "the child")
+    eventually(lambda: "sleep" in crew.see("kid").doing, "its command")
+    crew.kill("kid")
+    assert crew.answer(hired).text == "all said"
+    died, *kept, oneself = tool_results(crew, "lead")
+    assert died.is_error
+    assert "kid ended without an answer" in died.content
+    assert len(kept) == 3
+    assert all("not running, so that it is kept for them: kid" in result.content for result in kept)
+    assert oneself.is_error
+    assert "that is you" in oneself.content
+
+
 def test_a_plan_asked_for_in_the_middle_of_work_shuts_the_gate(guild: Crew) -> None:
     wait = calls("bash", command="while ! test -e go; do sleep 0.05; done")
     guild.model.give("midway", wait, write("midway.txt"), plan("midway.txt"), write("midway.txt"), says("done"))
@@ -249,6 +335,20 @@ def test_a_lead_starts_at_the_end_of_its_mailbox(crew_on: Make) -> None:
     assert "an old result" not in str(crew.model.requests)
     taken = [event for event in crew.events("lead") if isinstance(event, Intake)]
     assert all(not event.messages for event in taken)
+
+
+def test_a_lead_that_is_hired_while_plans_wait_for_it_reads_them(crew_on: Make) -> None:
+    crew = crew_on({"bob": [plan("bob.txt"), says("done")]})
+    rules.set_approver(crew.team, "lead")
+    bob = crew.hire("bob", "code", "write", plan=True, unsafe_no_sandbox=True)
+    request = crew.pending("plan_approval", "bob")
+    assert [need.request_id for need in crew.view().needs] == [request.id]
+    crew.model.give("lead", calls("review_plan", request_id=request.id, approve=True), says("reviewed"))
+    crew.run("lead", "lead", "hello", unsafe_no_sandbox=True)
+    assert "# Write bob.txt" in str(crew.model.asked_by("lead")[0]["messages"])
+    assert crew.answer(bob).text == "done"
+    (letter,) = [each for each in letters(crew, "lead") if each.message.metadata.get("request_id") == request.id]
+    assert letter.entered_turn_at is not None
 
 
 def test_deleting_a_team_ends_everybody_under_one_deadline(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """Agents that go on by themselves: claiming, limits, long lives."""
 
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +11,9 @@ from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
 from crewboard.prices import Budget, load, parse_budget
-from crewboard.records import Cleared, Flags, Summary, Tokens
-from crewboard.store import mailbox, tasks
-from crewboard.team import board, hiring
+from crewboard.records import Cleared, Flags, Intake, Summary, Task, Tokens
+from crewboard.store import agents, mailbox, tasks
+from crewboard.team import board, ending, hiring
 from tests.crew import Crew, eventually
 
 Make = Callable[..., Crew]
@@ -50,6 +52,119 @@ def test_a_killed_owner_gets_its_task_back_when_it_returns(guild: Crew) -> None:
     eventually(lambda: tasks.load(guild.directory, task.id).status == "pending", "the task's return")
     hiring.resume(guild.team, "ann")
     eventually(lambda: tasks.load(guild.directory, task.id).status == "completed", "the task")
+
+
+def lose(crew: Crew, name: str) -> Task:
+    """Have `name` killed in the middle of a task that it was hired for; returns the task as its death left it."""
+    task = board.add_task(crew.team, f"wait with {name}", required_type="code")
+    crew.model.give(name, calls("bash", command="sleep 300"))
+    crew.hire(name, "code", "begin", task=task.id, unsafe_no_sandbox=True)
+    eventually(lambda: "sleep" in crew.see(name).doing, "the command")
+    crew.kill(name)
+    eventually(lambda: tasks.load(crew.directory, task.id).owner is None, "the task's return")
+    return tasks.load(crew.directory, task.id)
+
+
+def test_a_killed_owner_that_is_resumed_goes_on_with_its_task(guild: Crew) -> None:
+    lost = lose(guild, "cleo")
+    guild.model.give("cleo", *done(lost.id))
+    hiring.resume(guild.team, "cleo")
+    eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
+    assert tasks.load(guild.directory, lost.id).owner == "cleo"
+
+
+def test_the_task_of_an_agent_with_an_older_journal_stands_in_its_status(guild: Crew) -> None:
+    lost = lose(guild, "olga")
+    journal = guild.agent("olga").journal
+    lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
+    journal.write_text("".join(json.dumps({k: v for k, v in each.items() if k != "task"}) + "\n" for each in lines))
+    guild.model.give("olga", *done(lost.id))
+    hiring.resume(guild.team, "olga")
+    eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
+
+
+def test_who_comes_back_hears_nothing_of_a_task_of_its_own_that_is_completed(guild: Crew) -> None:
+    task = board.add_task(guild.team, "wait with nora")
+    guild.model.give("nora", says("later"), says("later still"), says("back"))
+    guild.run("nora", "explore", "begin", task=task.id)
+    guild.wait_for("nora", "idle")
+    board.update_task(guild.team, task.id, status="completed")
+    guild.kill("nora")
+    guild.wait_for("nora", "crashed")
+    hiring.resume(guild.team, "nora")
+    guild.wait_for("nora", "idle")
+    assert not [
+        event for event in guild.events("nora") if isinstance(event, Intake) and "any more" in str(event.notices)
+    ]
+
+
+def test_who_comes_back_is_told_once_that_others_have_its_task(guild: Crew) -> None:
+    lost = lose(guild, "dora")
+    guild.model.give("elsa", calls("task_claim", task_id=lost.id), says("mine now"), says("not done yet"))
+    guild.run("elsa", "code", "take it", unsafe_no_sandbox=True)
+    guild.model.give("dora", says("a pity"))
+    for _ in range(2):
+        hiring.resume(guild.team, "dora")
+        guild.wait_for("dora", "idle")
+        guild.kill("dora")
+        guild.wait_for("dora", "crashed")
+    notices = [notice for event in guild.events("dora") if isinstance(event, Intake) for notice in event.notices]
+    why = f"task {lost.id} is in progress by elsa"
+    assert len(notices[1:]) == 1
+    assert why in notices[1]
+    assert why in str(guild.model.asked_by("dora")[-1]["messages"])
+    assert tasks.load(guild.directory, lost.id).owner == "elsa"
+
+
+def test_who_starts_anew_leaves_what_it_had_to_others(guild: Crew) -> None:
+    lost = lose(guild, "fay")
+    guild.model.give("fay", says("something else"))
+    guild.run("fay", "code", "something else", unsafe_no_sandbox=True)
+    guild.model.give("gina", says("here"), *done(lost.id))
+    guild.run("gina", "code", "hello", autoclaim=True, unsafe_no_sandbox=True)
+    eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
+    assert tasks.load(guild.directory, lost.id).owner == "gina"
+    assert guild.see("fay").alive
+    ending.stop_now(guild.team, "gina")
+
+
+def test_a_task_waits_a_while_for_who_is_being_brought_back(guild: Crew) -> None:
+    lost = lose(guild, "hugo")
+
+    def bring_back(at: float) -> None:
+        """As `resume` does that is killed before it rings."""
+        spec = agents.spec(guild.agent("hugo"))
+        assert spec is not None
+        agents.change_spec(guild.agent("hugo"), lambda _: spec.model_copy(update={"run": 2, "at": at}))
+
+    bring_back(time.time())
+    guild.model.give("ida", says("here"), *done(lost.id))
+    guild.run("ida", "code", "hello", autoclaim=True, unsafe_no_sandbox=True)
+    guild.wait_for("ida", "idle")
+    assert tasks.load(guild.directory, lost.id).status == "pending"
+    bring_back(time.time() - 61)
+    eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
+    ending.stop_now(guild.team, "ida")
+
+
+def test_a_task_that_waits_for_others_begins_when_they_are_done(guild: Crew) -> None:
+    guild.model.give("heir", says("here"), says("began"))
+    guild.run("heir", "explore", "be here")
+    first = board.add_task(guild.team, "comes first", required_type="plan")  # nobody here claims it
+    second = board.add_task(guild.team, "comes second", blocked_by=[first.id], owner="heir")
+    (sent,) = [m for m in mailbox.read(guild.directory, "heir").messages if m.type == "task_assignment"]
+
+    def picked_up() -> bool:
+        return any(sent in event.messages for event in guild.events("heir") if isinstance(event, Intake))
+
+    eventually(picked_up, "the assignment being picked up")
+    assert len(guild.model.asked_by("heir")) == 1
+    board.update_task(guild.team, first.id, status="completed")
+    assert guild.answer_to("heir", sent.id).text == "began"
+    assert tasks.load(guild.directory, second.id).owner == "heir"
+    assert f"Your task is #{second.id} comes second (in_progress, heir)" in str(guild.model.asked_by("heir")[1])
+    reminder, *_ = eventually(lambda: guild.model.asked_by("heir")[2:], "the reminder of a task that is not closed")
+    assert "blocked" not in str(reminder["messages"][-1])
 
 
 def test_a_used_up_budget_is_warned_of_and_ends_the_worker(guild: Crew) -> None:
@@ -108,32 +223,32 @@ def test_a_budget_in_money_needs_a_model_with_a_price(crew: Crew) -> None:
     assert crew.team.config.members == []
 
 
-def test_a_long_conversation_never_exceeds_a_small_window(crew_on: Make, tmp_path: Path) -> None:
-    (tmp_path / "big.txt").write_text("a line of some length\n" * 200)
+def test_a_long_conversation_never_exceeds_a_small_window(guild_on: Make) -> None:
     window = 9000
     replies = [calls("read_file", path="big.txt") for _ in range(40)]
-    crew = crew_on(script=[*replies, says("the end")], window=window)
-    hired = crew.hire("scout", "explore", "Read it forty times, and remember the word heron")
+    crew = guild_on(script=[*replies, says("the end")], window=window)
+    (crew.root / "big.txt").write_text("a line of some length\n" * 200)
+    hired = crew.hire("reader", "explore", "Read it forty times, and remember the word heron")
     assert crew.answer(hired).text == "the end"
     sizes = [
         len(str(body["messages"])) + len(str(body.get("tools", ""))) + len(body["system"])
         for body in crew.model.requests
     ]
     assert max(sizes) / 3 + 2250 <= window
-    kinds = [type(event) for event in crew.events("scout")]
+    kinds = [type(event) for event in crew.events("reader")]
     assert Cleared in kinds
     assert "heron" in str(crew.model.requests[-1]["messages"])
 
 
-def test_a_conversation_is_summarised_and_goes_on_across_a_kill(crew_on: Make) -> None:
+def test_a_conversation_is_summarised_and_goes_on_across_a_kill(guild_on: Make) -> None:
     window = 9000
     replies = [Reply([{"type": "text", "text": "word " * 700}, *calls("list_dir").content]) for _ in range(12)]
-    crew = crew_on(script=[*replies, says("the end")], window=window)
-    hired = crew.hire("scout", "explore", "Remember the word heron")
-    eventually(lambda: any(isinstance(e, Summary) for e in crew.events("scout")), "a summary")
-    if crew.see("scout").alive:
-        crew.kill("scout")
-        crew.wait_for("scout", "crashed")
-        hiring.resume(crew.team, "scout")
+    crew = guild_on(script=[*replies, says("the end")], window=window)
+    hired = crew.hire("distiller", "explore", "Remember the word heron")
+    eventually(lambda: any(isinstance(e, Summary) for e in crew.events("distiller")), "a summary")
+    if crew.see("distiller").alive:
+        crew.kill("distiller")
+        crew.wait_for("distiller", "crashed")
+        hiring.resume(crew.team, "distiller")
     crew.answer(hired)
     assert "heron" in str(crew.model.requests[-1]["messages"])

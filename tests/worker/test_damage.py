@@ -5,9 +5,10 @@ import signal
 import pytest
 
 from crewboard import process
-from crewboard.store import mailbox
+from crewboard.records import Flags
+from crewboard.store import agents, mailbox
 from crewboard.supervisor import ring
-from crewboard.team import ending, mail
+from crewboard.team import ending, hiring, mail, rescue
 from tests.crew import Crew, eventually
 
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
@@ -27,35 +28,60 @@ def test_an_agent_whose_spec_is_damaged_answers_still(guild: Crew, name: str) ->
     eventually(told, "the result's mail")
 
 
+def test_an_agent_whose_spec_was_damaged_comes_back_on_the_terms_that_it_was_hired_on(guild: Crew) -> None:
+    terms = Flags(ask=True, budget="90k", max_turns=7, autoclaim=True)
+    guild.run("bound", "explore", "List all Python files", **terms.model_dump())
+    guild.agent("bound").spec.write_bytes(b"garbage")
+    ending.stop_now(guild.team, "bound")
+    hiring.resume(guild.team, "bound")
+    spec = agents.spec(guild.agent("bound"))
+    assert spec is not None
+    assert spec.flags == terms
+
+
+def test_where_nobody_knows_the_terms_any_more_the_agent_has_to_ask(guild: Crew) -> None:
+    agent = guild.agent("unbound")
+    guild.run("unbound", "explore", "List all Python files")
+    ending.stop_now(guild.team, "unbound")
+    agent.spec.write_bytes(b"garbage")
+    agent.journal.unlink()
+    rescue.want_killed(guild.team, "unbound")
+    spec = agents.spec(agent)
+    assert spec is not None
+    assert spec.flags.ask
+
+
 def test_an_idle_agent_whose_status_is_damaged_is_soon_seen_as_idle_again(crew: Crew) -> None:
     crew.run("idler", "explore", "List all Python files")
     crew.wait_for("idler", "idle")
+    crew.kill("idler", signal.SIGSTOP)  # or it would mend the file before anybody looks
     crew.agent("idler").status.write_bytes(b"\xff\x00{")
     assert crew.see("idler").state != "idle"
+    crew.kill("idler", signal.SIGCONT)
     crew.wait_for("idler", "idle")
     assert list(crew.agent("idler").path.glob("status.json.damaged-*"))
 
 
-def test_damaged_tasks_and_requests_do_not_trouble_the_supervisor(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files")
+def test_damaged_tasks_and_requests_do_not_trouble_the_supervisor(guild: Crew) -> None:
+    guild.run("steady", "explore", "List all Python files")
     for number, (what, content) in enumerate(DAMAGE.items(), 7):
-        (crew.directory.tasks / f"{number}.json").write_bytes(content)
-        (crew.directory.requests / f"question-{number}.json").write_bytes(content)
-        crew.answer_to("scout", mail.send(crew.team, "scout", "Give me a summary").id)
-        assert "Traceback" not in crew.directory.supervisor_log.read_text(), what
+        (guild.directory.tasks / f"{number}.json").write_bytes(content)
+        (guild.directory.requests / f"question-{number}.json").write_bytes(content)
+        guild.answer_to("steady", mail.send(guild.team, "steady", "Give me a summary").id)
+        assert "Traceback" not in guild.directory.supervisor_log.read_text(), what
 
 
-def test_a_supervisor_whose_lock_is_damaged_can_still_be_rung(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files")
-    crew.directory.supervisor_lock.write_bytes(b"\xff\x00{")
-    ending.stop_now(crew.team, "scout")
-    assert crew.see("scout").state == "exited"
+def test_a_supervisor_whose_lock_is_damaged_can_still_be_rung(guild: Crew) -> None:
+    guild.run("rung", "explore", "List all Python files")
+    guild.directory.supervisor_lock.write_bytes(b"\xff\x00{")
+    ending.stop_now(guild.team, "rung")
+    assert guild.see("rung").state == "exited"
 
 
-def test_a_worker_whose_lease_is_damaged_can_still_be_ended_by_a_successor(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files")
-    crew.agent("scout").lease.write_bytes(b"\xff\x00{")
-    process.send_signal(crew.supervisor_pid(), signal.SIGKILL)
-    eventually(lambda: not ring.is_alive(crew.directory), "the end of the supervisor")
-    ending.stop_now(crew.team, "scout")
-    assert crew.see("scout").state == "exited"
+def test_a_worker_whose_lease_is_damaged_can_still_be_ended_by_a_successor(guild: Crew) -> None:
+    guild.run("leased", "explore", "List all Python files")
+    guild.agent("leased").lease.write_bytes(b"\xff\x00{")
+    process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
+    eventually(lambda: not ring.is_alive(guild.directory), "the end of the supervisor")
+    ending.stop_now(guild.team, "leased")
+    assert guild.see("leased").state == "exited"

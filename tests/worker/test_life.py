@@ -1,43 +1,49 @@
 """Killing and resuming: nothing is lost, doubled or run twice; nobody is falsely alive."""
 
 import signal
+import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from crewboard import process
 from crewboard.offline.faults import Fault
 from crewboard.offline.script import calls, says
-from crewboard.records import Member, Retry, Spec, ToolResult
-from crewboard.store import agents, mailbox, roster, tasks
-from crewboard.team import board, ending, hiring, mail
+from crewboard.records import Member, Message, Retry, Spec, ToolResult
+from crewboard.store import agents, mailbox, requests, roster, tasks
+from crewboard.supervisor import ring
+from crewboard.team import board, ending, hiring, mail, steering
+from crewboard.view.activity import ActivityReader
+from crewboard.view.fold import AgentView
+from crewboard.view.mail import MailReader
 from tests.crew import Crew, eventually
 
 Make = Callable[..., Crew]
 
 
-def test_a_killed_worker_is_dead_with_its_signal_and_its_task_goes_back(crew: Crew) -> None:
-    crew.run("other", "explore", "List all Python files")
-    task = board.add_task(crew.team, "look at it")
-    crew.hire("fixer", "test", "run: sleep 300", task=task.id, unsafe_no_sandbox=True)
-    eventually(lambda: "sleep 300" in crew.see("fixer").doing, "the command")
-    children = process.descendants(crew.pid("fixer"))
-    crew.kill("fixer")
-    seen = crew.wait_for("fixer", "crashed")
+def test_a_killed_worker_is_dead_with_its_signal_and_its_task_goes_back(guild: Crew) -> None:
+    guild.run("other", "explore", "List all Python files")
+    task = board.add_task(guild.team, "look at it")
+    guild.hire("fixer", "test", "run: sleep 300", task=task.id, unsafe_no_sandbox=True)
+    eventually(lambda: "sleep 300" in guild.see("fixer").doing, "the command")
+    children = process.descendants(guild.pid("fixer"))
+    guild.kill("fixer")
+    seen = guild.wait_for("fixer", "crashed")
     assert seen.exit is not None
     assert seen.exit.signal == signal.SIGKILL
-    (need,) = crew.view().needs
+    (need,) = [need for need in guild.view().needs if need.agent == "fixer"]
     assert (need.kind, need.summary) == ("death", "died: killed by SIGKILL, last tool bash sleep 300")
-    eventually(lambda: tasks.load(crew.directory, task.id).status == "pending", "the task's return")
-    assert tasks.load(crew.directory, task.id).last_owner == "fixer"
+    eventually(lambda: tasks.load(guild.directory, task.id).status == "pending", "the task's return")
+    assert tasks.load(guild.directory, task.id).last_owner == "fixer"
     eventually(lambda: not any(process.start_ticks(pid) for pid in children), "the end of the command")
 
-    def told() -> bool:
-        return any(m.type == "teammate_terminated" for m in mailbox.read(crew.directory, "other").messages)
+    def told(whom: str) -> list[str]:
+        letters = mailbox.read(guild.directory, whom).messages
+        return [m.content for m in letters if m.type == "teammate_terminated" and m.content.startswith("fixer ")]
 
-    eventually(told, "the others being told")
-    letters = mailbox.read(crew.directory, "lead").messages
-    assert [m.content for m in letters if m.type == "teammate_terminated"] == ["fixer ended: killed by SIGKILL"]
+    eventually(lambda: told("other") and told("lead"), "the others being told")
+    assert told("lead") == ["fixer ended: killed by SIGKILL"]
 
 
 def test_a_deleted_team_needs_nobody(crew: Crew) -> None:
@@ -63,19 +69,39 @@ def test_a_tool_that_was_running_is_never_run_again_by_itself(guild: Crew) -> No
     assert guild.answer(hired).text == "checked"
     (result,) = [event for event in guild.events("interrupted") if isinstance(event, ToolResult)]
     assert "outcome unknown" in result.content
+    assert result.seconds is None
     assert (guild.root / "log").read_text() == "ran\n"
 
 
-def test_a_killed_supervisor_changes_nothing_and_its_successor_learns_the_signal(crew: Crew) -> None:
-    crew.run("scout", "explore", "List all Python files")
-    process.send_signal(crew.supervisor_pid(), signal.SIGKILL)
-    eventually(lambda: not crew.view().supervisor.alive, "the end of the supervisor")
-    sent = mail.send(crew.team, "scout", "Give me a summary")
-    crew.answer_to("scout", sent.id)
-    crew.hire("second", "explore", "List all Python files")
-    eventually(lambda: crew.view().supervisor.alive, "a new supervisor")
-    crew.kill("scout")
-    seen = crew.wait_for("scout", "crashed", "vanished")
+def test_a_journal_tells_of_the_death_of_the_run_before(guild: Crew) -> None:
+    guild.run("mourned", "explore", "List all Python files")
+    guild.kill("mourned")
+    guild.wait_for("mourned", "crashed")
+    work = ActivityReader(guild.agent("mourned"))
+    assert [(each.kind, each.text) for each in work.read()][-1] == ("died", "killed by SIGKILL, run 1")
+    hiring.resume(guild.team, "mourned")
+    guild.wait_for("mourned", "idle")
+    ending.stop(guild.team, "mourned")
+    guild.wait_for("mourned", "exited")
+    ends = [(each.kind, each.text) for each in work.read() if each.kind in ("start", "died", "end")]
+    assert [kind for kind, _ in ends] == ["start", "died", "start", "end"]
+    assert ends[1] == ("died", "killed by SIGKILL, run 1")
+    hiring.resume(guild.team, "mourned")
+    guild.wait_for("mourned", "idle")
+    again = [each.kind for each in work.read() if each.kind in ("start", "died", "end")]
+    assert again == ["start", "died", "start", "end", "start"], "an orderly end is told once"
+
+
+def test_a_killed_supervisor_changes_nothing_and_its_successor_learns_the_signal(guild: Crew) -> None:
+    guild.run("served", "explore", "List all Python files")
+    process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
+    eventually(lambda: not guild.view().supervisor.alive, "the end of the supervisor")
+    sent = mail.send(guild.team, "served", "Give me a summary")
+    guild.answer_to("served", sent.id)
+    guild.hire("newcomer", "explore", "List all Python files")
+    eventually(lambda: guild.view().supervisor.alive, "a new supervisor")
+    guild.kill("served")
+    seen = guild.wait_for("served", "crashed", "vanished")
     assert seen.exit is None or seen.exit.signal in (signal.SIGKILL, None)
 
 
@@ -101,24 +127,69 @@ def test_stop_asks_an_idle_agent_and_it_leaves(guild: Crew) -> None:
     assert (seen.exit.code, seen.exit.reason) == (0, "shutdown")
 
 
-def test_stop_now_ends_a_busy_agent_with_all_that_it_started(crew: Crew) -> None:
-    crew.hire("busy", "test", "run: (setsid sleep 300 &) ; sleep 300", unsafe_no_sandbox=True)
-    eventually(lambda: "sleep" in crew.see("busy").doing, "the command")
-    eventually(lambda: len(process.descendants(crew.pid("busy"))) >= 3, "its children")
-    family = process.descendants(crew.pid("busy"))
-    ending.stop_now(crew.team, "busy")
-    assert crew.see("busy").state == "exited"
+def test_what_an_idle_agent_agreed_to_it_has_read(guild: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it sees the request before the mail that tells of it."""
+    guild.run("reader", "explore", "List all Python files")
+    guild.wait_for("reader", "idle")
+    send = mailbox.send
+
+    def send_late(*given: Any, **more: Any) -> Message:
+        ring.ring_worker(guild.directory, "reader")
+        time.sleep(0.3)
+        return send(*given, **more)
+
+    monkeypatch.setattr(mailbox, "send", send_late)
+    ending.stop(guild.team, "reader")
+    guild.wait_for("reader", "exited")
+    letters = MailReader(guild.directory, "reader").read()  # somebody else of the guild may have died meanwhile
+    assert [each.picked_up_at is None for each in letters if each.message.type == "shutdown_request"] == [False]
+
+
+def test_work_that_nobody_did_is_not_read_because_its_reader_left(guild: Crew) -> None:
+    guild.run("leaver", "explore", "List all Python files")
+    guild.wait_for("leaver", "idle")
+    steering.pause(guild.team, "leaver")
+    guild.wait_for("leaver", "paused")
+    sent = mail.send(guild.team, "leaver", "more work")
+    ending.stop(guild.team, "leaver")
+    guild.wait_for("leaver", "exited")
+    (work,) = [each for each in MailReader(guild.directory, "leaver").read() if each.message.id == sent.id]
+    assert work.picked_up_at is None
+    assert guild.see("leaver").unread > 0
+
+
+def test_a_shutdown_that_was_called_off_harms_nobody(guild: Crew) -> None:
+    guild.run("stayer", "explore", "List all Python files")
+    guild.wait_for("stayer", "idle")
+    asked = requests.open_request(guild.directory, "shutdown-off", "shutdown", "operator", "stayer", {}, time.time())
+    ring.ring_worker(guild.directory, "stayer")
+    time.sleep(0.3)  # it waits meanwhile for the mail that tells of the request
+    requests.close(guild.directory, asked.id, "cancelled", "operator", time.time())
+    assert guild.answer_to("stayer", mail.send(guild.team, "stayer", "go on").id).error is None
+
+
+def test_stop_now_ends_a_busy_agent_with_all_that_it_started(guild: Crew) -> None:
+    guild.hire("busy", "test", "run: (setsid sleep 300 &) ; sleep 300", unsafe_no_sandbox=True)
+    eventually(lambda: "sleep" in guild.see("busy").doing, "the command")
+    eventually(lambda: len(process.descendants(guild.pid("busy"))) >= 3, "its children")
+    family = process.descendants(guild.pid("busy"))
+    ending.stop_now(guild.team, "busy")
+    assert guild.see("busy").state == "exited"
     eventually(lambda: not any(process.start_ticks(pid) for pid in family), "the end of its children")
 
 
-def test_refused_credentials_end_the_worker_with_78(crew_on: Make) -> None:
-    refusals = {"ann": 401, "ben": 403}
-    crew = crew_on(faults=[Fault(kind="status", agent=name, status=status) for name, status in refusals.items()])
-    for name, status in refusals.items():
-        assert crew.run(name, "explore", "List all Python files").code == 78, status
+def test_refused_credentials_end_the_worker_with_78(guild_on: Make) -> None:
+    refusals = {
+        "ann": (Fault(kind="status", agent="ann", status=401), "401"),
+        "ben": (Fault(kind="status", agent="ben", status=403), "403"),
+        "cyn": (Fault(kind="error_event", agent="cyn", status=401), "authentication_error"),
+    }
+    crew = guild_on(faults=[fault for fault, _ in refusals.values()])
+    for name, (_, words) in refusals.items():
+        assert crew.run(name, "explore", "List all Python files").code == 78, name
         seen = crew.wait_for(name, "crashed")
         (need,) = [need for need in crew.view().needs if need.agent == name]
-        assert str(status) in need.summary
+        assert words in need.summary
         assert seen.exit is not None
         assert seen.exit.code == 78
 
@@ -132,10 +203,10 @@ BAD_MOMENTS = (
 )
 
 
-def test_a_bad_moment_of_the_api_costs_nothing_but_time(crew_on: Make) -> None:
-    crew = crew_on(faults=[each for fault in BAD_MOMENTS for each in (fault, None)], script=[says("yes")] * 5)
+def test_a_bad_moment_of_the_api_costs_nothing_but_time(guild_on: Make) -> None:
+    crew = guild_on(faults=[each for fault in BAD_MOMENTS for each in (fault, None)], script=[says("yes")] * 5)
     for at, fault in enumerate(BAD_MOMENTS):
-        hired = crew.hire(f"scout{at}", "explore", "go")
+        hired = crew.hire(f"lucky{at}", "explore", "go")
         assert crew.answer(hired).text == "yes", fault
         (retry,) = [event for event in crew.events(hired.agent) if isinstance(event, Retry)]
         assert retry.until > retry.ts
@@ -143,36 +214,40 @@ def test_a_bad_moment_of_the_api_costs_nothing_but_time(crew_on: Make) -> None:
         assert len(crew.model.requests) == 2 * (at + 1)
 
 
-def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:
-    crew = crew_on(faults=[Fault(kind="status", status=429, retry_after=1)], script=[says("here it is")])
-    hired = crew.hire("scout", "explore", "go")
-    seen = crew.wait_for("scout", "retrying")
-    assert seen.retry_at is not None
-    assert "429" in str(seen.last_error)
+def test_a_wait_for_the_api_is_seen(guild_on: Make) -> None:
+    crew = guild_on(faults=[Fault(kind="status", status=429, retry_after=1)], script=[says("here it is")])
+    hired = crew.hire("waiter", "explore", "go")
+
+    def waits() -> AgentView | None:
+        seen = crew.see("waiter")
+        return seen if seen.state == "retrying" and "429" in str(seen.last_error) else None
+
+    assert eventually(waits, "its own wait").retry_at is not None
     crew.answer(hired)
 
 
 @pytest.mark.parametrize(("name", "value", "code"), [("KEY", "secret\nof-mine", 78), ("BASE_URL", "nowhere", 1)])
 def test_a_request_that_cannot_be_written_is_not_tried_again_and_shows_no_key(
-    crew_on: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: str, code: int
+    guild_on: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: str, code: int
 ) -> None:
     monkeypatch.setattr(hiring, "check_credentials", lambda _: None)
+    agent = f"mute-{name.lower()}"
     variable = f"ANTHROPIC_{'API_' if name == 'KEY' else ''}{name}"
-    crew = crew_on(**{variable: value})
-    answer = crew.run("scout", "explore", "go")
+    crew = guild_on(**{variable: value})
+    answer = crew.run(agent, "explore", "go")
     assert answer.code == code
-    assert not [event for event in crew.events("scout") if isinstance(event, Retry)]
-    assert "of-mine" not in "".join(path.read_text() for path in crew.agent("scout").path.iterdir() if path.is_file())
+    assert not [event for event in crew.events(agent) if isinstance(event, Retry)]
+    assert "of-mine" not in "".join(path.read_text() for path in crew.agent(agent).path.iterdir() if path.is_file())
 
 
-def test_an_api_that_stays_away_ends_the_work_with_69_and_the_agent_lives(crew_on: Make) -> None:
-    crew = crew_on(faults=[Fault(kind="status", status=529)] * 9, CREWBOARD_RETRY_BUDGET="1")
-    answer = crew.run("scout", "explore", "go")
+def test_an_api_that_stays_away_ends_the_work_with_69_and_the_agent_lives(guild_on: Make) -> None:
+    crew = guild_on(faults=[Fault(kind="status", status=529)] * 9, CREWBOARD_RETRY_BUDGET="1")
+    answer = crew.run("forsaken", "explore", "go")
     assert answer.code == 69
-    seen = crew.wait_for("scout", "idle")
+    seen = crew.wait_for("forsaken", "idle")
     assert seen.last_error is not None
     assert "529" in seen.last_error
-    assert [m.type for m in mailbox.read(crew.directory, "lead").messages][:1] == ["error"]
+    assert [m.type for m in mailbox.read(crew.directory, "lead").messages if m.from_ == "forsaken"][:1] == ["error"]
 
 
 def test_the_turn_limit_ends_the_work_with_79(guild: Crew) -> None:

@@ -1,15 +1,18 @@
 """What the API is sent: never anything that it would refuse."""
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from crewboard.offline import service
+from crewboard.offline import reply, service
 from crewboard.offline.http import Client, Incoming
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
 from crewboard.offline.service import Service
+from crewboard.records import Retry
 from crewboard.team import mail
 from tests.crew import Crew
 
@@ -58,13 +61,75 @@ def test_no_reply_is_asked_for_that_is_longer_than_the_model_gives(
     assert guild.model.asked_by("modest")[0]["max_tokens"] == 4000
 
 
-def test_a_tool_call_that_is_no_json_is_asked_for_again(crew_on: Make) -> None:
+def test_a_tool_call_that_is_no_json_is_asked_for_again(guild_on: Make) -> None:
     broken = Reply([*calls("read_file", path="x\ud800").content])
-    crew = crew_on([broken, says("second")], CREWBOARD_RETRY_BUDGET="0.1")
-    answer = crew.run("scout", "explore", "go")
+    crew = guild_on([broken, says("second")], CREWBOARD_RETRY_BUDGET="0.1")
+    answer = crew.run("garbled", "explore", "go")
     assert "malformed" in str(answer.error)
-    sent = mail.send(crew.team, "scout", "and now?")
-    assert crew.answer_to("scout", sent.id).text == "second"
+    sent = mail.send(crew.team, "garbled", "and now?")
+    assert crew.answer_to("garbled", sent.id).text == "second"
+
+
+def test_a_tool_call_that_breaks_off_does_nothing_and_is_asked_for_again(
+    guild_on: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = guild_on().root / "whole.txt"
+    seen: list[bool] = []
+
+    def events(whole: dict[str, Any], speed: reply.Speed) -> Iterator[reply.Event]:
+        seen.append(path.exists())
+        for event in reply.events(whole, speed):
+            said = str(event.data.get("delta", {}).get("partial_json", ""))
+            if not (len(seen) == 1 and said.endswith("}")):
+                yield event
+
+    monkeypatch.setattr(service, "events", events)
+    text = "the beginning and " * 9 + "the end"
+    crew = guild_on([calls("write_file", path=path.name, content=text), says("done")])
+    assert crew.run("halved", "code", "go").text == "done"
+    assert seen == [False, False, True]
+    assert path.read_text() == text
+    assert ["malformed" in event.error for event in crew.events("halved") if isinstance(event, Retry)] == [True]
+
+
+class Raw(reply.Event):
+    """An event that is sent as it is, sense or no sense."""
+
+    def encode(self) -> bytes:
+        return str(self.data["raw"]).encode()
+
+
+def delta(**fields: Any) -> str:
+    return f"event: content_block_delta\ndata: {json.dumps({'type': 'content_block_delta', **fields})}\n\n"
+
+
+NONSENSE = {
+    "stranger": delta(index=9, delta={"type": "text_delta", "text": "x"}),
+    "deltaless": delta(index=0),
+    "wordless": delta(index=0, delta={"type": "text_delta", "text": None}),
+    "null": "event: content_block_delta\ndata: null\n\n",
+    "listed": "event: content_block_delta\ndata: [1]\n\n",
+    "uncounted": 'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":null},"usage":null}\n\n',
+    "broken": "event: content_block_delta\ndata: {half\n\n",
+}
+
+
+def test_an_answer_that_makes_no_sense_is_asked_for_again(guild_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = dict(NONSENSE)
+
+    def events(whole: dict[str, Any], speed: reply.Speed) -> Iterator[reply.Event]:
+        raw = left.pop(str(whole["content"][0].get("text")), None)
+        for event in reply.events(whole, speed):
+            if raw is not None and event.data["type"] == "content_block_stop":
+                yield Raw({"raw": raw})
+            yield event
+
+    monkeypatch.setattr(service, "events", events)
+    crew = guild_on({name: [says(name)] for name in NONSENSE})
+    hired = {name: crew.hire(name, "explore", "go") for name in NONSENSE}
+    for name, assignment in hired.items():
+        assert crew.answer(assignment).text == name
+        assert ["malformed" in event.error for event in crew.events(name) if isinstance(event, Retry)] == [True], name
 
 
 @pytest.mark.long

@@ -1,14 +1,19 @@
 """An agent from its hire to its answer: what the model sees, what the files say."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from crewboard.agent_types import TYPES
 from crewboard.errors import UsageError
 from crewboard.fence import unfence
 from crewboard.offline.script import calls, says
-from crewboard.records import ToolResult
-from crewboard.store import mailbox
+from crewboard.records import Cursor, Intake, Message, Record, ToolResult
+from crewboard.store import agents, documents, mailbox
+from crewboard.store.directory import TeamDirectory
 from crewboard.team import mail
+from tests.crash.stories import hire, worker
 from tests.crew import Crew, eventually
 
 
@@ -16,21 +21,21 @@ def results_of(crew: Crew, name: str) -> list[ToolResult]:
     return [event for event in crew.events(name) if isinstance(event, ToolResult)]
 
 
-def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(crew: Crew) -> None:
-    (crew.root / "a.py").write_text("x = 1\n")
-    answer = crew.run("scout", "explore", "List all Python files")
+def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(guild: Crew) -> None:
+    (guild.root / "a.py").write_text("x = 1\n")
+    answer = guild.run("scout", "explore", "List all Python files")
     assert answer.result == "results/scout-1-1.md"
-    assert (crew.directory.path / answer.result).read_text() == answer.text
-    crew.wait_for("scout", "idle")  # an answer is committed before it is sent
-    (letter,) = [m for m in mailbox.read(crew.directory, "lead").messages if m.type == "result"]
+    assert (guild.directory.path / answer.result).read_text() == answer.text
+    guild.wait_for("scout", "idle")  # an answer is committed before it is sent
+
+    def letters() -> list[Message]:
+        return [m for m in mailbox.read(guild.directory, "lead").messages if m.from_ == "scout"]
+
+    (letter,) = [m for m in letters() if m.type == "result"]
     assert letter.content == answer.text
     assert letter.metadata["result"] == answer.result
     assert letter.metadata["answers"] == answer.answers
-
-    def kinds() -> list[str]:
-        return [m.type for m in mailbox.read(crew.directory, "lead").messages]
-
-    eventually(lambda: kinds() == ["result", "idle_notification"], "the two messages")
+    eventually(lambda: [m.type for m in letters()] == ["result", "idle_notification"], "the two messages")
 
 
 def test_mail_wakes_an_idle_agent_and_is_answered(guild: Crew) -> None:
@@ -44,6 +49,18 @@ def test_mail_wakes_an_idle_agent_and_is_answered(guild: Crew) -> None:
     assert (letter.author, letter.kind, letter.text) == ("operator", "message", "Give me a summary")
 
 
+def test_a_lead_cannot_give_its_team_a_name_that_no_command_takes(guild: Crew) -> None:
+    names = ["My Team", "", "x" * 33, "a\nb", "agents"]
+    guild.model.give("lead", *(calls("create_team", name=name) for name in names), says("no name will do"))
+    guild.run("lead", "lead", "name us", once=True)
+    refused = results_of(guild, "lead")
+    assert [(each.is_error, "name a team" in each.content or "reserved" in each.content) for each in refused] == [
+        (True, True)
+    ] * len(names)
+    assert json.loads(guild.directory.config.read_bytes())["name"] == "default"
+    guild.wait_for("lead", "exited")
+
+
 def test_a_type_is_offered_exactly_its_tools(guild: Crew) -> None:
     common = {"send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator"}
     offered: dict[str, set[str]] = {}
@@ -52,7 +69,8 @@ def test_a_type_is_offered_exactly_its_tools(guild: Crew) -> None:
         request = guild.model.asked_by(kind)[-1]
         offered[kind] = {tool["name"] for tool in request["tools"]}
         assert f"You are {kind}, {'an' if kind == 'explore' else 'a'} {kind} agent" in request["system"]
-    assert offered == {kind: common | set(TYPES[kind].tools) for kind in TYPES}
+    # Plans are the operator's to review here (tests/worker/test_agreements.py has it the other way).
+    assert offered == {kind: common | set(TYPES[kind].tools) - {"review_plan"} for kind in TYPES}
 
 
 def test_a_call_outside_the_type_is_refused_and_nothing_happens(guild: Crew) -> None:
@@ -114,3 +132,23 @@ def test_a_task_given_with_the_hire_is_in_progress_and_its_owner_is_reminded_onc
     assert tasks.load(guild.directory, task.id).status == "in_progress"
     assert "still in progress" in str(guild.model.asked_by("owner")[1]["messages"][-1])
     assert len(guild.model.asked_by("owner")) == 2
+
+
+def test_who_takes_in_work_is_at_work_before_its_mail_counts_as_read(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hire(directory, "scout")
+    recorder = worker(directory, "scout")
+    recorder.show("idle")
+    seen = []
+    save = documents.save
+
+    def watched(path: Path, record: Record, *, durable: bool = False) -> None:
+        save(path, record, durable=durable)
+        status, cursor = agents.status(recorder.agent), documents.load(recorder.agent.cursor, Cursor)
+        seen.append((status.state if status else "", cursor.offset if cursor else 0))
+
+    monkeypatch.setattr(documents, "save", watched)
+    recorder.append(Intake(ts=1, cursor=100, assignment="work"))
+    assert ("idle", 100) not in seen
+    assert seen[-1] == ("working", 100)

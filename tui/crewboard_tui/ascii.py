@@ -1,5 +1,6 @@
 """For terminals that show ASCII alone: one filter over everything that is painted, borders and scrollbars included."""
 
+import re
 from functools import lru_cache
 
 from rich.cells import cell_len
@@ -15,9 +16,14 @@ _CHROME = {
     "←": "<", "↑": "^", "↓": "v", "⏎": "E", "×": "x", "−": "-", "–": "-", "—": "-", "▌": "_", "▐": "|", "█": "#",
     "▎": "|", "▊": "|", "▔": "-", "▁": "_", "▮": "#", "▯": ".", "✓": "+", "☑": "x", "☐": " ", "✉": "@",
     "“": '"', "”": '"', "‘": "'", "’": "'", "¢": "c", "†": "/", "⚠": "!", "␛": "?", "•": "*", "⌄": "v",
-    "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
+    "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "↵": "|", "⇥": ">", "␡": "?",
 }  # fmt: skip
-_GLYPHS = _CHROME | {look.glyph: look.ascii for look in (*TASK_LOOKS.values(), *LOOKS.values())}
+GLYPHS = _CHROME | {look.glyph: look.ascii for look in (*TASK_LOOKS.values(), *LOOKS.values())}
+"""What stands for each glyph of ours."""
+
+
+_COUNTS = re.compile(r"·(?=\d)")
+"""What stands before a count: `Inbox-5` would be five too few."""
 
 
 @lru_cache(maxsize=4096)
@@ -25,8 +31,9 @@ def to_ascii(text: str) -> str:
     """`text` in the same cells, with what ASCII lacks replaced by what comes near, else by `?`."""
     if text.isascii():
         return text
+    text = _COUNTS.sub(":", text)
     return "".join(
-        character if character.isascii() else _GLYPHS.get(character, "?" * cell_len(character)) for character in text
+        character if character.isascii() else GLYPHS.get(character, "?" * cell_len(character)) for character in text
     )
 
 

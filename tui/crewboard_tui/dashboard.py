@@ -3,16 +3,21 @@
 import gc
 import logging
 import os
-import shlex
+import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 
 from crewboard.errors import CrewboardError, ExitCode, UsageError
-from crewboard.store.directory import find_root
+from crewboard.records import Request
+from crewboard.store import requests
+from crewboard.store.directory import TeamDirectory
 from crewboard.supervisor import ring
 from crewboard.team.context import Team
+from crewboard.team.typed import CommandLine, runs_offline
 from crewboard.view.reader import read_team
+from crewboard_tui.drafts import Drafts, called, request_of
 from crewboard_tui.settings import Settings
 from crewboard_tui.text import safe_line, safe_text
 
@@ -23,18 +28,34 @@ def farewell(team: Team) -> str:
     """What goes on without the dashboard, and how to come back."""
     view = read_team(team.directory)
     living = [agent.name for agent in view.agents if agent.alive]
-    back = "crewboard" if find_root() == view.root else f"crewboard --root {shlex.quote(str(view.root))}"
-    if team.directory.exists():  # the default team of an empty directory is there for whoever does not name it
-        back += f" --team {view.name}"
+    typed = CommandLine.of(team)
+    back, stop = typed(), typed("stop NAME")
     if not living:
         return f"Nobody of {view.name} is running. `{back}` opens the board again."
     goes, them = ("goes", "it") if len(living) == 1 else ("go", "one")
-    return f"{safe_line(', '.join(living))} {goes} on. `{back}` comes back, `{back} stop NAME` ends {them}."
+    return f"{safe_line(', '.join(living))} {goes} on. `{back}` comes back, `{stop}` ends {them}."
 
 
-def unsent(drafts: Mapping[str, str]) -> list[str]:
-    """What was written and not sent, so that leaving loses none of it."""
-    return [f"Not sent ({safe_line(whom)}): {safe_text(text)}" for whom, text in drafts.items() if text.strip()]
+def as_it_runs(team: Team) -> Team:
+    """The team; one that runs on the embedded model goes on with it where there is no key for another."""
+    return replace(team, environment={**team.environment, "CREWBOARD_OFFLINE": "1"}) if runs_offline(team) else team
+
+
+def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
+    """What was written and not sent, for whoever leaves; it is kept besides.
+
+    What answers one of the requests that were `asked` and is over is said and then forgotten: no page shows it.
+    """
+    texts = {whom: text for whom, text in drafts.items() if text.strip()}
+    for whom in texts:
+        request = request_of(whom, asked)
+        if request is not None and request.status != "pending":
+            del drafts[whom]
+    drafts.keep()
+    return [
+        f"Not sent{', but kept' if whom in drafts.safe else ''} ({safe_line(called(whom, asked))}): {safe_text(text)}"
+        for whom, text in texts.items()
+    ]
 
 
 def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> ExitCode:  # noqa: A002
@@ -47,6 +68,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
+    team = as_it_runs(team)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
     from crewboard_tui.app import CrewboardApp
 
@@ -55,14 +77,17 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     app = CrewboardApp(
         team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=Settings.read(os.environ)
     )
+    terminated = signal.getsignal(signal.SIGTERM)
     app.run()
+    signal.signal(signal.SIGTERM, terminated)  # the app took it over, and left it without a handler
     for label, thread in app.desk.errands.running():
         sys.stderr.write(f"{label} …\n")
         thread.join()
     sys.stderr.writelines(f"{safe_line(failure)}\n" for failure in app.desk.errands.hear_rest())
-    sys.stdout.writelines(f"{said}\n" for drafts in app.drafts.values() for said in unsent(drafts))
+    for path, drafts in app.drafts.items():
+        sys.stdout.writelines(f"{said}\n" for said in unsent(drafts, requests.load_all(TeamDirectory(path))))
     sys.stdout.write((farewell(app.desk.team) if on_leave is None else on_leave) + "\n")
-    return ExitCode.INTERNAL if app.return_code else ExitCode.DONE
+    return ExitCode.INTERNAL if app.return_code == 1 else ExitCode(app.return_code or 0)
 
 
 def _wake_supervisor(team: Team) -> None:

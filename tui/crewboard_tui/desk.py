@@ -6,6 +6,7 @@ from time import monotonic
 
 from crewboard.team.context import Team
 from crewboard_tui import keys
+from crewboard_tui.drafts import Drafts
 from crewboard_tui.errands import Errands, Then
 from crewboard_tui.reading import Interest, Reading, Snapshot
 
@@ -15,11 +16,14 @@ SAID_FOR = 8.0
 
 @dataclass(frozen=True)
 class Said:
-    """The last thing that a command said, until it is old news (monotonic seconds)."""
+    """The last thing that a command said, until it is old news (monotonic seconds).
+
+    `until` is None for what is being done: that is true as long as it takes, and no longer.
+    """
 
     text: str
     tone: str
-    until: float
+    until: float | None
 
 
 @dataclass
@@ -34,9 +38,13 @@ class Desk:
     announce: Callable[[], None]
     keys: Mapping[str, str] = field(default_factory=dict)
     reduced_motion: bool = False
+    ascii_only: bool = False
     left: bool = False
     said: Said | None = None
-    drafts: dict[str, str] = field(default_factory=dict)
+    doing: str = ""
+    visited: str | None = None
+    """What somebody needs that was opened last, by its key."""
+    drafts: Drafts = field(default_factory=Drafts)
 
     @property
     def now(self) -> float:
@@ -45,7 +53,11 @@ class Desk:
 
     def key(self, ident: str) -> str:
         """How the key `ident` is pressed here, for a line that names it."""
-        return keys.show_key(self.keys.get(ident, keys.BY_ID[ident].keys).split(",")[0])
+        return keys.show_key(self.keys_of(ident)[0], ascii_only=self.ascii_only)
+
+    def keys_of(self, ident: str) -> list[str]:
+        """The keys that do here what the key `ident` does, by their names."""
+        return self.keys.get(ident, keys.BY_ID[ident].keys).split(",")
 
     def do(
         self, label: str, command: Callable[[], str], then: Then | None = None, *, settle: Then | None = None
@@ -60,26 +72,43 @@ class Desk:
             if then is not None and not self.left:
                 then(worked, says)
 
-        self.say(f"{label} …", "info")
+        self.doing = label
+        self.said = _in_progress(label)
+        self.announce()
         self.errands.start(label, command, after, settle)
 
     def do_quietly(self, label: str, command: Callable[[], str]) -> None:
         """Run a command in a thread of which only a failure is told."""
         self.errands.start(label, command)
 
-    def say(self, text: str, tone: str = "success") -> None:
-        """Show a sentence on the status line for a while."""
-        lasts = 2 * SAID_FOR if tone == "error" else SAID_FOR
+    def say(self, text: str, tone: str = "success", lasts: float | None = None) -> None:
+        """Show a sentence on the status line for a while, or for as many seconds as it is true."""
+        if lasts is None:
+            lasts = 2 * SAID_FOR if tone == "error" else SAID_FOR
         self.said = Said(text, tone, monotonic() + lasts)
         self.announce()
 
+    def forget_hint(self) -> None:
+        """The screen is left that a hint was about."""
+        if self.said is not None and self.said.tone.startswith("warning"):
+            self.said = None
+            self.announce()
+
     def hush(self) -> bool:
-        """Forget what was said if it is old news; whether there was something to forget."""
-        if self.said is None or monotonic() < self.said.until:
+        """Forget what was said if it is old news; whether there was something to forget.
+
+        What is still being done is said again.
+        """
+        is_busy = any(label == self.doing for label, _ in self.errands.running())
+        if self.said is None or (is_busy if self.said.until is None else monotonic() < self.said.until):
             return False
-        self.said = None
+        self.said = _in_progress(self.doing) if is_busy else None
         return True
 
     def look_at(self, interest: Interest) -> None:
         """Have what a screen shows read as well."""
         self.reading.look_at(interest)
+
+
+def _in_progress(label: str) -> Said:
+    return Said(f"{label} …", "info", None)

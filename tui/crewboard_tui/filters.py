@@ -18,10 +18,17 @@ AGENT_GROUPS: dict[str, frozenset[str]] = {
 TASK_GROUPS: dict[str, frozenset[str]] = {
     "needs me": frozenset({"orphaned", "failed"}),
     "running": frozenset({"in progress"}),
-    "waiting": frozenset({"open", "blocked"}),
+    "waiting": frozenset({"pending", "blocked"}),
     "done": frozenset({"completed", "cancelled"}),
 }
 """Tasks by the word for their state (`states.TASK_LOOKS`)."""
+
+
+FINDS_AGENTS = "words about an agent; s:stuck its state, a:api its name, #14 its task"
+"""What `matches_agent` understands, for whoever types it."""
+
+FINDS_TASKS = "words about a task; s:failed its status, a:api its owner, #14 itself"
+"""What `matches_task` understands, for whoever types it."""
 
 
 def in_group(agent: AgentView, group: str) -> bool:

@@ -1,6 +1,7 @@
 """Numbers as a person reads them at a glance: ages, times of day, sizes, counts, money."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -62,6 +63,11 @@ def count(number: int) -> str:
 def money(dollars: float) -> str:
     """US dollars: `$1.92`, and `<1¢` where two digits would say nothing."""
     return "<1¢" if 0 < dollars < 0.01 else f"${dollars:.2f}"  # noqa: PLR2004
+
+
+def places(counts: Mapping[str, int]) -> str:
+    """Where something is, and how often if that is more than once: `config.json, mail of lead ×3`."""
+    return ", ".join(f"{where} ×{many}" if many > 1 else where for where, many in counts.items())
 
 
 def homely(path: Path) -> str:

@@ -1,16 +1,21 @@
 """A hiring in words: the same thing as a command, why it cannot be, names that nobody has yet."""
 
+from typing import NamedTuple
+
 from crewboard.errors import UsageError
 from crewboard.names import check_agent
 from crewboard.prices import parse_budget
 from crewboard.records import Flags, Profile, Spec
+from crewboard.store.tasks import check_type
 from crewboard.team.hiring import Hire
+from crewboard.team.typed import CommandLine
 from crewboard.view.fold import TeamView
+from crewboard_tui.keys import Pressed, default_key
 
 _LONGEST_STEM = 28
 
 
-def spawn_words(hire: Hire, *, foreground: bool = False) -> list[str]:
+def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> list[str]:
     """The command line that hires the same agent."""
     flags = hire.flags
     terms: list[tuple[str, object]] = [
@@ -26,28 +31,60 @@ def spawn_words(hire: Hire, *, foreground: bool = False) -> list[str]:
         ("--task", flags.task),
         ("--background", not foreground),
     ]
-    words = ["crewboard", "spawn", hire.name or "NAME", "--type", hire.type]
+    words = typed.words("spawn", hire.name or "NAME", "--type", hire.type)
     for name, value in terms:
         if value:
             words += [name] if value is True else [name, str(value)]
     return [*words, "--prompt", hire.prompt.strip() or "…"]
 
 
-def why_not(hire: Hire, view: TeamView) -> str | None:
-    """Why this cannot be hired yet, as a sentence; None when it can."""
+class Problem(NamedTuple):
+    """Why something cannot be hired yet, as a sentence, and the field in which that can be mended."""
+
+    field: str
+    says: str
+
+
+def problems(hire: Hire, view: TeamView, pressed: Pressed = default_key) -> list[Problem]:
+    """Why this cannot be hired yet, one for each field; empty when it can."""
+    wrong = {
+        "name": _wrong_name(hire, view, pressed),
+        "limits": _wrong_budget(hire.flags.budget),
+        "task": _wrong_task(hire, view),
+        "prompt": None if hire.prompt.strip() else "it needs a prompt: say what it should do",
+    }
+    return [Problem(field, says) for field, says in wrong.items() if says is not None]
+
+
+def _wrong_name(hire: Hire, view: TeamView, pressed: Pressed) -> str | None:
     try:
         check_agent(hire.name, hire.type)
-        if hire.flags.budget is not None:
-            parse_budget(hire.flags.budget)
     except UsageError as error:
         return str(error)
     member = view.agent(hire.name)
     if member is not None and member.type != hire.type:
         return f"{hire.name} is of type {member.type}; choose another name"
     if member is not None and member.alive and member.state != "idle":
-        return f"{hire.name} is at work; choose another name, or write to it with m"
-    if not hire.prompt.strip():
-        return "it needs a prompt: say what it should do"
+        return f"{hire.name} is at work; choose another name, or write to it with {pressed('agent.message')}"
+    return None
+
+
+def _wrong_task(hire: Hire, view: TeamView) -> str | None:
+    task = next((task for task in view.tasks if task.id == hire.flags.task), None)
+    try:
+        if task is not None:
+            check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def _wrong_budget(budget: str | None) -> str | None:
+    try:
+        if budget is not None:
+            parse_budget(budget)
+    except UsageError as error:
+        return str(error)
     return None
 
 

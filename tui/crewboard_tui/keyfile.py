@@ -19,10 +19,14 @@ from crewboard_tui.homes import config_home
 NAME = "keys.toml"
 
 _TOGETHER: tuple[frozenset[str], ...] = (
-    frozenset({"app", "view", "back", "agents", "inbox", "list", "marks", "sort"}),
-    frozenset({"app", "view", "back", "agents", "tabs", "log"}),
-    frozenset({"app", "view", "back", "request", "edit", "choices", "list"}),
-    frozenset({"app", "view", "back", "request", "edit", "log"}),
+    frozenset({"app", "view", "copy", "back", "agents", "inbox", "list", "marks", "sort"}),
+    frozenset({"app", "view", "copy", "back", "agents", "tabs", "log"}),
+    frozenset({"app", "view", "copy", "back", "agents", "tabs", "list", "folds"}),
+    frozenset({"app", "view", "copy", "back", "request", "question", "choices", "list"}),
+    frozenset({"app", "view", "copy", "back", "request", "edit", "log"}),
+    frozenset({"hire", "form", "choice"}),
+    frozenset({"hire", "form", "tick"}),
+    frozenset({"hire", "prompt"}),
 )
 """Scopes whose keys can work at the same moment."""
 

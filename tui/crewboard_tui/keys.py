@@ -34,20 +34,39 @@ class Key:
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "a request": ("request", "choices", "digits"),
-    "while you write": ("edit", "hire", "draft", "composer", "tick", "choice", "line"),
+    "a request": ("request", "choices", "question"),
+    "while you write": ("edit", "form", "prompt", "hire", "draft", "composer", "tick", "choice", "line"),
     "a task": ("tasks",),
     "an agent": ("foreground", "agents"),
     "mail": ("inbox",),
     "a list": ("list", "marks", "sort"),
     "a text": ("log", "folds"),
-    "this view": ("tabs", "view", "back", "help", "teams"),
+    "this view": ("tabs", "view", "copy", "back", "help", "teams"),
     "everywhere": ("app",),
 }
 """Headings of the help, in its order, and the scopes below each."""
 
+WHERE = {
+    "request": "on the page of a request",
+    "question": "on the page of a question",
+    "tasks": "on the task board",
+    "agents": "where an agent is selected",
+    "inbox": "in the Inbox",
+    "marks": "in a list of agents",
+    "sort": "in a list of agents",
+    "list": "in a list",
+    "log": "in a text",
+    "folds": "in a text",
+    "tabs": "on the page of an agent",
+    "view": "in a numbered view",
+    "copy": "where there is something to copy",
+    "app": "when there is something to do it to",
+}
+"""Where the keys of a scope work, for whoever looks for one elsewhere."""
+
 KEYS: tuple[Key, ...] = (
-    Key("app.next", "!", "app.next_need", "next", "the next thing that needs you, opened on its own page", "app", 10),
+    Key("app.next", "!", "app.next_need", "next", "what needs you next: a request opened, else why it needs you", "app",
+        10),
     Key("list.open", "enter", "open", "open", "go in", "list", 20),
     Key("agent.answer", "a", "answer", "answer", "open what it asks", "agents", 30, changes=True),
     Key("agent.resume", "r", "resume", "resume", "start it again, with its memory", "agents", 32, changes=True),
@@ -69,31 +88,34 @@ KEYS: tuple[Key, ...] = (
         "agents", changes=True),
     Key("agent.interrupt", "i", "interrupt", "interrupt", "end its present turn; it stays, and reads what you write",
         "agents", 72, changes=True),
-    Key("agent.talk", "l", "talk", "lead", "talk to the lead; hires one if nobody sits in the seat", "agents", 74,
+    Key("agent.talk", "l", "talk", "lead", "talk to the lead; hires one if nobody sits in the seat", "agents", 75,
         changes=True),
-    Key("request.approve", "a", "approve", "approve", "say yes to exactly what is shown", "request", 20, changes=True),
-    Key("request.deny", "d", "deny", "deny", "say no, with feedback", "request", 22, changes=True),
-    Key("request.edit", "e", "edit", "edit→approve", "edit the plan, then approve it", "request", 24, changes=True),
+    Key("request.approve", "a", "approve", "approve", "say yes to exactly what is shown", "request", 3, changes=True),
+    Key("request.deny", "d", "deny", "deny", "say no, with feedback", "request", 4, changes=True),
+    Key("request.edit", "e", "edit", "edit→approve", "edit the plan, then approve it", "request", 6, changes=True),
     Key("request.rule", "A", "approve_rule", "approve+rule", "say yes, and to all that the rule shown covers",
-        "request", 21, changes=True),
-    Key("request.compare", "=", "compare", "changes", "what changed since the revision before", "request", 25),
-    Key("request.ask_back", "c", "ask_back", "ask back", "send a question, with a no for now: the agent revises",
-        "request", 26, changes=True),
-    Key("request.next", "]", "next_request", "next", "the next thing that needs you", "request"),
-    Key("edit.send", "ctrl+s", "send", "send", "send it", "edit", 12, changes=True),
-    Key("hire.save", "ctrl+p", "save_profile", "save as profile", "keep what the form says under a name", "hire", 14,
+        "request", 5, changes=True),
+    Key("request.compare", "=", "compare", "changes", "what changed since the revision before", "request", 7),
+    Key("request.ask_back", "c", "ask_back", "ask back", "send a question, with a no for now: the plan is revised",
+        "request", 8, changes=True),
+    Key("request.next", "]", "next_request", "next", "the next thing that needs you", "request", 73),
+    Key("edit.send", "ctrl+s", "send", "approve this", "approve the plan as you edited it", "edit", 2, changes=True),
+    Key("hire.send", "ctrl+s", "send", "hire", "hire the agent that the form describes", "hire", 5, changes=True),
+    Key("hire.cancel", "escape", "back", "cancel", "leave without hiring", "hire", 9),
+    Key("hire.save", "ctrl+p", "save_profile", "save as profile", "keep what the form says under a name", "hire", 50,
         changes=True),
-    Key("hire.load", "ctrl+o", "load_profile", "load profile", "fill the form with what was kept", "hire", 16,
+    Key("hire.load", "ctrl+o", "load_profile", "load profile", "fill the form with what was kept", "hire", 52,
         changes=True),
+    Key("form.next", "enter,tab", "screen.next_field", "next field", "on to the next field", "form", 8),
+    Key("form.down", "down", "screen.next_field", "", "on to the next field", "form"),
+    Key("form.before", "up,shift+tab", "app.focus_previous", "", "back to the field before", "form"),
+    Key("prompt.next", "tab", "app.focus_next", "next field", "on to the next field; Enter is a new line", "prompt", 8),
     Key("foreground.leave", "b", "to_background", "background", "wait for its result no longer; it goes on",
         "foreground", 12),
-    Key("request.choose", "enter", "open", "answer", "answer with the choice under the cursor", "choices", 20),
-    *(
-        Key(f"request.choice{number}", str(number), f"choose({number})", "", f"to choice {number}", "digits")
-        for number in range(1, 10)
-    ),
-    Key("tick.turn", "space,enter", "turn", "", "yes or no", "tick"),
-    Key("choice.next", "right,l,space", "turn(1)", "", "the next value", "choice"),
+    Key("request.choose", "enter", "open", "answer", "answer with the choice under the cursor", "choices", 3),
+    Key("request.words", "c", "words", "own words", "answer in words of your own", "question", 4, changes=True),
+    Key("tick.turn", "space", "turn", "yes/no", "yes or no", "tick", 6),
+    Key("choice.next", "right,l,space", "turn(1)", "change", "the next value", "choice", 6),
     Key("choice.before", "left,h", "turn(-1)", "", "the value before", "choice"),
     Key("line.leave", "escape", "leave", "", "back without sending it", "line"),
     Key("inbox.reply", "m", "reply", "reply", "write to the owner of this mailbox", "inbox", 40, changes=True),
@@ -105,6 +127,8 @@ KEYS: tuple[Key, ...] = (
     Key("task.block", "b", "block", "wait for", "say which tasks must be completed before it", "tasks", 26,
         changes=True),
     Key("task.cancel", "C", "cancel", "cancel", "cancel the selected task", "tasks", 28, changes=True),
+    Key("task.reopen", "o", "reopen", "reopen", "open the selected task again, for anybody to take", "tasks", 29,
+        changes=True),
     Key("composer.leave", "escape", "leave", "keep", "back to the pane, and what is written stays", "composer", 68),
     Key("draft.send", "enter", "submit", "send", "send what is written", "draft", 12),
     Key("draft.edit", "ctrl+e", "edit", "editor", "write it in $VISUAL or $EDITOR", "draft", 14),
@@ -114,20 +138,21 @@ KEYS: tuple[Key, ...] = (
     Key("agent.sort", "s", "sort", "sort", "sort by the next column", "sort", 70),
     Key("agent.reverse", "S", "reverse", "reverse", "turn the order round", "sort"),
     Key("agent.wide", "w", "wide", "wide", "the columns of a wider terminal, and back", "sort"),
-    Key("view.group", "f", "turn_group", "states", "only who needs you, runs, is idle, is done", "view"),
-    Key("view.filter", "/", "filter", "find", "show only what matches: words, s:state, #task", "view", 60),
+    Key("view.group", "f", "turn_group", "filter", "only who needs you, runs, is idle, is done", "view", 73),
+    Key("view.filter", "/", "filter", "find", "show only what matches the words that you type", "view", 60),
     Key("view.pane", "tab", "app.focus_next", "pane", "the next pane", "view", 56),
     Key("view.pane_back", "shift+tab", "app.focus_previous", "", "the pane before", "view"),
     Key("view.zoom", "z", "zoom", "zoom", "this pane alone on the screen, and back", "view"),
-    Key("view.copy", "y", "copy", "copy", "copy the selected line to the clipboard of your terminal", "view"),
+    Key("view.copy", "y", "copy", "copy", "copy this line, or all of this text, to your terminal's clipboard", "copy",
+        76),
     Key("list.down", "j,down", "down", "", "down", "list"),
     Key("list.up", "k,up", "up", "", "up", "list"),
     Key("list.top", "g,home", "top", "", "to the top", "list"),
     Key("list.bottom", "G,end", "bottom", "", "to the end", "list"),
     Key("list.page_down", "ctrl+d,pagedown", "page_down", "", "half a page down", "list"),
     Key("list.page_up", "ctrl+u,pageup", "page_up", "", "half a page up", "list"),
-    Key("list.mark", "space", "mark", "", "mark it", "marks"),
-    Key("list.mark_all", "*", "mark_all", "", "mark all that are shown, or none", "marks"),
+    Key("list.mark", "space", "mark", "mark", "mark it", "marks", 74),
+    Key("list.mark_all", "*", "mark_all", "mark all", "mark all that are shown, or none", "marks"),
     Key("log.down", "j,down", "scroll_line(1)", "", "a line down", "log"),
     Key("log.up", "k,up", "scroll_line(-1)", "", "a line up", "log"),
     Key("log.top", "g,home", "scroll_top", "", "to the top", "log"),
@@ -155,7 +180,8 @@ KEYS: tuple[Key, ...] = (
         changes=True),
     Key("view.back", "escape", "back", "back", "one layer back", "back", 68),
     Key("help.leave", "escape,q,question_mark", "dismiss", "", "close the help", "help"),
-    Key("teams.leave", "escape,q,t", "leave", "", "stay with this team", "teams"),
+    Key("teams.leave", "escape", "leave", "stay", "stay with this team", "teams", 68),
+    Key("teams.leave_too", "q,t", "leave", "", "stay with this team", "teams"),
 )  # fmt: skip
 
 Pressed = Callable[[str], str]
@@ -169,10 +195,10 @@ NAMES = {
 }  # fmt: skip
 
 
-def of_actions(scope: str, actions: Iterable[str]) -> frozenset[str]:
-    """The keys of some actions in a scope."""
+def of_actions(scope: str, actions: Iterable[str]) -> list[str]:
+    """The ids of some actions in a scope."""
     wanted = set(actions)
-    return frozenset(key.keys for key in KEYS if key.scope == scope and key.action in wanted)
+    return [key.id for key in KEYS if key.scope == scope and key.action in wanted]
 
 
 def bindings(*scopes: str) -> list[Binding]:
@@ -180,16 +206,22 @@ def bindings(*scopes: str) -> list[Binding]:
     return [key.binding for key in KEYS if key.scope in scopes and key.keys]
 
 
+def name_of(key: Key) -> str:
+    """What a key's command is called: by its label, else by its id."""
+    return key.label or key.id.partition(".")[2].replace("_", " ")
+
+
 def commands() -> list[Key]:
     """What only the palette does, since no key may do it."""
     return [key for key in KEYS if not key.keys]
 
 
-def show_key(name: str) -> str:
-    """A key as it is written on the screen: `^s` for `ctrl+s`."""
+def show_key(name: str, *, ascii_only: bool = False) -> str:
+    """A key as it is written on the screen: `^s` for `ctrl+s`; by its name where its sign cannot be shown."""
     if name.startswith("ctrl+"):
         return "^" + name.removeprefix("ctrl+")
-    return NAMES.get(name) or format_key(name)
+    shown = NAMES.get(name) or format_key(name)
+    return name.capitalize() if ascii_only and not shown.isascii() else shown
 
 
 def default_key(ident: str) -> str:

@@ -4,6 +4,8 @@ Panes are built from these by pure functions, so that what a person sees can be 
 terminal cells: a Chinese character takes two, a combining mark none.
 """
 
+import itertools
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -14,6 +16,7 @@ from crewboard_tui.text import safe_line, safe_lines
 
 ELLIPSIS = "…"
 _MOST_SHOWN = 2000
+_WORD = re.compile(r"\S+\s*|\s+")
 
 
 class Span(NamedTuple):
@@ -42,6 +45,11 @@ def say(text: str, tone: str = "") -> Span:
 def line(*spans: Span | str) -> Line:
     """A line of spans; a bare string is our own text in the plain tone."""
     return tuple(Span(span) if isinstance(span, str) else span for span in spans)
+
+
+def plain(content: Line) -> str:
+    """What a line says, without its tones."""
+    return "".join(span.text for span in content)
 
 
 def width_of(content: Line) -> int:
@@ -112,6 +120,35 @@ def _wrap_one(text: str, width: int, indent: str) -> list[str]:
         wrapped += [indent + piece for piece in whole]
         current = indent + rest
     return [*wrapped, current]
+
+
+def hang(content: Line, width: int, indent: int, most: int) -> list[Line]:
+    """A line broken between words into at most `most` lines; what follows a break begins behind `indent` blanks."""
+    indent = indent if width > 2 * indent else 0
+    rows: list[list[Span]] = [[]]
+    used = 0
+    for word in (span._replace(text=text) for span in content for text in _words(span.text, max(1, width - indent))):
+        if rows[-1] and used + cell_len(word.text.rstrip()) > width:
+            rows.append([])
+            used = indent
+        rows[-1].append(word)
+        used += cell_len(word.text)
+    first, *rest = [*rows[: most - 1], list(itertools.chain(*rows[most - 1 :]))]
+    return [crop(_bare(first), width), *(crop((Span(" " * indent), *_bare(row)), width) for row in rest if row)]
+
+
+def _bare(row: list[Span]) -> Line:
+    """A row without the blanks at its end, which need no room."""
+    return (*row[:-1], *(span._replace(text=span.text.rstrip()) for span in row[-1:]))
+
+
+def _words(text: str, width: int) -> list[str]:
+    """The words of a text with the blanks behind them; a word wider than a line in pieces."""
+    return [piece for word in _WORD.findall(text) for piece in _pieces(word, width)]
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    return [word] if cell_len(word.rstrip()) <= width else chop_cells(word, width)
 
 
 def flow(pieces: Iterable[Line], width: int, most: int, gap: str = "  ") -> list[Line]:

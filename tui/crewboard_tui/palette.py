@@ -1,7 +1,8 @@
-"""The command palette: every command that works here and now, by name."""
+"""The command palette: every command that works here and now by name, and why another one does not."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
@@ -9,10 +10,12 @@ from textual.content import Content
 from crewboard_tui import keys
 from crewboard_tui.keys import Key
 from crewboard_tui.lines import pad
+from crewboard_tui.screens.frame import Framed
 from crewboard_tui.widgets.key_line import press, working_keys
 
 _NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
 _LABEL = 14
+_UNLIKELY = 0.5
 
 
 @dataclass(frozen=True)
@@ -20,12 +23,13 @@ class _Command:
     key: Key
     pressed: str
     run: Callable[[], Awaitable[None]]
+    why_not: str = ""
 
     @property
     def title(self) -> Content:
-        return Content(
-            f"{pad(self.key.label or self.key.id.partition('.')[2], _LABEL)}{self.key.says}  ({self.pressed})"
-        )
+        if self.why_not:
+            return Content(f"{pad(keys.name_of(self.key), _LABEL)}{self.why_not}: {self.key.says}").stylize("dim")
+        return Content(f"{pad(keys.name_of(self.key), _LABEL)}{self.key.says}  ({self.pressed})")
 
     def score(self, query: str) -> float:
         """How well the words of `query` fit; 0 when one of them is nowhere."""
@@ -33,6 +37,8 @@ class _Command:
         words = query.lower().split()
         if not words or not all(word in text for word in words):
             return 0
+        if self.why_not:
+            return _UNLIKELY
         return 2 if any(label.startswith(word) for word in words) else 1
 
 
@@ -44,7 +50,8 @@ class Commands(Provider):
             yield DiscoveryHit(command.title, command.run, text=command.title.plain)
 
     async def search(self, query: str) -> Hits:
-        for command in self._commands():
+        working = self._commands()
+        for command in [*working, *self._others(working)]:
             score = command.score(query)
             if score > 0:
                 yield Hit(score, command.title, command.run, text=command.title.plain)
@@ -59,6 +66,24 @@ class Commands(Provider):
             for key in keys.commands()
             if self.app.check_action(key.action, ())
         ]
+
+    def _others(self, working: list[_Command]) -> list[_Command]:
+        """What does not work here and now, each thing once, with the reason."""
+        found = {(command.key.label, command.key.says) for command in working}
+        others: list[_Command] = []
+        for key in keys.KEYS:
+            if key.scope in keys.WHERE and key.says and (key.label, key.says) not in found:
+                found.add((key.label, key.says))
+                why = self._why_not(key)
+                others.append(_Command(key, "", partial(self._tell, keys.name_of(key), why), why))
+        return others
+
+    def _why_not(self, key: Key) -> str:
+        return self.screen.why_not(key) if isinstance(self.screen, Framed) else f"only {keys.WHERE[key.scope]}"
+
+    async def _tell(self, name: str, why_not: str) -> None:
+        if isinstance(self.screen, Framed):
+            self.screen.desk.say(f"{name}: {why_not}", "warning")
 
     def _run(self, action: str) -> Callable[[], Awaitable[None]]:
         async def run() -> None:

@@ -14,6 +14,8 @@ from typing import TypeVar
 
 from crewboard.errors import CrewboardError
 from crewboard.names import LEAD, OPERATOR
+from crewboard.records import OperatorState
+from crewboard.store import documents
 from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.supervisor import ring
 from crewboard.view.activity import Activity, ActivityReader
@@ -77,9 +79,9 @@ class Snapshot:
     """The team and what the screen shows of it beyond the roster, read at one time.
 
     `live` is the reply that is being streamed by `interest.agent`. `mail_end` is the byte of the mailbox up to which
-    `letters` were read, `sent` is what `interest.sent` wrote to others. `calls` are the model calls
-    of `interest.calls`, oldest first, `rate` is what the team costs in dollars an hour, None where that is not known.
-    `touches` are the files that everybody read and changed, oldest first, `vitals` is the process of
+    `letters` were read, `sent` is what `interest.sent` wrote to others, `prompts` what it was hired to do. `calls` are
+    the model calls of `interest.calls`, oldest first, `rate` is what the team costs in dollars an hour, None where that
+    is not known. `touches` are the files that everybody read and changed, oldest first, `vitals` is the process of
     `interest.process`. `hinted` says whether file events arrive.
     """
 
@@ -90,6 +92,7 @@ class Snapshot:
     letters: tuple[Letter, ...] = ()
     mail_end: int = 0
     sent: tuple[Letter, ...] = ()
+    prompts: tuple[Letter, ...] = ()
     autopsy: Autopsy | None = None
     feed: tuple[FeedLine, ...] = ()
     calls: tuple[Call, ...] = ()
@@ -144,7 +147,7 @@ class Details:
             reader = self._mail_of(interest.mailbox)
             shown = replace(shown, letters=tuple(reader.read()), mail_end=reader.offset)
         if interest.sent:
-            shown = replace(shown, sent=self._sent_by(view, interest.sent))
+            shown = replace(shown, sent=self._sent_by(view, interest.sent), prompts=self._prompts_of(interest.sent))
         if interest.autopsy:
             shown = replace(shown, autopsy=self._autopsy(view, interest.autopsy))
         if interest.everybody:
@@ -160,13 +163,25 @@ class Details:
         return shown
 
     def _mail_of(self, name: str) -> MailReader:
-        return self._keep(self._mail, name, lambda: MailReader(self._team, name))
+        return self._keep(self._mail, name, lambda: MailReader(self._team, name, since=self._read_to(name)))
+
+    def _read_to(self, name: str) -> int | None:
+        """How far the operator has read a mailbox of theirs: what is new there is shown, however much it is."""
+        if name not in (OPERATOR, LEAD):
+            return None
+        state = documents.usable(self._team.operator, OperatorState)
+        return state.read.get(name, 0) if state else 0
 
     def _sent_by(self, view: TeamView, author: str) -> tuple[Letter, ...]:
         """Read in the mailboxes that it lies in: there it has its other two times."""
         boxes = {OPERATOR, LEAD, *(agent.name for agent in view.agents)} - {author}
         found = [letter for name in sorted(boxes) for letter in self._mail_of(name).read()]
         return tuple(letter for letter in found if letter.message.from_ == author)
+
+    def _prompts_of(self, name: str) -> tuple[Letter, ...]:
+        reader = self._mail_of(name)
+        reader.read()
+        return tuple(reader.prompts)
 
     def _activity_of(self, name: str) -> tuple[Activity, ...]:
         return tuple(self._keep(self._activity, name, lambda: ActivityReader(self._team.agent(name))).read())
@@ -243,8 +258,11 @@ class Reading:
         self._watcher = Watcher(team.path, self._read, pace=lambda: self._pace.delay(time.monotonic()))
 
     def first(self) -> Snapshot:
-        """What stands there now, read before the thread begins, so that the first picture is a true one."""
-        self._last = self._snapshot()
+        """What stands there now, read before the thread begins, so that the first picture is a true one.
+
+        Whether file events arrive is not known before the thread has tried: no warning is shown until then.
+        """
+        self._last = replace(self._snapshot(), hinted=True)
         return self._last
 
     def start(self) -> None:

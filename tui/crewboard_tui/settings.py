@@ -19,13 +19,15 @@ class Settings:
     """The dashboard as its user wants it.
 
     `keys` are those that differ from the table, by id. `remembers` is the file that keeps the theme from one time to
-    the next, None where none shall. `problems` are sentences about what could not be used.
+    the next, `drafts` the folder of what was written and not sent; None where nothing shall be kept. `problems` are
+    sentences about what could not be used.
     """
 
     notify: Notify = "off"
     theme: ThemeName = "dark"
     reduced_motion: bool = False
     remembers: Path | None = None
+    drafts: Path | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -42,6 +44,7 @@ class Settings:
             theme=theme or _remembered(remembers),
             reduced_motion=environment.get("CREWBOARD_REDUCED_MOTION", "") not in ("", "0"),
             remembers=remembers,
+            drafts=state_home(environment) / "drafts",
             keys=keymap.keys,
             problems=(*problems, *keymap.problems),
         )

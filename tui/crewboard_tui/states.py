@@ -39,7 +39,7 @@ URGENT: tuple[Shown, ...] = ("ask", "dead", "stuck", "loop")
 
 TASK_LOOKS: dict[str, Look] = {
     "in_progress": Look("●", ">", "success", "in progress"),
-    "pending": Look("○", ".", "", "open"),
+    "pending": Look("○", ".", "", "pending"),
     "blocked": Look("◌", "b", "dim", "blocked"),
     "orphaned": Look("✖", "X", "error", "orphaned"),
     "completed": Look("■", "=", "dim", "completed"),

@@ -6,7 +6,16 @@ one. Times are epoch seconds, sizes are bytes, paths are relative to the team di
 
 from crewboard.records.agents import Context, Cursor, Definition, Flags, Profile, Spec, State, Status, Tokens, Want
 from crewboard.records.base import MAX_DEPTH, Record, Time
-from crewboard.records.ends import ASKED_FOR, EXIT_REASONS, Exit, describe_exit, signal_name
+from crewboard.records.ends import (
+    ASKED_FOR,
+    EXIT_REASONS,
+    VANISHED,
+    Exit,
+    describe_exit,
+    has_vanished,
+    is_orderly,
+    signal_name,
+)
 from crewboard.records.events import (
     Answer,
     Cleared,
@@ -22,7 +31,7 @@ from crewboard.records.events import (
     ToolResult,
     ToolStart,
 )
-from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_WORK, Message
+from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_WORK, Message, Unsent
 from crewboard.records.processes import Lease, ModelServerInfo, Supervisor
 from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, RequestType, payload_sha256
 from crewboard.records.tasks import Task, TaskStatus
@@ -36,6 +45,7 @@ __all__ = [
     "MAX_MESSAGE_ID",
     "REQUEST_ID_RULE",
     "STARTS_WORK",
+    "VANISHED",
     "Answer",
     "Cleared",
     "Config",
@@ -75,8 +85,11 @@ __all__ = [
     "Tokens",
     "ToolResult",
     "ToolStart",
+    "Unsent",
     "Want",
     "describe_exit",
+    "has_vanished",
+    "is_orderly",
     "payload_sha256",
     "signal_name",
 ]

@@ -100,8 +100,8 @@ class Status(Record):
     """`status.json`: an agent's present state, as its worker last wrote it.
 
     `turn` counts the model calls of the assignment, `repeats` how often the last tool call came with the same input
-    and outcome, `last_tool` is that call in a line. A pid alone is no identity: `boot_id` and `start_ticks` (clock
-    ticks since boot) complete it.
+    and outcome, `last_tool` is that call in a line, `sandbox` its level once that is known. A pid alone is no identity:
+    `boot_id` and `start_ticks` (clock ticks since boot) complete it.
     """
 
     run: int
@@ -119,7 +119,7 @@ class Status(Record):
     retry_at: Time | None = None
     deadline: Time | None = None
     beat: Time = 0
-    sandbox: str = "none"
+    sandbox: str = ""
     model: str = ""
     repeats: int = 0
     last_tool: str = ""

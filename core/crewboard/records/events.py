@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from crewboard.names import OPERATOR, Name
-from crewboard.records.agents import Tokens
+from crewboard.records.agents import Flags, Tokens
 from crewboard.records.base import Record, Time
+from crewboard.records.ends import Exit
 from crewboard.records.messages import Message
 
 
@@ -16,7 +17,11 @@ class _Event(Record):
 
 
 class RunStarted(_Event):
-    """A worker has the lease and begins. `fresh` starts a new conversation."""
+    """A worker has the lease and begins. `fresh` starts a new conversation.
+
+    `before` is how the run before it ended, where that run could not say so itself: `exit.json` forgets it with the
+    end of this one. `flags` are the terms of its hire, for a day on which the spec is damaged.
+    """
 
     kind: Literal["run_started"] = "run_started"
     pid: int
@@ -27,6 +32,8 @@ class RunStarted(_Event):
     mail_from: int = 0
     boot_id: str = ""
     start_ticks: int = 0
+    before: Exit | None = None
+    flags: Flags | None = None
 
 
 class Intake(_Event):
@@ -35,8 +42,8 @@ class Intake(_Event):
     `messages` are all that lay between the old and the new `cursor`; `entered` names those, of these or of earlier
     ones, that join the conversation now. `assignment` is the id of the assignment that begins with it, if one does.
     `prompt` is the hire prompt, with the first intake of a fresh conversation. `notices` are the system's own words;
-    they may tell of shutdown requests (`shutdowns`, ids), remind of an unfinished task (`reminds`, its id), begin one
-    that the agent claimed by itself (`claimed`) or warn that a budget is nearly used up (`warned`).
+    they may tell of shutdown requests (`shutdowns`, ids), remind of an unfinished task (`reminds`, its id) or warn that
+    a budget is nearly used up (`warned`). `task` is the id of the task that is in progress with the agent then.
     """
 
     kind: Literal["intake"] = "intake"
@@ -49,7 +56,7 @@ class Intake(_Event):
     notices: list[str] = []
     shutdowns: list[str] = []
     reminds: int | None = None
-    claimed: int | None = None
+    task: int | None = None
     warned: bool = False
     assignment: str | None = None
 
@@ -67,18 +74,23 @@ class Reply(_Event):
 
 
 class ToolStart(_Event):
-    """A tool call begins; without a `ToolResult` behind it, its outcome is unknown."""
+    """A tool call begins; without a `ToolResult` behind it, its outcome is unknown.
+
+    `consumed` are ids of mail by which it was allowed to.
+    """
 
     kind: Literal["tool_start"] = "tool_start"
     tool_use_id: str
     name: str
     input: dict[str, Any]
+    consumed: list[str] = []
 
 
 class ToolResult(_Event):
-    """What a tool call gave; `seconds` is how long it took.
+    """What a tool call gave; `seconds` is how long it took, None where its worker ended before it did.
 
-    `consumed` are ids of mail that the result already holds, and that therefore never enters the conversation.
+    `consumed` are ids of mail that the result already holds, and that therefore never enters the conversation. `task`
+    is the id of the task that is in progress with the agent then.
     """
 
     kind: Literal["tool_result"] = "tool_result"
@@ -86,8 +98,9 @@ class ToolResult(_Event):
     name: str
     content: str
     is_error: bool = False
-    seconds: float = 0
+    seconds: float | None = 0
     consumed: list[str] = []
+    task: int | None = None
 
 
 class Gate(_Event):

@@ -16,6 +16,12 @@ JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated"})
 """Types that enter with the next turn but start none."""
 
 
+class Unsent(Record):
+    """Texts that a person wrote and has not sent yet, by what they are for: a file of their own, of no team."""
+
+    texts: dict[str, str] = {}
+
+
 class Message(Record):
     """One line of a mailbox (contract § 3)."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records import Cursor, Exit, Spec, Status
-from crewboard.store import documents, journal
+from crewboard.store import documents, files, journal
 from crewboard.store.directory import AgentDirectory
 
 
@@ -36,7 +36,7 @@ def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> S
         StorageError: The disk refused, or the team is gone.
     """
     try:
-        agent.path.mkdir(mode=0o700, exist_ok=True)
+        files.make_folder(agent.path)
     except OSError as error:
         raise StorageError(f"cannot make {agent.path}: {error.strerror}") from error
     return documents.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit)

@@ -32,15 +32,16 @@ def ask(
 ) -> Request:
     """Open a request and tell `to` of it; asking again with the same id changes nothing."""
     request = requests.open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
-    mailbox.send(
-        team,
-        mailbox.compose(
-            author, to, f"{kind}_request", str(payload.get(_WORD[kind], "")),
-            ident=_mail_id(request_id, "ask"), ts=now, metadata={"request_id": request_id},
-        ),
-        durable=True,
-    )  # fmt: skip
+    mailbox.send(team, mail_of(request, now), durable=True)
     return request
+
+
+def mail_of(request: Request, ts: float) -> Message:
+    """The mail that tells of a request."""
+    return mailbox.compose(
+        request.from_, request.to, f"{request.type}_request", str(request.payload.get(_WORD[request.type], "")),
+        ident=ask_id(request), ts=ts, metadata={"request_id": request.id},
+    )  # fmt: skip
 
 
 def respond(
@@ -87,7 +88,7 @@ def why_void(message: Message, request: Request | None) -> str | None:
         return f"{ident} is a {request.type} request of {request.from_}"
     if request.status == "pending":
         return f"{ident} still waits for its answer"
-    if message.id != _mail_id(request.id, "answer") or message.from_ != request.decided_by:
+    if message.id != response_id(request) or message.from_ != request.decided_by:
         return f"{ident} is {request.status}" + (f" by {request.decided_by}" if request.decided_by else "")
     return None
 
@@ -108,6 +109,16 @@ def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | No
 def answer_id(name: str, answer: Answer) -> str:
     """The id of the mail that carries an agent's answer, the same however often it is sent."""
     return mailbox.derived_id(name, "answer", answer.run, answer.assignment)
+
+
+def ask_id(request: Request) -> str:
+    """The id of the mail that tells of a request."""
+    return _mail_id(request.id, "ask")
+
+
+def response_id(request: Request) -> str:
+    """The id of the mail that tells how a request was decided."""
+    return _mail_id(request.id, "answer")
 
 
 def _mail_id(request_id: str, part: str) -> str:

@@ -153,7 +153,7 @@ class TeamDirectory:
                 self.path.parent, self.path, self.inboxes, self.results, self.tasks,
                 self.requests, self.agents, self.path / ".locks",
             ):  # fmt: skip
-                folder.mkdir(mode=0o700, exist_ok=True)
+                files.make_folder(folder)
         except OSError as error:
             raise StorageError(f"cannot make the team directory {self.path}: {error.strerror}") from error
         ignore = self.path.parent / ".gitignore"

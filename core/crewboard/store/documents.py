@@ -64,7 +64,8 @@ def change(path: Path, lock: Path, model: type[R], edit: Callable[[R | None], R]
     kept: for records that are known from elsewhere.
 
     Raises:
-        BadDataError: The file is damaged; a copy was kept aside.
+        BadDataError: The file is damaged, and a copy was kept aside; or what `edit` made could not be read again, and
+            the old file stands.
         StorageError: The disk refused; the old file stands.
     """
     with files.locked(lock):
@@ -76,6 +77,7 @@ def change(path: Path, lock: Path, model: type[R], edit: Callable[[R | None], R]
                 raise BadDataError(f"{error}; a copy is kept as {aside.name}; mend the file by hand") from error
             old = None
         record = edit(old)
+        codec.decode(codec.encode(record), model)  # fields that `edit` assigned were never looked at
         save(path, record)
         return record
 

@@ -24,6 +24,7 @@ MAX_LINE = 16 * 1024 * 1024
 
 _CHUNK = 1 << 20
 _FILE_MODE = 0o600
+_FOLDER_MODE = 0o700
 _TRIES = 8
 """How often a line is written anew because somebody else's came to stand in the middle of it."""
 
@@ -34,6 +35,37 @@ _Span = tuple[int, int]
 """Where in a file bytes of ours stand: offset and length."""
 
 
+def open_private(path: str | Path, flags: int) -> int:
+    """Open the file at `path`; one that is not there yet is made, for its owner alone whatever the umask says.
+
+    Raises:
+        OSError: It can neither be opened nor made.
+    """
+    flags |= os.O_CLOEXEC
+    try:
+        return os.open(path, flags & ~os.O_CREAT)
+    except FileNotFoundError:
+        fd = os.open(path, flags | os.O_CREAT, _FILE_MODE)
+        _make_private(fd, _FILE_MODE)
+        return fd
+
+
+def _make_private(made: int | Path, mode: int) -> None:
+    with contextlib.suppress(OSError):  # not every file system has modes
+        os.chmod(made, mode)
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder `path` if it is not there yet, for its owner alone whatever the umask says.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    if not path.is_dir():
+        path.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        _make_private(path, _FOLDER_MODE)
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file at `path` exclusively; waits for whoever has it.
@@ -42,7 +74,7 @@ def locked(path: Path) -> Iterator[None]:
         StorageError: The lock file cannot be opened: the team is gone or read-only.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        fd = open_private(path, os.O_RDWR)
     except OSError as error:
         raise StorageError(f"cannot lock {path}: {error.strerror}") from error
     try:
@@ -79,7 +111,7 @@ def append_unlocked(path: Path, line: bytes, *, durable: bool = False) -> None:
         raise BadDataError(f"a line of {len(line)} bytes for {path} is longer than any reader takes ({MAX_LINE})")
     ours: list[_Span] = []
     try:
-        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        fd = open_private(path, os.O_RDWR | os.O_APPEND)
         try:
             _write_line(fd, path, line, ours)
             if durable:
@@ -194,6 +226,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
 def _write_whole(path: Path, data: bytes, *, durable: bool) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
     try:
+        _make_private(fd, _FILE_MODE)
         while data:
             data = data[_write_some(fd, data) :]
         if durable:

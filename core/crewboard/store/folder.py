@@ -48,9 +48,9 @@ class Folder(Generic[R]):
         return self._sound
 
     @property
-    def damaged(self) -> int:
-        """How many files could not be read."""
-        return sum(file.damaged for file in self._files.values())
+    def damaged(self) -> list[Path]:
+        """The files that could not be read."""
+        return [file.path for file in self._files.values() if file.damaged]
 
     def _refresh(self) -> None:
         now = time.time_ns()

@@ -34,7 +34,7 @@ def take(path: Path) -> int | None:
         StorageError: The file cannot be opened or locked.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = files.open_private(path, os.O_RDWR)
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error.strerror}") from error
     try:

@@ -93,14 +93,28 @@ def send(team: TeamDirectory, message: Message, *, durable: bool = False) -> Mes
     Raises:
         StorageError: The disk refused; the message is not in the mailbox.
     """
+    message, line = _fit(team, message)
+    files.append_line(team.inbox(message.to), team.lock(f"inbox-{message.to}"), line, durable=durable)
+    return message
+
+
+def fit(team: TeamDirectory, message: Message) -> Message:
+    """`message` as it would stand in its mailbox.
+
+    Raises:
+        StorageError: Its body belongs into `results/`, and the disk refused.
+    """
+    return _fit(team, message)[0]
+
+
+def _fit(team: TeamDirectory, message: Message) -> tuple[Message, bytes]:
     line = codec.encode(message)
     if len(line) > MAX_MESSAGE:
         message = _spill(team, message)
         line = codec.encode(message)
     if len(line) > MAX_MESSAGE:
         raise UsageError(f"the metadata of the message to {message.to} is larger than {MAX_MESSAGE} bytes")
-    files.append_line(team.inbox(message.to), team.lock(f"inbox-{message.to}"), line, durable=durable)
-    return message
+    return message, line
 
 
 def _spill(team: TeamDirectory, message: Message) -> Message:

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from crewboard.errors import BadDataError
 from crewboard.names import OPERATOR, SYSTEM
-from crewboard.records import Request, RequestStatus, RequestType, payload_sha256
+from crewboard.records import Request, RequestStatus, RequestType
 from crewboard.store import documents, files
 from crewboard.store.directory import TeamDirectory
 from crewboard.store.folder import folder
@@ -79,7 +79,7 @@ def open_request(
             team,
             Request(
                 id=request_id, type=kind, from_=author, to=to, payload=payload,
-                sha256=payload_sha256(payload), supersedes=supersedes, created_at=now,
+                supersedes=supersedes, created_at=now,
             ),
         )  # fmt: skip
 
@@ -104,7 +104,7 @@ def decide(
     with files.locked(team.lock(_LOCK)):
         request = load(team, request_id)
         if request is None:
-            raise BadDataError(f"there is no request {request_id}; `crewboard requests` lists what waits")
+            raise BadDataError(f"there is no request {request_id}")
         _check_answer(request, status, by, sha256)
         if edited is not None and request.type != "plan_approval":
             raise BadDataError(f"request {request_id} is a {request.type}; only a plan can be edited")
@@ -135,8 +135,8 @@ def close(team: TeamDirectory, request_id: str, status: RequestStatus, by: str, 
 
 
 def cancel_of(team: TeamDirectory, name: str, now: float) -> list[Request]:
-    """Cancel what an agent that ended had asked, and what it was asked."""
-    mine = [request for request in pending(team) if name in (request.from_, request.to)]
+    """Cancel what an agent that ended had asked, and shutdowns that it was asked for; plans for it wait for others."""
+    mine = [each for each in pending(team) if name == each.from_ or (name == each.to and each.type == "shutdown")]
     closed = (close(team, request.id, "cancelled", SYSTEM, now) for request in mine)
     return [request for request in closed if request is not None]
 

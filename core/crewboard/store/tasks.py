@@ -92,6 +92,14 @@ def blockers(task: Task, tasks: dict[int, Task]) -> list[int]:
     return [other for other in task.blocked_by if other not in tasks or tasks[other].status != "completed"]
 
 
+def fate(task_id: int, tasks: dict[int, Task]) -> str | None:
+    """`failed`, `cancelled` or `gone`, of a task that is not completed any more by itself; None of any other."""
+    task = tasks.get(task_id)
+    if task is None:
+        return "gone"
+    return task.status if task.status in ("failed", "cancelled") else None
+
+
 def claim(team: TeamDirectory, task_id: int, name: str, agent_type: str, now: float) -> Task:
     """Take a task for `name`; claiming what one already has in progress changes nothing.
 
@@ -115,13 +123,22 @@ def _check_claim(task: Task, tasks: dict[int, Task], name: str, agent_type: str)
         )
     if task.owner not in (None, name):
         raise UsageError(f"task {task.id} is assigned to {task.owner}")
-    if task.required_type not in (None, agent_type):
-        raise UsageError(f"task {task.id} is for an agent of type {task.required_type}; {name} is of type {agent_type}")
+    check_type(f"task {task.id}", task.required_type, name, agent_type)
     if waiting := blockers(task, tasks):
         raise UsageError(f"task {task.id} is blocked by {', '.join(map(str, waiting))}")
     for other in tasks.values():
         if other.owner == name and other.status == "in_progress":
             raise TryLaterError(f"{name} has task {other.id} in progress; finish it first")
+
+
+def check_type(what: str, required_type: str | None, name: str, agent_type: str) -> None:
+    """Whether `name` may ever have a task, which `what` names in words.
+
+    Raises:
+        UsageError: It is for another type.
+    """
+    if required_type not in (None, agent_type):
+        raise UsageError(f"{what} is for an agent of type {required_type}; {name} is of type {agent_type}")
 
 
 def update(
@@ -135,7 +152,7 @@ def update(
 ) -> Task:
     """Change a task's status or owner. Only its owner, the lead or the operator may.
 
-    A task in progress that becomes pending goes back to the board, for anybody to claim.
+    A task that was begun or closed and becomes pending goes back to the board, for anybody to claim.
 
     Raises:
         UsageError: `by` may not, or another task of the owner's is in progress.
@@ -145,8 +162,8 @@ def update(
         if by not in (OPERATOR, LEAD, task.owner):
             raise UsageError(f"task {task_id} is not {by}'s: only its owner, the lead or the operator may change it")
         changed = task.model_copy(update={"owner": owner or task.owner, "status": status or task.status})
-        if status == "pending" and owner is None and task.status == "in_progress":
-            changed.owner, changed.last_owner = None, task.owner
+        if status == "pending" and owner is None and task.status != "pending":
+            changed.owner = changed.last_owner = None  # it was given back, not lost: nobody comes first
         if owner and owner != task.owner and status is None and task.status == "in_progress":
             changed.status = "pending"
         if changed.status == "in_progress" and changed.owner is None:
@@ -172,11 +189,16 @@ def block(team: TeamDirectory, task_id: int, blocked_by: list[int], now: float) 
         task = load(team, task_id)
         if task.status != "pending":
             raise UsageError(f"task {task_id} is {task.status.replace('_', ' ')}; only an open one can be blocked")
-        _check_blockers(task_id, blocked_by, {each.id: each for each in load_all(team)})
+        check_blockers(task_id, blocked_by, {each.id: each for each in load_all(team)})
         return _save(team, task, now, blocked_by=list(dict.fromkeys(blocked_by)))
 
 
-def _check_blockers(task_id: int, blocked_by: list[int], tasks: dict[int, Task]) -> None:
+def check_blockers(task_id: int, blocked_by: list[int], tasks: dict[int, Task]) -> None:
+    """Whether a task can wait for these, as `tasks` stand, by their numbers.
+
+    Raises:
+        UsageError: A blocker does not exist, or they would wait for each other.
+    """
     for blocker in blocked_by:
         if blocker == task_id:
             raise UsageError(f"task {task_id} cannot wait for itself")

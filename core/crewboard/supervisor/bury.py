@@ -33,7 +33,7 @@ def _reason(run: int, spec: Spec | None, status: Status | None) -> str:
 
 
 def bury(agent: AgentDirectory, record: Exit, now: float) -> None:
-    """Tell the team of the end of `record.run`: its task goes back, its requests are cancelled, the others hear."""
+    """Tell the team of the end of `record.run`: its task goes back, what it asked is cancelled, the others hear."""
     if record.buried:
         return
     status = documents.usable(agent.status, Status)

@@ -250,7 +250,7 @@ class Supervisor:
         return max(status.run if status else 0, ended.run if ended else 0)
 
     def _end_if_wanted(self, watched: Watched, spec: Spec) -> None:
-        if spec.run != watched.run or watched.ref is None:
+        if watched.ref is None:
             return
         if spec.want == "killed" and watched.told_at is None:
             watched.told_at = time.monotonic()

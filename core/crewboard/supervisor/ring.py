@@ -18,7 +18,7 @@ from crewboard import process
 from crewboard.errors import TryLaterError
 from crewboard.names import is_name
 from crewboard.records import Exit, Lease, Status, Supervisor
-from crewboard.store import documents, lease
+from crewboard.store import documents, files, lease
 from crewboard.store.directory import AgentDirectory, TeamDirectory
 
 Verb = Literal["bell", "start", "leave"]
@@ -113,14 +113,10 @@ def _deliver(path: str, line: bytes) -> bool:
         return False
 
 
-def _for_us_alone(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def _start(team: TeamDirectory) -> None:
     """Start a supervisor, which detaches itself. If somebody else's is quicker, this one leaves at once."""
     environment = {key: value for key, value in os.environ.items() if not is_secret(key)}
-    with open(team.supervisor_log, "ab", opener=_for_us_alone) as log:
+    with open(team.supervisor_log, "ab", opener=files.open_private) as log:
         subprocess.run(
             [sys.executable, "-I", "-m", "crewboard.supervisor", str(team.path)],
             stdin=subprocess.DEVNULL,

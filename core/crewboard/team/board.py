@@ -2,10 +2,11 @@
 
 from crewboard import own_types
 from crewboard.errors import UsageError
-from crewboard.records import Task, TaskStatus
-from crewboard.store import tasks
+from crewboard.records import Exit, Task, TaskStatus, is_orderly
+from crewboard.store import agents, documents, lease, tasks
 from crewboard.team.context import Team
 from crewboard.team.mail import post
+from crewboard.team.typed import typed
 
 
 def add_task(
@@ -20,14 +21,14 @@ def add_task(
     """Put a task on the board; with an owner, tell them. Makes the team if it is not there yet.
 
     Raises:
-        UsageError: No subject, no such owner, no such type, or no such task to be blocked by.
+        UsageError: No subject, no such owner or one of another type, no such type, or no such task to be blocked by.
     """
     if not subject.strip():
         raise UsageError("a task needs a subject")
-    if owner is not None:
-        team.member(owner)
     if required_type is not None:
         own_types.find(team.directory.root, required_type)
+    if owner is not None:
+        tasks.check_type("the task", required_type, owner, team.member(owner).type)
     team.ensure()
     task = tasks.add(
         team.directory, subject, team.now(),
@@ -42,11 +43,12 @@ def update_task(team: Team, task_id: int, *, status: TaskStatus | None = None, o
     """Change a task; a new owner is told.
 
     Raises:
-        UsageError: No such task or owner, or it is not for `by` to change.
+        UsageError: No such task or owner, or one of another type, or it is not for `by` to change.
     """
-    if owner is not None:
-        team.member(owner)
+    member = team.member(owner) if owner is not None else None
     before = tasks.load(team.directory, task_id)
+    if member is not None:
+        tasks.check_type(f"task {task_id}", before.required_type, member.name, member.type)
     task = tasks.update(team.directory, task_id, team.by, team.now(), status=status, owner=owner)
     if owner is not None and owner != before.owner:
         _tell_owner(team, task, owner)
@@ -60,6 +62,45 @@ def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:
         UsageError: No such task, it does not wait any more, or the blockers cannot be.
     """
     return tasks.block(team.directory, task_id, blocked_by, team.now())
+
+
+def hindrances(team: Team, task: Task, *, owner_lives: bool | None = None) -> list[str]:
+    """Why an open task is not begun by itself, each with the command that helps.
+
+    `owner_lives` is for whoever knows that already; else the owner's lease says it.
+    """
+    if task.status in tasks.CLOSED:
+        return []
+    board = {each.id: each for each in tasks.load_all(team.directory)}
+    waiting = tasks.blockers(task, board) if task.status == "pending" else []
+    hopeless = {ident: fate for ident in waiting if (fate := tasks.fate(ident, board))}
+    found = [_lift(team, task, hopeless)] if hopeless else []
+    plight = owner_plight(team, task.owner) if task.owner is not None and not owner_lives else None
+    if plight == "gone":
+        found.append(f"{task.owner} is gone: `{typed(team, f'task update {task.id} --owner NAME')}`")
+    elif plight is not None:
+        found.append(f"{task.owner} is {plight}: `{typed(team, f'resume {task.owner}')}`")
+    return found
+
+
+def _lift(team: Team, task: Task, hopeless: dict[int, str]) -> str:
+    fates = ", ".join(f"#{ident} is {fate}" for ident, fate in hopeless.items())
+    others = ",".join(str(other) for other in task.blocked_by if other not in hopeless)
+    command = typed(team, f"task update {task.id} --blocked-by {others or repr('')}")
+    return f"{fates}, so that it never begins: `{command}`"
+
+
+def owner_plight(team: Team, name: str) -> str | None:
+    """`dead`, `not running` or `gone`, of an owner who has no process; None of one who lives."""
+    agent = team.directory.agent(name)
+    if lease.is_held(agent.lease):
+        return None
+    if team.config.member(name) is None:
+        return "gone"
+    record = documents.usable(agent.exit, Exit)
+    if record is None:
+        return "dead" if agents.last_run(agent) else "not running"
+    return "not running" if is_orderly(record) else "dead"
 
 
 def _tell_owner(team: Team, task: Task, owner: str) -> None:

@@ -1,16 +1,24 @@
 """Which team a command is for, and who gives it."""
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crewboard.errors import UsageError
+from crewboard.errors import CrewboardError, UsageError
 from crewboard.names import OPERATOR, check_team
 from crewboard.records import Config, Member
 from crewboard.store import roster
-from crewboard.store.directory import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_team, team_directories
+from crewboard.store.directory import (
+    DEFAULT_TEAM,
+    AgentDirectory,
+    TeamDirectory,
+    find_root,
+    find_team,
+    team_directories,
+)
 
 POLL = 0.02
 """Seconds between two looks at something that is waited for."""
@@ -24,6 +32,11 @@ class Team:
     by: str = OPERATOR
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     now: Callable[[], float] = time.time
+
+    @property
+    def offline(self) -> bool:
+        """Whether who is hired from here works on the embedded model."""
+        return self.environment.get("CREWBOARD_OFFLINE") == "1"
 
     @property
     def config(self) -> Config:
@@ -86,10 +99,24 @@ def choose_team(root: Path, explicit: str | None) -> TeamDirectory:
         found = find_team(root, check_team(name))
         if found is None:
             known = ", ".join(team.path.name for team in team_directories(root)) or "none yet"
-            raise UsageError(f"there is no team {name!r} in {root} (teams: {known}); `crewboard team create {name}`")
+            raise UsageError(f"there is no team {name!r} in {root} (teams: {known}); `{to_create(root, name)}`")
         return found
     existing = team_directories(root)
     return existing[0] if len(existing) == 1 else TeamDirectory(root / ".crewboard" / DEFAULT_TEAM)
+
+
+def root_options(root: Path) -> list[str]:
+    """The global options with which a command typed here works in `root`; none where it does so by itself."""
+    try:
+        found: Path | None = find_root()
+    except (CrewboardError, OSError):  # what the environment names is not there, or this directory is gone
+        found = None
+    return [] if found == root.resolve() else ["--root", str(root.resolve())]
+
+
+def to_create(root: Path, name: str = "NAME") -> str:
+    """The command, as it is typed here, that makes a team in `root`."""
+    return shlex.join(["crewboard", *root_options(root), "team", "create", name])
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -3,12 +3,44 @@
 import re
 
 from crewboard.errors import BadDataError, UsageError
+from crewboard.names import OPERATOR
 from crewboard.records import REQUEST_ID_RULE, Request, RequestStatus
-from crewboard.store import agreements
+from crewboard.store import agreements, requests
 from crewboard.team.context import Team
+from crewboard.team.typed import typed
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
 """What is no id cannot name a file."""
+
+
+_MOST_NAMED = 5
+"""Candidates that are named where the beginning of an id does not say which is meant."""
+
+
+def find(team: Team, beginning: str) -> str:
+    """The id of a request: `beginning` if there is one of that id, else the pending one that begins so.
+
+    The beginning is for people; a lead must name a request whole.
+
+    Raises:
+        BadDataError: None does, or several do; names those that wait.
+    """
+    if not REQUEST_ID.fullmatch(beginning) or not team.directory.exists():
+        raise BadDataError(f"there is no request {beginning}; `{typed(team, 'requests')}` lists what waits")
+    if requests.load(team.directory, beginning) is not None:
+        return beginning
+    waiting = [request.id for request in requests.pending(team.directory)]
+    found = [ident for ident in waiting if ident.startswith(beginning) and team.by == OPERATOR]
+    if len(found) > 1:
+        raise BadDataError(f"{beginning} may be {_named(found)}: say more of it")
+    if not found:
+        raise BadDataError(f"there is no request {beginning}; {_named(waiting)} waits for an answer")
+    return found[0]
+
+
+def _named(idents: list[str]) -> str:
+    more = [f"{len(idents) - _MOST_NAMED} more"] if len(idents) > _MOST_NAMED else []
+    return " or ".join([*idents[:_MOST_NAMED], *more]) or "nothing"
 
 
 def approve(
@@ -59,11 +91,9 @@ def _respond(
     sha256: str | None = None,
     edited: str | None = None,
 ) -> Request:
-    if not REQUEST_ID.fullmatch(request_id) or not team.directory.exists():
-        raise BadDataError(f"there is no request {request_id}; `crewboard requests` lists what waits")
     return agreements.respond(
         team.directory,
-        request_id,
+        find(team, request_id),
         status,
         team.by,
         team.now(),

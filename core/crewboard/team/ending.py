@@ -8,11 +8,12 @@ from pathlib import Path
 from crewboard.errors import BadDataError, StorageError, TryLaterError
 from crewboard.names import OPERATOR, is_name
 from crewboard.records import Request, Spec
-from crewboard.store import agents, agreements, documents, lease, mailbox, requests, roster, tasks
+from crewboard.store import agents, agreements, documents, files, lease, mailbox, requests, roster, tasks
 from crewboard.supervisor import ring
 from crewboard.team import mail
 from crewboard.team.context import POLL, Team, wait_until
 from crewboard.team.rescue import want_killed
+from crewboard.team.typed import typed
 
 DELETE_PATIENCE = 10.0
 """Seconds that all workers together have to leave when their team is deleted (contract § 5)."""
@@ -52,7 +53,7 @@ def stop(team: Team, name: str, reason: str = "") -> None:
         if (answer is None or answer.status == "pending") and time.monotonic() > deadline:
             requests.close(team.directory, request.id, "expired", "system", team.now())
         if answer is not None and answer.status in ("expired", "cancelled"):
-            raise TryLaterError(f"{name} did not answer; `crewboard stop {name} --now` ends it anyway")
+            raise TryLaterError(f"{name} did not answer; `{typed(team, f'stop {name} --now')}` ends it anyway")
         time.sleep(POLL)
     ring.ring(team.directory)
 
@@ -92,7 +93,8 @@ def remove(team: Team, name: str) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(team.now()))
     aside = team.directory.path / "removed" / f"{name}-{stamp}-{mailbox.new_id()[:4]}"
     try:
-        aside.mkdir(mode=0o700, parents=True)
+        files.make_folder(aside.parent)
+        files.make_folder(aside)
         if agent.path.exists():
             agent.path.rename(aside / "agent")
         if team.directory.inbox(name).exists():

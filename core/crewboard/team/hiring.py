@@ -1,32 +1,28 @@
 """Hiring agents, giving them work, bringing them back."""
 
-import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from crewboard import own_types, prices
 from crewboard.agent_types import AgentType
-from crewboard.errors import CredentialsError, TryLaterError, UsageError
+from crewboard.errors import TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.prices import parse_budget
-from crewboard.records import Flags, Member, Spec, Tokens
+from crewboard.records import Flags, Member, Spec, Task, Tokens
 from crewboard.store import agents, lease, mailbox, roster, tasks
 from crewboard.store.directory import AgentDirectory
 from crewboard.supervisor import ring
 from crewboard.team.board import assign_silently
 from crewboard.team.context import POLL, Team
+from crewboard.team.credentials import check_credentials
 from crewboard.team.mail import post
-from crewboard.worker.sandbox import level
+from crewboard.team.typed import typed
 
 UP_WITHIN = 60.0
 """Seconds that a worker may need to be in its loop; importing the SDK takes one, on a busy machine many."""
-
-
-_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-_SENDABLE = re.compile(r"[!-~]+")
-"""What an HTTP header carries as it stands."""
 
 
 @dataclass(frozen=True)
@@ -64,25 +60,6 @@ def choose_model(kind: AgentType, explicit: str | None, environment: Mapping[str
     return explicit or environment.get("CREWBOARD_MODEL") or environment.get("ANTHROPIC_MODEL") or kind.model
 
 
-def check_credentials(environment: Mapping[str, str]) -> None:
-    """Make sure that a worker with this environment could reach a model.
-
-    Raises:
-        CredentialsError: There is no key, or none that can be sent; says how to get one.
-    """
-    if environment.get("CREWBOARD_OFFLINE") == "1":
-        return
-    keys = {name: environment[name] for name in _KEYS if environment.get(name)}
-    if not keys:
-        raise CredentialsError(
-            "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), "
-            "or try the embedded model with --offline"
-        )
-    for name, key in keys.items():
-        if not _SENDABLE.fullmatch(key):
-            raise CredentialsError(f"{name} holds what no key does, such as a space or a line break; set it again")
-
-
 def spawn(team: Team, hire: Hire) -> Assignment:
     """Hire an agent, or give an idle one of that name more work; returns when its worker is up.
 
@@ -90,7 +67,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
 
     Raises:
         UsageError: The name, type, prompt or flags cannot be.
-        TryLaterError: The agent is at work.
+        TryLaterError: The agent is at work, or its task is blocked.
         CredentialsError: No key, so that no worker could work.
     """
     kind = own_types.find(team.directory.root, hire.type)
@@ -100,7 +77,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     if hire.flags.budget is not None:
         parse_budget(hire.flags.budget)
     if hire.flags.task is not None:
-        tasks.load(team.directory, hire.flags.task)
+        _check_task(team, tasks.load(team.directory, hire.flags.task), hire)
     member = team.config.member(hire.name)
     if member is not None and member.type != hire.type:
         raise UsageError(f"{hire.name} is of type {member.type}; remove it first, or choose another name")
@@ -110,12 +87,26 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     return _start_fresh(team, agent, hire, kind)
 
 
+def _check_task(team: Team, task: Task, hire: Hire) -> None:
+    """Whether somebody can be hired for this task, and begin it."""
+    if task.status in tasks.CLOSED:
+        again = f"`{typed(team, f'task update {task.id} --status pending')}` opens it again"
+        raise UsageError(f"task {task.id} is {task.status}; {again}")
+    tasks.check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
+    if waiting := tasks.blockers(task, {each.id: each for each in tasks.load_all(team.directory)}):
+        assign = f"`{typed(team, f'task update {task.id} --owner {hire.name}')}` lets it wait"
+        raise TryLaterError(
+            f"task {task.id} is blocked by {', '.join(map(str, waiting))}; once {hire.name} is hired, {assign}"
+        )
+
+
 def _give_more(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
     """Deliver a prompt to an agent that lives."""
     spec, status = agents.spec(agent), agents.status(agent)
     if spec is None or status is None or status.state != "idle":
         doing = status.state if status else "starting"
-        raise TryLaterError(f"{hire.name} is at work ({doing}); `crewboard send {hire.name} TEXT` reaches it there")
+        send = typed(team, f"send {hire.name} TEXT")
+        raise TryLaterError(f"{hire.name} is at work ({doing}); `{send}` reaches it there")
     _check_terms(hire, spec)
     if hire.flags.task is not None:
         assign_silently(team, hire.flags.task, hire.name)
@@ -134,9 +125,15 @@ def _check_terms(hire: Hire, spec: Spec) -> None:
         raise UsageError(f"{hire.name} was hired on other terms ({terms}); spawn it without them, or stop it first")
 
 
+def _check_sandbox(team: Team, kind: AgentType, flags: Flags) -> None:
+    from crewboard.worker.sandbox import level  # who only looks at a team has no use for it
+
+    level.check(team.directory.root, kind, flags, team.environment)
+
+
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
     check_credentials(team.environment)
-    level.check(team.directory.root, kind, hire.flags, team.environment)
+    _check_sandbox(team, kind, hire.flags)
     model = choose_model(kind, hire.model, team.environment)
     _check_price(team, hire, model)
     team.ensure()
@@ -148,7 +145,8 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     def edit(old: Spec | None) -> Spec:
         if lease.is_held(agent.lease):
             raise TryLaterError(f"{hire.name} was started by somebody else just now")
-        _check_not_starting(agent, old, now)
+        if old is not None and _is_starting(agent, old, now):
+            _refuse_start(agent, old)
         newest = max(old.run if old else 0, agents.last_run(agent))
         return Spec(
             prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
@@ -166,7 +164,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
 def _check_price(team: Team, hire: Hire, model: str) -> None:
     """A limit in money holds nobody whose model has no price."""
     in_money = hire.flags.budget is not None and parse_budget(hire.flags.budget).usd is not None
-    if not in_money or team.environment.get("CREWBOARD_OFFLINE") == "1":
+    if not in_money or team.offline:
         return
     if prices.load(team.directory.root).cost(model, Tokens()) is None:
         raise UsageError(
@@ -179,10 +177,13 @@ def _mail_from(team: Team, name: str) -> int:
     return mailbox.size(team.directory, name) if name == LEAD else 0
 
 
-def _check_not_starting(agent: AgentDirectory, spec: Spec | None, now: float) -> None:
-    """A run that was asked for a moment ago and has not begun is somebody else's start."""
-    if spec is not None and spec.run > agents.last_run(agent) and now - spec.at < UP_WITHIN:
-        raise TryLaterError(f"{agent.name} is being started by somebody else (run {spec.run})")
+def _is_starting(agent: AgentDirectory, spec: Spec, now: float) -> bool:
+    """Whether a run was asked for a moment ago and has not begun: that is somebody else's start."""
+    return spec.want == "running" and spec.run > agents.last_run(agent) and now - spec.at < UP_WITHIN
+
+
+def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
+    raise TryLaterError(f"{agent.name} is being started by somebody else (run {spec.run})")
 
 
 def _enlist(team: Team, hire: Hire, model: str, now: float) -> None:
@@ -205,10 +206,11 @@ def _enlist(team: Team, hire: Hire, model: str, now: float) -> None:
 def resume(team: Team, name: str, *, model: str | None = None, network: bool = False) -> int:
     """Start a stopped or dead agent again, with its conversation; returns the run when it is up.
 
-    An agent that lives is left alone.
+    An agent that lives is left alone; one that somebody else is bringing up in the same way is waited for.
 
     Raises:
         UsageError: Nobody hired such an agent.
+        TryLaterError: Somebody else is bringing it up in another way.
         CredentialsError: No key.
         NoSandboxError: Nothing could hold it in.
     """
@@ -219,11 +221,17 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     check_credentials(team.environment)
     if current is not None:
         kind = own_types.type_of(current.type, current.definition)
-        level.check(team.directory.root, kind, current.flags, team.environment)
+        _check_sandbox(team, kind, current.flags)
 
     def edit(old: Spec | None) -> Spec:
         if old is None:
             raise UsageError(f"{name} has no usable spec; spawn it anew")
+        if lease.is_held(agent.lease):
+            return old
+        if _is_starting(agent, old, team.now()):
+            if model not in (None, old.model) or (network and not old.flags.network):
+                _refuse_start(agent, old)
+            return old  # each number is started once: a second one would be nobody's
         flags = old.flags.model_copy(update={"network": network or old.flags.network})
         run = max(old.run, agents.last_run(agent)) + 1
         changes = {

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable
 
 from pydantic import JsonValue
 
-from crewboard.errors import CrewboardError, StorageError, UsageError
+from crewboard.errors import CrewboardError, StorageError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Message, OperatorState
 from crewboard.store import agents, documents, lease, mailbox, roster
+from crewboard.store.directory import AgentDirectory
 from crewboard.team.context import Team
 
 
@@ -73,18 +74,33 @@ def mark_read(team: Team, name: str, offset: int) -> None:
 
 
 def acknowledge(team: Team, name: str) -> None:
-    """Note that the operator has seen how an agent ended."""
+    """Note that the operator has seen how the newest run of an agent ended.
+
+    Raises:
+        TryLaterError: It lives, so that nothing has ended.
+        UsageError: It never ran.
+    """
     agent = team.agent(name)
-    run = agents.last_run(agent)
+    run = _ended_run(agent)
+    if run is None:
+        raise TryLaterError(f"{name} is alive: nothing to acknowledge before it has ended")
+    if not run:
+        raise UsageError(f"{name} has not run yet: nothing to acknowledge; resume it, or remove it")
     _change_operator(team, lambda state: state.acknowledged.update({name: run}))
 
 
 def acknowledge_all(team: Team, names: Iterable[str]) -> None:
-    """Note that the operator has seen how each of these ended, whether they are on the roster or not."""
-    runs = {name: agents.last_run(team.directory.agent(name)) for name in names}
+    """Note that the operator has seen how each of these ended who did, whether they are on the roster or not."""
+    runs = {name: _ended_run(team.directory.agent(name)) for name in names}
     ended = {name: run for name, run in runs.items() if run}
     if ended:
         _change_operator(team, lambda state: state.acknowledged.update(ended))
+
+
+def _ended_run(agent: AgentDirectory) -> int | None:
+    """The newest run, 0 if there was none; None while it goes on."""
+    run = agents.last_run(agent)  # before the lease: a run that begins meanwhile must not pass for one that ended
+    return None if lease.is_held(agent.lease) else run
 
 
 def forget_acknowledged(team: Team, name: str) -> None:

@@ -45,6 +45,15 @@ def _from_elsewhere(agent: AgentDirectory, member: Member | None) -> Spec:
         type=member.type if member else started.type if started else "",
         role=member.role if member else "",
         model=started.model if started else "",
-        flags=Flags(plan=member.plan_required, autoclaim=member.autoclaim) if member else Flags(),
+        flags=_flags(started, member),
         run=max(agents.last_run(agent), holder.run if holder else 0, 1),
+    )
+
+
+def _flags(started: RunStarted | None, member: Member | None) -> Flags:
+    """The terms of a hire; where no journal tells them, all that holds an agent back is taken for agreed."""
+    if started is not None and started.flags is not None:
+        return started.flags
+    return Flags(
+        ask=True, plan=member is None or member.plan_required, autoclaim=member is not None and member.autoclaim
     )

@@ -45,6 +45,7 @@ def approve_with_rule(team: Team, request_id: str, *, sha256: str | None = None)
         BadDataError: The answer changed nothing.
         UsageError: The request proposes no rule, so there is no scope to agree to.
     """
+    request_id = decisions.find(team, request_id)
     request = requests.load(team.directory, request_id)
     scope = request.payload.get("scope") if request is not None else None
     if request is not None and (request.type != "permission" or not isinstance(scope, str)):

@@ -7,6 +7,7 @@ from crewboard.store.directory import AgentDirectory
 from crewboard.supervisor import ring
 from crewboard.team.context import Team
 from crewboard.team.mail import post
+from crewboard.team.typed import typed
 
 WHERE_DO_YOU_STAND = "You were interrupted. Say in a few sentences where you stand, then go on."
 
@@ -72,5 +73,5 @@ def _want(team: Team, agent: AgentDirectory, wanted: str) -> None:
 def _living(team: Team, name: str) -> AgentDirectory:
     agent = team.agent(name)
     if not lease.is_held(agent.lease):
-        raise TryLaterError(f"{name} is not running; `crewboard resume {name}` brings it back")
+        raise TryLaterError(f"{name} is not running; `{typed(team, f'resume {name}')}` brings it back")
     return agent

@@ -6,9 +6,12 @@ from typing import Any
 
 from crewboard.agent_types import LOOK
 from crewboard.records import (
+    ASKED_FOR,
+    EXIT_REASONS,
     Answer,
     Cleared,
     Event,
+    Exit,
     Gate,
     Intake,
     Reply,
@@ -19,10 +22,13 @@ from crewboard.records import (
     Summary,
     ToolResult,
     ToolStart,
+    describe_exit,
 )  # fmt: skip
 from crewboard.store import journal
 from crewboard.store.directory import AgentDirectory
+from crewboard.store.documents import Cached
 from crewboard.view.tail import Successor
+from crewboard.view.words import person, tell
 
 TAIL = 256 * 1024
 _MOST = 500
@@ -32,7 +38,9 @@ _MOST_DETAIL = 8000
 
 @dataclass(frozen=True)
 class Activity:
-    """One line: when, what kind (`start mail think say tool gate answer error sent retry room end`), text, how long.
+    """One line: when, of what kind, text, how long.
+
+    Kinds are `start mail think say tool done gate answer error sent retry room end died`.
 
     `call` is the id of a tool call, the same for its begin and its outcome, `detail` what it was given or gave, as far
     as a person reads such things.
@@ -61,12 +69,20 @@ def describe(event: Event) -> list[Activity]:
         return _describe_intake(event)
     if isinstance(event, Reply):
         return _describe_reply(event)
+    if isinstance(event, RunStarted) and event.before is not None:
+        return [describe_end(event.before), Activity(event.ts, *_words(event))]
     kind, text = _words(event)
     if isinstance(event, ToolStart):
         return [Activity(event.ts, kind, text, call=event.tool_use_id, detail=_excerpt(_given(event.input)))]
     if isinstance(event, ToolResult):
         return [Activity(event.ts, kind, text, event.seconds, event.tool_use_id, _excerpt(event.content))]
     return [Activity(event.ts, kind, text)]
+
+
+def describe_end(record: Exit) -> Activity:
+    """How a run ended that could not say so itself."""
+    kind = "end" if record.reason in ASKED_FOR else "died"
+    return Activity(record.at, kind, f"{describe_exit(record)}, run {record.run}")
 
 
 def _words(  # noqa: C901, PLR0911  one kind of event, one line
@@ -80,11 +96,11 @@ def _words(  # noqa: C901, PLR0911  one kind of event, one line
         case ToolResult():
             return "done", f"{event.name} {_gist(event)}"
         case Gate():
-            return "gate", "plan gate open" if event.open else "plan gate shut"
+            return "gate", "open: it may write and run" if event.open else "shut: it reads until its plan is approved"
         case Answer():
             return ("error", event.error) if event.error is not None else ("answer", event.text)
         case Sent():
-            return "sent", f"→ {event.message.to}: {event.message.type} {event.message.content}"
+            return "sent", f"→ {person(event.message.to)}: {tell(event.message)}"
         case Retry():
             return "retry", f"attempt {event.attempt}: {event.error}"
         case Cleared():
@@ -92,14 +108,12 @@ def _words(  # noqa: C901, PLR0911  one kind of event, one line
         case Summary():
             return "room", f"summarised {event.covers} blocks"
         case RunEnded():
-            return "end", f"{event.reason}, code {event.code}"
+            return "end", f"{EXIT_REASONS.get(event.reason, event.reason)}, code {event.code}"
 
 
 def _describe_intake(event: Intake) -> list[Activity]:
-    prompt = [Activity(event.ts, "mail", f"{event.prompt_from}: {event.prompt}")] if event.prompt else []
-    mail = [
-        Activity(event.ts, "mail", f"{message.from_}: {message.content or message.type}") for message in event.messages
-    ]
+    prompt = [Activity(event.ts, "mail", f"{person(event.prompt_from)}: {event.prompt}")] if event.prompt else []
+    mail = [Activity(event.ts, "mail", f"{person(letter.from_)}: {tell(letter)}") for letter in event.messages]
     return [*prompt, *mail]
 
 
@@ -146,27 +160,39 @@ def _last_line(text: str) -> str:
 
 @dataclass
 class ActivityReader:
-    """The end of an agent's journal, read forward."""
+    """The end of an agent's journal, read forward, and how its last run ended if that is not in the journal."""
 
     agent: AgentDirectory
     lines: deque[Activity] = field(default_factory=lambda: deque(maxlen=_MOST))
     damaged: int = 0
     _offset: int = 0
+    _run: int = 0
+    _ended: bool = False
     _successor: Successor = field(init=False)
+    _exit: Cached[Exit] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._exit = Cached(self.agent.exit, Exit)
         self._successor = Successor(self.agent.journal)
         self._offset = journal.tail_offset(self.agent.journal, TAIL)
 
-    def read(self) -> deque[Activity]:
+    def read(self) -> list[Activity]:
         """The newest lines, newest last."""
+        record = self._exit.get()  # before the journal, in which a worker says first how it ends
         if self._successor.came(self._offset):
             self.lines.clear()
-            self.damaged, self._offset = 0, journal.tail_offset(self.agent.journal, TAIL)
+            self.damaged, self._run, self._offset = 0, 0, journal.tail_offset(self.agent.journal, TAIL)
         for event, end in journal.read(self.agent.journal, self._offset):
             self._offset = end
             if event is None:
                 self.damaged += 1
             else:
+                self._run, self._ended = event.run, isinstance(event, RunEnded)
                 self.lines.extend(describe(event))
-        return self.lines
+        return [*self.lines, *self._untold(record)]
+
+    def _untold(self, record: Exit | None) -> list[Activity]:
+        """The end of the run that the journal was in, or of a later one that never came to write in it."""
+        if record is None or record.run < self._run or (record.run == self._run and self._ended):
+            return []
+        return [describe_end(record)]

@@ -1,12 +1,13 @@
 """How an agent died: what its record, its journal's end and its log's end say, gathered for whoever must decide."""
 
+from collections import deque
 from dataclasses import dataclass
 
 from crewboard.records import RunStarted, Task, ToolResult, ToolStart, describe_exit
 from crewboard.store import journal
 from crewboard.store.directory import AgentDirectory, TeamDirectory
-from crewboard.view.activity import describe_tool
-from crewboard.view.fold import AgentView, TeamView
+from crewboard.view.activity import Activity, describe, describe_tool
+from crewboard.view.fold import AgentView, Rest, TeamView
 from crewboard.view.mail import MailReader
 
 _JOURNAL_TAIL = 256 * 1024
@@ -27,7 +28,8 @@ class LastTool:
 class Autopsy:
     """What is known of a death. Times are epoch seconds.
 
-    `freed` are the tasks that went back to the board, `unread_from` the authors of mail that it did not read.
+    `did_last` is what it did last, oldest first, `rested` in which state it was if it did nothing any more. `freed` are
+    the tasks that went back to the board, `unread_from` the authors of mail that it did not read.
     """
 
     agent: str
@@ -37,6 +39,8 @@ class Autopsy:
     run: int
     pid: int | None
     last_tool: LastTool | None
+    did_last: tuple[Activity, ...]
+    rested: Rest | None
     log_lines: tuple[str, ...]
     freed: tuple[Task, ...]
     unread: int
@@ -46,7 +50,7 @@ class Autopsy:
 def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> Autopsy:
     """Gather what is known of how `agent` ended."""
     directory = team.agent(agent.name)
-    began, last_tool = _journal_end(directory, agent.run)
+    began, last_tool, did_last = _journal_end(directory, agent.run)
     letters = [letter for letter in MailReader(team, agent.name).read() if letter.picked_up_at is None]
     unread = letters[-agent.unread :] if agent.unread else []
     return Autopsy(
@@ -57,6 +61,8 @@ def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> Autopsy:
         run=agent.run,
         pid=agent.pid,
         last_tool=last_tool,
+        did_last=did_last,
+        rested=agent.rested,
         log_lines=log_end(directory),
         freed=freed_by(view, agent.name),
         unread=agent.unread,
@@ -69,11 +75,14 @@ def freed_by(view: TeamView, name: str) -> tuple[Task, ...]:
     return tuple(task for task in view.tasks if task.last_owner == name and task.status == "pending" and not task.owner)
 
 
-def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastTool | None]:
+def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastTool | None, tuple[Activity, ...]]:
     began: float | None = None
     last: LastTool | None = None
     last_id = ""
+    deeds: deque[Activity] = deque(maxlen=_LOG_LINES)
     for event, _ in journal.read(agent.journal, journal.tail_offset(agent.journal, _JOURNAL_TAIL)):
+        if event is not None and event.run == run:
+            deeds.extend(deed for deed in describe(event) if deed.kind != "died")  # of the run before
         if isinstance(event, RunStarted) and event.run == run:
             began, last = event.ts, None
         elif isinstance(event, ToolStart):
@@ -81,7 +90,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
             last = LastTool(event.ts, describe_tool(event.name, event.input), finished=False)
         elif isinstance(event, ToolResult) and last is not None and event.tool_use_id == last_id:
             last = LastTool(last.ts, last.text, finished=True)
-    return began, last
+    return began, last, tuple(deeds)
 
 
 def log_end(agent: AgentDirectory) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """The whole view of a team as plain data: one fold for the screen and `status --json`, so they cannot disagree."""
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from crewboard.records import Context, Exit, Member, Request, Spec, State, Status, Task, Tokens, describe_exit
 from crewboard.view.processes import Usage
@@ -10,15 +11,18 @@ from crewboard.view.states import URGENCY, Evidence, Shown, find_state, show
 
 NeedKind = Literal["death", "plan", "permission", "question", "stuck", "looping", "failed_start"]
 
-_NEED_OF_REQUEST: dict[str, NeedKind] = {
+NEED_OF_REQUEST: dict[str, NeedKind] = {
     "plan_approval": "plan", "permission": "permission", "question": "question",
 }  # fmt: skip
+"""What a request that waits for a person's answer is a case of."""
 
 
 AT_ONCE = 5.0
 """Seconds within which several requests count as asked at the same time."""
 
-_WAITS: frozenset[Shown] = frozenset({"dead", "ask", "stuck", "loop"})
+_LONG_AGO = 12 * 3600.0
+
+_RESTS: frozenset[State] = frozenset({"idle", "paused"})
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,24 @@ class Need:
     request_id: str | None = None
 
 
+class Rest(NamedTuple):
+    """A state in which a worker does nothing, and since when."""
+
+    state: State
+    since: float
+
+    def in_words(self, now: float) -> str:
+        """`was idle since 12:03`, with the date if that was long before `now`."""
+        clock = "%H:%M" if now - self.since < _LONG_AGO else "%Y-%m-%d %H:%M"
+        return f"was {self.state} since {time.strftime(clock, time.localtime(self.since))}"
+
+
 @dataclass(frozen=True)
 class AgentView:
-    """One agent as a reader sees it. Times are epoch seconds; `cpu_percent` is of one core."""
+    """One agent as a reader sees it. Times are epoch seconds; `cpu_percent` is of one core.
+
+    `rested` says of one that is gone in which state its worker last was, and since when, if that was no work.
+    """
 
     name: str
     type: str
@@ -65,15 +84,8 @@ class AgentView:
     damaged: int
     spec: Spec | None
     asks: tuple[Request, ...]
-
-    @property
-    def urgency(self) -> tuple[int, float, str]:
-        """Sorts the most urgent first, and of what waits for somebody the longest waiting first.
-
-        Those who are simply at work begin something new every few seconds; by age they would never stand still.
-        """
-        asked = min((request.created_at for request in self.asks), default=self.since)
-        return URGENCY.index(self.shown), asked if self.shown in _WAITS else 0, self.name
+    rested: Rest | None = None
+    is_open: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,8 +100,9 @@ class SupervisorView:
 class TeamView:
     """Everything of a team at one time, in the roster's order.
 
-    `requests` are those that wait, `asked` are all there ever were, oldest first. `budget` is what the whole team may
-    use, as it was set.
+    `requests` are those that wait, `asked` are all there ever were, oldest first. `unread` counts by mailbox, in the
+    operator's without notices. `budget` is what the whole team may use, as it was set. `damage` counts the files and
+    lines that could not be read, by where they stand.
     """
 
     name: str
@@ -106,9 +119,26 @@ class TeamView:
     asked: tuple[Request, ...] = ()
     unread: dict[str, int] = field(default_factory=dict)
     budget: str | None = None
-    damaged: int = 0
+    damage: dict[str, int] = field(default_factory=dict)
     problem: str | None = None
     now: float = 0
+
+    @property
+    def damaged(self) -> int:
+        """How many lines and files could not be read."""
+        return sum(self.damage.values())
+
+    @property
+    def urgent_first(self) -> list[AgentView]:
+        """The agents by urgency of what they show; those who need the operator in the order of `needs`.
+
+        Those who are simply at work begin something new every few seconds; by age they would never stand still.
+        """
+        place = {need.agent: at for at, need in reversed([*enumerate(self.needs)])}
+        return sorted(
+            self.agents,
+            key=lambda agent: (URGENCY.index(agent.shown), place.get(agent.name, len(self.needs)), agent.name),
+        )
 
     def agent(self, name: str) -> AgentView | None:
         """The agent called `name`, if it is on the roster."""
@@ -135,17 +165,18 @@ class AgentFacts:
     asks: tuple[Request, ...]
     usage: Usage | None
     pid_gone: bool = False
+    supervised: bool = False
+    seen_alive: float | None = None
+    seen_gone: float | None = None
 
 
 def fold_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
     """Judge one agent."""
-    found = find_state(
-        Evidence(facts.held, facts.spec, facts.status, facts.exit, boot_id, now, pid_gone=facts.pid_gone)
-    )
+    found = find_state(_evidence(facts, boot_id, now))
     status = facts.status or Status(run=0, pid=0, state="unknown", since=0)
     run = max(status.run, facts.exit.run if facts.exit else 0)
     dead = found.state in ("crashed", "vanished")
-    acknowledged = facts.acknowledged >= run
+    acknowledged = not facts.held and 0 < run == facts.acknowledged
     shown = show(found.state, list(facts.asks))
     return AgentView(
         name=facts.member.name,
@@ -177,22 +208,35 @@ def fold_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         damaged=facts.damaged,
         spec=facts.spec,
         asks=facts.asks,
+        is_open=found.is_open,
+        rested=Rest(status.state, status.since) if status.run == run and _is_gone_from_rest(facts, status) else None,
     )
 
 
+def _evidence(facts: AgentFacts, boot_id: str, now: float) -> Evidence:
+    return Evidence(
+        facts.held, facts.spec, facts.status, facts.exit, boot_id, now,
+        pid_gone=facts.pid_gone, supervised=facts.supervised, seen_alive=facts.seen_alive, seen_gone=facts.seen_gone,
+    )  # fmt: skip
+
+
+def _is_gone_from_rest(facts: AgentFacts, status: Status) -> bool:
+    return not facts.held and status.state in _RESTS
+
+
 def find_needs(
-    agents: tuple[AgentView, ...], requests: tuple[Request, ...], operators: frozenset[str]
+    agents: tuple[AgentView, ...], requests: tuple[Request, ...], asked_of: frozenset[str]
 ) -> tuple[Need, ...]:
-    """What waits for the operator, most urgent first. `operators` are the mailboxes that the operator answers for."""
+    """What waits for the operator, most urgent first. `asked_of` are those for whom only the operator can answer."""
     deaths = [
         Need("death", agent.name, agent.since, _death(agent))
         for agent in agents
-        if agent.state in ("crashed", "vanished") and not agent.acknowledged
+        if agent.state in ("crashed", "vanished") and not agent.acknowledged and not agent.is_open
     ]
     asked = [
-        Need(_NEED_OF_REQUEST[request.type], request.from_, request.created_at, summarise(request), request.id)
+        Need(NEED_OF_REQUEST[request.type], request.from_, request.created_at, summarise(request), request.id)
         for request in requests
-        if request.to in operators and request.type in _NEED_OF_REQUEST
+        if request.to in asked_of and request.type in NEED_OF_REQUEST
     ]
     stuck = [Need("stuck", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "stuck"]
     loops = [Need("looping", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "looping"]
@@ -226,9 +270,11 @@ def _death(agent: AgentView) -> str:
 
 
 def _amid(agent: AgentView) -> str:
-    """What a death came with: the error that ended the run, else the tool that it had called last."""
+    """What a death came with: the error that ended the run, the rest that it ended, else the last tool."""
     if agent.exit and agent.exit.code and agent.last_error:
         return f": {agent.last_error}"
+    if agent.rested is not None:
+        return f", {agent.rested.in_words(agent.since)}"
     return f", last tool {agent.last_tool}" if agent.last_tool else ""
 
 
@@ -242,4 +288,4 @@ def summarise(request: Request) -> str:
         return "asks: " + str(payload.get("question", ""))
     if request.type == "permission":
         return f"wants to run {payload.get('tool', '')}: {payload.get('summary', '')}"
-    return f"{request.from_} asks {request.to} to shut down"
+    return f"asks {request.to} to shut down"

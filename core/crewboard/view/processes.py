@@ -1,6 +1,6 @@
 """CPU and memory of workers, with everything that they started."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,8 +19,22 @@ class Usage:
 
     cpu_percent: float
     rss_bytes: int
-    children: int | None = 0
-    """None where they were not looked for, because who does not work is not walked through each time."""
+    children: int = 0
+
+
+@dataclass(frozen=True)
+class _Below:
+    """What a worker's children used as its status was this: one that rests starts and ends none."""
+
+    status: Status
+    cpu_percent: float
+    rss_bytes: int
+    children: int
+
+    def fits(self, status: Status) -> bool:
+        """Whether it holds still."""
+        was = self.status
+        return (was.pid, was.state, was.since) == (status.pid, status.state, status.since)
 
 
 class Probe(Protocol):
@@ -53,7 +67,7 @@ class KernelProbe:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], psutil.Process] = {}
-        self._first: dict[tuple[int, int], float] = {}
+        self._resting: dict[str, _Below] = {}
 
     def boot_id(self) -> str:
         """Which boot of the machine this is."""
@@ -79,22 +93,25 @@ class KernelProbe:
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
         """What the living workers and their children use, by agent."""
-        busy = any(status.state == "working" for status in workers.values())
-        family = process.parents() if busy else {}
-        measured = {}
+        self._resting = {n: found for n, found in self._resting.items() if n in workers and found.fits(workers[n])}
+        parents = process.parents() if workers.keys() - self._resting.keys() else {}
         seen: set[tuple[int, int]] = set()
+        measured = {}
         for name, status in workers.items():
-            works = status.state == "working"
-            pids = [status.pid, *(process.descendants(status.pid, family) if works else [])]
-            readings = [reading for pid in pids if (reading := self._read(pid, seen))]
-            if readings:
-                measured[name] = Usage(
-                    cpu_percent=round(sum(cpu for cpu, _ in readings), 1),
-                    rss_bytes=sum(rss for _, rss in readings),
-                    children=len(readings) - 1 if works else None,
-                )
+            below = self._resting.get(name) or self._look_below(status, parents, seen)
+            if status.state != "working":
+                self._resting[name] = replace(below, cpu_percent=0)
+            if worker := self._read(status.pid, seen):
+                cpu, rss = worker
+                measured[name] = Usage(round(cpu + below.cpu_percent, 1), rss + below.rss_bytes, below.children)
         self._known = {key: known for key, known in self._known.items() if key in seen}
         return measured
+
+    def _look_below(self, status: Status, parents: dict[int, int], seen: set[tuple[int, int]]) -> _Below:
+        pids = process.descendants(status.pid, parents)
+        readings = [reading for pid in pids if (reading := self._read(pid, seen))]
+        cpu, rss = (sum(values) for values in zip((0.0, 0), *readings, strict=True))
+        return _Below(status, cpu, rss, len(readings))
 
     def family(self, pid: int) -> tuple[Relative, ...]:
         """A worker and what it started, as a tree."""

@@ -1,7 +1,9 @@
 """Reads a team's files into a `TeamView`, again and again, paying only for what changed."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from crewboard.names import LEAD, OPERATOR, is_name
 from crewboard.records import (
@@ -20,7 +22,9 @@ from crewboard.store.directory import AgentDirectory, TeamDirectory
 from crewboard.store.documents import Cached
 from crewboard.store.folder import Folder
 from crewboard.view.fold import AgentFacts, AgentView, SupervisorView, TeamView, find_needs, fold_agent
+from crewboard.view.mail import is_notice
 from crewboard.view.processes import KernelProbe, Probe, Usage
+from crewboard.view.tail import Successor
 
 MEASURE_EVERY = 1.0
 """Seconds between two looks at CPU and memory."""
@@ -40,23 +44,31 @@ class Unread:
         self._team = team
         self._name = name
         self._offset = cursor
+        self._successor = Successor(team.inbox(name))
         self._lines: list[int] = []
         self._letters: dict[str, int] = {}
+        self._notices: set[str] = set()
         self._damage: list[int] = []
 
     def count(self, cursor: int) -> int:
         """How many messages lie behind `cursor`."""
-        size = mailbox.size(self._team, self._name)
-        if size < self._offset:  # somebody replaced it by a shorter one
+        if self._successor.came(self._offset):
             self._offset, self._lines, self._letters, self._damage = 0, [], {}, []
+            self._notices = set()
+        size = mailbox.size(self._team, self._name)
         if size - self._offset > EXACT:
             self._skim(size - EXACT)
         batch = mailbox.read(self._team, self._name, self._offset, known=self._letters)
         self._offset = batch.offset
         self._letters.update((message.id, end) for message, end in batch.letters)
+        self._notices.update(message.id for message in batch.messages if is_notice(message))
         self._damage += batch.damage
         self._forget(cursor)
         return len(self._lines) + len(self._letters)
+
+    def count_letters(self, cursor: int) -> int:
+        """How many of them a person must read."""
+        return self.count(cursor) - len(self._notices)
 
     @property
     def damaged(self) -> int:
@@ -75,6 +87,7 @@ class Unread:
     def _forget(self, cursor: int) -> None:
         self._lines = [end for end in self._lines if end > cursor]
         self._letters = {ident: end for ident, end in self._letters.items() if end > cursor}
+        self._notices &= self._letters.keys()
         self._damage = [end for end in self._damage if end > cursor]
 
 
@@ -82,20 +95,32 @@ class AgentReader:
     """The files of one agent."""
 
     def __init__(self, team: TeamDirectory, name: str) -> None:
+        self._team = team
         self.directory: AgentDirectory = team.agent(name)
         self.spec = Cached(self.directory.spec, Spec)
         self.status = Cached(self.directory.status, Status)
         self.exit = Cached(self.directory.exit, Exit)
         self.cursor = Cached(self.directory.cursor, Cursor)
+        self.seen_alive: float | None = None
+        self.seen_gone: float | None = None
         cursor = self.cursor.get() or Cursor()
         self.unread = Unread(team, name, cursor.offset)
 
+    def note(self, held: bool, now: float) -> bool:  # noqa: FBT001
+        """Note when the lease was seen held last, and free first since; returns whether it is held."""
+        if held:
+            self.seen_alive, self.seen_gone = now, None
+        elif self.seen_gone is None:
+            self.seen_gone = now
+        return held
+
     @property
-    def damaged(self) -> int:
-        """Damaged files of the agent, and lines of its mailbox that are no message."""
-        cursor = self.cursor.get() or Cursor()
+    def damage(self) -> Counter[str]:
+        """Damaged files of the agent, and lines of its mail and its journal that are none, by where they stand."""
+        cursor = self.cursor.known or Cursor()
         records = (self.spec, self.status, self.exit, self.cursor)
-        return sum(record.damaged for record in records) + cursor.damaged + self.unread.damaged
+        lines = {f"mail or journal of {self.directory.name}": cursor.damaged + self.unread.damaged}
+        return _places(self._team, (record.path for record in records if record.damaged)) + Counter(lines)
 
 
 class TeamReader:
@@ -128,7 +153,9 @@ class TeamReader:
         pending = tuple(request for request in asked if request.status == "pending")
         board = tuple(sorted(self._tasks.all(), key=lambda task: task.id))
         operators = operator_mailboxes(config.members)
-        agents = self._read_agents(config, pending, board, operators, now)
+        asked_of = answered_by_operator(config, lambda: self._probe.is_held(self.team.agent(LEAD)))
+        supervisor = self._supervisor()
+        agents = self._read_agents(config, pending, board, asked_of, now, supervised=supervisor.alive)
         unread = self._unread(operators, agents)
         return TeamView(
             name=config.name,
@@ -137,15 +164,15 @@ class TeamReader:
             description=config.description,
             plan_approver=config.plan_approver,
             model_backend="offline" if self._probe.is_locked(self.team.model_lock) else "api",
-            supervisor=self._supervisor(),
+            supervisor=supervisor,
             agents=agents,
             requests=pending,
             tasks=board,
-            needs=find_needs(agents, pending, operators),
+            needs=find_needs(agents, pending, asked_of),
             asked=asked,
             unread=unread,
             budget=config.budget,
-            damaged=self._damaged(agents),
+            damage=dict(self._damage()),
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
             now=now,
         )
@@ -171,14 +198,16 @@ class TeamReader:
         config: Config,
         pending: tuple[Request, ...],
         board: tuple[Task, ...],
-        operators: frozenset[str],
+        asked_of: frozenset[str],
         now: float,
+        *,
+        supervised: bool,
     ) -> tuple[AgentView, ...]:
         members: dict[str, Member] = {}
         for member in config.members:
             members.setdefault(member.name, member)  # a roster that was written by hand may name somebody twice
         self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in members}
-        held = {name: self._probe.is_held(reader.directory) for name, reader in self._agents.items()}
+        held = {name: reader.note(self._probe.is_held(reader.directory), now) for name, reader in self._agents.items()}
         self._measure(held, now)
         acknowledged = (self._operator.get() or OperatorState()).acknowledged
         holding = {task.owner: task.id for task in board if task.status == "in_progress"}
@@ -194,12 +223,15 @@ class TeamReader:
                 status=reader.status.get(),
                 exit=reader.exit.get(),
                 unread=reader.unread.count(cursor.offset),
-                damaged=reader.damaged,
+                damaged=reader.damage.total(),
                 acknowledged=acknowledged.get(member.name, 0),
                 task=holding.get(member.name),
-                asks=tuple(r for r in pending if r.from_ == member.name and r.to in operators),
+                asks=tuple(r for r in pending if r.from_ == member.name and r.to in asked_of),
                 usage=self._usage.get(member.name),
                 pid_gone=held[member.name] and self._pid_is_gone(reader),
+                supervised=supervised,
+                seen_alive=reader.seen_alive,
+                seen_gone=reader.seen_gone,
             )
             views.append(fold_agent(facts, boot_id, now))
         return tuple(views)
@@ -226,22 +258,33 @@ class TeamReader:
         counts = {agent.name: agent.unread for agent in agents}
         for name in sorted(operators):
             counter = self._mailboxes.setdefault(name, Unread(self.team, name, read.get(name, 0)))
-            counts[name] = counter.count(read.get(name, 0))
+            counts[name] = counter.count_letters(read.get(name, 0))
         return counts
 
     def _supervisor(self) -> SupervisorView:
         holder = self._probe.supervisor(self.team.supervisor_lock)
         return SupervisorView(holder.pid if holder else None, self._probe.is_locked(self.team.supervisor_lock))
 
-    def _damaged(self, agents: Iterable[AgentView]) -> int:
-        boxes = sum(box.damaged for box in self._mailboxes.values())
-        records = self._config.damaged + self._operator.damaged + self._tasks.damaged + self._requests.damaged
-        return records + boxes + sum(agent.damaged for agent in agents)
+    def _damage(self) -> Counter[str]:
+        records = [record.path for record in (self._config, self._operator) if record.damaged]
+        found = _places(self.team, [*records, *self._tasks.damaged, *self._requests.damaged])
+        found += Counter({f"mail of {name}": box.damaged for name, box in self._mailboxes.items()})
+        return sum((reader.damage for reader in self._agents.values()), start=found)
+
+
+def _places(team: TeamDirectory, damaged: Iterable[Path]) -> Counter[str]:
+    return Counter(str(path.relative_to(team.path)) for path in damaged)
 
 
 def operator_mailboxes(members: Iterable[Member]) -> frozenset[str]:
     """The mailboxes that the operator reads: their own, and the lead's while no agent sits in that seat."""
     return frozenset({OPERATOR}) if any(member.name == LEAD for member in members) else frozenset({OPERATOR, LEAD})
+
+
+def answered_by_operator(config: Config, lead_lives: Callable[[], bool]) -> frozenset[str]:
+    """Whose requests only the operator can answer: theirs, and those to a lead that is gone or reviews no plans."""
+    mine = operator_mailboxes(config.members)
+    return mine if config.plan_approver == LEAD and lead_lives() else mine | {LEAD}
 
 
 def read_team(team: TeamDirectory) -> TeamView:

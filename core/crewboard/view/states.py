@@ -7,7 +7,18 @@ killed while nobody watched, or the machine went down.
 from dataclasses import dataclass
 from typing import Literal
 
-from crewboard.records import ASKED_FOR, EXIT_REASONS, Exit, Request, Spec, State, Status, describe_exit
+from crewboard.records import (
+    EXIT_REASONS,
+    VANISHED,
+    Exit,
+    Request,
+    Spec,
+    State,
+    Status,
+    describe_exit,
+    has_vanished,
+    is_orderly,
+)  # fmt: skip
 
 Shown = Literal["dead", "ask", "stuck", "loop", "start", "run", "wait", "pause", "idle", "done", "unknown"]
 """The words of the screen (ui.md § 2)."""
@@ -26,6 +37,9 @@ START_PATIENCE = 30.0
 LEAVING_PATIENCE = 10.0
 """Seconds between an exit record and the end of its process after which the two disagree."""
 
+FINDING_OUT = 5.0
+"""Seconds that a supervisor may need to learn and record how a worker ended (its sweep and its patience)."""
+
 _SHOWN: dict[State, Shown] = {
     "starting": "start", "working": "run", "waiting": "wait", "retrying": "wait", "idle": "idle", "paused": "pause",
     "stopping": "wait", "exited": "done", "crashed": "dead", "vanished": "dead", "stuck": "stuck", "looping": "loop",
@@ -37,7 +51,9 @@ _SHOWN: dict[State, Shown] = {
 class Evidence:
     """What was read of one agent, at one time. `held` was read first.
 
-    `pid_gone` says that the process named in the status is not there although the lease is held.
+    `pid_gone` says that the process named in the status is not there although the lease is held. `supervised` says
+    that a supervisor lives. `seen_alive` and `seen_gone` are when this reader last saw the lease held, and first saw it
+    free since; None if it never did.
     """
 
     held: bool
@@ -47,6 +63,9 @@ class Evidence:
     boot_id: str
     now: float
     pid_gone: bool = False
+    supervised: bool = False
+    seen_alive: float | None = None
+    seen_gone: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +76,8 @@ class Finding:
     since: float
     reason: str = ""
     failed_start: bool = False
+    is_open: bool = False
+    """Whether it will be known better in a moment."""
 
 
 def find_state(seen: Evidence) -> Finding:
@@ -105,10 +126,8 @@ def _not_begun(seen: Evidence, spec: Spec) -> Finding:
 
 
 def _ended(record: Exit) -> Finding:
-    if record.reason == "died" and record.code is None and record.signal is None:
-        return Finding("vanished", record.at, "killed or gone while nobody watched")
-    asked = record.reason in ASKED_FOR or record.reason == "reboot" or (record.code == 0 and not record.signal)
-    return Finding("exited" if asked else "crashed", record.at, describe_exit(record))
+    state: State = "vanished" if has_vanished(record) else "exited" if is_orderly(record) else "crashed"
+    return Finding(state, record.at, describe_exit(record))
 
 
 def _gone(seen: Evidence) -> Finding:
@@ -117,7 +136,11 @@ def _gone(seen: Evidence) -> Finding:
         return Finding("exited", since, EXIT_REASONS["reboot"])
     if seen.spec and seen.status and seen.spec.run == seen.status.run and seen.spec.want in ("killed", "stopped"):
         return Finding("exited", since, EXIT_REASONS["killed"])  # asked for; the supervisor is about to record it
-    return Finding("vanished", since, "gone without an exit record: killed while nobody watched")
+    since = max(since, seen.seen_alive or 0)
+    if seen.supervised and seen.seen_gone is not None and seen.now - seen.seen_gone < FINDING_OUT:
+        since = since if seen.seen_alive is None else seen.seen_gone
+        return Finding("vanished", since, "gone, its end is not known yet", is_open=seen.seen_alive is not None)
+    return Finding("vanished", since, f"gone without an exit record: {VANISHED}")
 
 
 def show(state: State, asks_operator: list[Request]) -> Shown:

@@ -4,43 +4,19 @@ watchdog's thread does nothing but note that something changed. One thread of ou
 quiet, then gathers what comes for a while, so that a burst costs a few reads and not one an event.
 """
 
-import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from watchdog.events import (
-    DirCreatedEvent,
-    FileCreatedEvent,
-    FileDeletedEvent,
-    FileModifiedEvent,
-    FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
-)  # fmt: skip
-from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver
+if TYPE_CHECKING:
+    from watchdog.observers.api import BaseObserver
 
 GATHER = 0.04
 """Seconds during which further changes are gathered after one was published."""
 
 SWEEP = 1.0
 """Seconds without a hint after which a reader looks anyway."""
-
-_EVENTS: list[type[FileSystemEvent]] = [
-    FileCreatedEvent, FileModifiedEvent, FileMovedEvent, FileDeletedEvent, DirCreatedEvent,
-]  # fmt: skip
-"""Without the opening and closing of files, which our own reading causes."""
-
-log = logging.getLogger(__name__)
-
-
-class _Hint(FileSystemEventHandler):
-    def __init__(self, wake: threading.Event) -> None:
-        self._wake = wake
-
-    def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002  which file it was does not matter
-        self._wake.set()
 
 
 def gather() -> float:
@@ -68,12 +44,11 @@ class Watcher:
 
     @property
     def hinted(self) -> bool:
-        """Whether file events arrive."""
-        return self._observer is not None and self._observer.is_alive()
+        """Whether file events arrive; of a team that is not there yet, none are missing."""
+        return self._watched is None or (self._observer is not None and self._observer.is_alive())
 
     def start(self) -> None:
         """Begin to watch. Where the kernel grants no watches, the sweep alone works."""
-        self._arm()
         self._thread.start()
 
     def poke(self) -> None:
@@ -85,23 +60,17 @@ class Watcher:
         """End both threads; waits for neither, they are daemons and may be in a call to the reader."""
         self._ended.set()
         self.poke()
-        self._disarm()
 
     def _arm(self) -> None:
         """See that the directory that stands there now is watched: it may be new, or the observer may have died."""
+        from crewboard.view.hints import observe  # watchdog, which the first picture need not wait for
+
         inode = self._inode()
         if inode is None or (inode == self._watched and (self._observer is None or self.hinted)):
             return
         self._disarm()
         self._watched = inode
-        observer = Observer()
-        try:
-            observer.schedule(_Hint(self._wake), str(self._path), recursive=True, event_filter=_EVENTS)
-            observer.start()
-        except OSError as error:
-            log.warning("no file events for %s: %s", self._path, error)
-            return
-        self._observer = observer
+        self._observer = observe(self._path, self._wake)
 
     def _disarm(self) -> None:
         if self._observer is not None:
@@ -115,6 +84,7 @@ class Watcher:
             return None
 
     def _run(self) -> None:
+        self._arm()
         while not self._ended.is_set():
             self._wake.clear()
             self._poked.clear()
@@ -122,3 +92,4 @@ class Watcher:
             self._poked.wait(self._pace())
             if not self._wake.wait(SWEEP):
                 self._arm()
+        self._disarm()

@@ -16,8 +16,8 @@ from typing import TextIO, cast
 
 from crewboard import masking, process
 from crewboard.errors import CrewboardError, ExitCode, StorageError
-from crewboard.records import Lease, RunStarted, Spec
-from crewboard.store import agents, lease
+from crewboard.records import Exit, Lease, RunStarted, Spec
+from crewboard.store import agents, documents, lease
 from crewboard.store.directory import AgentDirectory
 from crewboard.worker.recorder import Recorder
 from crewboard.worker.sandbox.box import Box, opened
@@ -89,6 +89,12 @@ def _run(recorder: Recorder) -> tuple[int, str]:
     return ExitCode.INTERNAL, "internal"
 
 
+def _untold_end(recorder: Recorder) -> Exit | None:
+    """How the run before ended, if its own worker could not say so in the journal."""
+    record = documents.usable(recorder.agent.exit, Exit)
+    return None if record is None or record.run == recorder.conversation.ended_run else record
+
+
 def _announce(agent: AgentDirectory, spec: Spec) -> Recorder:
     """Note in journal and status that the run began."""
     recorder = Recorder(agent, spec)
@@ -97,6 +103,7 @@ def _announce(agent: AgentDirectory, spec: Spec) -> Recorder:
         RunStarted(
             ts=time.time(), pid=me.pid, type=spec.type, model=spec.model, fresh=recorder.fresh,
             prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
+            before=_untold_end(recorder), flags=spec.flags,
         )
     )  # fmt: skip
     recorder.show("starting")

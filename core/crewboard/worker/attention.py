@@ -6,19 +6,26 @@
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from crewboard.errors import ExitCode
+from crewboard.errors import BadDataError, ExitCode
+from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Message, Spec
 from crewboard.store import agreements, mailbox
 from crewboard.store.documents import Cached
+from crewboard.worker import intake
 from crewboard.worker.recorder import Recorder
 
 T = TypeVar("T")
 
 SWEEP = 1.5
 """Seconds between two looks when no bell rings."""
+
+
+TOLD_WITHIN = 1.0
+"""Seconds after a request or a decision within which its mail comes, unless its author was killed in between."""
 
 
 class Interrupted(Exception):  # noqa: N818  it is no error, it is what was asked for
@@ -89,15 +96,33 @@ class Attention:
         """
         team, name, now = self._agent.team, self._agent.name, self._recorder.now()
         request = agreements.pending_shutdown(team, name, now)
-        if request is not None:
+        if request is None:
+            return
+        self._pick_up(agreements.ask_id(request))
+        try:
             agreements.respond(team, request.id, "approved", name, now)
-            raise Leave("shutdown", 0)
+        except BadDataError:
+            return  # it was closed meanwhile
+        raise Leave("shutdown", 0)
+
+    def _pick_up(self, ident: str) -> None:
+        """Pick up mail to the message `ident`, which is on its way: who acts on it has read it.
+
+        Work that lies before it stays unread: nobody does it.
+        """
+        deadline = time.monotonic() + TOLD_WITHIN
+        while ident not in self._recorder.conversation.known and time.monotonic() < deadline:
+            arrived = intake.look(self._recorder, lambda message: False)  # noqa: ARG005  all work counts
+            if arrived.first is not None:
+                return
+            intake.pick_up(self._recorder, arrived)
+            time.sleep(0.01)
 
     def interrupts(self) -> list[Message]:
-        """Interrupts that lie in the mailbox and were not picked up."""
+        """Interrupts that lie in the mailbox and were not picked up; those of a teammate are mail like any other."""
         conversation = self._recorder.conversation
         batch = mailbox.read(self._agent.team, self._agent.name, conversation.cursor, known=conversation.known)
-        return [message for message in batch.messages if message.type == "interrupt"]
+        return [each for each in batch.messages if each.type == "interrupt" and each.from_ in (OPERATOR, LEAD)]
 
     async def during(self, work: Coroutine[Any, Any, T], *, waiting: bool = False, interruptible: bool = True) -> T:
         """Run `work`, and end it at once when somebody interrupts or ends this run.

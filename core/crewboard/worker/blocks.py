@@ -6,7 +6,8 @@ from crewboard.records import Message, Reply
 
 CLEARED = "(left out to save room; call the tool again if you need it)"
 
-CUT_OFF = frozenset({"max_tokens", "pause_turn"})
+WINDOW_FULL = "model_context_window_exceeded"
+CUT_OFF = frozenset({"max_tokens", "pause_turn", WINDOW_FULL})
 """Stop reasons of a reply that is to be gone on with, by request: not every model goes on from its own words."""
 
 Block = dict[str, Any]

@@ -5,7 +5,7 @@ from typing import Any
 
 from crewboard.agent_types import GATED
 from crewboard.records import ToolResult, ToolStart
-from crewboard.store import requests
+from crewboard.store import agreements, requests
 from crewboard.worker import permission
 from crewboard.worker.attention import Attention
 from crewboard.worker.blocks import Block
@@ -59,17 +59,22 @@ class Calls:
             elif tool.waits or tool.repeatable:
                 await self._run(block, tool, given)
             else:
-                self.result(block, Outcome(UNKNOWN_OUTCOME, is_error=True))
+                self.result(block, Outcome(UNKNOWN_OUTCOME, is_error=True), None)
 
     async def _start(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  the tool's own input model
         """Ask where that was wished for, note that the call begins, and run it."""
         recorder = self._recorder
+        told: list[str] = []
         if recorder.spec.flags.ask and tool.name in GATED:
-            refusal = await permission.ask(self._context(block), tool.name, block["input"])
-            if refusal is not None:
-                self.result(block, refusal)
+            decided = await permission.ask(self._context(block), tool.name, block["input"])
+            if decided is not None and decided.status != "approved":
+                self.result(block, permission.refusal(tool.name, decided))
                 return
-        recorder.append(ToolStart(ts=recorder.now(), tool_use_id=block["id"], name=tool.name, input=block["input"]))
+            told = [agreements.response_id(decided)] if decided is not None else []
+        start = ToolStart(
+            ts=recorder.now(), tool_use_id=block["id"], name=tool.name, input=block["input"], consumed=told
+        )  # fmt: skip
+        recorder.append(start)
         await self._run(block, tool, given)
 
     async def _run(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
@@ -84,8 +89,8 @@ class Calls:
     def _context(self, block: Block) -> Context:
         return Context(self._recorder, self._attention, self._helper, block["id"], self._environment)
 
-    def result(self, block: Block, outcome: Outcome, seconds: float = 0) -> None:
-        """Journal what a call gave."""
+    def result(self, block: Block, outcome: Outcome, seconds: float | None = 0) -> None:
+        """Journal what a call gave, and how long it took where that is known."""
         recorder = self._recorder
         recorder.append(
             ToolResult(
@@ -95,7 +100,7 @@ class Calls:
                 content=self._fitted(outcome.content),
                 is_error=outcome.is_error,
                 consumed=list(outcome.consumed),
-                seconds=round(seconds, 3),
+                seconds=seconds if seconds is None else round(seconds, 3),
             )
         )
 
@@ -114,9 +119,10 @@ class Calls:
                 recorder.agent.team, recorder.status.waiting_for, "cancelled", recorder.agent.name, recorder.now()
             )
         for block in list(recorder.conversation.pending):
-            ran = block["id"] in recorder.conversation.started
-            words = "interrupted before it ended" if ran else "not run: interrupted"
-            self.result(block, Outcome(f"{words}; read your mail", is_error=True))
+            began = recorder.conversation.started.get(block["id"])
+            words = "not run: interrupted" if began is None else "interrupted before it ended"
+            took = 0 if began is None else max(0, recorder.now() - began)
+            self.result(block, Outcome(f"{words}; read your mail", is_error=True), took)
 
 
 def in_words(name: str, arguments: dict[str, Any]) -> str:

@@ -62,8 +62,8 @@ class Conversation:
     assignment: Assignment | None = None
     pending: list[Block] = field(default_factory=list)
     """Tool calls of the last reply that have no result yet."""
-    started: set[str] = field(default_factory=set)
-    """Ids of those among them that began to run."""
+    started: dict[str, float] = field(default_factory=dict)
+    """When those among them began that did, by id."""
     unsent: Answer | None = None
     """An answer whose mail may not have been sent."""
     last_answer: Answer | None = None
@@ -79,8 +79,12 @@ class Conversation:
     """The fenced texts of the assignment at hand, its approved plan, and what the operator was asked and said."""
     last_usage: Tokens = field(default_factory=Tokens)
     run: int = 0
+    ended_run: int = 0
+    """The last run that said itself how it ended."""
     results: int = 0
     """Answers given in this run."""
+    task: int | None = None
+    """The task that was in progress with the agent when this conversation last heard of any."""
     reminded: set[int] = field(default_factory=set)
     """Tasks whose owner was reminded that they are in progress."""
     shutdowns_told: set[str] = field(default_factory=set)
@@ -106,7 +110,7 @@ class Conversation:
             case Reply():
                 self._reply(event)
             case ToolStart():
-                self.started.add(event.tool_use_id)
+                self.started[event.tool_use_id] = event.ts
                 self._inputs[event.tool_use_id] = (event.name, str(sorted(event.input.items())))
                 if event.name in _PUT_TO_PEOPLE:
                     self._put[event.tool_use_id] = str(event.input.get(_PUT_TO_PEOPLE[event.name], ""))
@@ -128,7 +132,7 @@ class Conversation:
             case Summary():
                 self._summarise(event)
             case RunEnded():
-                pass
+                self.ended_run = event.run
 
     def _begin(self, event: RunStarted) -> None:
         self.run, self.results = event.run, 0
@@ -138,12 +142,14 @@ class Conversation:
             self.pending.clear()
             self.started.clear()
             self.assignment = None
+            self.task = None
             self.last_answer = None
             self.warned = False
             self.last_usage = Tokens()
 
     def _take_in(self, event: Intake) -> None:
         self.cursor = event.cursor
+        self.task = event.task
         self.damaged += event.damaged
         self.known.update(message.id for message in event.messages)
         waiting = {message.id: message for message in [*self.deferred, *event.messages] if message.enters}
@@ -210,7 +216,7 @@ class Conversation:
         return reply if self.pending or self._model_spoke_last else None
 
     @property
-    def _goes_on(self) -> bool:
+    def goes_on(self) -> bool:
         """Whether the next reply goes on in the middle of the last one's text."""
         last = self._last_reply
         if last is None or self.assignment is None or self.assignment.calls == 0:
@@ -223,7 +229,7 @@ class Conversation:
         return bool(self.entries) and self.entries[-1][0] == "assistant"
 
     def _reply(self, event: Reply) -> None:
-        self.said = (self.said if self._goes_on else "") + text_of(event)
+        self.said = (self.said if self.goes_on else "") + text_of(event)
         self._last_reply = event
         self.entries += [("assistant", block) for block in event.content if not is_blank(block)]
         self.pending = [block for block in event.content if block.get("type") == "tool_use"]
@@ -235,6 +241,7 @@ class Conversation:
 
     def _result(self, event: ToolResult) -> None:
         self.pending = [block for block in self.pending if block["id"] != event.tool_use_id]
+        self.task = event.task
         self.consumed.update(event.consumed)
         self.deferred = [message for message in self.deferred if message.id not in self.consumed]
         block = {

@@ -5,8 +5,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from crewboard.agent_types import GATED, TEAM
+from crewboard.names import LEAD
 from crewboard.own_types import type_of
-from crewboard.store import agreements
+from crewboard.store import agreements, roster
 from crewboard.worker.outcome import Outcome
 from crewboard.worker.recorder import Recorder
 from crewboard.worker.tools import bash, board, files, lead, planning, talking
@@ -41,12 +42,16 @@ class Gate:
 
     def allowed(self) -> list[str]:
         """The tools that the agent has, in a fixed order so that the prompt cache holds."""
-        names = [*self._type.tools, *TEAM]
+        names = [name for name in (*self._type.tools, *TEAM) if name != "review_plan" or self._reviews()]
         if self.gated and "submit_plan" not in names:
             names.append("submit_plan")
         if self._asked_to_leave():
             names.append("shutdown_response")
         return names
+
+    def _reviews(self) -> bool:
+        """Whether plans are the lead's to review."""
+        return roster.load(self._recorder.agent.team).plan_approver == LEAD
 
     def _asked_to_leave(self) -> bool:
         agent = self._recorder.agent

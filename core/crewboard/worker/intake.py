@@ -1,6 +1,6 @@
 """Reading mail: one append to the journal picks it up, moves the cursor and lets it enter the conversation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from crewboard.records import Intake, Message
@@ -64,12 +64,12 @@ def _read(recorder: Recorder) -> mailbox.Batch:
     )
 
 
-def look(recorder: Recorder) -> Arrived:
-    """What arrived while the agent was free. Mail that starts nothing is picked up on the way to what does."""
+def look(recorder: Recorder, waits: Callable[[Message], bool]) -> Arrived:
+    """What arrived while the agent was free. Mail that starts nothing, or `waits`, is picked up on the way."""
     while True:
         batch = _read(recorder)
         candidates = _candidates(recorder.conversation, batch)
-        first = next((message for message in candidates if message.starts_work), None)
+        first = next((message for message in candidates if message.starts_work and not waits(message)), None)
         arrived = Arrived(batch, candidates, first)
         if first is not None or not batch.more:
             return arrived

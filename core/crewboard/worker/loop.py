@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from crewboard.errors import ExitCode
 from crewboard.records import Intake, Reply, State
-from crewboard.store import agreements, roster, tasks
+from crewboard.store import agreements, roster
 from crewboard.worker import intake
 from crewboard.worker.answering import Answers
 from crewboard.worker.attention import Attention, Interrupted, Leave
@@ -58,14 +58,17 @@ class Loop:
         Raises:
             Leave: Always, in the end; says why.
         """
-        recorder = self._recorder
         learning = asyncio.ensure_future(self._learn_window())
-        own = tasks.in_progress(self._team, self._name)
-        recorder.task = own.id if own else None
+        conversation = self._recorder.conversation
         self._answers.send_unsent()
         try:
+            lost = self._starts.come_back()
+            if (reply := conversation.unfinished) is not None:
+                self._finish(reply)
+            if lost is not None:
+                self._starts.tell_lost(lost)
             while True:
-                if recorder.conversation.assignment is None:
+                if conversation.assignment is None:
                     await self._rest()
                 await asyncio.gather(self._know_window(learning), self._project())  # starts `hands` meanwhile
                 await self._work()
@@ -118,9 +121,6 @@ class Loop:
         conversation = self._recorder.conversation
         while conversation.assignment is not None:
             try:
-                if (reply := conversation.unfinished) is not None:
-                    self._finish(reply)
-                    continue
                 await self._calls.run_pending(self._window.largest_result)
                 await self._hold_while_paused()
                 self._take_in()
@@ -169,7 +169,7 @@ class Loop:
             except TooLongError as refused:
                 window.tighten(refused)
                 continue
-            window.learn(reply.usage)
+            window.learn(reply)
             return reply
 
     async def _project(self) -> str:
@@ -197,7 +197,7 @@ class Loop:
             recorder.append(Intake(ts=recorder.now(), cursor=conversation.cursor, notices=[notice]))
             return
         text = conversation.said
-        if reply.stop_reason in ("refusal", "model_context_window_exceeded"):
-            self._answers.fail(f"the model stopped: {reply.stop_reason}. {text}".strip(), ExitCode.FAILED)
+        if reply.stop_reason == "refusal":
+            self._answers.fail(f"the model stopped: refusal. {text}".strip(), ExitCode.FAILED)
             return
         self._answers.answer(text if text.strip() else "(the model ended without a word)")

@@ -1,13 +1,15 @@
 """Calls of the model: streamed through the SDK, retried by us so that every wait is seen and can be interrupted."""
 
+import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import anthropic
 import httpx2
+from anthropic.lib.streaming import AsyncMessageStream, ParsedMessageStreamEvent
 
 from crewboard import prices
 from crewboard.errors import ExitCode
@@ -39,6 +41,7 @@ _TOO_LONG = ("prompt is too long", "exceed context limit")
 """What the API says of a request beyond the model's window; it has no error type of its own."""
 _RETRIED_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 _SHARED = frozenset({429, 529})
+_NO_CREDENTIALS = frozenset({"authentication_error", "permission_error"})
 _RETRIED_ERROR = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 
 
@@ -166,7 +169,7 @@ class Model:
             return _judge_connection(error)
         except httpx2.HTTPError as error:
             return _Refusal(f"the reply was cut off ({type(error).__name__})", again=True)
-        except ValueError as error:  # the SDK could not read the input of a tool call
+        except ValueError as error:  # also of the SDK, which reads the input of tool calls
             return _Refusal(f"the reply was malformed: {str(error)[:100]}", again=True)
         except (anthropic.AnthropicError, TypeError) as error:
             return _Refusal(str(error), again=False, code=ExitCode.CREDENTIALS)
@@ -175,10 +178,13 @@ class Model:
         recorder = self._recorder
         began = last_shown = recorder.now()
         recorder.clear_live()
+        inputs: dict[int, str] = {}
         async with self._client.messages.stream(**request) as stream:
-            async for event in stream:
+            async for event in _readable(stream):
                 if event.type == "text":
                     recorder.stream(event.text)
+                elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+                    inputs[event.index] = inputs.get(event.index, "") + event.delta.partial_json
                 if recorder.now() - last_shown > 1:
                     last_shown = recorder.now()
                     recorder.show("working", "writing", deadline=last_shown + DEADLINE)
@@ -186,6 +192,8 @@ class Model:
         recorder.flush()
         if message.stop_reason is None:
             return _Refusal("the reply ended without its end", again=True)
+        if message.stop_reason == "tool_use":
+            _check_whole(inputs.values())
         usage = message.usage
         used = Tokens(
             input=usage.input_tokens,
@@ -202,6 +210,30 @@ class Model:
             seconds=round(recorder.now() - began, 3),
             cost_usd=self._prices.cost(message.model, used) if self._prices else None,
         )
+
+
+async def _readable(stream: AsyncMessageStream[None]) -> AsyncIterator["ParsedMessageStreamEvent[None]"]:
+    """What the API sends, and at the end of it a whole message.
+
+    Raises:
+        ValueError: It makes no sense; the SDK trips over that in many ways.
+    """
+    try:
+        async for event in stream:
+            yield event
+        _ = stream.current_message_snapshot
+    except (AssertionError, AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _check_whole(inputs: Iterable[str]) -> None:
+    """Let no tool be called with half of what was meant: the SDK takes the beginning of an input for all of it.
+
+    Raises:
+        ValueError: The input of a tool call is no JSON.
+    """
+    for text in filter(None, inputs):
+        json.loads(text)
 
 
 def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:
@@ -227,9 +259,9 @@ def _judge_status(error: anthropic.APIStatusError) -> _Refusal:
             wait=_retry_after(error),
             shared=error.status_code in _SHARED,
         )
-    if error.status_code in (401, 403):
+    if error.status_code in (401, 403) or (in_stream and kind in _NO_CREDENTIALS):
         return _Refusal(
-            f"the API refused the credentials ({error.status_code}): {words}",
+            f"the API refused the credentials ({kind if in_stream else error.status_code}): {words}",
             again=False,
             code=ExitCode.CREDENTIALS,
         )

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from crewboard.names import OPERATOR
+from crewboard.records import Request
 from crewboard.store import agreements, mailbox, roster
 from crewboard.worker.outcome import Outcome
 from crewboard.worker.tools.base import Context
@@ -38,8 +39,8 @@ def is_covered(context: Context, tool: str, arguments: dict[str, Any]) -> bool:
     return scope is not None and any((r.agent, r.tool, r.scope) == (context.name, tool, scope) for r in rules)
 
 
-async def ask(context: Context, tool: str, arguments: dict[str, Any]) -> Outcome | None:
-    """Ask the operator for one call. None is a yes, else the refusal for the model.
+async def ask(context: Context, tool: str, arguments: dict[str, Any]) -> Request | None:
+    """Ask the operator for one call; returns the request as it was decided, None where a standing rule says yes.
 
     Raises:
         Interrupted: Somebody wants the agent to read its mail.
@@ -63,11 +64,14 @@ async def ask(context: Context, tool: str, arguments: dict[str, Any]) -> Outcome
         payload,
         context.recorder.now(),
     )
-    decided = await wait_for(context, request, f"asks to use {tool}")
-    if decided.status == "approved":
-        return None
+    return await wait_for(context, request, f"asks to use {tool}")
+
+
+def refusal(tool: str, decided: Request) -> Outcome:
+    """What the model is told of a call that was not allowed."""
     why = f": {decided.feedback}" if decided.feedback else ""
-    return Outcome(f"{tool} was not run: permission {decided.status} by {decided.decided_by}{why}", is_error=True)
+    words = f"{tool} was not run: permission {decided.status} by {decided.decided_by}{why}"
+    return Outcome(words, is_error=True, consumed=(agreements.response_id(decided),))
 
 
 async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str | None:

@@ -9,7 +9,19 @@ from contextlib import contextmanager
 
 from crewboard import process
 from crewboard.masking import mask
-from crewboard.records import Context, Cursor, Event, Exit, Intake, RunEnded, RunStarted, Spec, State, Status
+from crewboard.records import (
+    Context,
+    Cursor,
+    Event,
+    Exit,
+    Intake,
+    RunEnded,
+    RunStarted,
+    Spec,
+    State,
+    Status,
+    ToolResult,
+)
 from crewboard.store import agents, documents, journal
 from crewboard.store.directory import AgentDirectory
 from crewboard.worker.conversation import Conversation, replay
@@ -40,11 +52,15 @@ class Recorder:
         self.damaged_events = 0
         documents.keep_if_damaged(agent.status, Status)
         documents.keep_if_damaged(agent.cursor, Cursor)
+        before = documents.usable(agent.status, Status)
         with _no_collection():
             self.conversation: Conversation = replay(self._history())
         self.fresh = spec.prompt_id not in self.conversation.prompts
         """Whether the hire prompt still has to start a conversation."""
         self.task: int | None = None
+        """The task in progress."""
+        self.had_task = None if self.fresh else self.conversation.task or (before.task if before else None)
+        """The task that was in progress when the run before ended; an older journal does not say, but the status."""
         self.context_limit = 0
         self.last_tool = ""
         self.sandbox = ""
@@ -76,8 +92,12 @@ class Recorder:
             StorageError: The disk refused; nothing happened.
         """
         event.run = self.spec.run
+        if isinstance(event, (Intake, ToolResult)):
+            event.task = self.task
         journal.append(self.agent.journal, event)
         self.conversation.apply(event)
+        if isinstance(event, Intake) and event.assignment is not None:
+            self.show("working", "begins")  # before the cursor moves: idle with nothing unread is who has nothing to do
         if isinstance(event, (Intake, RunStarted)):  # a worker may have died between journal and cursor
             damaged = self.conversation.damaged + self.damaged_events
             cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)

@@ -1,8 +1,8 @@
 """What starts an assignment: the hire prompt, mail, a task left in progress, a task claimed from the board."""
 
 from crewboard.errors import CrewboardError, ExitCode
-from crewboard.records import Intake, Task
-from crewboard.store import lease, mailbox, tasks
+from crewboard.records import Intake, Message, Spec, Status, Task
+from crewboard.store import agreements, documents, mailbox, requests, tasks
 from crewboard.worker import intake
 from crewboard.worker.answering import Answers
 from crewboard.worker.recorder import Recorder
@@ -10,6 +10,9 @@ from crewboard.worker.tools.board import describe
 
 OUTAGE_REST = 60.0
 """Seconds after an outage of the API before an agent that works by itself tries again."""
+
+COMING_WITHIN = 60.0
+"""Seconds that an agent which is being started may need until it is there."""
 
 
 class Starts:
@@ -32,23 +35,42 @@ class Starts:
             return False
         recorder.fresh = False
         notices = self._take(spec.flags.task) if spec.flags.task is not None else []
+        plans = self._plans_that_wait()
         recorder.append(
             Intake(
                 ts=recorder.now(), cursor=recorder.conversation.cursor, prompt=spec.prompt, prompt_from=spec.by,
-                notices=notices, assignment=spec.prompt_id,
+                notices=notices, assignment=spec.prompt_id, messages=plans, entered=[plan.id for plan in plans],
             )
         )  # fmt: skip
         return True
 
+    def _plans_that_wait(self) -> list[Message]:
+        """The mail of plans that a lead has to review and, starting at its mailbox's end, would never read."""
+        asked = [
+            each for each in requests.pending(self._team) if each.type == "plan_approval" and each.to == self._name
+        ]
+        return [mailbox.fit(self._team, agreements.mail_of(each, each.created_at)) for each in asked]
+
     def _mail(self) -> bool:
         """Begin with mail that starts work; a task that it gives is put in progress first."""
-        arrived = intake.look(self._recorder)
+        arrived = intake.look(self._recorder, self._waits)
         if arrived.first is None:
             intake.pick_up(self._recorder, arrived)
             return False
         task_id = arrived.first.metadata.get("task_id")
         intake.start(self._recorder, arrived, self._take(task_id) if isinstance(task_id, int) else [])
         return True
+
+    def _waits(self, message: Message) -> bool:
+        """Whether it gives a task that others stand in the way of: it starts work when they are completed."""
+        task_id = message.metadata.get("task_id")
+        if message.type != "task_assignment" or not isinstance(task_id, int):
+            return False
+        board = {task.id: task for task in tasks.load_all(self._team)}
+        task = board.get(task_id)
+        if task is None or task.status != "pending" or task.owner != self._name:
+            return False
+        return bool(tasks.blockers(task, board))
 
     def _take(self, task_id: int) -> list[str]:
         """Put a task that was given to this agent in progress; returns what to tell it."""
@@ -63,6 +85,37 @@ class Starts:
         board = {other.id: other for other in tasks.load_all(self._team)}
         body = f"\n\n{task.description}" if task.description else ""
         return f"Your task is {describe(task, board)}. Say with task_update when it is completed or failed.{body}"
+
+    def come_back(self) -> str | None:
+        """Take up again the task that went back to the board when the run before ended; returns why that cannot be.
+
+        Before anything shows that the agent is here: then others need not wait for it any more. A run that is killed
+        here leaves it to the next one: the journal says that the task was this agent's until it says that it is not.
+        """
+        recorder = self._recorder
+        own = tasks.in_progress(self._team, self._name)
+        recorder.task = own.id if own else None
+        return None if recorder.had_task in (None, recorder.task) else self._take_again(recorder.had_task)
+
+    def tell_lost(self, why: str) -> None:
+        """Tell the agent that it does not have the task that its conversation is about, and why."""
+        recorder = self._recorder
+        notice = f"Task {recorder.had_task} was in progress with you, and is not any more: {why}."
+        recorder.append(Intake(ts=recorder.now(), cursor=recorder.conversation.cursor, notices=[notice]))
+
+    def _take_again(self, task_id: int) -> str | None:
+        """Put a task in progress again, unless it is done or somebody gave it to others; returns why it is not."""
+        recorder = self._recorder
+        try:
+            task = tasks.load(self._team, task_id)
+            if task.status in tasks.CLOSED and task.owner == self._name:
+                return None
+            if self._name not in (task.owner, task.last_owner):
+                return describe(task, {each.id: each for each in tasks.load_all(self._team)})
+            recorder.task = tasks.claim(self._team, task_id, self._name, recorder.spec.type, recorder.now()).id
+        except CrewboardError as error:
+            return str(error)
+        return None
 
     # ------------------------------------------------------------------------------------------------ unfinished
 
@@ -93,12 +146,12 @@ class Starts:
         self._begin(f"again-{task.id}-{recorder.conversation.answers}", notice)
         return True
 
-    def _begin(self, ident: str, notice: str, reminds: int | None = None, claimed: int | None = None) -> None:
+    def _begin(self, ident: str, notice: str, reminds: int | None = None) -> None:
         recorder = self._recorder
         recorder.append(
             Intake(
                 ts=recorder.now(), cursor=recorder.conversation.cursor, notices=[notice],
-                reminds=reminds, claimed=claimed, assignment=ident,
+                reminds=reminds, assignment=ident,
             )
         )  # fmt: skip
 
@@ -119,7 +172,7 @@ class Starts:
             ident = mailbox.derived_id(self._name, "claimed", claimed.id, claimed.rev)
             words = f"took task {claimed.id}: {claimed.subject}"
             self._answers.send("task_claimed", words, ident=ident, metadata={"task_id": claimed.id})
-            self._begin(f"task-{claimed.id}-{claimed.rev}", self._yours(claimed), claimed=claimed.id)
+            self._begin(f"task-{claimed.id}-{claimed.rev}", self._yours(claimed))
             return True
         return False
 
@@ -138,6 +191,12 @@ class Starts:
         return sorted(fitting, key=lambda task: (self._name not in (task.owner, task.last_owner), task.id))
 
     def _belongs_to_another(self, task: Task) -> bool:
-        """Whether its last owner, who lost it by dying, is back and comes first."""
+        """Whether its last owner, who lost it by dying, is on the way back; who is there has it again or lets it be."""
         last = task.last_owner
-        return last not in (None, self._name) and lease.is_held(self._team.agent(str(last)).lease)
+        if last is None or last == self._name:
+            return False
+        agent = self._team.agent(last)
+        spec, status = documents.usable(agent.spec, Spec), documents.usable(agent.status, Status)
+        if spec is None or spec.want != "running" or self._recorder.now() - spec.at > COMING_WITHIN:
+            return False
+        return status is None or status.run < spec.run or status.state == "starting"

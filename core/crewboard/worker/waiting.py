@@ -1,8 +1,16 @@
 """Waiting for the answer to a request."""
 
+import asyncio
+import contextlib
+
 from crewboard.records import Request
+from crewboard.store import agreements, mailbox
 from crewboard.store.documents import Cached
+from crewboard.worker.attention import TOLD_WITHIN
 from crewboard.worker.tools.base import Context
+
+_MAILED = ("approved", "rejected", "answered")
+"""How a request ends of which mail tells."""
 
 
 async def wait_for(context: Context, request: Request, doing: str) -> Request:
@@ -24,4 +32,18 @@ async def wait_for(context: Context, request: Request, doing: str) -> Request:
                 return current
             await attention.wait()
 
-    return await attention.during(closed(), waiting=True)
+    decided = await attention.during(closed(), waiting=True)
+    if decided.status in _MAILED:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_told(context, agreements.response_id(decided)), TOLD_WITHIN)
+    return decided
+
+
+async def _told(context: Context, ident: str) -> None:
+    """Wait for the mail that tells of the decision, so that it counts as read by whoever acts on it."""
+    team, conversation = context.recorder.agent.team, context.recorder.conversation
+    while not any(
+        message.id == ident
+        for message in mailbox.read(team, context.name, conversation.cursor, known=conversation.known).messages
+    ):
+        await context.attention.wait(0.02)

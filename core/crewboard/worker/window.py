@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 from crewboard.errors import ExitCode
-from crewboard.records import Cleared, Summary, Tokens
-from crewboard.worker.blocks import text_of
+from crewboard.records import Cleared, Reply, Summary
+from crewboard.worker.blocks import WINDOW_FULL, text_of
 from crewboard.worker.model import MAX_TOKENS, Model, ModelError, TooLongError
 from crewboard.worker.recorder import Recorder
 
@@ -93,11 +93,14 @@ class Window:
                 ExitCode.FAILED,
             )
 
-    def learn(self, usage: Tokens) -> None:
-        """Take in how many tokens the last request had."""
+    def learn(self, reply: Reply) -> None:
+        """Take in how many tokens the last request had, and how large the window is where the reply filled it."""
         self._squeeze = 1.0
+        usage = reply.usage
         if used := usage.input + usage.cache_read + usage.cache_write:
             self._densest = max(DENSEST, min(self._densest, self._characters / used))
+            if reply.stop_reason == WINDOW_FULL:
+                self._recorder.context_limit = min(self._recorder.context_limit, used + usage.output)
 
     def tighten(self, refused: TooLongError) -> None:
         """Count more carefully, because the API found the last request too long.
@@ -137,11 +140,14 @@ class Window:
         staying = {str(block.get("text")) for _, block in conversation.entries[covers:]}
         texts = [said for said in conversation.assignment_texts if said not in staying]
         kept = _head_and_tail("\n\n".join(texts), most // 3)
+        begun = (
+            f"\n\nYour reply so far:\n\n{_head_and_tail(conversation.said, most // 3)}" if conversation.goes_on else ""
+        )
         recorder.append(
             Summary(
                 ts=recorder.now(),
                 covers=covers,
-                text=f"{text.strip() or '(nothing)'}\n\nYour assignment, word for word:\n\n{kept}",
+                text=f"{text.strip() or '(nothing)'}\n\nYour assignment, word for word:\n\n{kept}{begun}",
                 usage=reply.usage,
                 cost_usd=reply.cost_usd,
             )

@@ -6,13 +6,13 @@ import sys
 import click
 
 from crewboard.errors import UsageError
+from crewboard.team.typed import CommandLine
+from crewboard_tui.cli import params
 from crewboard_tui.cli.session import Session
 
 
 @click.command()
-@click.option("--ascii", "plain_glyphs", is_flag=True, help="Glyphs of ASCII alone.")
-@click.option("--plain", is_flag=True, help="No screen: what needs you, a line each, as it happens.")
-@click.option("--read-only", is_flag=True, help="Look, change nothing.")
+@params.board
 @click.pass_obj
 def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) -> None:
     """Open the dashboard, as `crewboard` alone does.
@@ -24,9 +24,10 @@ def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) ->
     if plain:
         from crewboard_tui.cli.plain import follow
 
-        follow(team.directory)
+        follow(team)
         return
-    check_terminal()
+    typed = CommandLine.of(team)
+    check_terminal(f"`{typed('board --plain')}`, `{typed('status')}` and `{typed('watch')}` do not")
     from crewboard_tui.dashboard import run
 
     raise click.exceptions.Exit(int(run(team, ascii=plain_glyphs, read_only=read_only)))
@@ -41,21 +42,19 @@ def demo(headless: bool) -> None:
     embedded model, which is no language model: no key and no network are needed. Leaving ends the agents.
     """
     if not headless:
-        check_terminal()
+        check_terminal("`crewboard demo --headless` does not")
     from crewboard_tui.demo import run
 
     raise click.exceptions.Exit(run(headless=headless))
 
 
-def check_terminal() -> None:
-    """Make sure that there is a terminal to paint on.
+def check_terminal(instead: str) -> None:
+    """Make sure that there is a terminal to paint on; `instead` is what does without.
 
     Raises:
         UsageError: There is none.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the dashboard needs a terminal; `crewboard board --plain`, `status` and `watch` do not")
+        raise UsageError(f"the dashboard needs a terminal; {instead}")
     if os.environ.get("TERM") == "dumb":
-        raise UsageError(
-            "the dashboard needs a terminal that can do more than TERM=dumb; try `crewboard board --plain`"
-        )
+        raise UsageError(f"the dashboard needs a terminal that can do more than TERM=dumb; {instead}")

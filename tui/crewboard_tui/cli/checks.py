@@ -17,7 +17,7 @@ from typing import Any, Literal
 import psutil
 
 from crewboard.errors import CredentialsError, UsageError
-from crewboard.team.hiring import check_credentials
+from crewboard.team.credentials import check_credentials
 from crewboard.view.watch import Watcher
 from crewboard.worker.sandbox import level
 from crewboard.worker.sandbox.policy import Policy

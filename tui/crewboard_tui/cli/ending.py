@@ -40,7 +40,7 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
 def ack(session: Session, name: str, as_json: bool) -> None:
     """Note that you have seen how the agent NAME ended.
 
-    It then no longer counts as needing you.
+    It then no longer counts as needing you. Of one that is alive nothing has ended: exit 75.
     """
     team = session.team
     mail.acknowledge(team, name)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from crewboard.errors import ExitCode
-from crewboard.names import check_agent
+from crewboard.names import LEAD, check_agent
 from crewboard.records import Answer, Event, Exit, Sent, describe_exit
 from crewboard.store import lease
 from crewboard.store import requests as store
@@ -13,11 +13,14 @@ from crewboard.supervisor import ring
 from crewboard.team import hiring
 from crewboard.team.context import POLL, Team, wait_until
 from crewboard.team.hiring import Assignment, Hire
+from crewboard.team.typed import CommandLine
 from crewboard.view.activity import Activity, describe
 from crewboard.view.fold import summarise
 from crewboard.view.follow import Follower
-from crewboard.view.reader import operator_mailboxes
+from crewboard.view.reader import answered_by_operator
+from crewboard_tui.cli.answers import answers, in_a_row
 from crewboard_tui.cli.output import clock, columns, cut, note, say, say_json
+from crewboard_tui.text import safe_line
 
 ASK_EVERY = 0.25
 """Seconds between two looks at what the agent asks."""
@@ -31,12 +34,6 @@ MAILED_WITHIN = 5.0
 _QUIET = frozenset({"mail", "answer", "error"})
 """Kinds of activity that are said elsewhere: the prompt is ours, the answer goes to stdout."""
 
-_HOW_TO_ANSWER = {
-    "plan_approval": "crewboard approve {id}, or reject {id} --feedback F; `crewboard requests` shows it",
-    "permission": "crewboard approve {id}, or reject {id} --feedback F",
-    "question": "crewboard answer {id} TEXT",
-}
-
 
 @dataclass
 class Following:
@@ -45,6 +42,7 @@ class Following:
     team: Team
     assignment: Assignment
     follower: Follower
+    typed: CommandLine
     told: set[str] = field(default_factory=set)
     look_again: float = 0
 
@@ -88,13 +86,14 @@ class Following:
         if time.monotonic() < self.look_again:
             return
         self.look_again = time.monotonic() + ASK_EVERY
-        mine = operator_mailboxes(self.team.config.members)
+        lead = self.team.directory.agent(LEAD)
+        mine = answered_by_operator(self.team.config, lambda: lease.is_held(lead.lease))
         for request in store.pending(self.team.directory):
             if request.from_ != self.assignment.agent or request.to not in mine or request.id in self.told:
                 continue
             self.told.add(request.id)
             note(f"{request.from_} waits for you: {cut(summarise(request), columns())}")
-            note("  " + _HOW_TO_ANSWER.get(request.type, "").format(id=request.id))
+            note(f"  {in_a_row(how for _, how in answers(request, self.typed))}")
 
 
 def _tells_result(event: Event) -> bool:
@@ -109,22 +108,22 @@ def spawn_and_follow(team: Team, hire: Hire, *, as_json: bool) -> int:
 
 def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool, as_json: bool) -> int:
     """Have `start` give the agent `name` work, wait for the answer and print it; returns the exit code."""
-    follower = Follower(team.directory.agent(name), "", 0)
+    follower, typed = Follower(team.directory.agent(name), "", 0), CommandLine.of(team)
     try:
         assignment = start()
         follower.ident, follower.run = assignment.id, assignment.run
-        outcome = Following(team, assignment, follower).run()
+        outcome = Following(team, assignment, follower, typed).run()
         if once and isinstance(outcome, Answer):
             wait_until(lambda: not lease.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:
-        note(f"\ndetached: {name} goes on; `crewboard journal {name} --follow` looks again")
+        note(f"\ndetached: {name} goes on; `{typed(f'journal {name} --follow')}` looks again")
         return ExitCode.INTERRUPTED
-    return _tell(assignment, outcome, as_json=as_json)
+    return _tell(assignment, outcome, typed, as_json=as_json)
 
 
-def _tell(assignment: Assignment, outcome: Answer | Exit | None, *, as_json: bool) -> int:
+def _tell(assignment: Assignment, outcome: Answer | Exit | None, typed: CommandLine, *, as_json: bool) -> int:
     answer = outcome if isinstance(outcome, Answer) else None
-    code, why = _judge(assignment.agent, outcome)
+    code, why = _judge(assignment.agent, outcome, typed)
     if as_json:
         say_json(
             {
@@ -140,20 +139,20 @@ def _tell(assignment: Assignment, outcome: Answer | Exit | None, *, as_json: boo
     elif answer is not None and answer.text:
         say(answer.text)
     if why:
-        note(f"crewboard: {why}")
+        note(f"crewboard: {safe_line(why)}")
     return code
 
 
-def _judge(name: str, outcome: Answer | Exit | None) -> tuple[int, str | None]:
+def _judge(name: str, outcome: Answer | Exit | None, typed: CommandLine) -> tuple[int, str | None]:
     """The exit code for how an assignment came out, and the sentence that explains it if it went wrong."""
     if isinstance(outcome, Answer):
         if outcome.error is None:
             return ExitCode.DONE, None
         return outcome.code or ExitCode.FAILED, f"{name} could not finish: {outcome.error}"
+    again = f"`{typed(f'resume {name}')}` lets it go on"
     if outcome is None:
-        return ExitCode.FAILED, f"{name} is gone without a word; `crewboard resume {name}` lets it go on"
+        return ExitCode.FAILED, f"{name} is gone without a word; {again}"
     how = describe_exit(outcome)
-    again = f"`crewboard resume {name}` lets it go on"
     return outcome.code or ExitCode.FAILED, f"{name} ended before it answered: {how}; {again}"
 
 

@@ -10,6 +10,7 @@ from crewboard.store.directory import AgentDirectory
 from crewboard.team import hiring
 from crewboard.team.context import Team
 from crewboard.team.hiring import Assignment, Hire
+from crewboard.team.typed import typed
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
@@ -104,7 +105,7 @@ def _prompt(prompt: str | None, prompt_file: str | None) -> str:
 def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
     assignment = hiring.spawn(team, hire)
     agent = team.directory.agent(hire.name)
-    code = _early_end(agent, assignment)
+    code = _early_end(team, agent, assignment)
     status = agents.status(agent)
     pid = status.pid if status else None
     if as_json:
@@ -116,7 +117,7 @@ def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
         raise click.exceptions.Exit(code)
 
 
-def _early_end(agent: AgentDirectory, assignment: Assignment) -> int:
+def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int:
     """The exit code of a run that failed before it was up, and why on stderr; else 0."""
     ended = agents.exit_record(agent)
     if ended is None or ended.run < assignment.run:
@@ -125,7 +126,8 @@ def _early_end(agent: AgentDirectory, assignment: Assignment) -> int:
         return 0
     from crewboard.records import describe_exit
 
-    note(f"{agent.name} did not come up: {describe_exit(ended)}; `crewboard log {agent.name}` may say more")
+    log = typed(team, f"log {agent.name}")
+    note(f"{agent.name} did not come up: {describe_exit(ended)}; `{log}` may say more")
     return ended.code or 1
 
 
@@ -162,7 +164,7 @@ def _resume_one(team: Team, name: str, model: str | None, network: bool, *, as_j
     agent = team.agent(name)
     before = agents.last_run(agent)
     run = hiring.resume(team, name, model=model, network=network)
-    code = _early_end(agent, Assignment(name, "", run, fresh=False)) if run > before else 0
+    code = _early_end(team, agent, Assignment(name, "", run, fresh=False)) if run > before else 0
     if code:
         raise click.exceptions.Exit(code)
     if as_json:

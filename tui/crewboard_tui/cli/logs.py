@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from crewboard.records import Event
-from crewboard_tui.cli.output import as_json, clock, note, say, say_json_line
+from crewboard_tui.cli.output import as_json, clock, note, note_damage, say, say_json_line
 from crewboard_tui.cli.session import Session
 
 POLL = 0.1
@@ -87,8 +87,7 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
         if not follow:
             break
         time.sleep(POLL)
-    if damaged:
-        note(f"{damaged} damaged lines of the journal were set aside")
+    note_damage(damaged, "journal")
 
 
 def _show(event: Event) -> None:

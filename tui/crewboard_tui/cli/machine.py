@@ -30,6 +30,7 @@ def types(session: Session, as_json: bool) -> None:
                     "writes": each.writes,
                     "executes": each.executes,
                     "model": each.model,
+                    "left_out": list(each.left_out),
                 }
                 for each in known.values()
             ]
@@ -38,6 +39,8 @@ def types(session: Session, as_json: bool) -> None:
     for each in known.values():
         say(f"{each.name:<8} {each.summary}")
         say(f"         tools: {' '.join(each.tools)}")
+        if each.left_out:
+            say(f"         left out: {', '.join(each.left_out)} (named in its file; crewboard has no such tools)")
         say(f"         model: {each.model}")
     say(f"every one also: {' '.join(TEAM)}")
 
@@ -49,6 +52,7 @@ def doctor(session: Session, as_json: bool) -> None:
     """Say what works here and how to mend the rest.
 
     Looks at Python, the API key, the sandbox, file events, the root, the terminal, your own keys and git.
+    It ends with 0 whatever it finds; `mark` in --json is ok, note or bad.
     """
     from crewboard_tui.cli import checks
 

@@ -9,8 +9,9 @@ from crewboard.records import Message
 from crewboard.store import agreements, requests, roster
 from crewboard.team import mail
 from crewboard.team.context import Team
+from crewboard.team.typed import typed
 from crewboard_tui.cli import params
-from crewboard_tui.cli.output import as_json, clock, indented, note, say, say_json
+from crewboard_tui.cli.output import as_json, clock, indented, note, note_damage, say, say_json
 from crewboard_tui.cli.session import Session, revive
 
 
@@ -57,7 +58,7 @@ def _tell(team: Team, messages: list[Message], as_json: bool, *, many: bool = Fa
     revive(team.directory)
     asleep = [message.to for message in messages if not mail.is_listening(team, message.to)]
     for name in asleep:
-        note(f"{name} is not running: the message is kept; `crewboard resume {name}` lets it read")
+        note(f"{name} is not running: the message is kept; `{typed(team, f'resume {name}')}` lets it read")
 
 
 @click.command()
@@ -76,8 +77,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
     roster.recipient(team.config, name)
     reader = MailReader(team.directory, name, tail=False)
     letters = reader.read()
-    if reader.damaged:
-        note(f"{reader.damaged} damaged lines of the mailbox were set aside")
+    note_damage(reader.damaged, "mailbox")
     asked = {request.id: request for request in requests.load_all(team.directory)}
 
     def void(message: Message) -> str | None:

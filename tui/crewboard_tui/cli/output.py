@@ -32,6 +32,12 @@ def note(text: str) -> None:
     click.echo(safe_text(text), err=True)
 
 
+def note_damage(count: int, where: str) -> None:
+    """Say on stderr how many lines of a file could not be read, if any."""
+    if count:
+        note(f"{count} damaged line{'' if count == 1 else 's'} of the {where} passed over")
+
+
 def say_json(value: object) -> None:
     """Print a value as indented ASCII JSON."""
     click.echo(_dump(value, indent=2))

@@ -1,13 +1,32 @@
-"""Kinds of arguments that several commands take."""
+"""Arguments and options that several commands take."""
 
+import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import click
 
 from crewboard.errors import BadDataError, UsageError
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+BOARD = (
+    click.option("--ascii", "plain_glyphs", is_flag=True, help="The dashboard with glyphs of ASCII alone."),
+    click.option("--plain", is_flag=True, help="No screen: what needs you, a line each, as it happens."),
+    click.option("--read-only", is_flag=True, help="The dashboard, to look and change nothing."),
+)
+
 _MOST_DIGITS = 10
+
+
+def board(command: Callable[P, R]) -> Callable[P, R]:
+    """The options of the dashboard, with which it also opens where no command is named."""
+    for option in reversed(BOARD):
+        command = option(command)
+    return command
 
 
 def text(value: str) -> str:
@@ -28,6 +47,17 @@ def task_id(value: str | int) -> int:
     number = int(value) if str(value).isascii() and str(value).isdigit() and len(str(value)) < _MOST_DIGITS else 0
     if number < 1:
         raise click.BadParameter(f"{value!r} is no task id; `crewboard tasks` lists them")
+    return number
+
+
+def seconds(value: str) -> float:
+    """A length of time, which may have no end."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not number >= 0:  # so NaN is refused too, which is less than nothing and more than nothing
+        raise click.BadParameter(f"{value!r} is no number of seconds")
     return number
 
 

@@ -1,19 +1,18 @@
 """The dashboard without a screen: what needs the operator, a sentence a line, for screen readers and plain logs."""
 
 import select
-import shlex
 import sys
 from collections.abc import Iterator
 
-from crewboard.errors import CrewboardError
 from crewboard.records import Request
-from crewboard.store.directory import TeamDirectory, find_root
-from crewboard.team.context import choose_team
+from crewboard.team.context import Team
+from crewboard.team.typed import CommandLine
 from crewboard.view.fold import Need, NeedKind, TeamView
 from crewboard.view.holdup import held_up
 from crewboard.view.reader import TeamReader
 from crewboard.view.watch import SWEEP
 from crewboard_tui.arrivals import Arrivals
+from crewboard_tui.cli.answers import answers
 from crewboard_tui.cli.output import note, say
 from crewboard_tui.cli.watching import hints
 from crewboard_tui.fmt import long_age
@@ -24,48 +23,41 @@ NOBODY = "nobody needs you"
 _SAYS: dict[NeedKind, str] = {"plan": "hands in a ", "stuck": "is stuck: ", "looping": "loops: "}
 """What stands between a name and what the need says of itself."""
 
-_ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
-    "death": (("resume", "resume {agent}"), ("acknowledge", "ack {agent}")),
-    "plan": (("read it", "requests"), ("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
-    "permission": (("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
-    "question": (("answer", "answer {id} TEXT"),),
-    "stuck": (("see why", "journal {agent}"), ("end it", "stop {agent} --now")),
-    "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
-    "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
-}
 
-
-def follow(team: TeamDirectory) -> None:
+def follow(team: Team) -> None:
     """Print what needs the operator now, then what comes and what is settled, until nobody reads it any more."""
-    with hints(team) as wake:
-        reader, arrivals = TeamReader(team), Arrivals()
-        note(f"what needs you on the team {team.path.name} in {team.root}; Ctrl-C ends")
+    directory, typed = team.directory, CommandLine.of(team)
+    with hints(directory) as wake:
+        reader, arrivals = TeamReader(directory), Arrivals()
+        note(f"what needs you on the team {directory.path.name} in {directory.root}; Ctrl-C ends")
         if not reader.read().needs:
             say(NOBODY)
         while not is_closed():
             wake.clear()
-            for line in news(reader.read(), arrivals, command_for(team)):
+            for line in news(reader.read(), arrivals, typed):
                 say(line)
             wake.wait(SWEEP)
 
 
-def news(view: TeamView, arrivals: Arrivals, command: str) -> Iterator[str]:
+def news(view: TeamView, arrivals: Arrivals, typed: CommandLine) -> Iterator[str]:
     """What came and what is settled since the last time, as sentences."""
     found = arrivals.read(view)
     for need in found.went:
         yield settled(need, view)
     for need in found.came:
-        yield sentence(need, view, command)
+        yield sentence(need, view, typed)
     if found.went and not view.needs:
         yield NOBODY
 
 
-def sentence(need: Need, view: TeamView, command: str) -> str:
-    """A need, since when, what it holds up, and the commands that answer it; `command` is how crewboard is called."""
+def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
+    """A need, since when, what it holds up, and the commands that answer it."""
     since = f"for {long_age(view.now - need.since)}"
     happened = f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}"
     clauses = "; ".join(part for part in (happened, since, _holds(need, view)) if part)
-    return safe_line(". ".join([clauses, *_options(need, view), *_ways(need, command)]))
+    return safe_line(
+        ". ".join([clauses, *_options(need, view), *(f"To {what}: {how}" for what, how in answers(need, typed))])
+    )
 
 
 def settled(need: Need, view: TeamView) -> str:
@@ -75,27 +67,11 @@ def settled(need: Need, view: TeamView) -> str:
     return safe_line(f"settled: {need.agent} {_SAYS.get(need.kind, '')}{need.summary}; {how}")
 
 
-def command_for(team: TeamDirectory) -> str:
-    """How crewboard is called from here for this team, with no more options than it takes."""
-    try:
-        if choose_team(find_root(), None).path == team.path:
-            return "crewboard"
-    except CrewboardError:
-        pass  # the team that the environment names is another one, and not there
-    where = "" if find_root() == team.root else f" --root {shlex.quote(str(team.root))}"
-    return f"crewboard{where} --team {team.path.name}"
-
-
 def is_closed() -> bool:
     """Whether nobody reads stdout any more: without news, no write would ever tell."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
-
-
-def _ways(need: Need, command: str) -> list[str]:
-    answers = ((what, how.format(agent=need.agent, id=need.request_id)) for what, how in _ANSWERS[need.kind])
-    return [f"To {what}: {command} {how}" for what, how in answers]
 
 
 def _holds(need: Need, view: TeamView) -> str:

@@ -11,6 +11,7 @@ from click.shell_completion import shell_complete
 
 from crewboard import __version__
 from crewboard.errors import CrewboardError, ExitCode
+from crewboard_tui.cli import params
 from crewboard_tui.cli.lazy import LazyGroup
 from crewboard_tui.cli.output import note
 from crewboard_tui.cli.session import Session
@@ -65,9 +66,10 @@ SECTIONS = {
 @click.option("--root", metavar="DIR", help="The workspace; else $CREWBOARD_ROOT, else the nearest .crewboard/.")
 @click.option("--team", metavar="NAME", help="The team; else $CREWBOARD_TEAM, else the only one, else `default`.")
 @click.option("--offline", is_flag=True, help="Workers use the embedded model: no key, no network.")
+@params.board
 @click.version_option(__version__, prog_name="crewboard", message="%(prog)s %(version)s")
 @click.pass_context
-def crewboard(context: click.Context, root: str | None, team: str | None, offline: bool) -> None:
+def crewboard(context: click.Context, /, root: str | None, team: str | None, offline: bool, **look: bool) -> None:
     """Hire, watch, steer and stop a team of Claude agents, each its own process.
 
     Without a command: the dashboard. Try `crewboard demo` first; it needs no key.
@@ -76,7 +78,11 @@ def crewboard(context: click.Context, root: str | None, team: str | None, offlin
     if context.invoked_subcommand is None:
         board = crewboard.get_command(context, "board")
         if board is not None:
-            context.invoke(board)
+            context.invoke(board, **look)
+    elif context.invoked_subcommand == "board":
+        context.default_map = {"board": {name: True for name, given in look.items() if given}}
+    elif any(look.values()):
+        raise click.UsageError("--ascii, --plain and --read-only are for the dashboard, not for a command", context)
 
 
 def run(arguments: Sequence[str]) -> int:

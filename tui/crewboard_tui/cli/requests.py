@@ -7,16 +7,20 @@ import click
 from crewboard.errors import UsageError
 from crewboard.records import Request
 from crewboard.team import decisions, rules
+from crewboard.team.typed import CommandLine
 from crewboard_tui.cli import params
+from crewboard_tui.cli.answers import READ, answers, in_a_row
 from crewboard_tui.cli.output import age, as_json, clock, indented, note, say, say_json
 from crewboard_tui.cli.session import Session
+from crewboard_tui.scope import covers, scope_of
+from crewboard_tui.text import safe_line
 
-_BODY = {"plan_approval": "plan", "question": "question", "permission": "summary", "shutdown": "reason"}
-_ANSWERS = {
-    "plan_approval": "crewboard approve {id}   or   crewboard reject {id} --feedback F",
-    "permission": "crewboard approve {id}   or   crewboard reject {id} --feedback F",
-    "question": "crewboard answer {id} TEXT",
-}
+_BODY = {"plan_approval": "plan", "question": "question", "shutdown": "reason"}
+_BESIDE = ("options", "files", "commands", "risk")
+"""What a payload says beside its body."""
+
+_PLAIN = frozenset({"command", "path"})
+_IN_DIFF = frozenset({"content", "old_text", "new_text"})
 
 
 @click.command()
@@ -27,29 +31,48 @@ def requests(session: Session, everything: bool, as_json: bool) -> None:
     """List what waits for an answer, with its whole text."""
     from crewboard.store import requests as store
 
-    team = session.team.directory
-    found = store.load_all(team) if everything else store.pending(team)
+    team = session.team
+    found = store.load_all(team.directory) if everything else store.pending(team.directory)
     if as_json:
         say_json([request.model_dump() for request in found])
         return
     if not found:
         note("nothing was ever asked" if everything else "nothing waits for an answer")
+    typed = CommandLine.of(team)
     for request in found:
-        _show(request)
+        _show(request, typed)
 
 
-def _show(request: Request) -> None:
+def _show(request: Request, typed: CommandLine) -> None:
     closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
     waiting = f" for {age(time.time() - request.created_at)}" if request.status == "pending" else ""
     say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {request.status}{waiting}{closed}")
-    say(indented(str(request.payload.get(_BODY[request.type], ""))))
-    options = request.payload.get("options")
-    if isinstance(options, list):
-        say(indented("options: " + ", ".join(map(str, options))))
+    say(indented(_call(request) if request.type == "permission" else _body(request)))
+    for name in _BESIDE:
+        if value := request.payload.get(name):
+            say(indented(f"{name}: " + (", ".join(map(str, value)) if isinstance(value, list) else str(value))))
     if request.feedback:
         say(indented(f"answer: {request.feedback}"))
-    if request.status == "pending" and request.type in _ANSWERS:
-        say(f"    → {_ANSWERS[request.type].format(id=request.id)}")
+    if request.status == "pending" and (ways := [how for what, how in answers(request, typed) if what != READ]):
+        say(f"    → {in_a_row(ways)}")
+        if (scope := scope_of(request)) is not None:
+            say(f"    → {typed(f'approve {request.id} --rule')}   says yes to {safe_line(covers(request, scope))}")
+
+
+def _body(request: Request) -> str:
+    return str(request.payload.get(_BODY[request.type], ""))
+
+
+def _call(request: Request) -> str:
+    """The call that a permission is asked for as it would be done, or what it would change."""
+    payload = request.payload
+    given = payload.get("input")
+    call = dict(given) if isinstance(given, dict) else {"command": payload.get("summary", "")}
+    diff = payload.get("diff")
+    if diff:
+        call = {name: value for name, value in call.items() if name not in _IN_DIFF}
+    lines = [str(value) if name in _PLAIN else f"{name}: {value}" for name, value in call.items()]
+    return "\n".join([f"tool: {payload.get('tool', '')}", *lines, *([str(diff)] if diff else [])])
 
 
 @click.command()
@@ -73,6 +96,7 @@ def approve(
 ) -> None:
     """Say yes to the plan or permission with this ID.
 
+    Of one that waits, the beginning of its id will do where no other begins so.
     An answer that changes nothing (closed, unknown, another type) exits 65 and says why.
 
     Example: crewboard approve plan-1f3a --feedback "keep it small"
@@ -82,7 +106,7 @@ def approve(
         raise UsageError(f"the plan in {edited_file} is empty")
     if rule:
         decided, standing = rules.approve_with_rule(session.team, ident, sha256=sha256)
-        note(f"{standing.id}: {standing.agent} may use {standing.tool} for {standing.scope} without asking")
+        note(safe_line(f"{standing.id}: {standing.agent} may use {standing.tool} for {standing.scope} without asking"))
         _tell(decided, as_json)
         return
     _tell(decisions.approve(session.team, ident, feedback=feedback, sha256=sha256, edited=edited), as_json)

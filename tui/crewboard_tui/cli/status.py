@@ -4,22 +4,16 @@ import click
 
 from crewboard.errors import ExitCode
 from crewboard.records import describe_exit
+from crewboard.team.context import Team
+from crewboard.team.typed import CommandLine
 from crewboard.view import report
 from crewboard.view.fold import AgentView, Need, TeamView
 from crewboard.view.reader import read_team
+from crewboard_tui.cli.answers import answers, in_a_row
 from crewboard_tui.cli.output import age, as_json, columns, cut, note, say, say_json, table
 from crewboard_tui.cli.session import Session, revive
 from crewboard_tui.cli.tasks import describe as describe_tasks
-
-_NEXT_STEP = {
-    "death": "crewboard resume {agent}, or ack {agent}",
-    "plan": "crewboard approve {id}, or reject {id} --feedback F",
-    "permission": "crewboard approve {id}, or reject {id} --feedback F",
-    "question": "crewboard answer {id} TEXT",
-    "stuck": "crewboard journal {agent}, or stop {agent} --now",
-    "looping": "crewboard send {agent} TEXT, or stop {agent}",
-    "failed_start": "crewboard resume {agent}, or remove {agent}",
-}
+from crewboard_tui.fmt import places
 
 
 @click.command()
@@ -27,41 +21,43 @@ _NEXT_STEP = {
 @click.pass_obj
 def status(session: Session, as_json: bool) -> None:
     """Show the team: what needs you, its agents, requests and tasks."""
-    directory = session.team.directory
+    team = session.team
+    directory = team.directory
     revive(directory)
     view = read_team(directory)
     if as_json:
         say_json(report.status(view))
     else:
-        for line in describe(view):
+        for line in describe(view, team):
             say(line)
     if view.problem:
         note(f"crewboard: {view.problem}")
         raise click.exceptions.Exit(int(ExitCode.BAD_DATA))
 
 
-def describe(view: TeamView) -> list[str]:
-    """The view in a person's words, in lines that fit the terminal."""
+def describe(view: TeamView, team: Team) -> list[str]:
+    """The view in a person's words, in lines that fit the terminal but for the commands, which stay whole."""
+    typed = CommandLine.of(team)
     return [
-        *_head(view),
-        *_section("needs you", [line for need in view.needs for line in _need(need, view.now)]),
+        *_head(view, typed),
+        *_section("needs you", [line for need in view.needs for line in _need(need, view.now, typed)]),
         *_section("agents", _agents(view)),
         *_section("requests", _requests(view)),
-        *_section("tasks", describe_tasks(list(view.tasks), "  ") if view.tasks else []),
+        *_section("tasks", describe_tasks(team, list(view.tasks), "  ") if view.tasks else []),
     ]
 
 
-def _head(view: TeamView) -> list[str]:
+def _head(view: TeamView, typed: CommandLine) -> list[str]:
     supervisor = f"supervisor {view.supervisor.pid or 'comes up'}" if view.supervisor.alive else "no supervisor"
     model = "embedded model (no language model)" if view.model_backend == "offline" else "Messages API"
     lines = [cut(f"team {view.name} · {supervisor} · {model}", columns()), f"root {view.root}"]
     if view.description:
         lines.append(cut(view.description, columns()))
     if view.damaged:
-        what = "1 damaged line or file was" if view.damaged == 1 else f"{view.damaged} damaged lines or files were"
-        lines.append(f"{what} set aside")
+        lines.append(cut(f"damaged: {places(view.damage)}", columns()))
     if not view.agents:
-        lines += ["", 'no agents yet; crewboard spawn NAME --type explore --prompt "…"']
+        hire = typed('spawn NAME --type explore --prompt "…"')
+        lines += ["", f"no agents yet; {hire}"]
     return lines
 
 
@@ -69,18 +65,17 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return ["", title, *lines] if lines else []
 
 
-def _need(need: Need, now: float) -> list[str]:
-    step = _NEXT_STEP[need.kind].format(agent=need.agent, id=need.request_id)
+def _need(need: Need, now: float, typed: CommandLine) -> list[str]:
     return [
         "  " + cut(f"{need.agent} · {need.kind} · {age(now - need.since)} · {need.summary}", columns() - 2),
-        f"      → {step}",
+        f"      → {in_a_row(how for _, how in answers(need, typed))}",
     ]
 
 
 def _agents(view: TeamView) -> list[str]:
     if not view.agents:
         return []
-    rows = [_row(agent, view.now) for agent in sorted(view.agents, key=lambda agent: agent.urgency)]
+    rows = [_row(agent, view.now) for agent in view.urgent_first]
     return table(("NAME", "TYPE", "STATE", "FOR", "PID", "TASK", "MAIL", "DOING"), rows, indent="  ")
 
 

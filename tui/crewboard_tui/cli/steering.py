@@ -5,13 +5,14 @@ import click
 from crewboard.errors import UsageError
 from crewboard.names import LEAD
 from crewboard.prices import parse_budget
-from crewboard.records import Flags
-from crewboard.store import roster
+from crewboard.records import Flags, Status
+from crewboard.store import documents, roster
 from crewboard.team import hiring, steering
 from crewboard.team import rules as standing
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
+from crewboard_tui.text import safe_line
 
 
 @click.command()
@@ -44,9 +45,13 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
 
     The agent stays, with its assignment. Without TEXT it is asked to say where it stands.
     """
-    message = steering.interrupt(session.team, name, text)
+    team = session.team
+    was = documents.usable(team.agent(name).status, Status)
+    message = steering.interrupt(team, name, text)
     if as_json:
         say_json(message.model_dump())
+    elif was is not None and was.state == "idle":
+        say(f"{name} was idle: there was nothing to interrupt, and it reads what you say")
     else:
         say(f"interrupted {name}")
 
@@ -100,17 +105,22 @@ def approver(session: Session, who: str) -> None:
 @click.command()
 @click.argument("amount", required=False)
 @click.option("--none", "lift", is_flag=True, help="Lift the limit.")
+@as_json
 @click.pass_obj
-def budget(session: Session, amount: str | None, lift: bool) -> None:
+def budget(session: Session, amount: str | None, lift: bool, as_json: bool) -> None:
     """Show or set what the whole team may use: money ($20) or tokens (2m). At 100 % its workers end (79)."""
     team = session.team
     if amount is not None or lift:
         limit = None if amount is None else str(parse_budget(amount))
         standing.set_budget(team.ensure(), None if lift else amount)
-        say("the team has no budget now" if lift else f"the team may use {limit}")
-        return
+        if not as_json:
+            say("the team has no budget now" if lift else f"the team may use {limit}")
+            return
     current = team.config.budget if team.directory.exists() else None
-    say(f"the team may use {parse_budget(current)}" if current else "the team has no budget")
+    if as_json:
+        say_json({"budget": current})
+    else:
+        say(f"the team may use {parse_budget(current)}" if current else "the team has no budget")
 
 
 @click.group(invoke_without_command=True)
@@ -126,7 +136,7 @@ def rules(context: click.Context, as_json: bool) -> None:
         say_json([rule.model_dump() for rule in found])
         return
     for rule in found:
-        say(f"{rule.id} · {rule.agent} may use {rule.tool} for {rule.scope} without asking")
+        say(safe_line(f"{rule.id} · {rule.agent} may use {rule.tool} for {rule.scope} without asking"))
     if not found:
         note("no standing permissions")
 

@@ -7,10 +7,13 @@ import click
 from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
 from crewboard.team import board
+from crewboard.team.context import Team
+from crewboard.team.typed import typed
 from crewboard_tui.cli import params
 from crewboard_tui.cli.lazy import LazyGroup
 from crewboard_tui.cli.output import as_json, note, say, say_json, table
 from crewboard_tui.cli.session import Session
+from crewboard_tui.text import safe_line
 
 
 @click.command()
@@ -20,28 +23,35 @@ def tasks(session: Session, as_json: bool) -> None:
     """List the task board."""
     from crewboard.store import tasks as store
 
-    found = store.load_all(session.team.directory)
+    team = session.team
+    found = store.load_all(team.directory)
     if as_json:
         say_json([task.model_dump() for task in found])
     elif not found:
-        note('the task board is empty; crewboard task add "SUBJECT"')
+        note("the task board is empty; " + typed(team, 'task add "SUBJECT"'))
     else:
-        for line in describe(found):
+        for line in describe(team, found):
             say(line)
 
 
-def describe(found: list[Task], indent: str = "") -> list[str]:
+def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
     """The task board as a table."""
-    from crewboard.store.tasks import blockers
+    from crewboard.store.tasks import CLOSED, blockers, fate
 
     board_by_id = {task.id: task for task in found}
     rows = []
     for task in found:
         waits = blockers(task, board_by_id) if task.status == "pending" else []
-        notes = [f"after {', '.join(map(str, waits))}" if waits else ""]
+        fates = {ident: fate(ident, board_by_id) for ident in waits}
+        after = ", ".join(str(ident) + (f" {fates[ident]}" if fates[ident] else "") for ident in waits)
+        word = "cannot start, " if any(fates.values()) else ""
+        notes = [f"{word}after {after}" if waits else ""]
         notes += [f"for {task.required_type}" if task.required_type else ""]
         rest = f" ({'; '.join(part for part in notes if part)})" if any(notes) else ""
-        owner = task.owner or (f"({task.last_owner})" if task.last_owner else "–")
+        plight = board.owner_plight(team, task.owner) if task.owner and task.status not in CLOSED else None
+        owner = (
+            f"{task.owner} ({plight})" if plight else task.owner or (f"({task.last_owner})" if task.last_owner else "–")
+        )
         rows.append((f"#{task.id}", task.status.replace("_", " "), owner, task.subject + rest))
     return table(("ID", "STATUS", "OWNER", "SUBJECT"), rows, indent=indent)
 
@@ -81,7 +91,7 @@ def add(
         blocked_by=blocked_by,
         required_type=required_type,
     )
-    _tell(new, as_json)
+    _tell(team, new, as_json)
 
 
 @click.command()
@@ -105,14 +115,17 @@ def update(
     """
     if status is None and owner is None and blocked_by is None:
         raise UsageError("say what to change: --status, --owner or --blocked-by")
+    team = session.team
     if blocked_by is not None:
-        board.block_task(session.team, task_id, blocked_by)
-    _tell(board.update_task(session.team, task_id, status=status, owner=owner), as_json)
+        board.block_task(team, task_id, blocked_by)
+    _tell(team, board.update_task(team, task_id, status=status, owner=owner), as_json)
 
 
-def _tell(changed: Task, as_json: bool) -> None:
+def _tell(team: Team, changed: Task, as_json: bool) -> None:
     if as_json:
         say_json(changed.model_dump())
     else:
         owner = f", {changed.owner}" if changed.owner else ""
-        say(f"task {changed.id}: {changed.status.replace('_', ' ')}{owner} · {changed.subject}")
+        say(safe_line(f"task {changed.id}: {changed.status.replace('_', ' ')}{owner} · {changed.subject}"))
+    for hindrance in board.hindrances(team, changed):
+        note(f"task {changed.id}: {hindrance}")

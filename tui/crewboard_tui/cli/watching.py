@@ -11,16 +11,22 @@ import click
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.records import State
 from crewboard.store.directory import TeamDirectory
+from crewboard.team import hiring
 from crewboard.team.context import Team
+from crewboard.team.typed import typed
 from crewboard.view.changes import Change, ChangeReader
 from crewboard.view.fold import AgentView
 from crewboard.view.reader import TeamReader
+from crewboard.view.states import Shown
 from crewboard.view.watch import SWEEP, Watcher
+from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, clock, columns, cut, note, say, say_json, say_json_line
 from crewboard_tui.cli.session import Session
+from crewboard_tui.text import safe_line
 
-SETTLED = 2.0
-"""Seconds after which an idle agent is idle although mail lies unread: it seems not to take that in."""
+SETTLED = 5.0
+"""Seconds after which an idle agent is idle although mail lies unread: it seems not to take that in. And after which
+one that is gone stays so although no record says how it ended."""
 
 
 @contextmanager
@@ -86,14 +92,16 @@ def _decider(what: dict[str, Any]) -> str:
 @click.command()
 @click.argument("name")
 @click.option("--until", required=True, metavar="STATE[,STATE]", help="Any of these states.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Give up after so many seconds, exit 75.")
+@click.option("--timeout", type=params.seconds, metavar="S", help="Give up after so many seconds, exit 75.")
 @as_json
 @click.pass_obj
 def wait(session: Session, name: str, until: str, timeout: float | None, as_json: bool) -> None:
     """Wait until the agent NAME is in one of some states.
 
-    The states are the words that `status` shows.
-    An agent with mail that it has not picked up yet is not idle.
+    The states are the words that `status` shows (starting, working, waiting, retrying, idle, paused, stopping, exited,
+    crashed, vanished, stuck, looping, unknown) and those of the dashboard (dead, ask, loop, start, run, wait, pause,
+    done). An agent with mail that it has not picked up yet is not idle. Without --timeout, one that has ended and that
+    nobody is bringing back ends the wait with 75, and with how it ended.
 
     Example: crewboard wait fixer --until idle,exited,crashed --timeout 600
     """
@@ -104,20 +112,22 @@ def wait(session: Session, name: str, until: str, timeout: float | None, as_json
     if as_json:
         say_json({"name": name, "state": agent.state, "run": agent.run, "reason": agent.reason})
     else:
-        say(f"{name} is {agent.state}" + (f": {agent.reason}" if agent.reason else ""))
+        say(safe_line(f"{name} is {agent.state}" + (f": {agent.reason}" if agent.reason else "")))
 
 
 def _states(text: str) -> frozenset[str]:
     words = frozenset(word.strip() for word in text.split(",") if word.strip())
-    known = get_args(State)
-    if not words or not words <= set(known):
-        wrong = ", ".join(sorted(words - set(known))) or "nothing"
+    known = dict.fromkeys([*get_args(State), *get_args(Shown)])
+    if not words or not words <= known.keys():
+        wrong = ", ".join(sorted(words - known.keys())) or "nothing"
         raise UsageError(f"--until: no such state: {wrong}; the states are {', '.join(known)}")
     return words
 
 
 def _wait(team: Team, name: str, wanted: frozenset[str], timeout: float | None) -> AgentView:
     started = time.monotonic()
+    unread_since: float | None = None
+    ended_since: float | None = None
     reader = TeamReader(team.directory)
     with hints(team.directory) as wake:
         while True:
@@ -126,13 +136,32 @@ def _wait(team: Team, name: str, wanted: frozenset[str], timeout: float | None) 
             agent = view.agent(name)
             if agent is None:
                 raise UsageError(f"{name} is not on the team any more")
-            if agent.state in wanted and _is_settled(agent, view.now):
+            now = time.monotonic()
+            unread_since = (unread_since or now) if agent.state == "idle" and agent.unread else None
+            reached = not wanted.isdisjoint(_words_for(agent))
+            if reached and (unread_since is None or now - unread_since > SETTLED):
                 return agent
-            left = SWEEP if timeout is None else started + timeout - time.monotonic()
+            ended_since = (ended_since or now) if _is_over(agent, view.now) else None
+            if timeout is None and ended_since is not None and (agent.exit is not None or now - ended_since > SETTLED):
+                raise TryLaterError(_why_never(team, agent))
+            left = SWEEP if timeout is None else started + timeout - now
             if left <= 0:
-                raise TryLaterError(f"{name} is {agent.state} after {timeout:g} s, not {' or '.join(sorted(wanted))}")
+                what = "idle but has mail to pick up" if reached else agent.state
+                raise TryLaterError(f"{name} is {what} after {timeout:g} s, not {' or '.join(sorted(wanted))}")
             wake.wait(min(left, SWEEP))
 
 
-def _is_settled(agent: AgentView, now: float) -> bool:
-    return agent.state != "idle" or not agent.unread or now - agent.since > SETTLED
+def _words_for(agent: AgentView) -> set[str]:
+    """Every word by which one may wait for the state that an agent is in: a death that was acknowledged is one too."""
+    return {agent.state, agent.shown, *(["dead"] if agent.state in ("crashed", "vanished") else [])}
+
+
+def _is_over(agent: AgentView, now: float) -> bool:
+    """Whether an agent has no process, and nobody is bringing it up."""
+    coming = agent.state == "starting" and agent.spec is not None and now - agent.spec.at < hiring.UP_WITHIN
+    return not agent.alive and not coming
+
+
+def _why_never(team: Team, agent: AgentView) -> str:
+    reason = f": {agent.reason}" if agent.reason else ""
+    return f"{agent.name} is {agent.state}{reason}; `{typed(team, f'resume {agent.name}')}` brings it back"

@@ -1,9 +1,9 @@
 """The demo: a team at work on a scratch copy of a sample project, on the embedded model, gone when it is left."""
 
 import signal
-from types import FrameType
 
 from crewboard.errors import ExitCode
+from crewboard_tui.cli import leave
 from crewboard_tui.cli.output import note
 from crewboard_tui.demo.stage import Stage
 
@@ -16,8 +16,7 @@ def run(*, headless: bool) -> int:
 
     Headless it prints the events, answers in the operator's place, and ends by itself.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+    signal.signal(signal.SIGHUP, leave)
     stage: Stage | None = None
     try:
         stage = Stage.build(pace=HEADLESS_PACE if headless else "1")
@@ -25,7 +24,8 @@ def run(*, headless: bool) -> int:
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         left = stage.clear() if stage is not None else []
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if left:
@@ -42,7 +42,3 @@ def _play(stage: Stage, *, headless: bool) -> int:
     from crewboard_tui.demo.interactive import play as show
 
     return show(stage)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  the signature of a handler
-    raise SystemExit(128 + number)

@@ -1,6 +1,6 @@
 """The keys that are about agents, wherever one is selected: hire, stop, end, pause, resume, acknowledge, answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from time import monotonic
 from typing import ClassVar
@@ -13,11 +13,16 @@ from crewboard.team import ending, hiring, mail, steering
 from crewboard.view.fold import AgentView
 from crewboard_tui import keys
 from crewboard_tui.hire_words import free_name, terms_of
+from crewboard_tui.lines import clip, one_line
 from crewboard_tui.screens.writing import Writing
 from crewboard_tui.together import together
 
 AGAIN_WITHIN = 2.0
 """Seconds within which `X` must be pressed a second time."""
+
+
+_NAME = 10
+"""Cells for the name of a marked agent in the footer."""
 
 
 class AgentKeys(Writing):
@@ -35,6 +40,27 @@ class AgentKeys(Writing):
         if action in _FITS:
             return any(_FITS[action](agent) for agent in self._views())
         return super().offers(action)
+
+    @property
+    def key_labels(self) -> Mapping[str, str]:
+        # Pressed again they undo what they did.
+        both = (
+            ("agent.pause", "go on", self._views()),
+            ("agent.pause_all", "all go on", self.desk.snapshot.view.agents),
+        )
+        labels = {**super().key_labels, **{ident: label for ident, label, agents in both if _are_held(agents)}}
+        return {**labels, **self._aimed(labels)} if self.marked() else labels
+
+    def _aimed(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """With marks, whom each key is for, in its label: the cursor may stand on another."""
+        found = {}
+        for key in keys.KEYS:
+            if key.scope == "agents" and key.action in _AT_MARKED:
+                fits = _FITS.get(key.action)
+                names = [agent.name for agent in self._views() if fits is None or fits(agent)]
+                label = "write" if key.action == "broadcast" else labels.get(key.id, key.label)
+                found[key.id] = f"{label} {_mark(names)}"
+        return found
 
     # ------------------------------------------------------------------------------------------- what the keys do
 
@@ -62,6 +88,7 @@ class AgentKeys(Writing):
         """Do something to several agents at once, and say in one sentence what became of it."""
         if names:
             self.desk.do(f"{doing} {', '.join(names)}", partial(together, names, command, done))
+            self.unmark(names)
 
     def action_pause(self) -> None:
         living = [agent for agent in self._views() if agent.alive]
@@ -73,21 +100,21 @@ class AgentKeys(Writing):
 
     def _pause(self, name: str) -> str:
         steering.pause(self.desk.team, name)
-        return f"{name} pauses at its next safe point; p again lets it go on"
+        return f"{name} pauses at its next safe point; {self.desk.key('agent.pause')} again lets it go on"
 
     def _unpause(self, name: str) -> str:
         steering.unpause(self.desk.team, name)
         return f"{name} goes on"
 
     def action_pause_all(self) -> None:
-        living = [agent for agent in self.desk.snapshot.view.agents if agent.alive]
-        if all(_is_held(agent) for agent in living):
+        if _are_held(self.desk.snapshot.view.agents):
             self.desk.do("letting everybody go on", self._unpause_all)
         else:
             self.desk.do("pausing everybody", self._pause_all)
 
     def _pause_all(self) -> str:
-        return f"{len(steering.pause_all(self.desk.team))} agents pause at their next safe point; P again lets them go"
+        held, again = len(steering.pause_all(self.desk.team)), self.desk.key("agent.pause_all")
+        return f"{held} agents pause at their next safe point; {again} again lets them go"
 
     def _unpause_all(self) -> str:
         return f"{len(steering.unpause_all(self.desk.team))} agents go on"
@@ -106,7 +133,11 @@ class AgentKeys(Writing):
         if names != armed or monotonic() - at > AGAIN_WITHIN:
             self._armed = (names, monotonic())
             whom = ", ".join(sorted(names))
-            self.desk.say(f"X again within 2 s ends {whom} and everything it started; x asks instead", "warning bold")
+            end, stop = self.desk.key("agent.end"), self.desk.key("agent.stop")
+            words = (
+                f"{end} again within {AGAIN_WITHIN:.0f} s ends {whom} and everything it started; {stop} asks instead"
+            )
+            self.desk.say(words, "warning bold", AGAIN_WITHIN)
             return
         self._armed = (frozenset(), 0.0)
         self._for_all("ending", sorted(names), self._end, "and everything they started are ended")
@@ -150,6 +181,11 @@ class AgentKeys(Writing):
 
         if names:
             self.desk.do("acknowledging", acknowledge)
+            self.unmark(names)
+
+
+def _mark(names: list[str]) -> str:
+    return f"✓{clip(one_line(names[0]), _NAME)}" if len(names) == 1 else f"✓{len(names)}"
 
 
 def _is_over(agent: AgentView) -> bool:
@@ -159,6 +195,12 @@ def _is_over(agent: AgentView) -> bool:
 def _is_held(agent: AgentView) -> bool:
     """Whether it is to be paused, also while its last call is still under way."""
     return agent.spec.want == "paused" if agent.spec is not None else agent.state == "paused"
+
+
+def _are_held(agents: Iterable[AgentView]) -> bool:
+    """Whether all of them who live are to be paused, and somebody does."""
+    living = [agent for agent in agents if agent.alive]
+    return bool(living) and all(_is_held(agent) for agent in living)
 
 
 def _is_unseen_death(agent: AgentView) -> bool:
@@ -173,5 +215,9 @@ _FITS: dict[str, Callable[[AgentView], bool]] = {
     "resume_fresh": _is_over,
     "acknowledge": _is_unseen_death,
     "answer": lambda agent: bool(agent.asks),
+    "interrupt": lambda agent: agent.alive,
 }
 """Which agents an action makes sense for."""
+
+_AT_MARKED = frozenset({*_FITS, "message", "broadcast"})
+"""What is done to the marked."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.binding import BindingType
 from textual.widget import Widget
 
@@ -11,10 +11,11 @@ from crewboard.names import LEAD
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt, keys
 from crewboard_tui.desk import Desk
-from crewboard_tui.lines import Line, Span, width_of
+from crewboard_tui.filters import matches
+from crewboard_tui.lines import Line, Span, plain, width_of
 from crewboard_tui.reading import Interest, Snapshot
-from crewboard_tui.screens.agent_keys import AgentKeys
-from crewboard_tui.screens.agent_tabs import NAMES, TABS, Page, Tab
+from crewboard_tui.screens.agent_tabs import NAMES, TABS, Page, Tab, seat_mail
+from crewboard_tui.screens.finding import Findable
 from crewboard_tui.states import look_of
 from crewboard_tui.widgets.composer import Composer
 from crewboard_tui.widgets.folds import Fold, Folds
@@ -22,13 +23,14 @@ from crewboard_tui.widgets.heading import crumbs_line
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.rows import Rows
 from crewboard_tui.widgets.still import Still
-from crewboard_tui.widgets.titles import title
+from crewboard_tui.widgets.titles import follow_words, title
 
 
-class AgentPage(AgentKeys):
+class AgentPage(Findable):
     """Everything about one agent, on tabs that `[` and `]` turn."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("tabs")]
+    FINDS = "words on this tab, also of what is folded"
 
     def __init__(self, desk: Desk, name: str, tab: str = "Now") -> None:
         super().__init__(desk)
@@ -41,7 +43,11 @@ class AgentPage(AgentKeys):
         return TABS[self._at]
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
-        return crumbs_line([snapshot.view.name, self.agent_name], "[ ] tab", width)
+        return crumbs_line(
+            [snapshot.view.name, self.agent_name],
+            f"{self.desk.key('view.tab_back')} {self.desk.key('view.tab')} tab",
+            width,
+        )
 
     def body(self) -> Iterable[Widget]:
         yield Still(id="tabs")
@@ -69,7 +75,7 @@ class AgentPage(AgentKeys):
         self.query_one("#tabs", Still).show([self._tabs(agent)])
         self.paint_composer()
         if agent is None:
-            self._paint_absent()
+            self._paint_absent(snapshot)
         else:
             self._paint_tab(agent, snapshot)
 
@@ -78,29 +84,56 @@ class AgentPage(AgentKeys):
             return self.query_one("#folds", Folds)
         return self.query_one(f"#{self.tab.pane}", Log)
 
-    def _paint_absent(self) -> None:
-        words = f"{self.agent_name} is no longer on the team"
-        if self.agent_name == LEAD:
-            words = "nobody sits in the lead's seat: l writes to the lead, and hires one"
+    def _paint_absent(self, snapshot: Snapshot) -> None:
         pane = self._pane()
         title(pane, self.agent_name)
-        self._fill(pane, [], [], words)
+        if self.agent_name != LEAD:
+            self._fill(pane, [], [], f"{self.agent_name} is no longer on the team")
+            return
+        words = f"nobody sits in the lead's seat: {self.desk.key('agent.talk')} writes to the lead, and hires one"
+        folds: list[Fold] = []
+        if self.tab.name == "Mail" and isinstance(pane, Folds) and snapshot.interest == self.interest():
+            folds = seat_mail(snapshot, pane.row_width)
+        if folds:
+            title(
+                pane,
+                f"{LEAD} · {words}",
+                self.narrowed_to.removeprefix(" · ") or "what came to the seat; you read it meanwhile",
+            )
+        self._fill(pane, [], folds, words)
 
     def _paint_tab(self, agent: AgentView, snapshot: Snapshot) -> None:
         tab, pane = self.tab, self._pane()
-        title(pane, _head(agent, self.desk.now), _foot(tab, pane))
+        title(pane, _head(agent, self.desk.now), self._foot(pane))
         if snapshot.interest != self.interest():
             self._fill(pane, [], [], "")
             return
         width = pane.row_width if isinstance(pane, Folds) else pane.line_width
         page = Page(agent, snapshot, self.desk.now, width, caret=not self.desk.reduced_motion)
-        self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], tab.nothing)
+        self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], self._nothing)
 
     def _fill(self, pane: Log | Folds, lines: list[Line], folds: list[Fold], nothing: str) -> None:
+        nothing = self.nothing_of(nothing) if folds or lines else nothing
         if isinstance(pane, Folds):
-            pane.read(folds, nothing, self.tab.head(pane.row_width) if self.tab.head else None)
+            found = [fold for fold in folds if fold.has(self.filter)]
+            pane.read(found, nothing, self.tab.head(pane.row_width) if self.tab.head else None)
         else:
-            pane.show(lines or [(Span(nothing, "dim"),)])
+            shown = [line for line in lines if matches(plain(line), self.filter)]
+            pane.show(shown or [(Span(nothing, "dim"),)])
+
+    @property
+    def _nothing(self) -> str:
+        """What stands in a tab without content, and how to get some."""
+        if self.tab.name != "Tasks" or self.desk.read_only:
+            return self.tab.nothing
+        board, assign = self.desk.key("app.tasks"), self.desk.key("task.assign")
+        return f"{self.tab.nothing}; {board} is the board, where {assign} assigns one"
+
+    def _foot(self, pane: Log | Folds) -> str:
+        """What the pane is narrowed to, and whether it follows its end."""
+        follow = self.desk.key("fold.follow" if isinstance(pane, Folds) else "log.follow")
+        rest = follow_words(pane, follow) if pane.follows else self.tab.below
+        return f"{self.narrowed_to} · {rest}".strip(" ·")
 
     def _tabs(self, agent: AgentView | None) -> Line:
         """Every tab; short of room the open one between its neighbours."""
@@ -136,6 +169,7 @@ class AgentPage(AgentKeys):
 
     def _turn(self, by: int) -> None:
         self._at = (self._at + by) % len(TABS)
+        self.filter = ""
         self._open_pane()
         self.desk.look_at(self.interest())
         self.paint(self.desk.snapshot)
@@ -155,19 +189,17 @@ class AgentPage(AgentKeys):
 
     @on(Log.Scrolled)
     @on(Rows.Moved, "#folds")
+    @on(events.DescendantFocus)
+    @on(events.DescendantBlur)
     def _followed(self) -> None:
-        self.paint(self.desk.snapshot)
-
-
-def _foot(tab: Tab, pane: Log | Folds) -> str:
-    return f"f follow:{'on' if pane.follow else 'off'}" if pane.follows else tab.below
+        if self.is_ready:
+            self.paint(self.desk.snapshot)
+            self.paint_keys()
 
 
 def _head(agent: AgentView, now: float) -> str:
     look = look_of(agent)
     parts = [agent.name, agent.type, f"run {agent.run}", f"pid {agent.pid}" if agent.alive else "no process"]
-    parts += [
-        f"{look.glyph} {look.word} {fmt.age(now - agent.since) if agent.since else ''}",
-        f"sandbox {agent.sandbox}",
-    ]
+    parts += [f"{look.glyph} {look.word} {fmt.age(now - agent.since) if agent.since else ''}"]
+    parts += [f"sandbox {agent.sandbox}"] if agent.sandbox else []
     return " · ".join(parts)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from crewboard.names import LEAD
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line
@@ -68,7 +69,14 @@ def _now(page: Page) -> list[Line]:
 def _mail(page: Page) -> list[Fold]:
     agent, snapshot = page.agent, page.snapshot
     box = Box(agent.name, unread=agent.unread)
-    return mail_folds(snapshot.letters, snapshot.sent, box, operators(snapshot.view), page.width)
+    received = [*snapshot.prompts, *snapshot.letters]
+    return mail_folds(received, snapshot.sent, box, operators(snapshot.view), page.width, snapshot.view.asked)
+
+
+def seat_mail(snapshot: Snapshot, width: int) -> list[Fold]:
+    """The mail of the lead's seat while nobody sits in it."""
+    box = Box(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
+    return mail_folds(snapshot.letters, snapshot.sent, box, operators(snapshot.view), width, snapshot.view.asked)
 
 
 def _transcript(page: Page) -> list[Fold]:
@@ -92,7 +100,7 @@ def _files(page: Page) -> list[Fold]:
 
 
 def _cost(page: Page) -> list[Line]:
-    return cost_lines(page.agent, page.snapshot.calls, page.width)
+    return cost_lines(page.agent, page.snapshot.view, page.snapshot.calls, page.width)
 
 
 def _facts(agent: AgentView) -> list[tuple[str, str]]:

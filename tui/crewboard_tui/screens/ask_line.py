@@ -21,9 +21,9 @@ _NAMES_SHOWN = 12
 class AskLine(ModalScreen[str | None]):
     """Asks for one line; None when it is left with Esc.
 
-    `changed` is called as one types, `left` with what was typed when it is left. `check` says why a text cannot be;
-    then Enter leaves it standing. A `text` that can be called says what `changed` keeps, which may grow meanwhile. Of
-    `names`, those that fit stand in the hint, and Tab completes.
+    `changed` is called as one types. `check` says why a text cannot be; then Enter leaves it standing. A `text` that
+    can be called says what `changed` keeps, which may grow meanwhile. Of `names`, those that fit stand in the hint, and
+    Tab completes.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("line")]
@@ -35,7 +35,6 @@ class AskLine(ModalScreen[str | None]):
         *,
         hint: str = "",
         changed: Callable[[str], None] | None = None,
-        left: Callable[[str], None] | None = None,
         check: Callable[[str], str | None] | None = None,
         names: Sequence[str] = (),
         prose: bool = False,
@@ -46,10 +45,10 @@ class AskLine(ModalScreen[str | None]):
         self._text = text() if callable(text) else text
         self._hint = hint
         self._changed = changed
-        self._left = left
         self._check = check
         self._names = names
         self._prose = prose
+        self.pressed: keys.Pressed = keys.default_key
 
     def compose(self) -> ComposeResult:
         draft = Draft(self._text, self._names, prose=self._prose, id="ask-input")
@@ -72,6 +71,14 @@ class AskLine(ModalScreen[str | None]):
         self.query_one("#ask").styles.height = covered
         self.query_one("#ask-hint").styles.max_height = covered - 1
 
+    def take(self, character: str) -> None:
+        """Take what was typed before the line stood there: it is the line's, and no key."""
+        draft = next(iter(self.query(Draft)), None)
+        if draft is None:
+            self._text += character
+        else:
+            draft.insert_text_at_cursor(character)
+
     @on(Input.Changed)
     def _tell(self, event: Input.Changed) -> None:
         self._show_hint(event.value)
@@ -87,8 +94,8 @@ class AskLine(ModalScreen[str | None]):
     def _show_hint(self, text: str) -> None:
         names = fitting(text, self._names) if text or not self._prose else []
         more = " …" if len(names) > _NAMES_SHOWN else ""
-        hint = f"{' '.join(names[:_NAMES_SHOWN])}{more} · Tab completes" if names else self._hint
-        self._say(hint)
+        found = f"{' '.join(names[:_NAMES_SHOWN])}{more} · {self.pressed('draft.complete')} completes"
+        self._say(found if names else self._hint)
 
     def _say(self, text: str, *, refused: bool = False) -> None:
         hint = self.query_one("#ask-hint", Label)
@@ -108,6 +115,4 @@ class AskLine(ModalScreen[str | None]):
             self.dismiss(text)
 
     def action_leave(self) -> None:
-        if self._left is not None:
-            self._left(self.query_one(Draft).text)
         self.dismiss(None)

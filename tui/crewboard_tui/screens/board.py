@@ -1,6 +1,6 @@
 """`1` Board: who needs me, who does what, and what the selected agent says, was told and works on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -9,14 +9,14 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from crewboard.team.typed import typed
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
-from crewboard_tui.filters import AGENT_GROUPS
-from crewboard_tui.keys import Pressed
-from crewboard_tui.lines import Line, Span, clip, one_line, spread
+from crewboard_tui.filters import AGENT_GROUPS, ALL, FINDS_AGENTS
+from crewboard_tui.lines import Line, Span, hang, one_line, say, spread
 from crewboard_tui.reading import Interest, Snapshot
-from crewboard_tui.screens.agent_page import AgentPage
 from crewboard_tui.screens.numbered import Numbered
+from crewboard_tui.screens.tasks import TasksScreen
 from crewboard_tui.widgets.columns import WIDE
 from crewboard_tui.widgets.composer import Composer
 from crewboard_tui.widgets.heading import tabs_line
@@ -25,20 +25,23 @@ from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.need_rows import need_rows
 from crewboard_tui.widgets.peek import activity_lines
 from crewboard_tui.widgets.roster import Roster
-from crewboard_tui.widgets.rows import Rows, keep_order
-from crewboard_tui.widgets.task_rows import task_rows
-from crewboard_tui.widgets.titles import title
+from crewboard_tui.widgets.rows import Row, Rows, keep_order
+from crewboard_tui.widgets.task_rows import tally, task_rows
+from crewboard_tui.widgets.titles import follow_words, title
 
 _WELCOME = (
     "Nobody is hired yet.",
     "",
-    "{hire}  hires an agent: a name, a type, a prompt. It becomes a process of",
-    "   its own and goes to work in {root}",
+    "{hire}  hires an agent: a name, a type, a prompt. It becomes a process of its own and goes to work in {root}",
     "{help}  says what every key does · {palette} finds commands by name · {leave} leaves",
     "",
     "From a shell the same is",
-    "   crewboard spawn scout --type explore --prompt 'Look round' --background",
 )
+
+_SPAWN = "spawn scout --type explore --prompt 'Look round'"
+_INDENT = 3
+_MOST_OF_ONE = 4
+"""Lines that one thing may take which a newcomer reads."""
 
 _NAMED = (("agent", "hire"), ("app", "help"), ("app", "palette"), ("app", "leave"))
 
@@ -48,11 +51,12 @@ class BoardScreen(Numbered):
 
     MODE = "board"
     STATES = AGENT_GROUPS
+    FINDS = FINDS_AGENTS
     BINDINGS: ClassVar[list[BindingType]] = []
     AUTO_FOCUS = "#roster"
 
     def body(self) -> Iterable[Widget]:
-        yield Roster(id="roster", classes="pane")
+        yield Roster(self.desk.key, id="roster", classes="pane")
         with Horizontal(id="below"):
             yield Log(id="peek", classes="pane")
             with Vertical(id="beside"):
@@ -74,14 +78,57 @@ class BoardScreen(Numbered):
         name = self.selected_agent()
         return Interest(agent=name, mailbox=name)
 
+    def _welcome(self, snapshot: Snapshot, width: int) -> list[Line]:
+        root = one_line(fmt.homely(snapshot.view.root))
+        named = {name: self.desk.key(f"{scope}.{name}") for scope, name in _NAMED}
+        lines: list[Line] = [(Span(text.format(root=root, **named)),) for text in _WELCOME]
+        lines.append((Span(" " * _INDENT), say(typed(self.desk.team, _SPAWN))))
+        return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]
+
     def selected_agent(self) -> str | None:
         return self.query_one(Roster).selected if self.is_mounted else None
 
     def select_agent(self, name: str) -> None:
         self.query_one(Roster).want(name)
 
+    def meet(self, name: str) -> None:
+        """Show everybody, with the cursor on an agent who has just been hired, whatever the list was narrowed to."""
+        if self.is_narrowed:
+            self.group = ALL
+            self.narrow("")
+        self.select_agent(name)
+        self.begin()
+
     def targets(self) -> list[str]:
         return self.query_one(Roster).targets if self.is_mounted else []
+
+    def _views(self) -> list[AgentView]:
+        # Where the cursor stands on a task, no key may end an agent that stands elsewhere.
+        on_task = self.focused is not None and self.focused.id == "board-tasks"
+        return [] if on_task else super()._views()
+
+    def marked(self) -> list[str]:
+        return self.query_one(Roster).shown_marks if self.is_mounted else []
+
+    def unmark(self, names: Iterable[str]) -> None:
+        roster = self.query_one(Roster)
+        if roster.unmark(names):
+            self.paint_composer()
+            self.refresh_bindings()
+
+    @property
+    def key_labels(self) -> Mapping[str, str]:
+        labels = super().key_labels
+        return {**labels, "view.back": "unmark"} if self.marked() else labels
+
+    def offers(self, action: str) -> bool | None:
+        return True if action == "back" and self.marked() else super().offers(action)
+
+    def action_back(self) -> None:
+        if self.marked():
+            self.unmark(self.marked())
+        else:
+            super().action_back()
 
     # ----------------------------------------------------------------------------------------------- painting
 
@@ -104,8 +151,7 @@ class BoardScreen(Numbered):
         count = len(snapshot.view.agents)
         shown = f"{sum(bool(row.key) for row in roster.rows)} of " if self.is_narrowed else ""
         parts = [f"{shown}{count} agent{'' if count == 1 else 's'}"]
-        parts += [f"{len(roster.marked)} marked"] if roster.marked else []
-        parts += [f"filter {one_line(roster.order.filter)}"] if roster.order.filter else []
+        parts += [_marks(len(roster.marked), len(roster.shown_marks))] if roster.marked else []
         order = "" if self.size.width >= WIDE else f" · {self._sorted()}"
         title(roster, f"Team{order}{self.narrowed_to}", " · ".join(parts))
 
@@ -115,9 +161,9 @@ class BoardScreen(Numbered):
         agent = snapshot.view.agent(name) if name else None
         if agent is None:
             title(peek, "Welcome" if not snapshot.view.agents else "Peek", "")
-            peek.show(_welcome(snapshot, peek.line_width, self.desk.key) if not snapshot.view.agents else [])
+            peek.show(self._welcome(snapshot, peek.line_width) if not snapshot.view.agents else [])
             return
-        title(peek, f"Peek · {agent.name}", f"f follow:{'on' if peek.follow else 'off'}")
+        title(peek, f"Peek · {agent.name}", follow_words(peek, self.desk.key("log.follow")))
         if snapshot.interest.agent == agent.name:
             live = snapshot.live if agent.alive else ""
             recent = snapshot.activity[-120:]
@@ -128,9 +174,15 @@ class BoardScreen(Numbered):
         rows = self.query_one("#board-tasks", Rows)
         if not rows.display or not rows.size.width:
             return
-        done = sum(task.status == "completed" for task in snapshot.view.tasks)
-        title(rows, f"Tasks · {done}/{len(snapshot.view.tasks)}", "⏎ open")
-        rows.show(task_rows(snapshot.view, self.desk.now, rows.row_width))
+        tasks = tally(snapshot.view.tasks)
+        opens = f"{self.desk.key('list.open')} open" if rows.has_focus else ""
+        title(rows, f"Tasks · {tasks}" if tasks else "Tasks", opens)
+        rows.show(task_rows(snapshot.view, self.desk.now, rows.row_width) or [Row("", (Span(self._no_tasks, "dim"),))])
+
+    @property
+    def _no_tasks(self) -> str:
+        keys = f"{self.desk.key('app.tasks')} and then {self.desk.key('task.new')}"
+        return "no tasks yet" + ("" if self.desk.read_only else f"; {keys} adds one")
 
     def _paint_inbox(self, snapshot: Snapshot) -> None:
         inbox = self.query_one("#board-inbox", Letters)
@@ -140,16 +192,18 @@ class BoardScreen(Numbered):
             return
         if agent is None:
             title(inbox, "Inbox", "")
-            inbox.show([])
+            inbox.show([Row("", (Span("the selected agent's mail stands here", "dim"),))])
             return
-        title(inbox, f"Inbox · {agent.name}", "never drained from here")
+        title(inbox, f"Inbox · {agent.name}")
         if snapshot.interest.mailbox == agent.name:
-            inbox.read(snapshot.letters, Box(agent.name, unread=agent.unread))
+            nothing = "no mail" + ("" if self.desk.read_only else f"; {self.desk.key('agent.message')} writes some")
+            inbox.read(snapshot.letters, Box(agent.name, unread=agent.unread), nothing, snapshot.view.asked)
 
     def _paint_needs(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#board-needs", Rows)
         if rows.size.width:
-            title(rows, f"Needs you · {len(snapshot.view.needs)}", "! next")
+            count = len(snapshot.view.needs)
+            title(rows, f"Needs you · {count}", f"{self.desk.key('app.next')} next" if count else "")
             found = {row.key: row for row in need_rows(snapshot.view, self.desk.now, rows.row_width)}
             shown = [row.key for row in rows.rows] if rows.has_focus else []
             rows.show([found[key] for key in keep_order(shown, list(found))])
@@ -168,15 +222,19 @@ class BoardScreen(Numbered):
 
     @on(Rows.Opened, "#roster")
     def _open_agent(self, event: Rows.Opened) -> None:
+        from crewboard_tui.screens.agent_page import AgentPage
+
         self.app.push_screen(AgentPage(self.desk, event.key))
 
     @on(Rows.Opened, "#board-tasks")
-    def _open_tasks(self) -> None:
-        self.app.switch_mode("tasks")
+    async def _open_task(self, event: Rows.Opened) -> None:
+        await self.app.switch_mode(TasksScreen.MODE)
+        if isinstance(self.app.screen, TasksScreen) and event.key:
+            self.app.screen.select_task(int(event.key))
 
     @on(Rows.Opened, "#board-inbox")
-    def _open_inbox(self) -> None:
-        self.app.switch_mode("inbox")
+    async def _open_inbox(self) -> None:
+        await self.run_action(f"app.go('inbox', {self.selected_agent() or ''!r})")
 
     @on(Rows.Opened, "#board-needs")
     async def _open_need(self, event: Rows.Opened) -> None:
@@ -198,12 +256,11 @@ class BoardScreen(Numbered):
             self._still("heading").show([self.heading(self.desk.snapshot, self.size.width)])
 
 
+def _marks(all_: int, shown: int) -> str:
+    """How many are marked, and how many of them count for nothing while they are left out of the list."""
+    return f"{all_} marked" + (f" ({all_ - shown} not shown)" if shown < all_ else "")
+
+
 def _nothing_yet(agent: AgentView) -> Line:
     when = f" since {fmt.clock(agent.since)}" if agent.since else ""
     return (Span(f"nothing in its journal yet; {one_line(agent.reason or agent.state)}{when}", "dim"),)
-
-
-def _welcome(snapshot: Snapshot, width: int, pressed: Pressed) -> list[Line]:
-    root = clip(one_line(fmt.homely(snapshot.view.root)), max(10, width - 29))
-    named = {name: pressed(f"{scope}.{name}") for scope, name in _NAMED}
-    return [(Span(clip(text.format(root=root, **named), width)),) for text in _WELCOME]

@@ -11,9 +11,10 @@ from crewboard.view.fold import TeamView
 from crewboard.view.spending import WINDOW, bill_team
 from crewboard_tui import fmt
 from crewboard_tui.desk import Desk
+from crewboard_tui.filters import FINDS_AGENTS
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.numbered import Numbered
-from crewboard_tui.widgets.bills import money_of, percent
+from crewboard_tui.widgets.bills import money_of, percent, why_no_money
 from crewboard_tui.widgets.cost_rows import CostRows
 from crewboard_tui.widgets.rows import Rows
 from crewboard_tui.widgets.titles import title
@@ -23,6 +24,7 @@ class CostScreen(Numbered):
     """One row for each agent, the team below them; Enter opens an agent's Cost tab."""
 
     MODE = "cost"
+    FINDS = FINDS_AGENTS
     AUTO_FOCUS = "#cost"
 
     def __init__(self, desk: Desk) -> None:
@@ -45,7 +47,7 @@ class CostScreen(Numbered):
     def paint(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#cost", CostRows)
         rows.read(snapshot.view, self.filter)
-        title(rows, _spent(snapshot), self._priced)
+        title(rows, _spent(snapshot) + self.narrowed_to, self._priced)
 
     @on(Rows.Moved, "#cost")
     def _other(self) -> None:
@@ -75,12 +77,12 @@ def _without_price(view: TeamView) -> list[str]:
     bill = bill_team(view)
     if not bill.partial:
         return []
-    return ["tokens only: no price is known" if bill.usd is None else "+ no price for some of the tokens"]
+    return [why_no_money(view) if bill.usd is None else "+ no price for some of the tokens"]
 
 
 def _price_date(desk: Desk) -> str:
-    """Of which day the prices are that workers reckon with."""
+    """Of which day the table of prices is that workers reckon with."""
     try:
-        return f"prices of {prices.load(desk.snapshot.view.root).as_of}"
+        return f"price table of {prices.load(desk.snapshot.view.root).as_of}"
     except BadDataError:
         return "this project's price table cannot be used"

@@ -8,35 +8,44 @@ from textual.widget import Widget
 from crewboard_tui.filters import matches
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.numbered import Numbered
-from crewboard_tui.widgets.log import Log
-from crewboard_tui.widgets.peek import feed_lines
-from crewboard_tui.widgets.titles import title
+from crewboard_tui.widgets.folds import Folds
+from crewboard_tui.widgets.rows import Rows
+from crewboard_tui.widgets.titles import follow_words, title
+from crewboard_tui.widgets.transcript import feed_folds
 
 
 class FeedScreen(Numbered):
-    """One stream of all journals."""
+    """One stream of all journals; Enter unfolds a line to all of it."""
 
     MODE = "feed"
     AUTO_FOCUS = "#feed"
 
     def body(self) -> Iterable[Widget]:
-        yield Log(id="feed", classes="pane")
+        yield Folds(id="feed", classes="pane")
+
+    def on_mount(self) -> None:
+        self.query_one("#feed", Folds).begin(follows=True)
 
     def interest(self) -> Interest:
         return Interest(everybody=True)
 
     def paint(self, snapshot: Snapshot) -> None:
-        pane = self.query_one("#feed", Log)
+        pane = self.query_one("#feed", Folds)
         shown = [
             each for each in snapshot.feed if matches(f"{each.agent} {each.what.kind} {each.what.text}", self.filter)
         ]
         nobody = "nothing yet; what agents do will stand here" if snapshot.view.agents else self.hires
-        pane.show(feed_lines(shown, pane.line_width) or [self.nothing(nobody).line])
-        title(pane, "Feed", f"f follow:{'on' if pane.follow else 'off'}")
+        pane.read(feed_folds(shown, pane.row_width), self.nothing_of(nobody))
+        self._say_whether_it_follows()
+
+    def _say_whether_it_follows(self) -> None:
+        pane = self.query_one("#feed", Folds)
+        title(pane, f"Feed{self.narrowed_to}", follow_words(pane, self.desk.key("fold.follow")))
 
     def tick(self) -> None:
         """Nothing here has an age."""
 
-    @on(Log.Scrolled)
+    @on(Rows.Moved, "#feed")
     def _followed(self) -> None:
-        self.paint(self.desk.snapshot)
+        self._say_whether_it_follows()
+        self.paint_keys()

@@ -45,9 +45,10 @@ class ForegroundPage(AgentPage):
         if self._outcome is None:
             self._outcome = self._find_outcome(snapshot)
             self.refresh_bindings()
+        back, leave = self.desk.key("view.back"), self.desk.key("foreground.leave")
         waits = line(
-            Span(" foreground: waits for its result; ", "info"), Span("Esc", "key"), Span("/", "info"),
-            Span("b", "key"), Span(" puts it to the background", "info"),
+            Span(" foreground: waits for its result; ", "info"), Span(back, "key"), Span("/", "info"),
+            Span(leave, "key"), Span(" puts it to the background", "info"),
         )  # fmt: skip
         self.query_one("#foreground", Still).show([self._outcome or waits])
 
@@ -57,16 +58,20 @@ class ForegroundPage(AgentPage):
             return None
         for each in snapshot.activity:
             if each.kind in _RESULTS and each.ts >= self._since:
-                return line(Span(*_RESULTS[each.kind]), Span("  "), Span("Esc", "key"), " goes back")
+                return line(
+                    Span(*_RESULTS[each.kind]), Span("  "), Span(self.desk.key("view.back"), "key"), " goes back"
+                )
         agent = snapshot.view.agent(self.agent_name)
         if agent is not None and agent.exit is not None and not agent.alive and agent.exit.at >= self._since:
             return line(say(f" it ended without a result: {describe_exit(agent.exit)}", "error bold"))
         return None
 
     def action_to_background(self) -> None:
+        if self.filter:
+            self.narrow("")  # else going back would do no more than that
         self.action_back()
 
     def action_back(self) -> None:
-        if self._outcome is None:
+        if self._outcome is None and not self.filter:
             self.desk.say(f"{self.agent_name} goes on in the background; its result comes by mail")
         super().action_back()

@@ -1,7 +1,7 @@
 """The frame of every full screen: counter strip, heading, body, alert line, footer, status line."""
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -10,13 +10,20 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
+from crewboard.view.fold import Need
 from crewboard_tui import fmt, keys
 from crewboard_tui.desk import Desk
-from crewboard_tui.lines import Line, Span, line, say, wrap
+from crewboard_tui.lines import Line, Span, clip, line, say, width_of, wrap
 from crewboard_tui.reading import Interest, Snapshot
+from crewboard_tui.screens.dead_keys import DeadKeys
+from crewboard_tui.text import safe_text
 from crewboard_tui.widgets.alert import alert_line
 from crewboard_tui.widgets.columns import HUGE, MEDIUM, SHORT, TALL, WIDE
+from crewboard_tui.widgets.folds import Folds
+from crewboard_tui.widgets.heading import VIEWS
 from crewboard_tui.widgets.key_line import footer_lines
+from crewboard_tui.widgets.log import Log
+from crewboard_tui.widgets.need_rows import need_key
 from crewboard_tui.widgets.rows import Rows
 from crewboard_tui.widgets.still import Still
 from crewboard_tui.widgets.strip import Badges, strip_line
@@ -25,19 +32,30 @@ CHANGING = frozenset(key.action for key in keys.KEYS if key.changes)
 """Actions that change the team: absent where the dashboard is read-only."""
 
 
-class Framed(Screen[None]):
+_COPIED = 60
+"""Cells for the beginning of what was copied."""
+
+
+class Framed(DeadKeys):
     """A full screen. It shows snapshots as they come and says what it needs to have read."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (MEDIUM, "-medium"), (WIDE, "-wide"), (HUGE, "-huge")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-middle"), (TALL, "-tall")]
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("view", "back")]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("view", "copy", "back")]
     ESCAPE_TO_MINIMIZE = False
 
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self.desk = desk
+        self._is_due = False
+        """Whether all is shown anew after the next refresh."""
 
     # ------------------------------------------------------------------------------------ what a screen fills in
+
+    @property
+    def is_over(self) -> bool:
+        """Whether what it asks for needs nobody any more."""
+        return False
 
     def body(self) -> Iterable[Widget]:
         """The widgets between heading and alert line."""
@@ -58,9 +76,25 @@ class Framed(Screen[None]):
         """What this screen shows beyond the roster."""
         return Interest()
 
+    def keep_drafts(self) -> None:
+        """Put what is being written among the drafts: asked once a second, and when the screen goes."""
+
+    @property
+    def key_labels(self) -> Mapping[str, str]:
+        """What keys are called here and now, by id, where that is not what the table calls them."""
+        return self.focused.key_labels if isinstance(self.focused, Folds) else {}
+
+    @property
+    def copied(self) -> str:
+        """What is copied from here: of a list the line or entry under the cursor, of a text all of it."""
+        return self.focused.copied if isinstance(self.focused, Rows | Log) else ""
+
     # ------------------------------------------------------------------------------------------------- the frame
 
     def compose(self) -> ComposeResult:
+        # Known before the first layout: with the first resize, all of it would be styled and laid out again.
+        for points, extent in zip((self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS), self.app.size, strict=True):
+            self.add_class(max(point for point in points if point[0] <= extent)[1], update=False)
         yield Still(id="strip")
         yield Still(id="heading")
         with Container(id="body"):
@@ -75,26 +109,36 @@ class Framed(Screen[None]):
 
     def on_screen_resume(self) -> None:
         self.refresh_all()
-        self.call_after_refresh(self.refresh_all)
+        self.refresh_soon()
+
+    def on_screen_suspend(self) -> None:
+        # Behind a palette or a line to write in, it can still be seen.
+        if isinstance(self.app.screen, Framed):
+            self.desk.forget_hint()
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
-        # What stands in a pane depends on its width, which is known once it is laid out.
-        self.call_after_refresh(self.refresh_all)
+        self.refresh_soon()
+
+    def refresh_soon(self) -> None:
+        """Show everything anew once it is laid out: what stands in a pane depends on its width."""
+        if not self._is_due:
+            self._is_due = self.call_after_refresh(self.refresh_all)
 
     def refresh_all(self) -> None:
         """Show everything anew, and have what is needed read."""
+        self._is_due = False
         if not self.is_ready:
             return
-        self.desk.look_at(self.interest())
         self.show(self.desk.snapshot)
 
     @property
     def is_ready(self) -> bool:
         """Whether its parts are there: not yet while it is composed, no more while it is taken down."""
-        return self.is_mounted and bool(self.query("#status"))
+        return self.is_mounted and any(child.id == "status" for child in reversed(self.children))
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show a snapshot."""
+        """Show a snapshot; one that was read for a screen behind this one is followed by one that is for this."""
+        self.desk.look_at(self.interest())
         self.paint_frame(snapshot)
         self.paint(snapshot)
         self.paint_keys()
@@ -102,17 +146,37 @@ class Framed(Screen[None]):
     def paint_frame(self, snapshot: Snapshot) -> None:
         """Strip, heading, alert and status line."""
         width = self.size.width
-        self._still("strip").show([strip_line(snapshot, Badges(read_only=self.desk.read_only), width)])
-        self._still("heading").show([self.heading(snapshot, width)])
-        alert = alert_line(snapshot, self.desk.now, width, read_only=self.desk.read_only, pressed=self.desk.key)
+        badges = Badges(read_only=self.desk.read_only, offline=self.desk.team.offline)
+        self._still("strip").show([strip_line(snapshot, badges, width)])
+        way = self._way_to_view()
+        self._still("heading").show([(*self.heading(snapshot, width - width_of(way)), *way)])
+        opens = self.next_need in snapshot.view.needs[:1]
+        alert = alert_line(
+            snapshot, self.desk.now, width, read_only=self.desk.read_only, pressed=self.desk.key, opens=opens
+        )
         self._still("alert").show([alert])
         self.paint_status()
+
+    def _way_to_view(self) -> Line:
+        """On a page, the digit that goes to the view below: one that brought here may seem to do nothing."""
+        mode = self.app.current_mode
+        name = next((name for view, _, name in VIEWS if view == mode), None)
+        if name is None or self.IS_FORM or self.size.width < MEDIUM or self.app.screen_stack[:1] == [self]:
+            return ()
+        key = f"app.{mode}"
+        return (Span("· ", "dim"), Span(self.desk.key(key), "key", key), Span(f" {name} ", "", key))
 
     def paint_keys(self) -> None:
         """The footer."""
         if self.is_ready and self.is_current:
             most = 2 if self.size.height >= TALL else 1
             self._still("keys").show(footer_lines(self, self.size.width, most))
+
+    def paint_keys_of(self, box: Screen[Any]) -> None:
+        """The keys of a box that stands on this screen, in the footer's place, which keeps its height."""
+        footer = self._still("keys")
+        lines = footer_lines(box, self.size.width, 1)
+        footer.show([*lines, *[()] * (len(footer.lines) - len(lines))])
 
     def paint_status(self) -> None:
         """What the last command said, else facts about the team."""
@@ -126,10 +190,25 @@ class Framed(Screen[None]):
     def _facts(self) -> Line:
         view = self.desk.snapshot.view
         supervisor = f"supervisor {view.supervisor.pid}" if view.supervisor.alive else "no supervisor"
-        return (Span(" "), say(f"{fmt.homely(view.root)} · {supervisor} · {len(view.agents)} agents", "dim"))
+        team = f"{len(view.agents)} agent{'' if len(view.agents) == 1 else 's'}"
+        damage = (say(f"damaged: {fmt.places(view.damage)}", "error"), Span(" · ", "dim")) if view.damage else ()
+        return (Span(" "), *damage, say(f"{fmt.homely(view.root)} · {supervisor} · {team}", "dim"))
 
     def _still(self, ident: str) -> Still:
-        return self.query_one(f"#{ident}", Still)
+        return self.get_child_by_id(ident, Still)
+
+    @property
+    def shown_need(self) -> str | None:
+        """The need that this screen is about, by its key."""
+        return None
+
+    @property
+    def next_need(self) -> Need | None:
+        """What the key for the next need opens: the most urgent, or what comes behind the one that was opened here."""
+        needs, visited = self.desk.snapshot.view.needs, self.desk.visited
+        names = [need_key(need) for need in needs]
+        at = (names.index(visited) + 1) % len(names) if visited in names and visited == self.shown_need else 0
+        return needs[at] if needs else None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         if action in CHANGING and self.desk.read_only:
@@ -140,7 +219,22 @@ class Framed(Screen[None]):
 
     def offers(self, action: str) -> bool | None:
         """Whether an action of this screen works now: yes, no (False), or not at the moment (None)."""
-        return action not in ("filter", "turn_group", "zoom", "copy")
+        if action == "copy":
+            return bool(self.copied)
+        return action not in ("filter", "turn_group", "zoom")
+
+    def action_copy(self) -> None:
+        """Copy what was shown: what could act on a terminal must not do so where it is pasted."""
+        text = safe_text(self.copied)
+        self.app.copy_to_clipboard(text)
+        first, *more = text.strip().splitlines() or [""]
+        self.desk.say(f"copied: {clip(first, _COPIED)}{f' … and {len(more)} lines more' if more else ''}")
 
     def action_back(self) -> None:
-        self.dismiss()
+        if self.is_current:  # a second key may come while it goes
+            self.dismiss()
+
+
+def is_form(screen: Screen[Any]) -> bool:
+    """Whether something is being filled in here that leaving would lose."""
+    return isinstance(screen, Framed) and screen.IS_FORM

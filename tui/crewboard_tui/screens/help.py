@@ -7,8 +7,8 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 
 from crewboard_tui import keys
-from crewboard_tui.lines import Line, Span
-from crewboard_tui.states import LOOKS
+from crewboard_tui.lines import Line, Span, hang
+from crewboard_tui.states import LOOKS, SEEN_DEATH
 from crewboard_tui.widgets.key_line import working_keys
 from crewboard_tui.widgets.log import Log
 
@@ -22,9 +22,20 @@ _WORDS = {
     "pause": "held by you",
     "idle": "no work",
     "done": "ended in order",
+    "died": "killed or crashed, and acknowledged by you",
     "start": "coming up",
     "unknown": "no telemetry, or facts that disagree",
 }
+
+
+_INDENT = 16
+"""Cells before what a key does."""
+
+_FRAME = 3
+"""Cells for the border and the scrollbar."""
+
+_MOST = 4
+"""Lines that one key may take."""
 
 
 class HelpScreen(ModalScreen[None]):
@@ -32,18 +43,26 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS = [*keys.bindings("help")]
 
-    def __init__(self, behind: Screen[Any]) -> None:
+    def __init__(self, behind: Screen[Any], pressed: keys.Pressed) -> None:
         super().__init__()
         self._lines = help_lines(behind)
+        self._foot = f"{pressed('log.down')} {pressed('log.up')} move · {pressed('help.leave')} back"
 
     def compose(self) -> ComposeResult:
         log = Log(id="help", classes="pane", follow=False, follows=False)
         log.border_title = Content("Keys that work here")
-        log.border_subtitle = Content("j k move · Esc back")
+        log.border_subtitle = Content(self._foot)
         yield log
 
     def on_mount(self) -> None:
-        self.query_one(Log).show(self._lines)
+        # How wide a line may be is known once it is laid out; a key that is pressed before that finds lines.
+        self._paint(self.app.size.width - _FRAME)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(lambda: self._paint(self.query_one(Log).line_width))
+
+    def _paint(self, width: int) -> None:
+        self.query_one(Log).show([part for line in self._lines for part in hang(line, width, _INDENT, _MOST)])
 
 
 def help_lines(screen: Screen[Any]) -> list[Line]:
@@ -58,6 +77,6 @@ def help_lines(screen: Screen[Any]) -> list[Line]:
             lines += [(Span(f"  {pressed:<14}", "key"), Span(key.says)) for key, pressed in here]
             lines.append(())
     lines.append((Span("States", "bold"),))
-    for state, look in LOOKS.items():
-        lines.append((Span(f"  {look.glyph} {look.word:<12}", look.tone), Span(_WORDS[state])))
+    for look in (*LOOKS.values(), SEEN_DEATH):
+        lines.append((Span(f"  {look.glyph} {look.word:<12}", look.tone), Span(_WORDS[look.word])))
     return lines

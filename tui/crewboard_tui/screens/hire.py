@@ -14,15 +14,18 @@ from crewboard import own_types
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.records import Profile
 from crewboard.team import hiring
+from crewboard.team.typed import CommandLine
 from crewboard_tui import fmt, keys, profiles
 from crewboard_tui.desk import Desk
-from crewboard_tui.hire_words import free_name, spawn_words, why_not
-from crewboard_tui.lines import Line, Span, say, wrap
+from crewboard_tui.drafts import HIRE
+from crewboard_tui.hire_words import Problem, free_name, problems, spawn_words
+from crewboard_tui.lines import Line, Span, hang, say
 from crewboard_tui.reading import Snapshot
 from crewboard_tui.screens.ask_line import AskLine
 from crewboard_tui.screens.foreground import ForegroundPage
 from crewboard_tui.screens.frame import Framed
 from crewboard_tui.widgets.choice import Choice
+from crewboard_tui.widgets.columns import TALL
 from crewboard_tui.widgets.heading import crumbs_line
 from crewboard_tui.widgets.hire_form import HireForm
 from crewboard_tui.widgets.still import Still
@@ -35,7 +38,8 @@ class HireScreen(Framed):
     It begins with what `profile` says, for an agent called `name`.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("edit", "hire")]
+    IS_FORM = True
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("hire")]
     AUTO_FOCUS = "#hire-name"
 
     def __init__(
@@ -43,10 +47,15 @@ class HireScreen(Framed):
     ) -> None:
         super().__init__(desk)
         self._hired = hired
-        self._first = name or free_name(desk.snapshot.view, "agent1"), profile or Profile(type="code")
+        kept = desk.drafts.get(HIRE, "")
+        self._first = name or free_name(desk.snapshot.view, "agent1"), profile or Profile(type="code", prompt=kept)
+        self._kept_elsewhere = "" if profile is None else kept
+        """A prompt that is kept already and does not stand in this form."""
         self._types, _ = own_types.find_all(desk.team.directory.root)
         self._busy = False
+        self._is_sent = False
         self._refused: str | None = None
+        self._typed = CommandLine.of(desk.team)
         self._shelf = profiles.folder(desk.team.environment)
 
     @property
@@ -58,7 +67,7 @@ class HireScreen(Framed):
         return crumbs_line([snapshot.view.name, "Hire an agent"], "", width)
 
     def body(self) -> Iterable[Widget]:
-        yield HireForm(self._first[0], self._types, self.desk.snapshot.view, self.desk.team.environment)
+        yield HireForm(self._first[0], self._types, self.desk.snapshot.view, self.desk.team.environment, self.desk.key)
         yield Still(id="hire-word")
 
     def on_mount(self) -> None:
@@ -71,32 +80,42 @@ class HireScreen(Framed):
         self._say_word()
 
     def _say_word(self) -> None:
-        problem = self._refused or self.problem()
-        width = max(10, self.size.width - 4)
-        if self._busy:
-            word: list[Line] = [(Span("  it is coming up …", "info"),)]
-        elif problem:
-            word = [(Span("  "), say(piece, "error")) for piece in wrap(problem, width)[:2]]
-        else:
-            word = [(Span("  ✓ ready: ", "success"), Span("^s", "key"), Span(" hires it"))]
-        pieces = wrap(self.command(), width - 2, "    ")[:2]
-        word += [(Span("  = " if not at else "  ", "dim"), say(piece, "dim")) for at, piece in enumerate(pieces)]
+        wrong = self.problems()
+        marked = self.form.mark(wrong)
+        width = max(10, self.size.width - 2)
+        word = hang((Span("  "), *self._word(wrong, marked)), width, 2, 2)
+        most = 2 if self.size.height >= TALL else 1
+        word += hang((Span("  = ", "dim"), say(self.command(), "dim")), width, 4, most)
         self.query_one("#hire-word", Still).show(word)
         self.refresh_bindings()
 
-    def problem(self) -> str | None:
-        """Why this cannot be hired yet, as a sentence; None when it can."""
+    def _word(self, wrong: list[Problem], marked: list[str]) -> Line:
+        """How far the form is; what is wrong with the `marked` fields is told there."""
+        send = Span(self.desk.key("hire.send"), "key")
+        if self._busy:
+            return (Span("it is coming up …", "info"),)
+        if self._refused:
+            return (say(self._refused, "error"),)
+        if not wrong:
+            return (Span("✓ ready: ", "success"), send, Span(" hires it"))
+        what = f"mend the {' and the '.join(marked)}" if marked else wrong[0].says
+        return (send, Span(" hires, not yet: "), say(what, "error"))
+
+    def problems(self) -> list[Problem]:
+        """Why this cannot be hired yet; empty when it can."""
+        wrong: list[Problem] = []
         try:
-            return why_not(self.form.hire(), self.desk.snapshot.view)
+            hire = self.form.hire()
         except UsageError as error:
-            return str(error)
+            hire, wrong = self.form.hire(max_turns=1), [Problem("limits", str(error))]
+        return [*wrong, *problems(hire, self.desk.snapshot.view, self.desk.key)]
 
     def command(self) -> str:
         """The form as a command line."""
         try:
-            return shlex.join(spawn_words(self.form.hire(), foreground=self.form.foreground))
+            return shlex.join(spawn_words(self.form.hire(), self._typed, foreground=self.form.foreground))
         except CrewboardError:
-            return "crewboard spawn …"
+            return self._typed("spawn …")
 
     # ------------------------------------------------------------------------------------------------ events
 
@@ -108,16 +127,44 @@ class HireScreen(Framed):
         self._refused = None
         self.paint(self.desk.snapshot)
 
-    @on(Input.Submitted)
-    def _next_field(self) -> None:
+    def action_next_field(self) -> None:
         self.focus_next()
 
     def offers(self, action: str) -> bool | None:
         if action == "send":
-            return not self._busy and self.problem() is None
+            return self.is_ready and not self._busy and not self.problems()
+        if action == "next_field":
+            return not isinstance(self.focused, TextArea)
         if action in ("save_profile", "load_profile"):
             return not self._busy
         return super().offers(action)
+
+    def action_back(self) -> None:
+        self.keep_drafts()
+        if self._is_written and HIRE in self.desk.drafts and not self._busy:
+            self.desk.say(f"not hired; {self.desk.key('agent.hire')} shows the prompt again")
+        super().action_back()
+
+    @property
+    def _is_written(self) -> bool:
+        """Whether the prompt is no longer what the form began with; a form that is not there has none."""
+        return self.is_ready and self.form.prompt != self._first[1].prompt
+
+    def keep_drafts(self) -> None:
+        """A prompt that was written and not sent is there when one hires again."""
+        if self._is_written and not self._is_sent:
+            self._keep(self.form.prompt, self._kept_elsewhere)
+
+    def _keep(self, *prompts: str) -> None:
+        if text := "\n\n".join(prompt for prompt in prompts if prompt.strip()):
+            self.desk.drafts[HIRE] = text
+        else:
+            self.desk.drafts.pop(HIRE, None)
+
+    def _forget_prompt(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
+        if worked:
+            self._is_sent = True
+            self._keep(self._kept_elsewhere)
 
     def action_send(self) -> None:
         hire = self.form.hire()
@@ -130,7 +177,8 @@ class HireScreen(Framed):
             assignment = hiring.spawn(self.desk.team, hire)
             return f"hired {assignment.agent}: run {assignment.run} is up"
 
-        self.desk.do(f"hiring {hire.name}", spawn, partial(self._came_back, hire.name, since))
+        came_back = partial(self._came_back, hire.name, since)
+        self.desk.do(f"hiring {hire.name}", spawn, came_back, settle=self._forget_prompt)
 
     def _came_back(self, name: str, since: float, worked: bool, says: str) -> None:  # noqa: FBT001
         self._busy = False
@@ -145,11 +193,12 @@ class HireScreen(Framed):
         self._say_word()
 
     def _leave_for(self, name: str, since: float) -> None:
-        """Back to where the form was called, or on to the agent's work."""
+        """On to the Board, where the new agent is, or to its work."""
         if self.form.foreground:
             self.app.switch_screen(ForegroundPage(self.desk, name, since))
         else:
             self.dismiss()
+            self.app.call_later(self.app.run_action, f"meet({name!r})")
 
     # ---------------------------------------------------------------------------------------------- profiles
 
@@ -168,7 +217,10 @@ class HireScreen(Framed):
             return profiles.why_not(name.strip(), profile)
 
         names = list(profiles.load_all(self._shelf).profiles)
-        self.app.push_screen(AskLine("keep as profile", check=check, names=names, hint="Enter keeps it"), done)
+        hint = f"{self.desk.key('draft.send')} keeps it"
+        ask = AskLine("keep as profile", check=check, names=names, hint=hint)
+        ask.pressed = self.desk.key
+        self.app.push_screen(ask, done)
 
     def _save(self, name: str, profile: Profile) -> str:
         path = profiles.save(self._shelf, name, profile)
@@ -178,7 +230,9 @@ class HireScreen(Framed):
         shelf = profiles.load_all(self._shelf)
         damaged = f"damaged, left out: {', '.join(shelf.damaged)}" if shelf.damaged else ""
         if not shelf.profiles:
-            self.desk.say(damaged or "no profile is kept yet: ^p keeps this form as one", "warning")
+            self.desk.say(
+                damaged or f"no profile is kept yet: {self.desk.key('hire.save')} keeps this form as one", "warning"
+            )
             return
         if damaged:
             self.desk.say(damaged, "warning")
@@ -190,7 +244,9 @@ class HireScreen(Framed):
         def check(name: str) -> str | None:
             return None if name.strip() in shelf.profiles else f"the profiles are {', '.join(shelf.profiles)}"
 
-        self.app.push_screen(AskLine("load profile", check=check, names=list(shelf.profiles)), done)
+        ask = AskLine("load profile", check=check, names=list(shelf.profiles))
+        ask.pressed = self.desk.key
+        self.app.push_screen(ask, done)
 
     def _load(self, name: str, profile: Profile) -> None:
         chosen = self.form.agent_name

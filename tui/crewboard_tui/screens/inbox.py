@@ -21,27 +21,28 @@ from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.frame import Framed
 from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.states import look_of
-from crewboard_tui.widgets.letters import Box, Letters, whole_letter
+from crewboard_tui.widgets.letters import Box, Letters, unread_of, whole_letter
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.rows import Row, Rows
 from crewboard_tui.widgets.threads import story_lines
 from crewboard_tui.widgets.titles import title
 
 LOOKED_AT = 1.5
-"""Seconds on the screen after which the operator's own mail counts as read once it is left, not passed by."""
+"""Seconds on the screen after which what was in sight of the operator's own mail is read, once that is left."""
 
 
 class InboxScreen(Numbered):
     """Mailboxes left, their mail right; Enter reads one message in full."""
 
     MODE = "inbox"
+    FINDS = "words of a message, its author or its type"
     AUTO_FOCUS = "#boxes"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("inbox")]
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
         self._unread_only = False
-        self._read_to: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
         self._came_at = monotonic()
 
     def body(self) -> Iterable[Widget]:
@@ -90,48 +91,56 @@ class InboxScreen(Numbered):
         box = self._box(snapshot.view)
         if snapshot.interest.mailbox != box.name:
             return []
-        letters = list(snapshot.letters)
-        if self._unread_only:
-            letters = letters[len(letters) - min(box.unread, len(letters)) :]
+        letters = unread_of(snapshot.letters, box) if self._unread_only else list(snapshot.letters)
         words = self.filter.lower().split()
         return [each for each in letters if all(word in _haystack(each) for word in words)]
 
     def _paint_mail(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#mail", Letters)
         box = self._box(snapshot.view)
+        pane.follows = self.query_one("#letter") not in (self.focused, self.zoomed)
         pane.read(self._shown(snapshot), box, self._nothing(box), snapshot.view.asked)
-        whose = "yours" if box.operators else "seen as its worker sees it"
-        title(pane, f"{box.name} · {box.unread} not read · {whose}", "never drained from here")
-        looked_at = monotonic() - self._came_at >= LOOKED_AT
-        if box.operators and looked_at and snapshot.interest.mailbox == box.name:
-            self._read_to[box.name] = snapshot.mail_end
+        title(pane, _whose(box, pane.size.width - 2), self._narrowed)
+        self._note_seen()
         self._paint_letter()
+
+    def _note_seen(self) -> None:
+        """How far the operator's own mail was in sight so far; what a filter leaves out was not."""
+        snapshot, pane = self.desk.snapshot, self.query_one("#mail", Letters)
+        name = self._box_name()
+        in_sight = self.is_current and self.zoomed in (None, pane) and not self.filter
+        if not in_sight or name not in operators(snapshot.view) or snapshot.interest.mailbox != name:
+            return
+        seen = pane.shown_to(self._seen.get(name, 0))
+        last = snapshot.letters[-1].end if snapshot.letters else 0
+        # What is damaged behind the last message can never be in sight.
+        self._seen[name] = seen if seen < last else snapshot.mail_end
+
+    @property
+    def _narrowed(self) -> str:
+        """What is left out of a mailbox, and which keys show it."""
+        unread = f" · unread only · {self.desk.key('inbox.unread')} shows the rest" if self._unread_only else ""
+        return f"{unread}{self.narrowed_to}".removeprefix(" · ")
 
     def _nothing(self, box: Box) -> str:
         """What stands in a mailbox without mail."""
         if self.filter:
             return f"no mail matches; {self.desk.key('view.back')} shows all"
         if self._unread_only:
-            return f"nothing that is not read; {self.desk.key('inbox.unread')} shows all"
+            return f"nothing unread; {self.desk.key('inbox.unread')} shows all"
         if box.operators:
             return "no mail; what agents write to you will stand here"
         return "no mail" + ("" if self.desk.read_only else f"; {self.desk.key('inbox.reply')} writes some")
 
     def _paint_letter(self) -> None:
         pane = self.query_one("#letter", Log)
-        thread, letter = self.query_one("#mail", Letters).thread, self._letter()
+        mail = self.query_one("#mail", Letters)
+        thread, letter = mail.thread, mail.letter
         title(pane, "Thread" if thread else "Message")
         if thread is not None:
             pane.show(story_lines(thread, pane.line_width))
         else:
-            pane.show(whole_letter(letter, pane.line_width) if letter else [])
-
-    def _letter(self) -> Letter | None:
-        """The message under the cursor; of a thread its newest."""
-        mail = self.query_one("#mail", Letters)
-        if mail.thread is not None:
-            return mail.thread.newest
-        return next((each for each in self.desk.snapshot.letters if each.message.id == mail.selected), None)
+            pane.show(whole_letter(letter, pane.line_width, mail.void_of(letter)) if letter else [])
 
     # ------------------------------------------------------------------------------------------------- events
 
@@ -147,6 +156,7 @@ class InboxScreen(Numbered):
     @on(Rows.Moved, "#mail")
     def _other_letter(self) -> None:
         self.query_one("#letter", Log).restart()
+        self._note_seen()
         self._paint_letter()
 
     @on(Rows.Opened, "#boxes")
@@ -155,10 +165,11 @@ class InboxScreen(Numbered):
 
     @on(Rows.Opened, "#mail")
     def _into_letter(self) -> None:
-        self.query_one("#letter").focus()
+        self.read_in(self.query_one("#letter"))
 
     def on_screen_resume(self) -> None:
-        self._came_at = monotonic()
+        if not self._seen:  # it was left, and not only covered
+            self._came_at = monotonic()
 
     def on_screen_suspend(self) -> None:
         # A palette or a help page on top still shows the mail behind it.
@@ -169,11 +180,12 @@ class InboxScreen(Numbered):
         self._note_read(keep=None)
 
     def _note_read(self, keep: str | None) -> None:
-        """The operator's own mail was on the screen and is left: it counts as read."""
-        if self.desk.read_only:
-            return
-        for name in [name for name in self._read_to if name != keep]:
-            self.desk.do_quietly("noting what was read", partial(self._mark_read, name, self._read_to.pop(name)))
+        """The operator's own mail is left: what was in sight of it, and was not passed by, counts as read."""
+        looked_at = monotonic() - self._came_at >= LOOKED_AT
+        for name in [name for name in self._seen if name != keep]:
+            offset = self._seen.pop(name)
+            if offset and looked_at and not self.desk.read_only:
+                self.desk.do_quietly("noting what was read", partial(self._mark_read, name, offset))
 
     def _mark_read(self, name: str, offset: int) -> str:
         """Runs in a thread, for another process may hold the lock."""
@@ -189,7 +201,7 @@ class InboxScreen(Numbered):
         agent = self.selected_agent()
         if agent is not None:
             return agent
-        letter = self._letter() if self.is_mounted else None
+        letter = self.query_one("#mail", Letters).letter if self.is_mounted else None
         author = letter.message.from_ if letter else ""
         return author if self.desk.snapshot.view.agent(author) else None
 
@@ -205,9 +217,22 @@ class InboxScreen(Numbered):
             return
         super().action_back()
 
-    def selected_text(self) -> str:
-        letter = self._letter()
-        return letter.message.content if letter else ""
+    @property
+    def copied(self) -> str:
+        mail = self.query_one("#mail", Letters)
+        reads_one = self.focused is not None and self.focused.id == "letter" and mail.thread is None
+        return mail.copied if reads_one else super().copied
+
+
+def _whose(box: Box, width: int) -> str:
+    """Which mailbox it is, who reads it, and how much is new there, as far as there is room."""
+    if not box.operators:
+        return f"{box.name} · {box.unread} unread · seen as its worker sees it"
+    who = "nobody sits there: you read it" if box.name == LEAD else "your mail"
+    short = "you read it" if box.name == LEAD else "yours"
+    new = f" · {box.unread} new" if box.unread else ""
+    wordings = (f"{box.name} · {who}{new}", f"{box.name} · {who}", f"{box.name} · {short}{new}")
+    return next((words for words in wordings if len(words) <= width), f"{box.name} · {short}")
 
 
 def operators(view: TeamView) -> frozenset[str]:

@@ -43,6 +43,10 @@ class NeedsScreen(Numbered):
         """The need under the cursor."""
         return find_need(self.desk.snapshot.view, self.query_one("#needs", Rows).selected) if self.is_mounted else None
 
+    @property
+    def shown_need(self) -> str | None:
+        return self.query_one("#needs", Rows).selected if self.is_mounted else None
+
     def selected_agent(self) -> str | None:
         need = self.selected_need()
         return need.agent if need else None
@@ -60,7 +64,8 @@ class NeedsScreen(Numbered):
         found = {row.key: row for row in need_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)}
         self._order = keep_order(self._order, list(found))
         rows.show([found[key] for key in self._order] or [self.nothing(_NOTHING)])
-        title(rows, f"Needs you · {len(found)} · most urgent first", _record(snapshot.view, self.desk.now))
+        shown = f"{len(found)} of {len(snapshot.view.needs)}" if self.is_narrowed else len(found)
+        title(rows, f"Needs you · {shown} · most urgent first{self.narrowed_to}", _record(snapshot.view, self.desk.now))
         self._paint_why(snapshot)
 
     def _paint_why(self, snapshot: Snapshot) -> None:
@@ -70,7 +75,8 @@ class NeedsScreen(Numbered):
             title(pane, "Why")
             pane.show([])
             return
-        title(pane, f"{need.agent} · why", "⏎ open" if need.request_id else "")
+        opens = bool(need.request_id) and self.query_one("#needs").has_focus
+        title(pane, f"{need.agent} · why", f"{self.desk.key('list.open')} open" if opens else "")
         pane.show(why_lines(need, snapshot.view, snapshot.autopsy, self.desk.now, pane.line_width))
 
     @on(Rows.Moved, "#needs")

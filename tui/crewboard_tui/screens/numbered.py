@@ -3,19 +3,21 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
+from textual import events, on
 from textual.widget import Widget
 
 from crewboard_tui.desk import Desk
 from crewboard_tui.filters import ALL
+from crewboard_tui.keys import Key
 from crewboard_tui.lines import Line, Span
 from crewboard_tui.reading import Snapshot
-from crewboard_tui.screens.agent_keys import AgentKeys
-from crewboard_tui.screens.ask_line import AskLine
+from crewboard_tui.screens.dead_keys import NOT_NOW
+from crewboard_tui.screens.finding import Findable
 from crewboard_tui.widgets.heading import tabs_line
 from crewboard_tui.widgets.rows import Row
 
 
-class Numbered(AgentKeys):
+class Numbered(Findable):
     """One of the numbered views. `filter` and `group` are what its list is narrowed to; Esc takes them away again."""
 
     MODE: ClassVar[str] = ""
@@ -24,9 +26,9 @@ class Numbered(AgentKeys):
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk)
-        self.filter = ""
         self.group = ALL
         self.zoomed: Widget | None = None
+        self._opened_from: Widget | None = None
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return tabs_line(snapshot.view, self.MODE, width, self.desk.key)
@@ -38,9 +40,16 @@ class Numbered(AgentKeys):
             return bool(self.STATES)
         if action == "zoom":
             return self.zoomed is not None or len(self.panes()) > 1
-        if action in ("filter", "copy"):
-            return True
         return super().offers(action)
+
+    def why_not(self, key: Key) -> str:
+        return NOT_NOW if key.scope == "view" else super().why_not(key)
+
+    @on(events.DescendantFocus)
+    def _moved_to_pane(self) -> None:
+        # What a pane's border offers depends on where the keys go.
+        if self.is_ready:
+            self.paint(self.desk.snapshot)
 
     # ------------------------------------------------------------------------------------------- filter and zoom
 
@@ -48,49 +57,48 @@ class Numbered(AgentKeys):
         """The panes that can have the screen to themselves."""
         return [pane for pane in self.query("#body .pane") if pane.size.width]
 
+    def begin(self) -> None:
+        """Put the focus on the list that the view is about, and show it beside its other panes."""
+        if self.zoomed is not None:
+            self._unzoom()
+        if self.is_ready:
+            self.call_after_refresh(self.query_one(str(self.AUTO_FOCUS)).focus)
+
     def action_zoom(self) -> None:
         if self.zoomed is not None:
             self._unzoom()
         elif self.focused is not None and self.focused.has_class("pane"):
-            self.zoomed = self.focused
-            for widget in self.query("#body *"):
-                if widget is not self.zoomed and widget not in self.zoomed.ancestors:
-                    widget.add_class("-away")
-            self.call_after_refresh(self.refresh_all)
+            self._zoom(self.focused)
+
+    def read_in(self, pane: Widget) -> None:
+        """Give a text the screen, until Esc gives both screen and keys back to the list that it was opened from."""
+        self._opened_from = self.focused
+        self._zoom(pane)
+        self.call_after_refresh(pane.focus)
+
+    def _zoom(self, pane: Widget) -> None:
+        self.zoomed = pane
+        for widget in self.query("#body *"):
+            widget.set_class(widget is pane, "-alone")
+            widget.set_class(widget is not pane and widget not in pane.ancestors, "-away")
+        self.call_after_refresh(self.refresh_all)
 
     def _unzoom(self) -> None:
         self.zoomed = None
         for widget in self.query("#body *"):
-            widget.remove_class("-away")
+            widget.remove_class("-away", "-alone")
+        if self._opened_from is not None:
+            self.call_after_refresh(self._opened_from.focus)
+            self._opened_from = None
         self.call_after_refresh(self.refresh_all)
 
-    def action_filter(self) -> None:
-        def done(text: str | None) -> None:
-            if text is not None:
-                self.narrow(text)
-
-        self.app.push_screen(AskLine("find", self.filter, changed=self.narrow), done)
-
-    def narrow(self, text: str) -> None:
-        """Show only what matches `text`."""
-        self.filter = text.strip()
-        self.apply_filter()
-        self.refresh_bindings()
-
     @property
-    def is_narrowed(self) -> bool:
-        """Whether something may be missing in its list."""
-        return bool(self.filter) or self.group != ALL
-
-    @property
-    def narrowed_to(self) -> str:
-        """What its list is narrowed to, for the pane's title: ` · running`."""
-        return f" · {self.group}" if self.group != ALL else ""
+    def narrowings(self) -> list[str]:
+        return [*([self.group] if self.group != ALL else []), *super().narrowings]
 
     def nothing(self, else_: str) -> Row:
         """What stands in an empty list: how to see more of it, or `else_`, which says what to do first."""
-        narrowed = f"nothing here is like that; {self.desk.key('view.back')} shows all"
-        return Row("", (Span(narrowed if self.is_narrowed else else_, "dim"),))
+        return Row("", (Span(self.nothing_of(else_), "dim"),))
 
     @property
     def hires(self) -> str:
@@ -104,10 +112,6 @@ class Numbered(AgentKeys):
         self.apply_filter()
         self.refresh_bindings()
 
-    def apply_filter(self) -> None:
-        """The filter has changed."""
-        self.paint(self.desk.snapshot)
-
     def action_back(self) -> None:
         if self.zoomed is not None:
             self._unzoom()
@@ -116,13 +120,3 @@ class Numbered(AgentKeys):
             self.narrow("")
         elif self.MODE != "board":
             self.app.switch_mode("board")
-
-    def action_copy(self) -> None:
-        text = self.selected_text()
-        if text:
-            self.app.copy_to_clipboard(text)
-            self.desk.say(f"copied: {text[:60]}")
-
-    def selected_text(self) -> str:
-        """What `y` copies."""
-        return self.selected_agent() or ""

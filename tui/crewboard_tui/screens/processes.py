@@ -8,7 +8,7 @@ from textual.widget import Widget
 from crewboard.records import describe_exit
 from crewboard.view.fold import AgentView
 from crewboard_tui import fmt
-from crewboard_tui.filters import AGENT_GROUPS, in_group, matches_agent
+from crewboard_tui.filters import AGENT_GROUPS, FINDS_AGENTS, in_group, matches_agent
 from crewboard_tui.lines import Line, Span, pad, say
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.numbered import Numbered
@@ -26,6 +26,7 @@ class ProcessesScreen(Numbered):
 
     MODE = "processes"
     STATES = AGENT_GROUPS
+    FINDS = FINDS_AGENTS
     AUTO_FOCUS = "#processes"
 
     def body(self) -> Iterable[Widget]:
@@ -50,7 +51,7 @@ class ProcessesScreen(Numbered):
         supervisor = snapshot.view.supervisor
         title(
             rows,
-            f"Processes · {living} workers{self.narrowed_to}",
+            f"Processes · {living} worker{'' if living == 1 else 's'}{self.narrowed_to}",
             f"supervisor {supervisor.pid if supervisor.alive else 'none'}",
         )
         self._paint_process(snapshot)
@@ -85,8 +86,8 @@ def process_line(agent: AgentView) -> Line:
         str(agent.run or "—"),
         f"{usage.cpu_percent:.0f}%" if usage else "—",
         fmt.size(usage.rss_bytes) if usage else "—",
-        str(usage.children) if usage and usage.children is not None else "—",
-        agent.sandbox if agent.alive else "—",
+        str(usage.children) if usage else "—",
+        agent.sandbox if agent.alive and agent.sandbox else "—",
     ]
     widths = [width for _, width in _HEAD[1:]]
     text = "".join(pad(cell, width - 1) + " " for cell, width in zip(cells, widths, strict=True))

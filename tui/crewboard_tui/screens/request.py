@@ -2,22 +2,38 @@
 
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.events import Key
 
 from crewboard.records import Request
-from crewboard.view.fold import TeamView
 from crewboard_tui import fmt, keys
 from crewboard_tui.desk import Desk
-from crewboard_tui.lines import Line, Span, say
+from crewboard_tui.lines import Line, Span, hang, say, width_of
 from crewboard_tui.reading import Snapshot
+from crewboard_tui.screens.dead_keys import NOT_NOW
+from crewboard_tui.screens.fate import fate_of, newest_of
 from crewboard_tui.screens.frame import Framed
+from crewboard_tui.widgets.asked_text import asked
+from crewboard_tui.widgets.columns import TALL
 from crewboard_tui.widgets.heading import crumbs_line
+from crewboard_tui.widgets.need_rows import need_key
+from crewboard_tui.widgets.still import Still
 
 BLIND_FOR = 0.3
 """Seconds for which a page takes no answer after what it shows has changed (ui.md § 1, law 4)."""
 
+_BELOW_FACTS, _BELOW_FACTS_LOW = 15, 13
+"""Lines that the rest of a page needs, so that some of what is asked is in sight below its facts."""
+
+_FEWEST_FACTS = 3
+"""Who asks, for which task, and what has become of it; what is left out on a low screen stands below the plan."""
+
 ANSWERS = frozenset({"approve", "approve_rule", "deny", "ask_back", "edit", "send"})
+
+
+_ENDED = ANSWERS | {"words", "open"}
+"""What a request takes no more once something has become of it."""
 
 
 class RequestScreen(Framed):
@@ -29,24 +45,42 @@ class RequestScreen(Framed):
     def __init__(self, desk: Desk, request: Request) -> None:
         super().__init__(desk)
         self.seen = request
-        self.fate: str | None = fate_of(request, desk.snapshot.view)
+        self.fate: str | None = fate_of(request, desk.snapshot.view, desk.key)
         self.settled = False
 
     def on_mount(self) -> None:
         self._blind()
 
+    def on_screen_resume(self) -> None:
+        self._blind()  # somebody comes back to it, maybe by a key that was meant to lead elsewhere
+
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         waiting = [need.request_id for need in snapshot.view.needs]
         at = waiting.index(self.seen.id) + 1 if self.seen.id in waiting else 0
-        place = f"item {at} of {len(waiting)}  ]" if at else ""
+        opens = f"  {self.desk.key('request.next')}" if self.offers("next_request") else ""
+        place = f"item {at} of {len(waiting)}{opens}" if at else ""
         return crumbs_line(["Needs-you", self.seen.from_, self.title_word()], place, width)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was decided, replaced or changed since it was opened."""
+        return fate_of(self.seen, self.desk.snapshot.view) is not None
 
     def title_word(self) -> str:
         """What the page is about, for the heading."""
         return self.TITLE_WORD
 
+    @property
+    def shown_need(self) -> str | None:
+        needs = self.desk.snapshot.view.needs
+        return next((need_key(need) for need in needs if need.request_id == self.seen.id), None)
+
+    @property
+    def copied(self) -> str:
+        return asked(self.seen) or super().copied
+
     def paint(self, snapshot: Snapshot) -> None:
-        fate = fate_of(self.seen, snapshot.view)
+        fate = fate_of(self.seen, snapshot.view, self.desk.key)
         if fate != self.fate:
             self.fate = fate
             self._blind()
@@ -67,8 +101,16 @@ class RequestScreen(Framed):
 
     def on_key(self, event: Key) -> None:
         """Say so when an answer came before the page was there long enough to be read."""
-        if not self.settled and not self.fate and event.character in keys.of_actions("request", ANSWERS):
-            self.desk.say("not taken: the page had only just appeared; press it again", "warning")
+        if self.settled or self.fate:
+            return
+        answers = {name for ident in keys.of_actions("request", ANSWERS) for name in self.desk.keys_of(ident)}
+        if not answers.isdisjoint((event.key, event.character)):
+            event.prevent_default()  # it works, only later: the frame has nothing to say about it
+            self.say_too_soon()
+
+    def say_too_soon(self) -> None:
+        """An answer came before anybody can have read what it is for."""
+        self.desk.say("not taken: the page had only just appeared; press it again", "warning")
 
     def offers(self, action: str) -> bool | None:
         if action in ANSWERS:
@@ -76,28 +118,56 @@ class RequestScreen(Framed):
         if action == "compare":
             return False
         if action == "next_request":
-            return len(self.desk.snapshot.view.needs) > 1
+            return bool(self._waits_instead) or any(
+                need.request_id != self.seen.id for need in self.desk.snapshot.view.needs
+            )
         return super().offers(action)
 
+    def why_not(self, key: keys.Key) -> str:
+        why = super().why_not(key)
+        return f"not now:{self.fate.rstrip()}" if why == NOT_NOW and self.fate and key.action in _ENDED else why
+
     async def action_next_request(self) -> None:
-        await self.run_action("app.next_need")
+        """Open what came in its place, else the next thing that needs somebody."""
+        from crewboard_tui.screens.opening import open_request
+
+        if (newest := self._waits_instead) is not None:
+            open_request(self.app, self.desk, newest)
+        else:
+            await self.run_action("app.next_need")
+
+    @property
+    def _waits_instead(self) -> Request | None:
+        """The revision that came in the place of this one, while it waits, whoever is to answer it."""
+        newest = newest_of(self.seen, self.desk.snapshot.view)
+        return newest if newest is not None and newest.status == "pending" else None
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         """An answer came back: this page is done if it worked, else it says why not."""
         if worked and self.is_current:
             self.dismiss()
 
+    def show_facts(self, facts: list[Line], fewest: int = _FEWEST_FACTS) -> None:
+        """What stands above the pane, each fact on as many lines as there is room for, and at least the `fewest`."""
+        width = max(1, self.size.width - 2)
+        room = max(fewest, self.size.height - (_BELOW_FACTS if self.size.height >= TALL else _BELOW_FACTS_LOW))
+        most = next((most for most in (4, 3, 2) if len(_hung(facts, width, most)) <= room), 1)
+        self.query_one("#facts", Still).show([(Span(" "), *piece) for piece in _hung(facts, width, most)[:room]])
+
     def head_lines(self) -> list[Line]:
         """Who asks, since when, and under which hash; below it what has become of it."""
         request, view = self.seen, self.desk.snapshot.view
         agent = view.agent(request.from_)
         who = f"{request.from_} ({agent.type}, pid {agent.pid or '—'})" if agent else request.from_
-        waiting = fmt.long_age((request.decided_at or self.desk.now) - request.created_at)
-        head: Line = (
-            Span("FROM ", "dim"), say(who, "bold"), Span("  WAITING ", "dim"), Span(waiting),
-            Span("  SHA ", "dim"), say(f"{request.sha256[:6]}…"), Span("  REQ ", "dim"), say(request.id[:20]),
+        waiting = fmt.long_age(self.desk.now - request.created_at)
+        waits = () if self.fate else (Span("  WAITING ", "dim"), Span(waiting))
+        asks: Line = (Span("FROM ", "dim"), say(who, "bold"), *waits)
+        binds: Line = (
+            Span("SHA ", "dim"), say(f"{request.sha256[:6]}…"), Span("  REQ ", "dim"), say(request.id)
         )  # fmt: skip
-        lines: list[Line] = [head]
+        beside = (*asks, Span("  "), *binds)
+        splits = width_of(beside) > self.size.width - 2 and self.size.height >= TALL
+        lines: list[Line] = [asks, binds] if splits else [beside]
         if agent is not None and agent.task is not None:
             subject = next((task.subject for task in view.tasks if task.id == agent.task), "")
             lines.append((Span("TASK ", "dim"), say(f"#{agent.task} {subject}")))
@@ -106,30 +176,7 @@ class RequestScreen(Framed):
         return lines
 
 
-def fate_of(seen: Request, view: TeamView) -> str | None:
-    """What has become of a request since it was opened; None while it waits unchanged."""
-    newer = next((request for request in view.asked if request.supersedes == seen.id), None)
-    if newer is not None:
-        return f" replaced by a newer revision, {newer.id[:16]}, which is {newer.status}: ] shows what waits "
-    now = next((request for request in view.asked if request.id == seen.id), None)
-    if now is None:
-        return None
-    if now.status != "pending":
-        by = f" by {'you' if now.decided_by == 'operator' else now.decided_by}" if now.decided_by else ""
-        return f" {now.status}{by} at {fmt.clock(now.decided_at or 0)} "
-    if now.sha256 != seen.sha256:
-        return " it has changed since you opened it: leave with Esc and open it again "
-    return None
-
-
-def revision_of(request: Request, view: TeamView) -> int:
-    """Which revision of a plan a request is, counted from 1."""
-    by_id = {each.id: each for each in view.asked}
-    seen = {request.id}
-    number = 1
-    before = request.supersedes
-    while before is not None and before not in seen and before in by_id:
-        seen.add(before)
-        number += 1
-        before = by_id[before].supersedes
-    return number
+def _hung(facts: list[Line], width: int, most: int) -> list[Line]:
+    """Each fact in at most `most` lines, behind the label that it begins with."""
+    labels = [cell_len(fact[0].text) if len(fact) > 1 else 1 for fact in facts]
+    return [piece for fact, label in zip(facts, labels, strict=True) for piece in hang(fact, width, label, most)]

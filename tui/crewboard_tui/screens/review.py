@@ -1,33 +1,38 @@
 """Reviewing a plan, or a permission: all of it to read, then one key."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import ClassVar
 
 from textual import on
 from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input, TextArea
+from textual.widgets import Input
 
 from crewboard.records import Request
 from crewboard.team import decisions, rules
+from crewboard.team.typed import typed
 from crewboard.view.touched import Touched
+from crewboard.view.words import person, question_in
 from crewboard_tui import keys
 from crewboard_tui.desk import Desk
-from crewboard_tui.lines import Line, Span, crop, say, wrap
+from crewboard_tui.lines import Line, Span, one_line, say
 from crewboard_tui.reading import Interest, Snapshot
-from crewboard_tui.screens.request import RequestScreen, revision_of
-from crewboard_tui.text import safe_text
-from crewboard_tui.widgets.diff_text import changed, diff_lines, exact_lines
+from crewboard_tui.scope import covers, scope_of
+from crewboard_tui.screens.fate import newest_of, revision_of
+from crewboard_tui.screens.request import RequestScreen
+from crewboard_tui.widgets.asked_text import permission_text, plan_text, revision_text
+from crewboard_tui.widgets.columns import SHORT
+from crewboard_tui.widgets.diff_text import exact_lines
+from crewboard_tui.widgets.feedback import Feedback
 from crewboard_tui.widgets.log import Log
-from crewboard_tui.widgets.plan_text import plan_lines
-from crewboard_tui.widgets.stakes import file_lines, stake_lines, texts
+from crewboard_tui.widgets.plan_editor import PlanEditor
+from crewboard_tui.widgets.stakes import stake_lines
 from crewboard_tui.widgets.still import Still
 
-QUESTION = "Question: "
-"""How feedback begins that asks back: an agent that waits reads nothing else, so that it comes with a no."""
+_ABOUT_PLANS = frozenset({"edit", "compare", "ask_back"})
+"""Answers that lead to another revision; after a no to a single call the agent goes on without it."""
 
 
 class ReviewScreen(RequestScreen):
@@ -38,57 +43,56 @@ class ReviewScreen(RequestScreen):
 
     def __init__(self, desk: Desk, request: Request) -> None:
         super().__init__(desk, request)
-        self._denying = False
         self._editing = False
         self._comparing = False
-        self._answered = False
+        self._other_place = 0
+        """How far the plan is scrolled while revisions are compared, and the other way round."""
+        self.editor = PlanEditor(desk, request)
+        self.feedback = Feedback(desk, request.id, self._leave_feedback)
 
     def body(self) -> Iterable[Widget]:
         yield Still(id="facts")
         plan = Log(id="plan", classes="pane", follow=False, follows=False)
         yield plan
-        editor = TextArea(self._rewritten or safe_text(self._plan), id="editor", classes="pane", soft_wrap=True)
-        editor.cursor_blink = False
-        editor.border_title = Content("Edit, then ^s approves what stands here")
-        yield editor
-        with Vertical(id="feedback-frame", classes="pane"):
-            feedback = Input(self.desk.drafts.get(self.seen.id, ""), id="feedback", compact=True, select_on_focus=False)
-            feedback.cursor_blink = False
-            yield feedback
+        yield self.editor
+        yield self.feedback
 
     @property
     def _is_plan(self) -> bool:
         return self.seen.type == "plan_approval"
 
     @property
-    def _plan(self) -> str:
-        return str(self.seen.payload.get("plan", ""))
-
-    @property
     def _scope(self) -> str | None:
         """What a rule would cover; None where none is offered."""
-        scope = self.seen.payload.get("scope")
-        return scope if self.seen.type == "permission" and isinstance(scope, str) else None
+        return scope_of(self.seen)
 
     @property
     def _before(self) -> Request | None:
         """The revision before."""
         return next((each for each in self.desk.snapshot.view.asked if each.id == self.seen.supersedes), None)
 
+    @property
+    def _pair(self) -> tuple[Request, Request] | None:
+        """The revisions to compare: what came in the place of this one, else what it came in the place of."""
+        if (newest := newest_of(self.seen, self.desk.snapshot.view)) is not None:
+            return self.seen, newest
+        return (self._before, self.seen) if self._before is not None else None
+
+    @property
+    def copied(self) -> str:
+        """What is shown: while revisions are compared, how they differ."""
+        return self.query_one("#plan", Log).copied if self._comparing else super().copied
+
     def title_word(self) -> str:
         if not self._is_plan:
             return self.seen.type.upper()
         return f"PLAN v{revision_of(self.seen, self.desk.snapshot.view)}"
 
-    @property
-    def _rewritten(self) -> str:
-        """The plan as it was rewritten before, if it was."""
-        return self.desk.drafts.get(self._edited_draft, "")
-
     def on_mount(self) -> None:
         self._show_mode()
-        if self._rewritten:
-            self.desk.say("what you made of this plan is kept: e shows it", "info")
+        if self.editor.rewritten:
+            edit = self.desk.key("request.edit")
+            self.desk.say(f"what you made of this plan is kept: {edit} shows it", "warning")
 
     # ------------------------------------------------------------------------------------------------ painting
 
@@ -102,66 +106,62 @@ class ReviewScreen(RequestScreen):
         return snapshot.touches if snapshot.interest == self.interest() else None
 
     def paint_request(self, snapshot: Snapshot) -> None:  # noqa: ARG002  the request is shown as it was opened
-        facts = self.query_one("#facts", Still)
-        width = max(1, self.size.width - 2)
-        facts.show([(Span(" "), *crop(content, width)) for content in [*self.head_lines(), *self._stakes()]])
+        self.feedback.end(over=bool(self.fate))
+        self.show_facts([*self._kept_edit(), *self.head_lines(), *self._answer_before(), *self._stakes()])
         plan = self.query_one("#plan", Log)
-        plan.show(self._whole(plan.line_width))
-        self._show_progress()
+        if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
+            plan.show(self._whole(plan.line_width))
+            self._show_progress()
+
+    def _kept_edit(self) -> list[Line]:
+        """Where the plan's pane has no title to say it in: that what is shown is not what one made of it."""
+        if not (self.editor.rewritten and self.size.height < SHORT):
+            return []
+        return [(Span(f"your edit is kept: {self.desk.key('request.edit')} shows it", "warning"),)]
+
+    def _answer_before(self) -> list[Line]:
+        """What was said to the revision before: whether this one heeds it is what one looks for."""
+        before = self._before
+        if before is None or not before.feedback or before.decided_by is None:
+            return []
+        asked = question_in(before.feedback)
+        did = "SAID" if asked is None else "ASKED"
+        said = before.feedback if asked is None else asked
+        return [(Span(f"{one_line(person(before.decided_by)).upper()} {did:<6}", "dim"), say(said, "bold"))]
 
     def _stakes(self) -> list[Line]:
         """What it touches, on one line each; the whole lists stand below the plan."""
         found = stake_lines(self.seen, self._touches, self.desk.now)
         if self._scope is not None:
-            found.append((Span("RULE  ", "dim"), Span("A says yes to "), say(self._covers(), "bold")))
+            found.append(
+                (
+                    Span("RULE  ", "dim"),
+                    Span(f"{self.desk.key('request.rule')} says yes to "),
+                    say(self._covers(), "bold"),
+                )
+            )
         return found
 
     def _covers(self) -> str:
-        who, tool = self.seen.from_, str(self.seen.payload.get("tool", ""))
-        if tool == "bash":
-            return f"any single command of {who} that starts {self._scope}"
-        folder = "the top folder" if self._scope in (".", "") else f"{self._scope}/"
-        return f"every {tool} of {who} directly in {folder}"
+        return covers(self.seen, self._scope or "")
 
     def _whole(self, width: int) -> list[Line]:
         if not self._is_plan:
-            return self._permission(width)
-        before = self._before
-        if self._comparing and before is not None:
-            number = revision_of(self.seen, self.desk.snapshot.view)
-            diff = changed(_text_of(before), _text_of(self.seen), (f"v{number - 1}", f"v{number}"))
-            return diff_lines(diff, width) if diff else [(Span("the same words as before", "dim"),)]
-        lines = plan_lines(self._plan, width)
-        if files := file_lines(self.seen, self._touches, self.desk.now, width):
-            lines += [(), (Span("Files it names", "bold"),), *files]
-        for name, title in (("commands", "Commands it names"), ("risk", "Risk")):
-            values = texts(self.seen.payload.get(name))
-            if values:
-                lines += [(), (Span(title, "bold"),)]
-                lines += [(Span(piece),) for value in values for piece in wrap(f"  {value}", width, "    ")]
-        return lines
+            return [*permission_text(self.seen, width), *self._rule_text(width)]
+        if self._comparing and (pair := self._pair):
+            before, after = (f"v{revision_of(each, self.desk.snapshot.view)}" for each in pair)
+            return revision_text(*pair, (before, after), width)
+        return plan_text(self.seen, self._touches, self.desk.now, width)
 
-    def _permission(self, width: int) -> list[Line]:
-        """The command or the change exactly as it would be done, then whatever else the call says."""
-        payload = self.seen.payload
-        given = payload.get("input")
-        call = dict(given) if isinstance(given, dict) else {}
-        lines: list[Line] = [(Span("tool ", "dim"), say(str(payload.get("tool", "")), "bold"))]
-        command, diff = call.pop("command", None), payload.get("diff")
-        if isinstance(command, str):
-            lines += [(), *exact_lines(command, width, "bold")]
-        if isinstance(diff, str) and diff:
-            lines += [(), *diff_lines(diff, width)]
-            call = {name: value for name, value in call.items() if name not in ("old_text", "new_text", "content")}
-        elif not isinstance(command, str) and payload.get("summary"):
-            lines += [(), *exact_lines(str(payload["summary"]), width, "bold")]
-        known = ("tool", "input", "summary", "diff", "scope")
-        for name, value in [*call.items(), *((name, payload[name]) for name in payload if name not in known)]:
-            lines += [(), (say(name, "dim"),), *exact_lines(value if isinstance(value, str) else str(value), width)]
-        if self._scope is not None:
-            lines += [(), (Span("A would say yes, now and from now on, to", "dim"),)]
-            lines += exact_lines(self._covers(), width)
-        return lines
+    def _rule_text(self, width: int) -> list[Line]:
+        if self._scope is None:
+            return []
+        key = self.desk.key("request.rule")
+        return [
+            (),
+            (Span(f"{key} would say yes, now and from now on, to", "dim"),),
+            *exact_lines(self._covers(), width),
+        ]
 
     @on(Log.Scrolled)
     def _show_progress(self) -> None:
@@ -173,166 +173,155 @@ class ReviewScreen(RequestScreen):
     def _show_mode(self) -> None:
         """Plan, editor and feedback box, as they are used now."""
         self.query_one("#plan").display = not self._editing
-        self.query_one("#editor").display = self._editing
-        shown = "Plan" if self._is_plan else "Permission"
-        title = "What changed · = shows the plan" if self._comparing else shown
-        self.query_one("#plan", Log).border_title = Content(title)
-        frame = self.query_one("#feedback-frame")
-        wanted = "Feedback (sent with your answer)"
-        if self._denying:
-            asks = self.query_one("#feedback", Input).value.startswith(QUESTION)
-            wanted = "What do you ask? Enter sends it, with a no for now" if asks else "Why not? Enter sends your no"
-            wanted += ", Esc goes back"
-        frame.border_title = Content(wanted)
-        frame.set_class(self._denying, "-denying")
+        self.editor.display = self._editing
+        self.query_one("#plan", Log).border_title = Content(self._title())
+        self.feedback.editing = self._editing
+        self.feedback.show_use()
         self.refresh_bindings()
+        self.refresh_soon()
+
+    def _title(self) -> str:
+        """What stands in the pane, and whether it is all there is."""
+        if self._comparing:
+            return f"What changed · {self.desk.key('request.compare')} shows the plan"
+        if self.editor.rewritten:
+            return f"Plan, as it came · your edit of it is kept: {self.desk.key('request.edit')} shows it"
+        return "Plan" if self._is_plan else "Permission"
 
     # ------------------------------------------------------------------------------------------------ answers
 
     def offers(self, action: str) -> bool | None:
         if action == "send":
-            return super().offers(action) if self._editing or self._denying else False
-        if action == "edit":
-            return super().offers(action) if self._is_plan and not self._editing else False
+            return super().offers(action) if self._editing else False
+        if action in _ABOUT_PLANS and not self._is_plan:
+            return False
         if action == "compare":
-            return self._is_plan and self._before is not None and not self._editing
+            return self._pair is not None and not self._editing
         if action == "approve_rule" and self._scope is None:
             return False
-        if action in ("approve", "approve_rule", "deny", "ask_back") and self._editing:
+        if action in ("approve", "approve_rule", "deny", "ask_back", "edit") and self._editing:
             return False
         return super().offers(action)
 
-    def _feedback(self) -> str:
-        text = self.query_one("#feedback", Input).value.strip()
-        return "" if text == QUESTION.strip() else text
+    def why_not(self, key: keys.Key) -> str:
+        if key.action in _ABOUT_PLANS and not self._is_plan:
+            return "only about a plan"
+        return super().why_not(key)
+
+    @property
+    def key_labels(self) -> Mapping[str, str]:
+        return {"request.edit": "your edit"} if self.editor.rewritten else {}
 
     def action_approve(self) -> None:
-        self._answer("approving", partial(self._approve, self._feedback() or None, None))
+        self._answer("approving", partial(self._approve, self.feedback.with_yes, None))
 
     def action_approve_rule(self) -> None:
-        if self._feedback():
-            self.desk.say("A sends no feedback: empty the box first, or approve with a", "warning")
+        if self.feedback.with_yes:
+            rule, yes = self.desk.key("request.rule"), self.desk.key("request.approve")
+            self.desk.say(f"{rule} sends no feedback: empty the box first, or approve with {yes}", "warning")
             return
         self._answer("approving", self._approve_rule)
 
     def _approve_rule(self) -> str:
         _, rule = rules.approve_with_rule(self.desk.team, self.seen.id, sha256=self.seen.sha256)
-        return f"approved, and from now on {self._covers()}; `crewboard rules revoke {rule.id}` takes it back"
+        revoke = typed(self.desk.team, f"rules revoke {rule.id}")
+        return f"approved, and from now on {self._covers()}; `{revoke}` takes it back"
 
     def action_compare(self) -> None:
+        plan = self.query_one("#plan", Log)
+        here, self._other_place = self._other_place, plan.scroll_offset.y
         self._comparing = not self._comparing
-        self.query_one("#plan", Log).restart()
         self._show_mode()
         self.paint(self.desk.snapshot)
+        plan.scroll_to(y=here, animate=False, force=True)
 
     def action_ask_back(self) -> None:
-        feedback = self.query_one("#feedback", Input)
-        if not feedback.value.startswith(QUESTION):
-            feedback.value = QUESTION + feedback.value
-        self.action_deny()
-        feedback.cursor_position = len(feedback.value)
+        self.feedback.deny(ask=True)
 
     def action_deny(self) -> None:
-        self._denying = True
-        self.query_one("#feedback", Input).focus()
-        self._show_mode()
+        self.feedback.deny()
 
     def action_edit(self) -> None:
         self._editing = True
         self._show_mode()
-        self.query_one("#editor", TextArea).focus()
+        self.editor.focus()
 
     def action_send(self) -> None:
-        if self._editing:
-            edited = self.query_one("#editor", TextArea).text
-            self._answer("approving", partial(self._approve, self._feedback() or None, edited))
-        elif self._denying:
-            self._deny()
+        self._answer("approving", partial(self._approve, self.feedback.with_yes, self.editor.text), edit=True)
 
     @on(Input.Submitted, "#feedback")
     def _feedback_done(self) -> None:
-        if self._denying:
-            if self.offers("deny"):
-                self._deny()
-        else:
-            self._read_on()
+        if self.offers("deny"):
+            self._deny()
 
     def _deny(self) -> None:
-        if not self._feedback():
+        if not self.feedback.with_no:
             self.desk.say("say why: a no without a word helps nobody", "warning")
             return
-        asks = self._feedback().startswith(QUESTION)
-        self._answer("asking back about" if asks else "denying", partial(self._reject, self._feedback()))
+        label = "asking back about" if self.feedback.asks else "denying"
+        self._answer(label, partial(self._reject, self.feedback.with_no), no=True)
 
-    def _answer(self, label: str, command: Callable[[], str]) -> None:
-        self.desk.do(f"{label} what {self.seen.from_} asks", command, self.answered, settle=self._forget_draft)
+    def _answer(self, label: str, command: Callable[[], str], *, no: bool = False, edit: bool = False) -> None:
+        """Give an answer in a thread; whether it is a `no`, and whether the `edit` of the plan goes along with it."""
+        settle = partial(self._forget_drafts, no, edit)
+        self.desk.do(f"{label} what {self.seen.from_} asks", command, self.answered, settle=settle)
 
     def _approve(self, feedback: str | None, edited: str | None) -> str:
         decisions.approve(self.desk.team, self.seen.id, feedback=feedback, sha256=self.seen.sha256, edited=edited)
         how = "approved as you edited it" if edited is not None else "approved"
-        return f"{how}: {self.seen.from_} goes on"
+        left_out = ["your words for a no were not sent"] if self.feedback.with_no else []
+        left_out += ["your edit was not sent"] if self.editor.rewritten and edited is None else []
+        return "; ".join([f"{how}: {self.seen.from_} goes on", *left_out])
 
     def _reject(self, feedback: str) -> str:
         decisions.reject(self.desk.team, self.seen.id, feedback, sha256=self.seen.sha256)
-        asks = feedback.startswith(QUESTION)
-        return f"asked back: {self.seen.from_} reads it" if asks else f"denied: {self.seen.from_} reads why"
+        asks = question_in(feedback) is not None
+        said = f"asked back: {self.seen.from_} reads it" if asks else f"denied: {self.seen.from_} reads why"
+        left_out = ["your words for a yes were not sent"] if self.feedback.with_yes else []
+        left_out += ["your edit was not sent"] if self.editor.rewritten else []
+        return "; ".join([said, *left_out])
 
-    def _forget_draft(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
+    def _forget_drafts(self, no: bool, edit: bool, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
+        if worked and edit:
+            self.editor.sent()
         if worked:
-            self._answered = True
-            self.desk.drafts.pop(self.seen.id, None)
-            self.desk.drafts.pop(self._edited_draft, None)
-
-    def answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
-        if worked:
-            for feedback in self.query("#feedback").results(Input):
-                feedback.clear()
-        super().answered(worked, says)
+            self.feedback.take(no=no)
 
     # ------------------------------------------------------------------------------------------------- leaving
 
     def _read_on(self) -> None:
-        self._denying = self._editing = False
-        if not self._feedback():
-            self.query_one("#feedback", Input).clear()
+        was_editing, self._editing = self._editing, False
+        self.feedback.rest()
+        self.keep_drafts()
+        if was_editing and self.editor.rewritten:
+            edit, yes = self.desk.key("request.edit"), self.desk.key("request.approve")
+            self.desk.say(
+                f"your edit is kept, not sent: {edit} goes on with it, {yes} approves what is shown", "warning"
+            )
         self._show_mode()
         self.query_one("#plan", Log).focus()
 
-    def action_back(self) -> None:
-        if self._editing or self._denying or self.query_one("#feedback").has_focus:
+    def _leave_feedback(self) -> None:
+        """Back to what it was written beside: the plan, or the edit of it."""
+        if not self._editing:
             self._read_on()
             return
-        self._keep_draft()
-        super().action_back()
+        self.feedback.rest()
+        self.editor.focus()
+
+    def action_back(self) -> None:
+        if self.feedback.denying or self.feedback.has_cursor:
+            self._leave_feedback()
+        elif self._editing:
+            self._read_on()
+        else:
+            self.keep_drafts()
+            super().action_back()
 
     def on_unmount(self) -> None:
-        self._keep_draft()
+        self.keep_drafts()
 
-    def _keep_draft(self) -> None:
-        feedback = next(iter(self.query("#feedback").results(Input)), None)
-        if feedback is not None:
-            self._keep(self.seen.id, feedback.value)
-        editor = next(iter(self.query("#editor").results(TextArea)), None)
-        if editor is not None:
-            self._keep(self._edited_draft, "" if editor.text == safe_text(self._plan) else editor.text)
-
-    def _keep(self, draft: str, text: str) -> None:
-        """A text that was emptied is not remembered."""
-        if text and not self._answered:
-            self.desk.drafts[draft] = text
-        else:
-            self.desk.drafts.pop(draft, None)
-
-    @property
-    def _edited_draft(self) -> str:
-        """Under which name the plan is kept as far as it was rewritten."""
-        return f"{self.seen.id} plan"
-
-
-def _text_of(request: Request) -> str:
-    """A plan with its lists, as text to compare."""
-    lines = [str(request.payload.get("plan", ""))]
-    for name, title in (("files", "Files it names"), ("commands", "Commands it names"), ("risk", "Risk")):
-        values = texts(request.payload.get(name))
-        lines += ["", title, *(f"  {value}" for value in values)] if values else []
-    return "\n".join(lines)
+    def keep_drafts(self) -> None:
+        """Put what is said and what the plan was rewritten to among the drafts."""
+        self.feedback.keep()
+        self.editor.keep()

@@ -6,13 +6,13 @@ from textual import on
 from textual.widget import Widget
 
 from crewboard.records import Task
-from crewboard_tui.filters import TASK_GROUPS, task_in_group
+from crewboard_tui.filters import FINDS_TASKS, TASK_GROUPS, task_in_group
 from crewboard_tui.lines import Line
-from crewboard_tui.reading import Snapshot
+from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.task_keys import TaskKeys
 from crewboard_tui.widgets.log import Log
 from crewboard_tui.widgets.rows import Rows
-from crewboard_tui.widgets.task_rows import is_orphan, task_detail, task_rows
+from crewboard_tui.widgets.task_rows import is_orphan, tally, task_detail, task_rows
 from crewboard_tui.widgets.titles import title
 from crewboard_tui.widgets.why import fact_lines
 
@@ -22,6 +22,7 @@ class TasksScreen(TaskKeys):
 
     MODE = "tasks"
     STATES = TASK_GROUPS
+    FINDS = FINDS_TASKS
     AUTO_FOCUS = "#tasks"
 
     def body(self) -> Iterable[Widget]:
@@ -40,9 +41,10 @@ class TasksScreen(TaskKeys):
         task = self.selected_task()
         return None if task is None else task.last_owner if is_orphan(task) else task.owner
 
-    def selected_text(self) -> str:
+    def interest(self) -> Interest:
+        """Of a task that failed, its owner's journal may say why."""
         task = self.selected_task()
-        return f"#{task.id} {task.subject}" if task else ""
+        return Interest(agent=task.owner if task is not None and task.status == "failed" else None)
 
     def paint(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#tasks", Rows)
@@ -50,9 +52,8 @@ class TasksScreen(TaskKeys):
         found = task_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)
         found = [row for row in found if row.key in ids]
         rows.show(found or [self.nothing(self._first)])
-        done = sum(task.status == "completed" for task in snapshot.view.tasks)
-        above = f"Tasks · {done}/{len(snapshot.view.tasks)} completed{self.narrowed_to}"
-        title(rows, above, f"filter {self.filter}" if self.filter else "")
+        done = tally(snapshot.view.tasks, " completed")
+        title(rows, f"Tasks{' · ' if done else ''}{done}{self.narrowed_to}")
         self._paint_task()
 
     @property
@@ -67,8 +68,9 @@ class TasksScreen(TaskKeys):
         title(pane, f"#{task.id}" if task else "Task")
         lines: list[Line] = []
         if task is not None:
-            lines = fact_lines(task_detail(task, self.desk.snapshot.view, self.desk.now), pane.line_width)
+            lines = fact_lines(task_detail(task, self.desk.snapshot, self.desk.now), pane.line_width)
         pane.show(lines)
+        self.desk.look_at(self.interest())
 
     @on(Rows.Moved, "#tasks")
     def _explain(self) -> None:
@@ -77,4 +79,4 @@ class TasksScreen(TaskKeys):
 
     @on(Rows.Opened, "#tasks")
     def _open(self) -> None:
-        self.query_one("#task").focus()
+        self.read_in(self.query_one("#task"))

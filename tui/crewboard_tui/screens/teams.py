@@ -10,20 +10,21 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
 
 from crewboard.errors import CrewboardError
 from crewboard.store.directory import TeamDirectory
+from crewboard.team.context import to_create
 from crewboard.view.fold import TeamView
 from crewboard_tui import keys
 from crewboard_tui.lines import Line, Span, pad, say, spread
 from crewboard_tui.outside import waiting
+from crewboard_tui.screens.boxed import Boxed
 from crewboard_tui.widgets.rows import Row, Rows
 
 Look = Callable[[TeamDirectory], TeamView]
 
 
-class TeamsScreen(ModalScreen[TeamDirectory | None]):
+class TeamsScreen(Boxed[TeamDirectory | None]):
     """A list of teams; what waits on them is read in a thread, since it takes a while where there are many."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("teams")]
@@ -35,20 +36,21 @@ class TeamsScreen(ModalScreen[TeamDirectory | None]):
         name: str
         line: Line
 
-    def __init__(self, teams: list[TeamDirectory], here: TeamDirectory, look: Look) -> None:
+    def __init__(self, teams: list[TeamDirectory], here: TeamDirectory, look: Look, pressed: keys.Pressed) -> None:
         super().__init__()
         self._teams = {team.path.name: team for team in teams}
         self._here = here.path.name
+        self._create = to_create(here.root)
         self._look = look
+        self._pressed = pressed
         self._seen: dict[str, Line] = {}
 
     def compose(self) -> ComposeResult:
         rows = Rows(id="teams", classes="pane")
         rows.border_title = Content(f"Teams · {len(self._teams)}")
+        go = f"{self._pressed('list.open')} go there · {self._pressed('teams.leave')} stay"
         alone = len(self._teams) == 1
-        rows.border_subtitle = Content(
-            "`crewboard team create NAME` makes another" if alone else "⏎ go there · Esc stay"
-        )
+        rows.border_subtitle = Content(f"`{self._create}` makes another" if alone else go)
         yield rows
 
     def on_mount(self) -> None:

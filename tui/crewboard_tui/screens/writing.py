@@ -1,6 +1,6 @@
 """Writing to agents: a message, a broadcast, an interrupt, the talk with the lead. In the composer, or in a line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from crewboard.errors import UsageError
@@ -9,10 +9,15 @@ from crewboard.team import hiring, mail, steering
 from crewboard.view.fold import AgentView
 from crewboard_tui import composing
 from crewboard_tui.composing import Visit
+from crewboard_tui.drafts import EVERYBODY, TALK, interrupting, to_agents
 from crewboard_tui.errands import Then
+from crewboard_tui.keys import Key
 from crewboard_tui.screens.ask_line import AskLine
+from crewboard_tui.screens.dead_keys import NOT_NOW
 from crewboard_tui.screens.frame import Framed
 from crewboard_tui.widgets.composer import Composer, Letterhead
+
+_FOR_EVERYBODY = frozenset({"pause_all", "broadcast"})
 
 
 class Writing(Framed):
@@ -29,6 +34,13 @@ class Writing(Framed):
         """The agents that a key is for: those that are marked, else the selected one."""
         name = self.selected_agent()
         return [name] if name else []
+
+    def marked(self) -> list[str]:
+        """The agents that are marked, as far as they are shown."""
+        return []
+
+    def unmark(self, names: Iterable[str]) -> None:
+        """Something was done to these: marks of theirs have served, and the others that counted with them."""
 
     def _views(self) -> list[AgentView]:
         view = self.desk.snapshot.view
@@ -51,6 +63,17 @@ class Writing(Framed):
         if action == "interrupt":
             return any(agent.alive for agent in self._views())
         return super().offers(action)
+
+    def why_not(self, key: Key) -> str:
+        why = super().why_not(key)
+        if why != NOT_NOW:
+            return why
+        if key.action in _FOR_EVERYBODY:
+            return "nobody is running"
+        if key.scope == "agents":
+            names = [agent.name for agent in self._views()]
+            return f"not for {', '.join(names)} now" if names else "select an agent first"
+        return why
 
     # ------------------------------------------------------------------------------------------- where one writes
 
@@ -86,9 +109,10 @@ class Writing(Framed):
             return self.desk.drafts.get(head.draft, "")
 
         ask = AskLine(
-            head.label, kept, hint=head.hint, changed=keep, names=head.names, prose=True,
+            head.label, kept, hint=head.hint(self.desk.key, "line.leave"), changed=keep, names=head.names, prose=True,
             check=lambda text: head.check(text) if head.is_sent(text) else None,
         )  # fmt: skip
+        ask.pressed = self.desk.key
         self.app.push_screen(ask, done)
 
     def _or_keep(self, draft: Callable[[], str], text: str) -> Then:
@@ -119,7 +143,7 @@ class Writing(Framed):
         if names == [LEAD] and LEAD not in self._names():
             return self._talk_to_lead()
         return Letterhead(
-            f"to {', '.join(names)}", " ".join(names), partial(self._obey, names), partial(self._why_not, names),
+            f"to {', '.join(names)}", to_agents(names), partial(self._obey, names), partial(self._why_not, names),
             composing.openings(self._names()),
         )  # fmt: skip
 
@@ -139,6 +163,7 @@ class Writing(Framed):
 
     def _send(self, names: list[str], text: str) -> None:
         left = list(names)
+        self.unmark(names)
 
         def send() -> str:
             mail.to_each(left, lambda name: mail.send(self.desk.team, name, text))
@@ -146,39 +171,43 @@ class Writing(Framed):
             later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
             return f"sent to {', '.join(names)}{later}"
 
-        self.desk.do(f"sending to {', '.join(names)}", send, settle=self._or_keep(lambda: " ".join(left), text))
+        self.desk.do(f"sending to {', '.join(names)}", send, settle=self._or_keep(lambda: to_agents(left), text))
 
     def action_broadcast(self) -> None:
         everybody = self._names()
-        marked = self.targets() if len(self.targets()) > 1 else everybody
-        whom = "everybody" if marked == everybody else ", ".join(marked)
-        self.write(Letterhead(f"to {whom} ({len(marked)})", "all", partial(self._broadcast, marked)))
+        names = self.marked() or everybody
+        is_all = sorted(names) == sorted(everybody)
+        whom, draft = ("everybody", EVERYBODY) if is_all else (", ".join(names), to_agents(names))
+        self.write(Letterhead(f"to {whom} ({len(names)})", draft, partial(self._broadcast, names, draft)))
 
-    def _broadcast(self, names: list[str], text: str) -> None:
+    def _broadcast(self, names: list[str], kept_as: str, text: str) -> None:
         left = list(names)
+        self.unmark(names)
 
         def send() -> str:
-            return f"sent to {len(mail.broadcast(self.desk.team, text, left))} agents"
+            told = len(mail.broadcast(self.desk.team, text, left))
+            return f"sent to {told} agent{'' if told == 1 else 's'}"
 
         def draft() -> str:
-            return "all" if left == names else " ".join(left)
+            return kept_as if left == names else to_agents(left)
 
         self.desk.do("sending to all", send, settle=self._or_keep(draft, text))
 
     def action_interrupt(self) -> None:
         names = [agent.name for agent in self._views() if agent.alive]
-        whom = _interrupting(names)
+        whom = interrupting(names)
         if names:
             self.write(Letterhead(whom, whom, partial(self._interrupt, names), nothing="where does it stand?"))
 
     def _interrupt(self, names: list[str], text: str) -> None:
         left = list(names)
+        self.unmark(names)
 
         def interrupt() -> str:
             mail.to_each(left, lambda name: steering.interrupt(self.desk.team, name, text))
             return f"interrupted: {', '.join(names)} reads it now"
 
-        keep = self._or_keep(lambda: _interrupting(left) if left else "", text)
+        keep = self._or_keep(lambda: interrupting(left), text)
         self.desk.do(f"interrupting {', '.join(names)}", interrupt, settle=keep)
 
     def action_talk(self) -> None:
@@ -191,16 +220,11 @@ class Writing(Framed):
     def _talk_to_lead(self) -> Letterhead:
         """A line for the lead; who is hired for it if nobody sits in the seat, or resumed."""
         label = "to the lead" if LEAD in self._names() else "hire a lead: what should the team do?"
-        return Letterhead(label, "talk", self._tell)
+        return Letterhead(label, TALK, self._tell)
 
     def _tell(self, text: str) -> None:
         def tell() -> str:
             told = hiring.tell_lead(self.desk.team, text)
             return "a lead is hired and reads it" if told.fresh else "sent to the lead"
 
-        self.desk.do("telling the lead", tell, settle=self._or_keep(lambda: "talk", text))
-
-
-def _interrupting(names: list[str]) -> str:
-    """What is done to them; also the name of its draft."""
-    return f"interrupt {', '.join(names)}"
+        self.desk.do("telling the lead", tell, settle=self._or_keep(lambda: TALK, text))

@@ -6,7 +6,7 @@ from crewboard_tui import fmt
 from crewboard_tui.keys import Pressed, default_key
 from crewboard_tui.lines import Line, Span, clip, one_line, say, spread, width_of
 from crewboard_tui.reading import Snapshot
-from crewboard_tui.states import LOOKS, Look
+from crewboard_tui.states import LOOKS, TASK_LOOKS, Look
 
 _WORDS_FROM = 90
 
@@ -26,14 +26,23 @@ _SOME_WORDS = 20
 
 
 def alert_line(
-    snapshot: Snapshot, now: float, width: int, *, read_only: bool = False, pressed: Pressed = default_key
+    snapshot: Snapshot,
+    now: float,
+    width: int,
+    *,
+    read_only: bool = False,
+    pressed: Pressed = default_key,
+    opens: bool = True,
 ) -> Line:
-    """The worst need, else what is wrong with the team's files, else what to do first, else that all is well."""
+    """The worst need, else what is wrong with the team's files, else what to do first, else that all is well.
+
+    `opens` says that the key for the next need opens just this one.
+    """
     view = snapshot.view
     if snapshot.problem:
         return (Span(" "), say(snapshot.problem, "error bold"))
     if view.needs:
-        return _worst(view, now, width, pressed)
+        return _worst(view, now, width, pressed, opens=opens)
     if view.problem:
         return (Span(" "), say(view.problem, "error bold"))
     if not view.agents:
@@ -45,7 +54,7 @@ def alert_line(
     return (Span(" nobody needs you", "dim"),)
 
 
-def _worst(view: TeamView, now: float, width: int, pressed: Pressed) -> Line:
+def _worst(view: TeamView, now: float, width: int, pressed: Pressed, *, opens: bool) -> Line:
     need = view.needs[0]
     look = NEED_LOOKS[need.kind]
     others = f" +{len(view.needs) - 1} more" if len(view.needs) > 1 else ""
@@ -53,7 +62,7 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed) -> Line:
     right = (
         Span(others if wide else "", "dim"),
         Span(f" {pressed('app.next')}", "key", "app.next"),
-        Span(" opens it " if wide else " open "),
+        Span((" opens it " if wide else " open ") if opens else " next ", "", "app.next"),
     )
     who = (Span(f" {look.glyph} ", look.tone), say(need.agent, look.tone), Span(" "))
     after = (Span(f" · {fmt.age(now - need.since)}", "dim"), *_aftermath(view, need))
@@ -66,6 +75,6 @@ def _aftermath(view: TeamView, need: Need) -> Line:
     agent = view.agent(need.agent)
     if need.kind != "death" or agent is None:
         return ()
-    freed = "".join(f" · #{task.id} unowned" for task in freed_by(view, need.agent))
-    unread = f" · {agent.unread} not read" if agent.unread else ""
+    freed = "".join(f" · #{task.id} {TASK_LOOKS['orphaned'].word}" for task in freed_by(view, need.agent))
+    unread = f" · {agent.unread} unread" if agent.unread else ""
     return (Span(freed + unread, "dim"),)

@@ -1,6 +1,7 @@
 """Money, shares and bars as they are shown everywhere: a price that is not known is a dash, never $0."""
 
 from crewboard.records import Context
+from crewboard.view.fold import TeamView
 from crewboard.view.spending import Bill
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span
@@ -16,9 +17,19 @@ def money_of(bill: Bill) -> str:
     return fmt.money(bill.usd) + ("+" if bill.partial else "")
 
 
+def why_no_money(view: TeamView) -> str:
+    """Why nothing is said in dollars; the table of prices may well have a price that does not count here."""
+    return (
+        f"tokens only: {'the embedded model is' if view.model_backend == 'offline' else 'these models are'} not priced"
+    )
+
+
 def percent(share: float | None) -> str:
-    """A share in percent, rounded down so that 100% is all of it."""
-    return "—" if share is None else f"{int(round(100 * share, 6))}%"
+    """A share in percent in at most five cells, rounded down so that 100% is all of it."""
+    if share is None:
+        return "—"
+    whole = int(round(100 * share, 6))
+    return f"{whole}%" if whole < 1000 else ">999%"  # noqa: PLR2004  how often over says nothing more
 
 
 def near(share: float | None) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rich.cells import cell_len
+from textual import events
 from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
@@ -55,10 +57,23 @@ class Choice(Widget, can_focus=True):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
         return 1
 
+    def parts(self, width: int) -> list[tuple[Span, int]]:  # noqa: ARG002
+        """What is shown in `width` cells, each piece with the place of the value that a click on it chooses."""
+        before, after = ((self.at + by) % len(self.options) for by in (-1, 1))
+        label = say(self.options[self.at][1], "bold" if self.has_focus else "")
+        return [(Span("‹ ", "key"), before), (label, after), (Span(" ›", "key"), after)]
+
     def render_line(self, y: int) -> Strip:  # noqa: ARG002
-        label = self.options[self.at][1]
-        content = (Span("‹ ", "key"), say(label, "bold" if self.has_focus else ""), Span(" ›", "key"))
-        return self._painter.strip(content, self.size.width)
+        width = self.size.width
+        return self._painter.strip(tuple(span for span, _ in self.parts(width)), width)
+
+    def on_click(self, event: events.Click) -> None:
+        end = 0
+        for span, at in self.parts(self.size.width):
+            end += cell_len(span.text)
+            if event.x < end:
+                self.at = at
+                return
 
     def on_focus(self) -> None:
         self.refresh()

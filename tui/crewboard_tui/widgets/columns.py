@@ -44,7 +44,8 @@ def doing(agent: AgentView, now: float) -> str:
         error = f": {agent.last_error}" if agent.last_error else ""
         return one_line(f"again in {fmt.age(agent.retry_at - now)}{error}")
     if agent.shown == "idle":
-        return one_line(f"idle, but: {agent.last_error}" if agent.last_error else "idle")
+        # That it is idle, its state says.
+        return one_line(agent.last_error or (f"{agent.unread} unread" if agent.unread else ""))
     if agent.shown in ("stuck", "loop", "start", "unknown"):
         return one_line(agent.reason)
     if agent.state == "waiting" and agent.waiting_for:
@@ -68,7 +69,7 @@ def _name(agent: AgentView, now: float) -> Span:  # noqa: ARG001
 
 def _why(agent: AgentView, now: float) -> Span:
     reason = one_line(agent.reason)
-    return Span("" if reason == doing(agent, now) else reason, "dim")
+    return Span("" if agent.shown == "idle" or reason == doing(agent, now) else reason, "dim")
 
 
 def _pid(agent: AgentView, now: float) -> Span:  # noqa: ARG001
@@ -85,7 +86,8 @@ def _doing(agent: AgentView, now: float) -> Span:
 
 def _doing_with_word(agent: AgentView, now: float) -> Span:
     text, word = doing(agent, now), look_of(agent).word
-    return Span(text if text.startswith(word) else f"{word}: {text}", _doing(agent, now).tone)
+    words = text if text.startswith(word) else f"{word}: {text}" if text else word
+    return Span(words, _doing(agent, now).tone)
 
 
 def _calm(agent: AgentView) -> str:

@@ -33,11 +33,11 @@ class Letterhead:
     names: Sequence[str] = ()
     nothing: str | None = None
 
-    @property
-    def hint(self) -> str:
-        """What the keys do while one writes."""
+    def hint(self, pressed: keys.Pressed, leave: str = "composer.leave") -> str:
+        """What the keys do while one writes; `leave` is the id of the one that ends it."""
         empty = f" · empty: {self.nothing}" if self.nothing is not None else ""
-        return f"Enter sends · ^e editor · Esc keeps it for later{empty}"
+        send, edit, back = map(pressed, ("draft.send", "draft.edit", leave))
+        return f"{send} sends · {edit} editor · {back} keeps it for later{empty}"
 
     def is_sent(self, text: str) -> bool:
         """Whether Enter sends this text."""
@@ -54,19 +54,15 @@ class Composer(Horizontal):
         self._desk = desk
         self._head: Letterhead | None = None
         self._came_from: Widget | None = None
+        self.line = Draft(prose=True, id="composer-line")
+        """Where one writes."""
+        self.line.keep = self._keep
+        self.line.refuse = self._refuse
 
     def compose(self) -> ComposeResult:
         yield Label("", id="composer-to")
-        line = Draft(prose=True, id="composer-line")
-        line.keep = self._keep
-        line.refuse = self._refuse
-        yield line
+        yield self.line
         yield Label("", id="composer-hint")
-
-    @property
-    def line(self) -> Draft:
-        """Where one writes."""
-        return self.query_one(Draft)
 
     def rest(self, head: Letterhead | None) -> None:
         """Be ready for `head`, unless somebody is writing; for nobody, be away."""
@@ -106,7 +102,7 @@ class Composer(Horizontal):
         self._desk.say(why, "error")
 
     def on_descendant_focus(self) -> None:
-        self._show(self.query_one("#composer-hint", Label), self._head.hint if self._head else "")
+        self._show(self.query_one("#composer-hint", Label), self._head.hint(self._desk.key) if self._head else "")
 
     def on_descendant_blur(self) -> None:
         self._show(self.query_one("#composer-hint", Label), "")

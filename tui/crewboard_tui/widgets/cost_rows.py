@@ -69,17 +69,18 @@ def _budget(account: Account) -> Span:
 
 COLUMNS: tuple[Column, ...] = (
     Column("AGENT", 14, lambda a: Span(a.name), lambda _: 0, "left"),
-    Column("MODEL", 11, lambda a: Span(one_line(a.model).removeprefix("claude-"), "dim"), lambda a: a.model, "left", 3),
-    Column("IN", 6, _tokens("input"), _most_of("input")),
-    Column("OUT", 6, _tokens("output"), _most_of("output")),
-    Column("CACHED", 6, _tokens("cache_read"), _most_of("cache_read"), rank=2),
-    Column("WRITTEN", 7, _tokens("cache_write"), _most_of("cache_write"), rank=4),
-    Column("HIT", 4, _hits, lambda a: -(hit_rate(a.bill.tokens) or 0), rank=1),
+    Column("MODEL", 11, lambda a: Span(one_line(a.model).removeprefix("claude-"), "dim"), lambda a: a.model, "left", 7),
+    Column("IN", 6, _tokens("input"), _most_of("input"), rank=2),
+    Column("OUT", 6, _tokens("output"), _most_of("output"), rank=3),
+    Column("CACHED", 6, _tokens("cache_read"), _most_of("cache_read"), rank=6),
+    Column("WRITTEN", 7, _tokens("cache_write"), _most_of("cache_write"), rank=8),
+    Column("HIT", 4, _hits, lambda a: -(hit_rate(a.bill.tokens) or 0), rank=5),
     Column("COST", 7, _money, lambda a: -(a.bill.usd or 0)),
-    Column("BUDGET", 7, _budget, lambda a: a.bill.budget is None, has=lambda a: a.bill.budget is not None),
-    Column("USED", 4, lambda a: _share_cell(a.bill.share), lambda a: -(a.bill.share or 0),
+    Column("BUDGET", 7, _budget, lambda a: a.bill.budget is None, rank=1, has=lambda a: a.bill.budget is not None),
+    Column("USED", 5, lambda a: _share_cell(a.bill.share), lambda a: -(a.bill.share or 0),
            has=lambda a: a.bill.budget is not None),
-    Column("CTX", 4, lambda a: _share_cell(context_share(a.context)), lambda a: -(context_share(a.context) or 0)),
+    Column("CTX", 4, lambda a: _share_cell(context_share(a.context)), lambda a: -(context_share(a.context) or 0),
+           rank=4),
 )  # fmt: skip
 """The table's columns from left to right; CACHED are tokens read from the cache, WRITTEN those put into it."""
 

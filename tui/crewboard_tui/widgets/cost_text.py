@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from crewboard.view.fold import AgentView
+from crewboard.view.fold import AgentView, TeamView
 from crewboard.view.spending import Bill, Call, bill_agent, hit_rate
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, crop, pad, say
-from crewboard_tui.widgets.bills import bar, context_share, money_of, near, percent
+from crewboard_tui.widgets.bills import bar, context_share, money_of, near, percent, why_no_money
 
 _LABEL = 11
 _BAR = 20
@@ -14,30 +14,30 @@ _KINDS = (("input", "in"), ("output", "out"), ("cache_read", "from the cache"), 
 _CALL = (("TIME", 9), ("TOOK", 6), ("IN", 7), ("OUT", 7), ("CACHED", 7), ("WRITTEN", 8), ("HIT", 5), ("COST", 7))
 
 
-def cost_lines(agent: AgentView, calls: Sequence[Call], width: int) -> list[Line]:
+def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: int) -> list[Line]:
     """Everything about what an agent costs; its calls newest first."""
-    lines = [*_summary(agent), (), *_token_lines(bill_agent(agent))]
+    lines = [*_summary(agent, view), (), *_token_lines(bill_agent(agent))]
     if calls:
         head = "".join(pad(name, size, "right") for name, size in _CALL)
         lines += [(), (Span(head, "dim"),), *map(_call_line, reversed(calls))]
     return [crop(line, width) for line in lines]
 
 
-def _summary(agent: AgentView) -> list[Line]:
+def _summary(agent: AgentView, view: TeamView) -> list[Line]:
     bill = bill_agent(agent)
     filled = context_share(agent.context)
     window = f"{percent(filled)} of {fmt.count(agent.context.limit)}" if filled is not None else "—"
     return [
         (_label("model"), say(agent.model or "—")),
-        (_label("money"), *_money(bill)),
+        (_label("money"), *_money(bill, view)),
         (_label("budget"), *_budget(bill)),
         (_label("context"), Span(window, near(filled)), *bar(filled, _BAR)),
     ]
 
 
-def _money(bill: Bill) -> Line:
+def _money(bill: Bill, view: TeamView) -> Line:
     if bill.partial:
-        return (Span("tokens only: no price is known", "dim"),)
+        return (Span(why_no_money(view), "dim"),)
     return (Span(money_of(bill), "bold"),)
 
 

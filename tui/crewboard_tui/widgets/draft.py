@@ -54,7 +54,7 @@ class Draft(Input):
     """An input whose text may begin with one of `names`.
 
     `keep` is told each change at once. Where `prose` is written, `^e` opens the editor; `refuse` is told why it did
-    not go.
+    not go. Where it `sends` nothing, Enter means what it means around it.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("draft")]
@@ -62,6 +62,7 @@ class Draft(Input):
     def __init__(self, text: str = "", names: Sequence[str] = (), *, prose: bool = False, **kwargs: Any) -> None:
         self.keep: Callable[[str], None] | None = None
         self.refuse: Callable[[str], None] | None = None
+        self.sends = True
         super().__init__(fold(text), compact=True, select_on_focus=False, **kwargs)
         self.cursor_blink = False
         self.names = names
@@ -100,6 +101,8 @@ class Draft(Input):
             return complete(self.value, self.names) != self.value
         if action == "edit":
             return self.prose
+        if action == "submit":
+            return self.sends
         return super().check_action(action, parameters)
 
     def action_complete(self) -> None:

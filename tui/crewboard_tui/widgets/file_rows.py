@@ -28,7 +28,8 @@ def _fold(touch: Touch, touches: Touched, now: float, width: int) -> Fold:
     shared = touches.others(touch.path, touch.agent, now)
     left = (Span(fmt.clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say(touch.path))
     key = f"{touch.ts} {touch.call}"  # the same however many came after it
-    return Fold(key, spread(left, open_by(shared), width), body=partial(_body, touch, shared, now, width))
+    body = partial(_body, touch, shared, now, width)
+    return Fold(key, spread(left, open_by(shared), width), body=body, text=f"{touch.path}\n{touch.diff}")
 
 
 def _counts(touch: Touch) -> Line:

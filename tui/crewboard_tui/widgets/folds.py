@@ -1,13 +1,14 @@
 """A list whose entries unfold: one line each, and all of it for those that somebody wants to see."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import BindingType
 
 from crewboard_tui import keys
-from crewboard_tui.lines import Line, Span
+from crewboard_tui.filters import matches
+from crewboard_tui.lines import Line, Span, plain
 from crewboard_tui.widgets.rows import Row, Rows
 
 MARK = 2
@@ -17,12 +18,20 @@ _INDENT = "  "
 
 
 class Fold(NamedTuple):
-    """One entry: its line, lines that always follow it, and what unfolds below, made when it is wanted."""
+    """One entry: its line, lines that always follow it, and what unfolds below, made when it is wanted.
+
+    `text` is all of it as it was written: what it can be found by beyond what its lines show, and what is copied.
+    """
 
     key: str
     head: Line
     rest: tuple[Line, ...] = ()
     body: Callable[[], Sequence[Line]] | None = None
+    text: str = ""
+
+    def has(self, wanted: str) -> bool:
+        """Whether every word of `wanted` is in it, also where it is folded."""
+        return not wanted or matches(" ".join([*map(plain, (self.head, *self.rest)), self.text]), wanted)
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,12 @@ class Folds(Rows):
         self._unfolded: set[str] = set()
         self._follows = False
         self.follow = False
+
+    @property
+    def copied(self) -> str:
+        """What is copied from here: all of the entry under the cursor."""
+        here = self._here
+        return next((fold.text for fold in self._folds if here is not None and fold.key == here.key), "")
 
     @property
     def follows(self) -> bool:
@@ -91,6 +106,21 @@ class Folds(Rows):
     def _here(self) -> _Place | None:
         return self._places[self._at] if self._at < len(self._places) else None
 
+    @property
+    def key_labels(self) -> Mapping[str, str]:
+        """What the keys are called where they fold again."""
+        here = self._here is not None and self._here.key in self._unfolded
+        return {**({"fold.turn": "fold"} if here else {}), **({"fold.all": "fold all"} if self._is_whole else {})}
+
+    @property
+    def _can_unfold(self) -> set[str]:
+        return {fold.key for fold in self._folds if fold.body is not None}
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether nothing is left to unfold."""
+        return self._can_unfold <= self._unfolded
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "turn":
             return self._here is not None and self._here.folds
@@ -116,9 +146,8 @@ class Folds(Rows):
     def action_turn_all(self) -> None:
         """Unfold every entry, or fold all where none is left to unfold."""
         key = self._here.key if self._here else None
-        every = {fold.key for fold in self._folds if fold.body is not None}
         self.select(key)
-        self._unfolded = set() if every <= self._unfolded else every
+        self._unfolded = set() if self._is_whole else self._can_unfold
         self._show_again()
         self._keep_visible()
 
@@ -135,6 +164,7 @@ class Folds(Rows):
         head = self.head[1:] if self.head is not None else None
         self.read(self._folds, "", head)
         self.screen.refresh_bindings()
+        self.post_message(self.Moved(self, self.selected))
 
     def _reveal(self, key: str) -> None:
         """Scroll as far as needed to show an entry to its end, its first line at the top at most."""

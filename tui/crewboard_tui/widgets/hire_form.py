@@ -1,8 +1,10 @@
 """The fields of a hiring, filled from a profile and read as one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widget import Widget
@@ -11,26 +13,59 @@ from textual.widgets import Input, Label, TextArea
 from crewboard.agent_types import AgentType
 from crewboard.errors import UsageError
 from crewboard.records import Flags, Profile
-from crewboard.store.tasks import CLOSED
+from crewboard.store.tasks import CLOSED, blockers
 from crewboard.team import hiring
 from crewboard.view.fold import TeamView
+from crewboard_tui import keys
+from crewboard_tui.hire_words import Problem
 from crewboard_tui.lines import one_line
 from crewboard_tui.text import safe_text
 from crewboard_tui.widgets.choice import Choice
+from crewboard_tui.widgets.lineup import Lineup
 from crewboard_tui.widgets.radio import Radio
 from crewboard_tui.widgets.tick import Tick
 
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
+_MARKED = ("name", "limits")
+"""Fields beneath which there is room to say what is wrong with them."""
+
+
+class Field(Input):
+    """One line of the form; Enter goes on to the next."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("form")]
+
+    def __init__(self, ident: str, placeholder: str = "", value: str = "") -> None:
+        super().__init__(value, id=ident, compact=True, placeholder=placeholder)
+        self.cursor_blink = False
+
+
+class Prompt(TextArea):
+    """What the agent should do; Enter is a new line, and Tab goes on."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("prompt")]
+
+    def __init__(self, placeholder: str) -> None:
+        super().__init__(id="hire-prompt", compact=True, soft_wrap=True, tab_behavior="focus", placeholder=placeholder)
+        self.cursor_blink = False
 
 
 class HireForm(Vertical):
-    """What `spawn` may be told, as fields."""
+    """What `spawn` may be told, as fields; `pressed` says how a key is pressed here."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("form")]
 
     def __init__(
-        self, name: str, types: Mapping[str, AgentType], view: TeamView, environment: Mapping[str, str]
+        self,
+        name: str,
+        types: Mapping[str, AgentType],
+        view: TeamView,
+        environment: Mapping[str, str],
+        pressed: keys.Pressed,
     ) -> None:
         super().__init__(id="form", classes="pane")
+        self._pressed = pressed
         self._first_name = name
         self._types = types
         self._view = view
@@ -39,24 +74,25 @@ class HireForm(Vertical):
 
     def compose(self) -> ComposeResult:
         # Here at once, so that it is selected when the field takes the focus: what one types replaces it.
-        yield _row("Name", _input("hire-name", value=self._first_name))
-        yield _row("Type", Choice([(name, name) for name in self._types], id="hire-type"))
+        yield _row("Name", Field("hire-name", value=self._first_name))
+        yield _row("", Label("", classes="wrong"), id="wrong-name")
+        yield _row("Type", Lineup([(name, name) for name in self._types], id="hire-type"))
         yield _row("", Label("", id="hire-may"))
-        yield _row("Role", _input("hire-role", "what it is on this team, in a word or two"))
-        prompt = TextArea(id="hire-prompt", compact=True, soft_wrap=True, tab_behavior="focus")
-        prompt.cursor_blink = False
-        yield _row("Prompt", prompt, classes="-tall-row")
+        yield _row("Role", Field("hire-role", "what it is on this team, in a word or two"))
+        on = self._pressed("prompt.next")
+        yield _row("Prompt", Prompt(f"what it should do; {on} goes on"), classes="-tall-row")
         yield from self._terms()
 
     def _terms(self) -> Iterable[Widget]:
-        modes = [("", "background"), (_FOREGROUND, "foreground: stay with it until its result")]
+        modes = [("", "background"), (_FOREGROUND, "foreground: stay with it")]
         yield _row("Mode", Radio(modes, id="hire-mode"))
-        yield _row("First", Tick("a plan, and my yes, before it writes or runs anything", id="hire-plan"))
+        yield _row("First", Tick("a plan, and my yes, before it acts", id="hire-plan"))
         yield _row("", Tick("ask me before each write and command", id="hire-ask"), id="row-ask")
-        network = Tick("use the network", id="hire-network")
-        yield _row("May", network, Tick("take open tasks", id="hire-autoclaim"), Tick("end when done", id="hire-once"))
-        limits = (Label(" turns ", classes="aside"), _input("hire-turns"), Label(" budget ", classes="aside"))
-        yield _row("Model", _input("hire-model"), *limits, _input("hire-budget", "none"))
+        network = Tick("network", id="hire-network")
+        yield _row("May", network, Tick("take tasks", id="hire-autoclaim"), Tick("end when done", id="hire-once"))
+        limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
+        yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
+        yield _row("", Label("", classes="wrong"), id="wrong-limits")
         yield _row("Task", Choice(_task_options(self._view), id="hire-task"))
 
     @property
@@ -70,6 +106,11 @@ class HireForm(Vertical):
         return self._text("name")
 
     @property
+    def prompt(self) -> str:
+        """What it should do, as far as that is written."""
+        return self.query_one("#hire-prompt", TextArea).text
+
+    @property
     def foreground(self) -> bool:
         """Whether its work is to be watched until its result."""
         return bool(self.query_one("#hire-mode", Radio).value)
@@ -80,8 +121,22 @@ class HireForm(Vertical):
         self.query_one("#hire-may", Label).update(Content(one_line(kind.summary)))
         self.query_one("#hire-network").display = kind.executes
         self.query_one("#row-ask").display = kind.executes or kind.writes
-        model = hiring.choose_model(kind, None, self._environment)
-        self.query_one("#hire-model", Input).placeholder = one_line(model)
+        self.query_one("#hire-model", Input).placeholder = self._usual_model(kind)
+
+    def _usual_model(self, kind: AgentType) -> str:
+        """Which model answers if none is named here: what is hired in this environment works in it too."""
+        if self._environment.get("CREWBOARD_OFFLINE") == "1":
+            return "embedded model"
+        return one_line(hiring.choose_model(kind, None, self._environment))
+
+    def mark(self, problems: Sequence[Problem]) -> list[str]:
+        """Say beneath its field why this cannot be hired; the fields at which there was room for that."""
+        told = {field: "; ".join(each.says for each in problems if each.field == field) for field in _MARKED}
+        for field, says in told.items():
+            row = self.query_one(f"#wrong-{field}")
+            row.display = bool(says)
+            row.query_one(".wrong", Label).update(Content(one_line(says)))
+        return [field for field, says in told.items() if says]
 
     # ----------------------------------------------------------------------------------------- filled and read
 
@@ -89,7 +144,9 @@ class HireForm(Vertical):
         """Say in the fields what `profile` says; a type that this project does not have leaves the type standing."""
         self.query_one("#hire-name", Input).value = name
         self.query_one("#hire-type", Choice).choose(profile.type)
-        self.query_one("#hire-prompt", TextArea).text = safe_text(profile.prompt)
+        prompt = self.query_one("#hire-prompt", TextArea)
+        prompt.text = safe_text(profile.prompt)
+        prompt.move_cursor(prompt.document.end)
         flags = profile.flags
         for ident, text in (("role", profile.role), ("model", profile.model), ("budget", flags.budget)):
             self.query_one(f"#hire-{ident}", Input).value = one_line(text or "")
@@ -114,8 +171,8 @@ class HireForm(Vertical):
             foreground=self.foreground,
         )
 
-    def hire(self) -> hiring.Hire:
-        """What the form says.
+    def hire(self, max_turns: int | None = None) -> hiring.Hire:
+        """What the form says; `max_turns` stands in for a turn limit that is none.
 
         Raises:
             UsageError: The turn limit is no number.
@@ -129,11 +186,12 @@ class HireForm(Vertical):
             autoclaim=self._ticked("autoclaim"),
             once=self._ticked("once"),
             budget=self._text("budget") or None,
-            max_turns=self._turns(),
+            max_turns=max_turns or self._turns(),
             task=int(task) if task else None,
         )
-        prompt = self.query_one("#hire-prompt", TextArea).text
-        return hiring.Hire(self.agent_name, kind.name, prompt, self._text("role"), self._text("model") or None, flags)
+        return hiring.Hire(
+            self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags
+        )
 
     def _turns(self) -> int:
         turns = self._text("turns")
@@ -149,15 +207,12 @@ class HireForm(Vertical):
 
 
 def _task_options(view: TeamView) -> list[tuple[str, str]]:
-    open_tasks = [task for task in view.tasks if task.status not in CLOSED and task.owner is None]
-    return [("", "none"), *((str(task.id), f"#{task.id} {task.subject}") for task in open_tasks)]
+    board = {task.id: task for task in view.tasks}
+    free = [
+        task for task in view.tasks if task.status not in CLOSED and task.owner is None and not blockers(task, board)
+    ]
+    return [("", "none"), *((str(task.id), f"#{task.id} {task.subject}") for task in free)]
 
 
 def _row(label: str, *fields: Widget, classes: str = "", id: str | None = None) -> Horizontal:
     return Horizontal(Label(label, classes="field-label"), *fields, classes=f"field-row {classes}", id=id)
-
-
-def _input(ident: str, placeholder: str = "", value: str = "") -> Input:
-    field = Input(value, id=ident, compact=True, placeholder=placeholder)
-    field.cursor_blink = False
-    return field

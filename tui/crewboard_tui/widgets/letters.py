@@ -1,12 +1,13 @@
 """A mailbox: each message with when it was sent, picked up, and when it entered a turn."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crewboard.names import OPERATOR
-from crewboard.records import Message, Request
-from crewboard.view.mail import Letter
+from crewboard.records import Request
+from crewboard.store.agreements import why_void
+from crewboard.view.mail import Letter, is_notice
+from crewboard.view.words import gist, in_words, person
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, clip, one_line, pad, say, spread, wrap
 from crewboard_tui.widgets.rows import Row, Rows
@@ -15,33 +16,6 @@ from crewboard_tui.widgets.threads import Thread, find_threads, standing, subjec
 _ABSOLUTE_FROM = 72
 AUTHOR = 10
 """Cells for who wrote a message."""
-
-_WORDS = {
-    "idle_notification": "is free for work",
-    "teammate_terminated": "",
-    "plan_approval_request": "plan:",
-    "plan_approval_response": "about the plan:",
-    "shutdown_request": "please shut down",
-    "shutdown_response": "about shutting down:",
-    "permission_request": "may I:",
-    "permission_response": "about that permission:",
-    "question_request": "asks:",
-    "question_response": "answers:",
-    "task_assignment": "assigns",
-    "result": "result:",
-    "error": "could not go on:",
-    "interrupt": "interrupts:",
-    "broadcast": "to all:",
-    "budget_warning": "warns:",
-}
-"""Protocol messages in words."""
-
-_ANSWERS = {
-    "plan_approval_response": ("approves the plan", "refuses the plan"),
-    "permission_response": ("allows it", "refuses it"),
-    "shutdown_response": ("agrees to shut down", "stays"),
-}
-"""Answers in words: a yes, a no."""
 
 
 @dataclass(frozen=True)
@@ -53,25 +27,10 @@ class Box:
     unread: int = 0
 
 
-def person(name: str) -> str:
-    """A name as the operator reads it."""
-    return "you" if name == OPERATOR else name
-
-
-def in_words(message: Message) -> str:
-    """What a message does, with a blank behind it; nothing for a plain one."""
-    approve = message.metadata.get("approve")
-    if message.type in _ANSWERS and isinstance(approve, bool):
-        return _ANSWERS[message.type][0 if approve else 1] + (": " if gist(message) else "")
-    words = _WORDS.get(message.type, "" if message.type == "message" else f"{message.type}:")
-    return f"{words} " if words else ""
-
-
-def gist(message: Message) -> str:
-    """What it says beyond that: an answer without feedback says nothing more, and nobody is free in more words."""
-    bare = message.type in _ANSWERS and message.content in ("approved", "rejected")
-    free = message.type == "idle_notification" and message.content == "free for work"
-    return "" if bare or free else message.content
+def unread_of(letters: Sequence[Letter], box: Box) -> list[Letter]:
+    """Those of a mailbox that count as not read."""
+    counted = [each for each in letters if not (box.operators and is_notice(each.message))]
+    return counted[len(counted) - min(box.unread, len(counted)) :]
 
 
 def letter_head(box: Box, width: int) -> Line:
@@ -81,12 +40,28 @@ def letter_head(box: Box, width: int) -> Line:
     return spread((Span(f"{'SENT':<8} {'FROM':<{AUTHOR}} MESSAGE", "dim"),), (Span(right, "dim"),), width)
 
 
-def letter_line(letter: Letter, box: Box, width: int, *, fresh: bool = False) -> Line:
-    """One message; `fresh` marks one that its reader has not read."""
+def void_of(letters: Sequence[Letter], asked: Sequence[Request]) -> dict[str, str]:
+    """Which messages answer a request and decide nothing, by id, and why: a yes that is none must not look like one."""
+    requests = {request.id: request for request in asked}
+    found = {
+        each.message.id: why_void(each.message, requests.get(str(each.message.metadata.get("request_id"))))
+        for each in letters
+    }
+    return {ident: why for ident, why in found.items() if why is not None}
+
+
+def void_mark(void: str | None) -> Line:
+    """What stands before a message that decides nothing."""
+    return () if void is None else (Span("changes nothing: ", "warning"),)
+
+
+def letter_line(letter: Letter, box: Box, width: int, *, fresh: bool = False, void: str | None = None) -> Line:
+    """One message; `fresh` marks one that its reader has not read, `void` is why it decides nothing."""
     message = letter.message
     left = (
         Span(fmt.clock(message.ts) + " ", "dim"),
         Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent"),
+        *void_mark(void),
         Span(in_words(message), "dim"),
         say(gist(message)),
     )
@@ -131,17 +106,19 @@ def _time(at: float | None, sent: float, width: int) -> Span:
     return Span(f" {text:>{width}}", "dim")
 
 
-def whole_letter(letter: Letter, width: int) -> list[Line]:
-    """One message in full, with its head."""
+def whole_letter(letter: Letter, width: int, void: str | None = None) -> list[Line]:
+    """One message in full, with its head and why it decides nothing, if that is so."""
     message = letter.message
-    head = f"{person(message.from_)} → {person(message.to)} · {message.type}"
+    kind = in_words(message).rstrip(" :")
+    head = f"{person(message.from_)} → {person(message.to)}{' · ' if kind else ''}{kind}"
     times = [f"sent {fmt.clock(message.ts)}"]
     if letter.picked_up_at is not None:
         times.append(f"picked up {fmt.clock(letter.picked_up_at)}")
     if letter.entered_turn_at is not None:
         times.append(f"in turn {fmt.clock(letter.entered_turn_at)}")
-    lines: list[Line] = [(say(clip(one_line(head), width), "accent bold"),), (Span(" · ".join(times), "dim"),), ()]
-    lines += [(Span(piece),) for piece in wrap(message.content, width)]
+    lines: list[Line] = [(say(clip(one_line(head), width), "accent bold"),), (Span(" · ".join(times), "dim"),)]
+    lines += [(*void_mark(void), say(void, "warning"))] if void is not None else []
+    lines += [(), *((Span(piece),) for piece in wrap(message.content, width))]
     result = message.metadata.get("result") or message.metadata.get("body")
     return [*lines, (), (say(f"in full: {result}", "dim"),)] if result else lines
 
@@ -149,28 +126,78 @@ def whole_letter(letter: Letter, width: int) -> list[Line]:
 class Letters(Rows):
     """A mailbox as a list. It stays at its end as mail comes, until somebody moves up.
 
+    One that a person reads opens at the first message that is not read.
     The messages of one request stand under one row, which Enter unfolds.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.follows = True
+        """Whether it goes along with what comes: not while the message under the cursor is being read."""
         self._entries: list[Letter | Thread] = []
         self._unfolded: set[str] = set()
         self._fresh: frozenset[str] = frozenset()
+        self._void: dict[str, str] = {}
         self._box = Box("")
         self._nothing = ""
+        self._ends: list[int] = []
+        self._row_is_fresh: list[bool] = []
+        self._width = 0
+        self._made: dict[str, tuple[object, Row]] = {}
+        """Rows by message, with what each was made of: few change, and a mailbox may hold thousands."""
 
     def read(
         self, letters: Sequence[Letter], box: Box, nothing: str = "no mail yet", asked: Sequence[Request] = ()
     ) -> None:
-        """Show these messages; of the requests `asked` as threads."""
-        at_end = not self.rows or self.selected in (None, self.rows[-1].key)
-        self._entries = find_threads(letters, asked)
+        """Show these messages, those of one request among `asked` as a thread."""
+        opens = not self.selected
+        at_end = self.follows and not opens and self.selected == self.rows[-1].key
+        self._void = void_of(letters, asked)
+        self._entries = find_threads(letters, asked, self._void)
         self._box, self._nothing = box, nothing
-        self._fresh = frozenset(each.message.id for each in letters[len(letters) - min(box.unread, len(letters)) :])
+        self._fresh = frozenset(each.message.id for each in unread_of(letters, box))
         self._show_entries()
-        if at_end and self._entries:
+        if opens:
+            self._open_at_fresh()
+        elif at_end and self._entries:
             self.select(self.rows[-1].key)
+
+    def _open_at_fresh(self) -> None:
+        """Begin at the first message that is not read, with the one before it in sight, else at the end."""
+        if not self._entries:
+            return
+        last = len(self.rows) - 1
+        at = self._row_is_fresh.index(True) if self._box.operators and any(self._row_is_fresh) else last
+        self.select(self.rows[at].key)
+        if at < last:
+            self.scroll_to(y=at - 1, animate=False, force=True)
+
+    def shown_to(self, known: int) -> int:
+        """The byte behind the last message in sight, where nothing that is not read lies between it and `known`."""
+        top = self.scroll_offset.y
+        shown = self._ends[top : top + self.size.height - self._top]
+        passed = zip(self._row_is_fresh[:top], self._ends, strict=False)
+        if not shown or any(fresh and end > known for fresh, end in passed):
+            return known
+        return max(known, *shown)
+
+    def void_of(self, letter: Letter) -> str | None:
+        """Why one of these messages decides nothing, if that is so."""
+        return self._void.get(letter.message.id)
+
+    @property
+    def letter(self) -> Letter | None:
+        """The message under the cursor; of a thread its newest."""
+        if self.thread is not None:
+            return self.thread.newest
+        letters = (letter for entry in self._entries for letter in _letters_of(entry))
+        return next((letter for letter in letters if letter.message.id == self.selected), None)
+
+    @property
+    def copied(self) -> str:
+        """What is copied from here: the message under the cursor."""
+        letter = self.letter
+        return letter.message.content if letter else ""
 
     @property
     def thread(self) -> Thread | None:
@@ -186,19 +213,38 @@ class Letters(Rows):
         self._show_entries()
 
     def _show_entries(self) -> None:
-        rows = [row for entry in self._entries for row in self._rows_of(entry)]
-        head = letter_head(self._box, self.row_width) if rows else None
+        self._width = self.row_width
+        made, self._made = self._made, {}
+        parts = [(entry, row) for entry in self._entries for row in self._rows_of(entry, made)]
+        self._ends = [entry.newest.end if isinstance(entry, Thread) else entry.end for entry, _ in parts]
+        self._row_is_fresh = [self._is_fresh(entry) for entry, _ in parts]
+        rows = [row for _, row in parts]
+        head = letter_head(self._box, self._width) if rows else None
         self.show(rows or [Row("", (Span(self._nothing, "dim"),))], head)
 
-    def _rows_of(self, entry: Letter | Thread) -> list[Row]:
-        if not isinstance(entry, Thread):
-            return [self._row(entry)]
-        unfolded = entry.key in self._unfolded
-        fresh = any(letter.message.id in self._fresh for letter in entry.letters)
-        head = thread_line(entry, self._box, self.row_width, fresh=fresh, unfolded=unfolded)
-        return [Row(entry.key, head), *(self._row(letter, "  ") for letter in entry.letters if unfolded)]
+    def _is_fresh(self, entry: Letter | Thread) -> bool:
+        return any(letter.message.id in self._fresh for letter in _letters_of(entry))
 
-    def _row(self, letter: Letter, indent: str = "") -> Row:
-        fresh = letter.message.id in self._fresh
-        content = letter_line(letter, self._box, self.row_width - len(indent), fresh=fresh)
-        return Row(letter.message.id, (Span(indent), *content) if indent else content)
+    def _rows_of(self, entry: Letter | Thread, made: Mapping[str, tuple[object, Row]]) -> list[Row]:
+        if not isinstance(entry, Thread):
+            return [self._row(entry, made)]
+        unfolded = entry.key in self._unfolded
+        fresh = self._is_fresh(entry)
+        head = thread_line(entry, self._box, self._width, fresh=fresh, unfolded=unfolded)
+        return [Row(entry.key, head), *(self._row(letter, made, "  ") for letter in entry.letters if unfolded)]
+
+    def _row(self, letter: Letter, made: Mapping[str, tuple[object, Row]], indent: str = "") -> Row:
+        """The row of a message: the one that was `made` before, if it would be the same."""
+        ident, width = letter.message.id, self._width - len(indent)
+        fresh, void = ident in self._fresh, self._void.get(ident)
+        made_of = letter, self._box.operators, width, indent, fresh, void
+        before, row = made.get(ident, (None, Row(ident, ())))
+        if before != made_of:
+            content = letter_line(letter, self._box, width, fresh=fresh, void=void)
+            row = Row(ident, (Span(indent), *content) if indent else content)
+        self._made[ident] = made_of, row
+        return row
+
+
+def _letters_of(entry: Letter | Thread) -> tuple[Letter, ...]:
+    return entry.letters if isinstance(entry, Thread) else (entry,)

@@ -9,7 +9,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from crewboard_tui import keys
-from crewboard_tui.lines import Line
+from crewboard_tui.lines import Line, plain
 from crewboard_tui.widgets.painter import Painter
 
 
@@ -32,6 +32,11 @@ class Log(ScrollView, can_focus=True):
     def lines(self) -> list[Line]:
         """What is shown, with what is out of sight."""
         return self._lines
+
+    @property
+    def copied(self) -> str:
+        """What is copied from here: all that is shown."""
+        return "\n".join(plain(each).rstrip() for each in self._lines).strip("\n")
 
     @property
     def follows(self) -> bool:

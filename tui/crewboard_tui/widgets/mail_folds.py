@@ -4,31 +4,52 @@ from collections.abc import Container, Sequence
 from functools import partial
 
 from crewboard.names import LEAD, OPERATOR
+from crewboard.records import Request
 from crewboard.view.mail import Letter
+from crewboard.view.words import gist, in_words, person, tell
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, one_line, pad, say, spread, wrap
 from crewboard_tui.widgets.folds import MARK, Fold
-from crewboard_tui.widgets.letters import AUTHOR, Box, clock_width, gist, in_words, person, times_line, whole_letter
+from crewboard_tui.widgets.letters import (
+    AUTHOR,
+    Box,
+    clock_width,
+    times_line,
+    unread_of,
+    void_mark,
+    void_of,
+    whole_letter,
+)
 
 _BEGIN = 9 + AUTHOR + 1
 _RULE = "unread"
 
 
 def mail_folds(
-    letters: Sequence[Letter], sent: Sequence[Letter], box: Box, yours: Container[str], width: int
+    letters: Sequence[Letter],
+    sent: Sequence[Letter],
+    box: Box,
+    yours: Container[str],
+    width: int,
+    asked: Sequence[Request] = (),
 ) -> list[Fold]:
     """Mail oldest first, a rule before what is not read; what a lead and you say is shown in full.
 
-    `yours` are the mailboxes that you read: nobody picks up anything there.
+    `yours` are the mailboxes that you read: nobody picks up anything there. `asked` are the requests that mail may be
+    about.
     """
     width -= MARK
     name = box.name
-    first_unread = letters[-box.unread].message.id if 0 < box.unread <= len(letters) else None
+    first_unread = next((each.message.id for each in unread_of(letters, box)), None)
+    void = void_of([*letters, *sent], asked)
     folds: list[Fold] = []
     for letter in sorted([*letters, *sent], key=lambda each: each.message.ts):
         if letter.message.id == first_unread:
             folds.append(Fold(_RULE, (Span(" not read yet ".center(width, "─"), "dim"),)))
-        folds.append(_spoken(letter, name, width) if _is_talk(letter) else _folded(letter, name, yours, width))
+        if _is_talk(letter):
+            folds.append(_spoken(letter, name, width))
+        else:
+            folds.append(_folded(letter, name, yours, width, void.get(letter.message.id)))
     return folds
 
 
@@ -43,15 +64,15 @@ def _is_talk(letter: Letter) -> bool:
     return {letter.message.from_, letter.message.to} == {OPERATOR, LEAD}
 
 
-def _folded(letter: Letter, name: str, yours: Container[str], width: int) -> Fold:
+def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: str | None) -> Fold:
     message = letter.message
     left = (
-        Span(fmt.clock(message.ts) + " ", "dim"), _who(letter, name), Span(in_words(message), "dim"),
-        say(gist(message)),
+        Span(fmt.clock(message.ts) + " ", "dim"), _who(letter, name), *void_mark(void),
+        Span(in_words(message), "dim"), say(gist(message)),
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
-    body = partial(whole_letter, letter, width)
-    return Fold(f"{message.to} {message.id}", spread(left, times, width), body=body)
+    body = partial(whole_letter, letter, width, void)
+    return Fold(f"{message.to} {message.id}", spread(left, times, width), body=body, text=message.content)
 
 
 def _who(letter: Letter, name: str) -> Span:
@@ -64,10 +85,11 @@ def _who(letter: Letter, name: str) -> Span:
 def _spoken(letter: Letter, name: str, width: int) -> Fold:
     """A message of the talk with the lead: the author, and every line of it."""
     message = letter.message
-    words = "" if message.type == "result" else in_words(message)
+    words = message.content if message.type == "result" else tell(message)
     times = times_line(letter, width) if message.to == name else ()
     room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
-    first, *more = wrap(words + message.content.strip(), max(1, room)) or ("",)
+    first, *more = wrap(words.strip(), max(1, room)) or ("",)
     author = Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent bold")
     head = spread((Span(fmt.clock(message.ts) + " ", "dim"), author, Span(first)), times, width)
-    return Fold(f"{message.to} {message.id}", head, tuple((Span(" " * _BEGIN + piece),) for piece in more))
+    rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
+    return Fold(f"{message.to} {message.id}", head, rest, text=message.content)

@@ -8,8 +8,11 @@ from crewboard_tui.lines import Line, Span, pad, say, spread
 from crewboard_tui.widgets.alert import NEED_LOOKS
 from crewboard_tui.widgets.rows import Row
 
-_FREES_FROM = 60
+_FREES_FROM = 50
 """Cells of a line below which the summary needs all of it."""
+
+_WORD_FROM = 60
+"""Cells from which there is room for the word beside the number."""
 
 
 def need_key(need: Need) -> str:
@@ -25,7 +28,8 @@ def find_need(view: TeamView, key: str | None) -> Need | None:
 def need_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[Row]:
     """Every need that passes the filter."""
     shown = [need for need in view.needs if matches(f"{need.agent} {need.kind} {need.summary}", wanted)]
-    frees = [frees_of(view, need) if width >= _FREES_FROM else "" for need in shown]
+    word = "frees " if width >= _WORD_FROM else ""
+    frees = [_frees(view, need, word) if width >= _FREES_FROM else "" for need in shown]
     longest = max(map(len, frees), default=0)
     return [
         Row(need_key(need), _need_line(need, pad(what, longest), now, width))
@@ -43,10 +47,10 @@ def _need_line(need: Need, frees: str, now: float, width: int) -> Line:
     return spread(left, right, width)
 
 
-def frees_of(view: TeamView, need: Need) -> str:
-    """What goes on once it is answered: `frees #14`, or how many tasks."""
+def _frees(view: TeamView, need: Need, word: str) -> str:
+    """What goes on once it is answered, behind `word`: `frees #14`, `frees 2 tasks`."""
     tasks = held_up(view, need)
-    return f"frees #{tasks[0].id}" if len(tasks) == 1 else f"frees {len(tasks)}" if tasks else ""
+    return f"{word}#{tasks[0].id}" if len(tasks) == 1 else f"{word}{len(tasks)} tasks" if tasks else ""
 
 
 def held_by(view: TeamView, need: Need) -> str:

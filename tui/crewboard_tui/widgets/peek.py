@@ -11,6 +11,7 @@ from crewboard_tui.reading import FeedLine
 _TONES = {
     "start": "dim", "mail": "accent", "think": "dim italic", "say": "", "tool": "info", "done": "dim",
     "gate": "warning", "answer": "success", "error": "error", "sent": "accent", "retry": "warning", "end": "dim",
+    "died": "error",
 }  # fmt: skip
 _TALK = frozenset({"say", "think", "answer", "error", "mail"})
 _STAMP = 9

@@ -23,7 +23,7 @@ def plan_lines(text: str, width: int) -> list[Line]:
     for raw in _paragraphs(safe_lines(text)):
         if raw.lstrip().startswith(("```", "~~~")):
             fenced = not fenced
-            lines.append((Span(piece, "dim"),) if (piece := raw[:width]) else ())
+            lines += [(Span(piece, "dim"),) for piece in wrap(raw, width)]
         elif fenced:
             lines += [(Span(piece, "info"),) for piece in wrap(raw, width)]
         else:

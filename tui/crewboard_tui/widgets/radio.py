@@ -1,7 +1,5 @@
 """One of a few, all in sight: `(•) background   ( ) foreground`."""
 
-from textual.strip import Strip
-
 from crewboard_tui.lines import Span, say
 from crewboard_tui.widgets.choice import Choice
 
@@ -9,10 +7,10 @@ from crewboard_tui.widgets.choice import Choice
 class Radio(Choice):
     """A choice that shows every option beside the others."""
 
-    def render_line(self, y: int) -> Strip:  # noqa: ARG002
-        spans: list[Span] = []
+    def parts(self, width: int) -> list[tuple[Span, int]]:  # noqa: ARG002
+        found: list[tuple[Span, int]] = []
         for at, (_, label) in enumerate(self.options):
             here = at == self.at
-            spans += [Span("(•) " if here else "( ) ", "key"), say(label, "bold" if here and self.has_focus else "")]
-            spans.append(Span("   "))
-        return self._painter.strip(tuple(spans), self.size.width)
+            mark = Span(("   " if at else "") + ("(•) " if here else "( ) "), "key")
+            found += [(mark, at), (say(label, "bold" if here and self.has_focus else ""), at)]
+        return found

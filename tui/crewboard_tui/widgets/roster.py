@@ -1,6 +1,6 @@
 """The roster: everybody on the team, live, the most urgent first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, ClassVar
@@ -16,14 +16,14 @@ from crewboard_tui.widgets.columns import HUGE, MEDIUM, SHORT, lay_out
 from crewboard_tui.widgets.rows import SETTLE, Row, Rows, keep_order
 
 SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
-    "urgency": ("STATE", lambda agent: agent.urgency),
+    "urgency": ("STATE", lambda _: 0),
     "name": ("AGENT", lambda agent: agent.name),
     "age": ("AGE", lambda agent: (agent.since, agent.name)),
     "cpu": ("CPU", lambda agent: (-agent.usage.cpu_percent if agent.usage else 0, agent.name)),
     "memory": ("RSS", lambda agent: (-agent.usage.rss_bytes if agent.usage else 0, agent.name)),
     "mail": ("✉", lambda agent: (-agent.unread, agent.name)),
 }
-"""How a roster can be sorted: the column that shows it, and the key."""
+"""How a roster can be sorted: the column that shows it, and the key; who is alike in it stands by urgency."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,9 @@ class Order:
 
 def sort_agents(view: TeamView, order: Order) -> list[AgentView]:
     """The agents that are shown, in order."""
-    shown = [each for each in view.agents if matches_agent(each, order.filter) and in_group(each, order.group)]
-    return sorted(shown, key=SORTS[order.by][1], reverse=order.reverse)
-
-
-_NO_MATCH = (Span(" nobody here is like that; Esc shows everybody", "dim"),)
+    shown = [each for each in view.urgent_first if matches_agent(each, order.filter) and in_group(each, order.group)]
+    shown.sort(key=SORTS[order.by][1])
+    return shown[::-1] if order.reverse else shown
 
 
 @dataclass
@@ -62,8 +60,9 @@ class Roster(Rows):
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("marks", "sort")]
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, pressed: keys.Pressed, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self._no_match = (Span(f" nobody here is like that; {pressed('view.back')} shows everybody", "dim"),)
         self.order = Order()
         self.marked: set[str] = set()
         self.wide = False
@@ -93,7 +92,7 @@ class Roster(Rows):
         terminal = self.app.size.width
         layout = lay_out(agents, terminal, self.row_width, wide=self.wide)
         rows = [Row(a.name, layout.row(a, self._seen.now, marked=a.name in self.marked)) for a in agents]
-        nothing = [Row("", _NO_MATCH)] if not rows and self._seen.view and self._seen.view.agents else []
+        nothing = [Row("", self._no_match)] if not rows and self._seen.view and self._seen.view.agents else []
         self.show(rows or nothing, self._head(layout.head(SORTS[self.order.by][0]), rows))
 
     def _head(self, head: Line, rows: list[Row]) -> Line | None:
@@ -107,10 +106,22 @@ class Roster(Rows):
 
     @property
     def targets(self) -> list[str]:
-        """Whom a key is for: the marked agents, else the selected one."""
-        if self.marked:
-            return [row.key for row in self.rows if row.key in self.marked]
-        return [self.selected] if self.selected else []
+        """Whom a key is for: the marked agents that are shown, else the selected one."""
+        return self.shown_marks or ([self.selected] if self.selected else [])
+
+    @property
+    def shown_marks(self) -> list[str]:
+        """The marked agents; one that is left out of the list counts only once it is shown again."""
+        return [row.key for row in self.rows if row.key in self.marked]
+
+    def unmark(self, names: Iterable[str]) -> bool:
+        """Take the marks that are shown away, where one of them is on one of `names`; whether it was."""
+        shown = set(self.shown_marks)
+        if shown.isdisjoint(names):
+            return False
+        self.marked -= shown
+        self.tick(self._seen.now)
+        return True
 
     def on_key(self) -> None:
         self._touched_at = monotonic()
@@ -124,6 +135,7 @@ class Roster(Rows):
 
     def action_reverse(self) -> None:
         self.reorder(replace(self.order, reverse=not self.order.reverse))
+        self.screen.refresh_bindings()
 
     def action_wide(self) -> None:
         self.wide = not self.wide

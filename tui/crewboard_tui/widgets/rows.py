@@ -13,7 +13,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from crewboard_tui import keys
-from crewboard_tui.lines import Line, Span
+from crewboard_tui.lines import Line, Span, plain
 from crewboard_tui.widgets.painter import Painter
 
 BLIND_FOR = 0.3
@@ -88,6 +88,11 @@ class Rows(ScrollView, can_focus=True):
     def selected(self) -> str | None:
         """The key under the cursor."""
         return self._selected
+
+    @property
+    def copied(self) -> str:
+        """What is copied from here: the line under the cursor as it is shown, if it stands for something."""
+        return plain(self._rows[self._at].line).strip() if self._selected else ""
 
     @property
     def _top(self) -> int:
@@ -230,10 +235,11 @@ class Rows(ScrollView, can_focus=True):
         return bool(self._selected) if action == "open" else True
 
     def on_click(self, event: events.Click) -> None:
-        if event.y < self._top and self.head is not None:
+        at = event.get_content_offset(self)
+        if at is None or at.y < self._top:
             return
-        index = event.y - self._top + self.scroll_offset.y
-        if 0 <= index < len(self._rows):
+        index = at.y - self._top + self.scroll_offset.y
+        if index < len(self._rows):
             again = index == self._at
             self._move(index)
             if event.chain > 1 and again:

@@ -2,7 +2,7 @@
 
 from crewboard.records import Request
 from crewboard.view.touched import Touched
-from crewboard_tui.lines import Line, Span, one_line, say, spread, wrap
+from crewboard_tui.lines import Line, Span, one_line, say, spread, width_of, wrap
 from crewboard_tui.widgets.file_rows import open_by, shared_line
 
 _LABEL = 10
@@ -16,7 +16,7 @@ def texts(value: object) -> list[str]:
 
 
 def stake_lines(request: Request, touches: Touched | None, now: float) -> list[Line]:
-    """The stakes on one line each; `touches` is what everybody touched, None while that is not read yet."""
+    """The stakes, each a line of its own; `touches` is what everybody touched, None while that is not read yet."""
     payload = request.payload
     lines: list[Line] = []
     if files := texts(payload.get("files")):
@@ -45,7 +45,8 @@ def _touches(request: Request, files: list[str], touches: Touched | None, now: f
     who = sorted({touch.agent for path in both for touch in shared[path]})
     clash = any(touch.changed for path in both for touch in shared[path])
     warning = Span("  ⚠ overlap", "warning bold") if clash else Span("")
-    return (count, Span(f" · {len(both)} also open by {', '.join(who)}", "warning" if clash else ""), warning, *names)
+    which = "" if len(files) == 1 else "all " if both == files else f"{len(both)} of them "
+    return (count, Span(f" · {which}also open in {', '.join(who)}", "warning" if clash else ""), warning, *names)
 
 
 def file_lines(request: Request, touches: Touched | None, now: float, width: int) -> list[Line]:
@@ -55,6 +56,8 @@ def file_lines(request: Request, touches: Touched | None, now: float, width: int
         shared = touches.others(path, request.from_, now) if touches else []
         *above, last = wrap(f"  {path}", width, "    ") or ("",)
         lines += [(Span(piece),) for piece in above]
-        lines.append(spread((Span(last),), open_by(shared), width) if shared else (Span(last),))
+        who = open_by(shared)
+        fits = bool(shared) and width_of((Span(last), *who)) < width
+        lines.append(spread((Span(last),), who, width) if fits else (Span(last),))
         lines += [(Span("    "), *shared_line(touch, now)) for touch in shared]
     return lines

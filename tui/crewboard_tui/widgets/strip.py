@@ -5,13 +5,15 @@ from dataclasses import dataclass
 
 from crewboard.view.fold import TeamView
 from crewboard.view.spending import bill_team
-from crewboard.view.states import Shown
+from crewboard.view.states import URGENCY
 from crewboard_tui.lines import Line, Span, crop, say, spread, width_of
 from crewboard_tui.reading import Snapshot
-from crewboard_tui.states import LOOKS, URGENT
+from crewboard_tui.states import LOOKS, SEEN_DEATH, TASK_LOOKS, URGENT, Look, look_of
 from crewboard_tui.widgets.bills import NEARLY, bar, money_of
+from crewboard_tui.widgets.task_rows import tally
 
-_REST: tuple[Shown, ...] = ("start", "run", "wait", "pause", "idle", "unknown", "done")
+_URGENT = tuple(LOOKS[state] for state in URGENT)
+_REST = (*(LOOKS[state] for state in URGENCY if state not in URGENT), SEEN_DEATH)
 _WORDS_FROM = 100
 _BAR = Span(" │ ", "dim")
 
@@ -21,6 +23,8 @@ class Badges:
     """What the strip says besides what was read."""
 
     read_only: bool = False
+    offline: bool = False
+    """Whether the next to be hired works on the embedded model, should nobody do so yet."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,10 @@ class _Piece:
 def strip_line(snapshot: Snapshot, badges: Badges, width: int) -> Line:
     """The strip in `width` cells: what is urgent stays longest, then what is dangerous, then the rest."""
     view = snapshot.view
-    counts = Counter(agent.shown for agent in view.agents)
+    counts = Counter(look_of(agent) for agent in view.agents)
     pieces = [
         _Piece(1, (say(view.name, "bold"),)),
-        _Piece(0, _states(counts, URGENT, words=width >= _WORDS_FROM)),
+        _Piece(0, _states(counts, _URGENT, words=width >= _WORDS_FROM)),
         _Piece(3, _states(counts, _REST, words=False)),
         _Piece(5, _tasks(view)),
         _Piece(6, _cost(view)),
@@ -66,20 +70,20 @@ def _joined(pieces: list[_Piece]) -> list[Span]:
     return spans
 
 
-def _states(counts: Counter[Shown], states: tuple[Shown, ...], *, words: bool) -> Line:
+def _states(counts: Counter[Look], looks: tuple[Look, ...], *, words: bool) -> Line:
+    """How many there are of each; a death that was seen shares its shape with one that was not, and says its word."""
     spans: list[Span] = []
-    for state in states:
-        if counts[state]:
-            look = LOOKS[state]
-            word = f" {look.word}" if words else ""
+    for look in looks:
+        if counts[look]:
+            word = f" {look.word}" if words or look is SEEN_DEATH else ""
             spans += [Span(" ")] if spans else []
-            spans.append(Span(f"{look.glyph}{counts[state]}{word}", look.tone))
+            spans.append(Span(f"{look.glyph}{counts[look]}{word}", look.tone))
     return tuple(spans)
 
 
 def _tasks(view: TeamView) -> Line:
-    done = sum(task.status == "completed" for task in view.tasks)
-    return (Span(f"tasks {done}/{len(view.tasks)}"),) if view.tasks else ()
+    done, _, failed = tally(view.tasks).partition(" ")
+    return (Span(f"tasks {done}"), Span(f" {failed}" if failed else "", TASK_LOOKS["failed"].tone)) if done else ()
 
 
 def _cost(view: TeamView) -> Line:
@@ -99,7 +103,7 @@ def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:
     shown = [
         (unsafe, 2, " sandbox none ", "alarm"),
         (view.damaged > 0, 2, f" {view.damaged} damaged ", "alarm"),
-        (view.model_backend == "offline", 4, " OFFLINE ", "badge"),
+        (badges.offline or view.model_backend == "offline", 4, " OFFLINE ", "badge"),
         (badges.read_only, 4, " READ-ONLY ", "badge"),
     ]
     live = Span("▸live", "success") if snapshot.hinted else Span("▸poll", "warning")

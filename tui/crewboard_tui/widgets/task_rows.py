@@ -1,21 +1,39 @@
 """The task board as lines: what is open first, and why what waits cannot be taken."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from crewboard.records import Task, describe_exit
-from crewboard.store.tasks import CLOSED
+from crewboard.store.tasks import CLOSED, fate
+from crewboard.view.failure import why_failed
 from crewboard.view.fold import AgentView, TeamView
 from crewboard.view.reader import blocked
 from crewboard_tui import fmt
 from crewboard_tui.filters import matches_task
-from crewboard_tui.lines import Line, Span, pad, say, spread
-from crewboard_tui.states import Look, look_of, task_look
+from crewboard_tui.lines import Line, Span, clip, one_line, pad, say, spread
+from crewboard_tui.reading import Snapshot
+from crewboard_tui.states import TASK_LOOKS, Look, look_of, task_look
 from crewboard_tui.widgets.rows import Row
 
 _ORDER = {"in_progress": 0, "pending": 1, "failed": 2, "completed": 3, "cancelled": 4}
 
+_UNOWNED = "unassigned"
+
+_MOST_OF_WHY = 400
+"""Cells of why a task failed; all of it stands in its owner's Transcript."""
+
 _WHY_FROM = 60
 """Cells from which a row also says how its last owner ended and how its blockers stand."""
+
+
+def tally(tasks: Sequence[Task], word: str = "") -> str:
+    """How many are completed of those that are not cancelled, and how many failed: `5/7 ✖1`."""
+    count = Counter(task.status for task in tasks)
+    if count.total() == count["cancelled"]:
+        return ""
+    done = f"{count['completed']}/{count.total() - count['cancelled']}{word}"
+    failed = f" {TASK_LOOKS['failed'].glyph}{count['failed']}"
+    return done + failed if count["failed"] else done
 
 
 def task_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[Row]:
@@ -46,20 +64,28 @@ def is_orphan(task: Task) -> bool:
 def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, why: bool) -> Line:
     if task.status in CLOSED:
         by = task.owner or task.last_owner
-        return (Span(f"{task.status}{f' by {by}' if by else ''}", "error" if task.status == "failed" else "dim"),)
+        # Who cancels is the operator or the lead, and the record does not say which.
+        words = "" if by is None else f", was {by}'s" if task.status == "cancelled" else f" by {by}"
+        return (Span(f"{task.status}{words}", "error" if task.status == "failed" else "dim"),)
     if is_orphan(task):
-        ended = f", {_end_of(task, view)}" if why else ""
-        return (say(f"orphaned by {task.last_owner}{ended}", "error"),)
+        return (say(_orphaned(task, view) if why else _orphaned(task), "error"),)
     parts = _blockers(view, waiting) if why else [Span(f"#{other} ", "dim") for other in waiting]
     if waiting:
-        parts.insert(0, Span("after ", "dim"))
+        hopeless = why and _is_hopeless(view, waiting)
+        parts.insert(0, Span("cannot start: ", "error") if hopeless else Span("after ", "dim"))
     if task.required_type:
         parts.append(Span(f"for {task.required_type} ", "dim"))
     if task.owner is None:
-        return (*parts, Span("unassigned", "dim"))
+        return (*parts, Span(_UNOWNED, "dim"))
     owner = view.agent(task.owner)
     age = f" {fmt.age(now - task.updated_at)}" if task.status == "in_progress" else ""
     return (*parts, Span(task.owner), *_plight(owner), Span(age, "dim"))
+
+
+def _orphaned(task: Task, view: TeamView | None = None) -> str:
+    """Who left it behind, and seen in `view` how they ended."""
+    words = f"{TASK_LOOKS['orphaned'].word} by {task.last_owner}"
+    return words if view is None else f"{words}, {_end_of(task, view)}"
 
 
 def _end_of(task: Task, view: TeamView) -> str:
@@ -86,6 +112,12 @@ def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
     return spans
 
 
+def _is_hopeless(view: TeamView, waiting: Sequence[int]) -> bool:
+    """Whether one of the blockers will never be completed by itself."""
+    board = {task.id: task for task in view.tasks}
+    return any(fate(other, board) for other in waiting)
+
+
 def _find(view: TeamView, ident: int) -> Task | None:
     return next((task for task in view.tasks if task.id == ident), None)
 
@@ -102,14 +134,16 @@ def _plight(owner: AgentView | None) -> Line:
     return (Span(f" {look.glyph} {look.word}", look.tone),) if owner.shown not in ("run", "idle") else ()
 
 
-def task_detail(task: Task, view: TeamView, now: float) -> list[tuple[str, str]]:
+def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, str]]:
     """Everything of a task as names and values."""
+    view = snapshot.view
     waiting = blocked(task, view.tasks)
-    had = f"{task.last_owner} had it, {_end_of(task, view)}" if is_orphan(task) else ""
+    nobody = f"{_UNOWNED}; {_orphaned(task, view)}" if is_orphan(task) else _UNOWNED
     facts = [
         ("task", f"#{task.id} {task.subject}"),
         ("status", _look(task, view).word),
-        ("owner", task.owner or (f"nobody; {had}" if had else "nobody")),
+        ("why", _why(task, snapshot) if task.status == "failed" else ""),
+        ("owner", task.owner or nobody),
         ("blocked by", "\n".join(_how_it_stands(view, other) for other in waiting)),
         ("only for", task.required_type or ""),
         ("created", f"{fmt.clock(task.created_at)}, {fmt.age(now - task.created_at)} ago"),
@@ -118,6 +152,16 @@ def task_detail(task: Task, view: TeamView, now: float) -> list[tuple[str, str]]
         ("", task.description),
     ]
     return [(name, value) for name, value in facts if value or not name]
+
+
+def _why(task: Task, snapshot: Snapshot) -> str:
+    """Why it failed, in its owner's words."""
+    if task.owner is None or snapshot.view.agent(task.owner) is None:
+        return "nothing here says why"
+    if snapshot.interest.agent != task.owner:
+        return ""  # not read yet
+    said = why_failed(task, snapshot.activity)
+    return clip(one_line(said), _MOST_OF_WHY) if said else f"the journal of {task.owner} does not say"
 
 
 def _how_it_stands(view: TeamView, ident: int) -> str:

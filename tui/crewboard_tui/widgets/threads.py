@@ -1,12 +1,13 @@
 """The messages of one request as a thread under one row, which says how the request stands."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from crewboard.records import Request
 from crewboard.view.fold import summarise
 from crewboard.view.mail import Letter
+from crewboard.view.words import person, question_in
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, say, wrap
 
@@ -31,17 +32,23 @@ class Thread:
         return self.letters[-1]
 
 
-def find_threads(letters: Sequence[Letter], asked: Sequence[Request]) -> list[Letter | Thread]:
-    """Mail in its order, with a thread in the place of its newest message; what was said once stays as it is."""
+def find_threads(
+    letters: Sequence[Letter], asked: Sequence[Request], apart: Container[str] = ()
+) -> list[Letter | Thread]:
+    """Mail in its order, with a thread in the place of its newest message; what was said once stays as it is.
+
+    The messages `apart`, by their ids, belong to no thread.
+    """
     chains = {request.id: chain for chain in _chains(asked) for request in chain}
     gathered: dict[str, list[Letter]] = {}
+    chain_of = {each.message.id: chains.get(_request_of(each)) for each in letters if each.message.id not in apart}
     for letter in letters:
-        chain = chains.get(_request_of(letter))
+        chain = chain_of.get(letter.message.id)
         if chain is not None and len(_steps(chain)) > 1:
             gathered.setdefault(chain[0].id, []).append(letter)
     found: list[Letter | Thread] = []
     for letter in letters:
-        chain = chains.get(_request_of(letter))
+        chain = chain_of.get(letter.message.id)
         inside = gathered.get(chain[0].id) if chain is not None else None
         if inside is None or chain is None:
             found.append(letter)
@@ -71,7 +78,7 @@ def _steps(chain: tuple[Request, ...]) -> list[str]:
     for request in chain:
         steps.append(_NOUNS[request.type])
         if request.status == "rejected":
-            steps.append("refusal")
+            steps.append("refusal" if question_in(request.feedback) is None else "asked back")
         elif request.status == "cancelled":
             steps += [] if request is not chain[-1] else ["withdrawn"]
         elif request.status == "expired":
@@ -93,13 +100,19 @@ def story_lines(thread: Thread, width: int) -> list[Line]:
     """What was asked and answered, from the beginning."""
     lines: list[Line] = []
     for request in thread.requests:
-        lines += _said(request.created_at, request.from_, summarise(request), width)
+        lines += _said(request.created_at, person(request.from_), summarise(request), width)
         replaced = request.status == "cancelled" and request is not thread.requests[-1]
         if not replaced and request.decided_at is not None and request.decided_by is not None:
-            words = f"{request.status}{': ' + request.feedback if request.feedback else ''}"
-            by = "you" if request.decided_by == "operator" else request.decided_by
-            lines += _said(request.decided_at, by, words, width)
+            words = _decision(request)
+            lines += _said(request.decided_at, person(request.decided_by), words, width)
     return lines
+
+
+def _decision(request: Request) -> str:
+    asked = question_in(request.feedback) if request.status == "rejected" else None
+    if asked is not None:
+        return f"asked back: {asked}"
+    return f"{request.status}{': ' + request.feedback if request.feedback else ''}"
 
 
 def _said(ts: float, who: str, words: str, width: int) -> list[Line]:

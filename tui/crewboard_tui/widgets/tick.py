@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
@@ -13,6 +14,8 @@ from textual.widget import Widget
 from crewboard_tui import keys
 from crewboard_tui.lines import Span
 from crewboard_tui.widgets.painter import Painter
+
+_BOX = len("[x] ")
 
 
 class Tick(Widget, can_focus=True):
@@ -44,6 +47,9 @@ class Tick(Widget, can_focus=True):
 
     def on_click(self) -> None:
         self.action_turn()
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:  # noqa: ARG002
+        return cell_len(self._label) + _BOX
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
         return 1

@@ -4,6 +4,8 @@ from textual.content import Content
 from textual.widget import Widget
 
 from crewboard_tui.lines import one_line
+from crewboard_tui.widgets.folds import Folds
+from crewboard_tui.widgets.log import Log
 
 
 def title(pane: Widget, above: str, below: str = "") -> None:
@@ -13,3 +15,9 @@ def title(pane: Widget, above: str, below: str = "") -> None:
         pane.border_title = wanted[0]
     if pane.border_subtitle != wanted[1]:
         pane.border_subtitle = wanted[1]
+
+
+def follow_words(pane: Log | Folds, key: str) -> str:
+    """Whether a pane follows its end; where `key` works, which turns that, it is named too."""
+    words = f"follow:{'on' if pane.follow else 'off'}"
+    return f"{key} {words}" if pane.has_focus else words

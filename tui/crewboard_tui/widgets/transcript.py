@@ -1,14 +1,18 @@
-"""Everything that an agent did and said: talk in full, tool calls on one line each that unfolds to all of it."""
+"""Everything that an agent did and said: talk in full, tool calls on one line each that unfolds to all of it.
+
+And what everybody does, one line each, in the same manner.
+"""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 from crewboard.view.activity import Activity
 from crewboard_tui import fmt
-from crewboard_tui.lines import Line, Span, line, one_line, spread, wrap
+from crewboard_tui.lines import Line, Span, line, one_line, plain, spread, wrap
+from crewboard_tui.reading import FeedLine
 from crewboard_tui.widgets.diff_text import exact_lines
 from crewboard_tui.widgets.folds import MARK, Fold
-from crewboard_tui.widgets.peek import live_lines, paired, shown
+from crewboard_tui.widgets.peek import feed_lines, live_lines, paired, shown
 
 _INDENT = "  "
 
@@ -29,6 +33,31 @@ def transcript_folds(
     return [*folds, *_live(live, width, caret=caret)]
 
 
+def feed_folds(feed: Sequence[FeedLine], width: int) -> list[Fold]:
+    """What everybody did, newest last, on one line each, which unfolds to all that was done or said."""
+    width -= MARK
+    return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, width), strict=True)]
+
+
+@lru_cache(maxsize=4096)
+def _fed(each: FeedLine, head: Line, width: int) -> Fold:
+    what = each.what
+    cut = _is_cut(what, head)
+    body = partial(_whole_line, what, width, cut=cut) if cut or what.detail else None
+    return Fold(f"{each.agent} {_key(what)}", head, body=body, text="\n".join(filter(None, (what.text, what.detail))))
+
+
+def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
+    """What was said, where its line was `cut`, and what a call was given or gave."""
+    said = _wrapped(what.text, width) if cut else []
+    return [*said, *(_indented(what.detail, width, "dim") if what.detail else [])]
+
+
+def _is_cut(what: Activity, head: Line) -> bool:
+    """Whether its line says less than all of it."""
+    return one_line(what.text) not in plain(head)
+
+
 def _key(what: Activity) -> str:
     return f"{what.ts} {what.kind} {what.call or hash(what.text)}"
 
@@ -37,7 +66,9 @@ def _call(what: Activity, outcome: Activity | None, open_since: float | None, wi
     (head,) = shown(what, outcome, width, 1)
     if outcome is None:
         head = spread(head, (_unfinished(open_since),), width)
-    return Fold(_key(what), head, body=partial(_whole_call, what, outcome, width))
+    parts = (what.text, what.detail, *((outcome.text, outcome.detail) if outcome else ()))
+    body = partial(_whole_call, what, outcome, width)
+    return Fold(_key(what), head, body=body, text="\n".join(filter(None, parts)))
 
 
 def _unfinished(open_since: float | None) -> Span:
@@ -64,9 +95,9 @@ def _indented(text: str, width: int, tone: str) -> list[Line]:
 def _said(what: Activity, width: int) -> Fold:
     """Talk, all of it; anything else on one line, which unfolds where it was cut."""
     head, *rest = shown(what, None, width, 0)
-    cut = not rest and one_line(what.text) not in "".join(span.text for span in head)
+    cut = not rest and _is_cut(what, head)
     body = partial(_wrapped, what.text, width) if cut else None
-    return Fold(_key(what), head, tuple(rest), body)
+    return Fold(_key(what), head, tuple(rest), body, what.text)
 
 
 def _wrapped(text: str, width: int) -> list[Line]:
@@ -75,4 +106,4 @@ def _wrapped(text: str, width: int) -> list[Line]:
 
 def _live(live: str, width: int, *, caret: bool) -> list[Fold]:
     lines = live_lines(live, width, 0, caret=caret)
-    return [Fold("live", lines[0], tuple(lines[1:]))] if lines else []
+    return [Fold("live", lines[0], tuple(lines[1:]), text=live)] if lines else []

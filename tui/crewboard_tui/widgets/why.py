@@ -4,11 +4,13 @@ from crewboard.records import Request
 from crewboard.view.autopsy import Autopsy
 from crewboard.view.fold import AgentView, Need, TeamView
 from crewboard_tui import fmt
-from crewboard_tui.lines import Line, Span, say, wrap
+from crewboard_tui.lines import Line, Span, clip, one_line, say, wrap
+from crewboard_tui.states import TASK_LOOKS
 from crewboard_tui.widgets.need_rows import held_by
 from crewboard_tui.widgets.plan_text import plan_lines
 
 _LABEL = 11
+_HOLDS_UP = "holds up"
 
 
 def why_lines(need: Need, view: TeamView, autopsy: Autopsy | None, now: float, width: int) -> list[Line]:
@@ -22,7 +24,7 @@ def why_lines(need: Need, view: TeamView, autopsy: Autopsy | None, now: float, w
     facts = [
         ("what", need.summary),
         ("since", f"{fmt.clock(need.since)}, {fmt.long_age(now - need.since)} ago"),
-        ("holds", held_by(view, need)),
+        (_HOLDS_UP, held_by(view, need)),
         *(_agent_facts(agent) if agent else []),
     ]
     return fact_lines(facts, width)
@@ -38,29 +40,38 @@ def death_lines(autopsy: Autopsy, now: float, width: int) -> list[Line]:
     tool = autopsy.last_tool
     outcome = "" if tool is None or tool.finished else "   (outcome unknown)"
     freed = ", ".join(f"#{task.id} {task.subject}" for task in autopsy.freed)
-    unread = f"{autopsy.unread} not read"
+    unread = f"{autopsy.unread} unread"
     unread += f" (from {', '.join(autopsy.unread_from)})" if autopsy.unread_from else ""
     lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(head, width, "  ")]
     lines += fact_lines(
         [
+            ("state", autopsy.rested.in_words(autopsy.at) if autopsy.rested else ""),
             ("last tool", f"{tool.text}{outcome}" if tool else "none in this run"),
-            ("task", f"{freed}: back on the board" if freed else ""),
+            (TASK_LOOKS["orphaned"].word, freed),
             ("mail", unread if autopsy.unread else ""),
-            ("last lines", "\n".join(autopsy.log_lines) or "worker.log is empty"),
+            ("last lines", "\n".join(autopsy.log_lines)),
+            ("did last", "" if autopsy.log_lines else _deeds(autopsy, width)),
         ],
         width,
     )
     return lines
 
 
+def _deeds(autopsy: Autopsy, width: int) -> str:
+    """What it did last, a line each: all that there is to see where its log is empty."""
+    lines = (f"{fmt.clock(deed.ts)} {deed.kind:<5} {one_line(deed.text)}" for deed in autopsy.did_last)
+    return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"
+
+
 def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> list[Line]:
     payload = request.payload
-    lines = fact_lines([("holds", held_by(view, need)), ("risk", str(payload.get("risk") or ""))], width)
+    lines = fact_lines([(_HOLDS_UP, held_by(view, need)), ("risk", str(payload.get("risk") or ""))], width)
     body = payload.get("plan") or payload.get("question") or payload.get("summary") or ""
     lines += plan_lines(str(body), width)
     options = payload.get("options")
     if isinstance(options, list):
-        lines += [(Span(f"  {at}  ", "key"), say(str(option))) for at, option in enumerate(options, 1)]
+        # No numbers: a digit is a view, and answers nothing.
+        lines += [(Span("  • ", "dim"), say(str(option))) for option in options]
     return lines
 
 

@@ -26,7 +26,7 @@ def describe(task: Task, board: dict[int, Task]) -> str:
     """A task in one line."""
     owner = f", {task.owner}" if task.owner else ""
     kind = f", for type {task.required_type}" if task.required_type else ""
-    blockers = tasks.blockers(task, board)
+    blockers = tasks.blockers(task, board) if task.status == "pending" else []
     blocked = f", blocked by {', '.join(map(str, blockers))}" if blockers else ""
     return f"#{task.id} {task.subject} ({task.status}{owner}{kind}{blocked})"
 
@@ -62,7 +62,11 @@ async def _task_update(context: Context, given: TaskUpdate) -> Outcome:
 
 TASK_LIST: Tool[Nothing] = Tool("task_list", "See the task board.", Nothing, _task_list)
 TASK_CLAIM: Tool[TaskClaim] = Tool(
-    "task_claim", "Take a pending task. One task at a time can be in progress.", TaskClaim, _task_claim
+    "task_claim",
+    "Take a pending task. One task at a time can be in progress.",
+    TaskClaim,
+    _task_claim,
+    repeatable=True,
 )
 TASK_UPDATE: Tool[TaskUpdate] = Tool(
     "task_update",

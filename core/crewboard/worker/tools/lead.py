@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from crewboard.errors import CrewboardError
-from crewboard.names import LEAD
+from crewboard.names import LEAD, check_team
 from crewboard.records import Config, Flags, Request, Spec
 from crewboard.store import agents, agreements, lease, mailbox, requests, roster, tasks
 from crewboard.store.directory import DEFAULT_TEAM, find_team
@@ -92,7 +92,8 @@ async def _task_create(context: Context, given: TaskCreate) -> Outcome:
         )
     except CrewboardError as error:
         return Outcome(str(error), is_error=True)
-    return Outcome(f"task {task.id} is on the board" + (f", assigned to {task.owner}" if task.owner else ""))
+    assigned = f", assigned to {task.owner}{_kept_for(context, task.owner)}" if task.owner else ""
+    return Outcome(f"task {task.id} is on the board{assigned}")
 
 
 async def _create_team(context: Context, given: CreateTeam) -> Outcome:
@@ -105,11 +106,11 @@ async def _create_team(context: Context, given: CreateTeam) -> Outcome:
         current = roster.load(directory).name
         if current != DEFAULT_TEAM:
             return Outcome(f"this team has a name already: {current}", is_error=True)
-        taken = find_team(directory.root, given.name)
+        taken = find_team(directory.root, check_team(given.name))
         if taken is not None and taken != directory:
             return Outcome(f"there is another team called {given.name}", is_error=True)
         roster.change(directory, edit)
-    except (CrewboardError, ValueError) as error:
+    except CrewboardError as error:
         return Outcome(str(error), is_error=True)
     return Outcome(f"the team is called {given.name} now")
 
@@ -183,7 +184,7 @@ async def _wait_for_child(context: Context, assignment: hiring.Assignment) -> Ou
         return outcome
     if not why:
         return _result(follower)
-    return _stop_waiting(follower) or Outcome(why)
+    return _stop_waiting(follower) or Outcome(why, is_error=follower.ended() is not None)
 
 
 def _stop_waiting(follower: Follower) -> Outcome | None:
@@ -226,11 +227,19 @@ async def _broadcast(context: Context, given: Broadcast) -> Outcome:
         sent = team_mail.broadcast(_team(context), given.content)
     except CrewboardError as error:
         return Outcome(str(error), is_error=True)
-    return Outcome(f"sent to {', '.join(message.to for message in sent)}")
+    return Outcome(f"sent to {', '.join(message.to for message in sent)}{_kept_for(context, *(m.to for m in sent))}")
+
+
+def _kept_for(context: Context, *names: str) -> str:
+    """Which of those that were written to read it only when they run again."""
+    asleep = [name for name in names if not team_mail.is_listening(_team(context), name)]
+    return f"; not running, so that it is kept for them: {', '.join(asleep)}" if asleep else ""
 
 
 async def _request_shutdown(context: Context, given: Teammate) -> Outcome:
     team = _team(context)
+    if given.teammate == context.name:
+        return Outcome("that is you; end your turn, and whoever leads you ends you", is_error=True)
     try:
         request = ending.ask_to_stop(team, given.teammate, "your lead asks you to")
     except CrewboardError as error:
@@ -261,7 +270,8 @@ async def _request_plan(context: Context, given: RequestPlan) -> Outcome:
         team_mail.post(team, given.teammate, "message", given.task, plan_required=True)
     except CrewboardError as error:
         return Outcome(str(error), is_error=True)
-    return Outcome(f"{given.teammate} will hand in a plan before it writes or runs anything")
+    kept = _kept_for(context, given.teammate)
+    return Outcome(f"{given.teammate} will hand in a plan before it writes or runs anything{kept}")
 
 
 async def _review_plan(context: Context, given: ReviewPlan) -> Outcome:

@@ -2,6 +2,7 @@
 
 from pydantic import Field, JsonValue
 
+from crewboard.names import OPERATOR
 from crewboard.records import Gate, Request
 from crewboard.store import agreements, mailbox, roster
 from crewboard.worker.outcome import Outcome
@@ -19,6 +20,12 @@ class SubmitPlan(Input):
 def plan_request_id(name: str, assignment: str, revision: int) -> str:
     """The id of the nth plan of an assignment, the same after a crash."""
     return f"plan-{mailbox.derived_id(name, assignment, revision)[:12]}"
+
+
+def _approver(context: Context) -> str:
+    """Who decides: nobody decides about a plan of their own."""
+    approver = roster.load(context.recorder.agent.team).plan_approver
+    return OPERATOR if approver == context.name else approver
 
 
 async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
@@ -40,7 +47,7 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
         plan_request_id(context.name, assignment.id, revision),
         "plan_approval",
         context.name,
-        roster.load(team).plan_approver,
+        _approver(context),
         payload,
         recorder.now(),
         supersedes=plan_request_id(context.name, assignment.id, revision - 1) if revision else None,
@@ -51,14 +58,17 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
 
 def _decided(context: Context, request: Request) -> Outcome:
     feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
+    consumed = (agreements.response_id(request),)
     if request.status == "approved":
         context.recorder.append(Gate(ts=context.recorder.now(), open=True, request_id=request.id))
         edited = f"\nThe plan was changed; carry out this one:\n{request.edited}" if request.edited else ""
-        return Outcome(f"The plan is approved by {request.decided_by}. Carry it out.{feedback}{edited}")
+        words = f"The plan is approved by {request.decided_by}. Carry it out.{feedback}{edited}"
+        return Outcome(words, consumed=consumed)
     if request.status == "rejected":
         return Outcome(
             f"The plan is rejected by {request.decided_by}.{feedback}\nRevise it and submit it again.",
             is_error=True,
+            consumed=consumed,
         )
     return Outcome(f"The plan was {request.status}; submit one again if you still need to.", is_error=True)
 

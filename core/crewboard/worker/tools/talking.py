@@ -84,7 +84,7 @@ async def _ask_operator(context: Context, given: AskOperator) -> Outcome:
     )
     decided = await wait_for(context, request, "waits for your answer")
     if decided.status == "answered":
-        return Outcome(f"the operator answers: {decided.feedback}")
+        return Outcome(f"the operator answers: {decided.feedback}", consumed=(agreements.response_id(decided),))
     return Outcome(f"the question was {decided.status}; go on without an answer", is_error=True)
 
 

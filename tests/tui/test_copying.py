@@ -1,0 +1,149 @@
+"""`y` copies what the cursor is on: a line as it is shown, a text whole; where there is nothing it says so."""
+
+import pytest
+
+from tests.frozen import PLAN, Frozen
+from tests.tui.stage import Stage, opened
+
+
+async def _copies(stage: Stage, text: str) -> None:
+    await stage.press("y")
+    await stage.until(lambda: text in stage.app.clipboard, f"{text!r} on the clipboard")
+    await stage.sees("copied: ")
+
+
+@pytest.mark.parametrize(
+    ("way", "line"),
+    [
+        (("j",), ("▲ auth-plan", "plan: Rotate the JWT signing keys")),
+        (("4", "j"), ("▲ auth-plan", "plan: Rotate the JWT signing keys")),
+        (("3", "j"), ("● #9   paginate /orders", "api 12m")),
+        (("5",), ("✖ parser", "killed by SIGKILL")),
+        (("7",), ("migrate", "$2.40")),
+        (("2", "j"), ("lead", "2 new")),
+    ],
+)
+async def test_of_a_list_the_line_under_the_cursor_is_copied(
+    frozen: Frozen, way: tuple[str, ...], line: tuple[str, ...]
+) -> None:
+    async with opened(frozen, 170, 50) as stage:
+        await stage.press(*way)
+        await stage.settles()
+        await _copies(stage, line[0])
+        assert line[1] in stage.app.clipboard
+        assert "\n" not in stage.app.clipboard
+        assert stage.app.clipboard in stage.all
+
+
+async def test_of_a_plan_exactly_the_plan_is_copied(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.sees("PLAN v2")
+        await _copies(stage, PLAN)
+        assert stage.app.clipboard == PLAN
+        await stage.sees("copied: # Rotate the JWT signing keys … and 13 lines more")
+
+
+@pytest.mark.parametrize(
+    ("given", "copied"),
+    [
+        (
+            {"tool": "bash", "input": {"command": "git push\n  --tags"}, "summary": "bash git push"},
+            "git push\n  --tags",
+        ),
+        ({"tool": "edit_file", "input": {"path": "a"}, "diff": "-old\n+new", "summary": "edit a"}, "-old\n+new"),
+        ({"tool": "fetch", "input": {"url": "x"}, "summary": "fetch x"}, "fetch x"),
+    ],
+)
+async def test_of_a_permission_the_command_or_the_change_is_copied(
+    frozen: Frozen, given: dict[str, object], copied: str
+) -> None:
+    frozen.asks("r1", "permission", "release", 8, given)  # type: ignore[arg-type]
+    async with opened(frozen, 120, 36) as stage:
+        await stage.app.action_open_need("permission:release:r1")
+        await stage.sees("PERMISSION")
+        await _copies(stage, copied)
+        assert stage.app.clipboard == copied
+
+
+async def test_while_revisions_are_compared_the_difference_is_copied(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.press("=")
+        await stage.sees("What changed")
+        await _copies(stage, "--- v1")
+        assert stage.app.clipboard.startswith("--- v1\n+++ v2")
+
+
+async def test_of_a_question_the_question_is_copied(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.sees("QUESTION")
+        await _copies(stage, "The 1.x API pages are linked from two blog posts. Keep them?")
+
+
+@pytest.mark.parametrize(
+    ("tab", "turns", "keys", "copied"),
+    [
+        ("Now", 0, (), "need a cursor, not an offset"),
+        ("Mail", 1, ("g",), "Task 9: paginate /orders"),
+        ("Transcript", 2, ("G", "k"), "replaced 1 occurrence"),
+        ("Files", 4, (), "src/api/routes.py\n-def list_orders(page: int = 1) -> Page:"),
+        ("Cost", 6, (), "$0.93"),
+    ],
+)
+async def test_of_an_agents_page_the_entry_under_the_cursor_is_copied(
+    frozen: Frozen, tab: str, turns: int, keys: tuple[str, ...], copied: str
+) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("j", "j", "j", "j", "j", "enter")
+        await stage.sees("[Now]")
+        await stage.press(*["]"] * turns)
+        await stage.sees(f"[{tab}]")
+        await stage.settles()
+        await stage.press(*keys)
+        await _copies(stage, copied)
+
+
+async def test_of_the_feed_and_of_mail_all_of_an_entry_is_copied(frozen: Frozen) -> None:
+    long = "the list scrolls " * 20 + "\nand keeps its place"
+    frozen.said("ui", 1, long)
+    frozen.mail(99, "ui", "operator", "message", long, 1)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("6")
+        await stage.sees("f follow:on", "the list scrolls")
+        await stage.press("y")
+        await stage.until(lambda: stage.app.clipboard == long, "the clipboard")
+        stage.app.copy_to_clipboard("")
+        await stage.press("2", "enter", "G", "y")
+        await stage.until(lambda: stage.app.clipboard == long, "the clipboard")
+        stage.app.copy_to_clipboard("")
+        await stage.press("enter")
+        await stage.sees_not("Mailboxes")
+        await stage.press("y")
+        await stage.until(lambda: stage.app.clipboard == long, "the clipboard")
+
+
+@pytest.mark.parametrize(
+    ("view", "words"), [("1", "Welcome"), ("3", "no tasks yet"), ("4", "nobody needs you;"), ("6", "hires an agent")]
+)
+async def test_where_nothing_is_to_be_copied_the_key_is_not_offered_and_says_so(
+    empty: Frozen, view: str, words: str
+) -> None:
+    async with opened(empty, 170, 50) as stage:
+        await stage.press(view)
+        await stage.sees(words)
+        await stage.settles()
+        assert "y copy" not in stage.part("keys")
+        await stage.press("y")
+        await stage.sees("copy: nothing to copy here")
+    assert not stage.app.clipboard
+
+
+async def test_what_is_pasted_is_what_was_shown(frozen: Frozen) -> None:
+    frozen.asks("r1", "permission", "release", 8, {"tool": "bash", "input": {"command": "ls \x1b[201~\ud800; rm"}})
+    async with opened(frozen, 120, 36) as stage:
+        await stage.app.action_open_need("permission:release:r1")
+        await stage.sees("PERMISSION")
+        await _copies(stage, "ls ␛[201~")
+        assert stage.app.clipboard.isprintable()

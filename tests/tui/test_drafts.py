@@ -1,0 +1,186 @@
+"""What was written and not sent: it comes back, whatever ended the dashboard."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+from crewboard.team import decisions
+from crewboard_tui import dashboard
+from crewboard_tui.app import CrewboardApp
+from crewboard_tui.drafts import Drafts, file_for
+from crewboard_tui.settings import Settings
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+from tests.tui.test_requests import _open_plan as open_plan
+
+API = ("j",) * 5
+
+
+async def test_what_was_written_comes_back_in_the_next_dashboard(frozen: Frozen, tmp_path: Path) -> None:
+    settings = Settings(drafts=tmp_path / "drafts")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.press(*API, "m")
+        await stage.write("how far?")
+        await stage.until(lambda: list((tmp_path / "drafts").glob("*.json")), "the file")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.sees("not sent yet, from the last time: to api")
+        await stage.press(*API, "m")
+        await stage.sees("how far?")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+        assert dashboard.unsent(stage.app.desk.drafts) == []
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        assert "not sent yet" not in stage.all
+
+
+async def test_a_prompt_and_a_reason_are_kept_while_they_are_written(frozen: Frozen, tmp_path: Path) -> None:
+    settings = Settings(drafts=tmp_path / "drafts")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.press("n", "tab", "tab", "tab")
+        await stage.write("Mend the parser")
+        await stage.until(lambda: "Mend the parser" in _written(tmp_path), "the prompt on the disk")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.press("n")
+        await stage.sees("Mend the parser")
+        await stage.press("escape")
+        await open_plan(stage)
+        await stage.press("d")
+        await stage.write("not the alias")
+        await stage.until(lambda: "not the alias" in _written(tmp_path), "the reason on the disk")
+
+
+def _written(folder: Path) -> str:
+    return "".join(file.read_text() for file in folder.glob("drafts/*.json"))
+
+
+async def test_who_only_looks_keeps_nothing(frozen: Frozen, tmp_path: Path) -> None:
+    async with opened(frozen, 80, 24, settings=Settings(drafts=tmp_path / "drafts"), read_only=True) as stage:
+        stage.app.desk.drafts["api"] = "how far?"
+        stage.app._tick()
+    assert not (tmp_path / "drafts").exists()
+
+
+def test_two_dashboards_keep_what_each_of_them_changed(tmp_path: Path) -> None:
+    file = tmp_path / "drafts" / "demo.json"
+    one, other = Drafts(file), Drafts(file)
+    one["api"] = "how far?"
+    one.keep()
+    other["ui"] = "send a picture"
+    other.keep()
+    assert Drafts(file) == {"api": "how far?", "ui": "send a picture"}
+    del one["api"]
+    one.keep()
+    assert Drafts(file) == {"ui": "send a picture"}
+
+
+def test_what_one_dashboard_sent_the_other_no_longer_offers(tmp_path: Path) -> None:
+    file = tmp_path / "drafts" / "demo.json"
+    one, other = Drafts(file), Drafts(file)
+    one.update(api="how far?", ui="use sk-ant-api03-abcdefghijklmnop")
+    one.keep()
+    assert other.take_over()
+    assert other == {"api": "how far?"}
+    other["docs"] = "half a"
+    del one["api"]
+    one.keep()
+    assert other.take_over()
+    assert other == {"docs": "half a"}, "what is being written here stays"
+    other.keep()
+    assert one.take_over()
+    assert one == {"docs": "half a", "ui": "use sk-ant-api03-abcdefghijklmnop"}, "what no file holds stays"
+    assert not one.take_over()
+
+
+def test_drafts_are_for_their_writers_eyes(tmp_path: Path) -> None:
+    file = tmp_path / "drafts" / "demo.json"
+    drafts = Drafts(file)
+    drafts["api"] = "how far?"
+    drafts.keep()
+    assert file.stat().st_mode & 0o077 == 0
+    assert file.parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_draft_with_a_key_in_it_is_not_written_down(tmp_path: Path) -> None:
+    file = tmp_path / "drafts" / "demo.json"
+    drafts = Drafts(file)
+    drafts.update(api="use sk-ant-api03-abcdefghijklmnop", ui="go on")
+    assert dashboard.unsent(drafts) == [
+        "Not sent (to api): use [key hidden]",
+        "Not sent, but kept (to ui): go on",
+    ]
+    assert "sk-ant" not in file.read_text()
+
+
+def test_damaged_drafts_are_kept_aside_and_new_ones_written(tmp_path: Path) -> None:
+    file = tmp_path / "demo.json"
+    file.write_text('{"texts": {"api": "how')
+    drafts = Drafts(file)
+    assert drafts == {}
+    drafts["ui"] = "go on"
+    drafts.keep()
+    assert Drafts(file) == {"ui": "go on"}
+    assert len(list(tmp_path.glob("demo.json.damaged-*"))) == 1
+
+
+def test_words_for_a_request_that_was_decided_are_said_once(
+    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = file_for(tmp_path / "drafts", frozen.directory.path)
+    drafts = Drafts(file)
+    drafts.update({"req-004281 no": "too risky", "req-004290": "keep them", "api": "how far?"})
+    drafts.keep()
+    decisions.approve(frozen.team, "req-004281")
+    app = CrewboardApp(frozen.team, probe=frozen.probe, settings=Settings(drafts=tmp_path / "drafts"))
+    monkeypatch.setattr(CrewboardApp, "run", lambda _: None)
+    monkeypatch.setattr("crewboard_tui.app.CrewboardApp", lambda *_, **__: app)
+    monkeypatch.setattr(gc, "disable", lambda: None)
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    dashboard.run(frozen.team, read_only=True)
+    assert "Not sent (your no to auth-plan's plan): too risky\n" in capsys.readouterr().out
+    assert Drafts(file) == {"req-004290": "keep them", "api": "how far?"}
+
+
+async def test_what_was_kept_is_named_as_a_person_calls_it(frozen: Frozen, tmp_path: Path) -> None:
+    settings = Settings(drafts=tmp_path / "drafts")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.press(
+            *API, "m", "x", "escape", "i", "x", "escape", "l", "x", "escape", "escape", "b", "x", "escape"
+        )
+        await stage.press("3", "+", "x", "escape", "1", "n", "tab", "tab", "tab", "x", "escape")
+        await stage.sees("not hired; n shows the prompt again")
+        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.sees("PLAN v2")
+        await stage.until(lambda: stage.app.screen.settled, "the keys to live")  # type: ignore[attr-defined]
+        await stage.press("e", "x", "escape", "d", "x", "escape", "escape")
+        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.sees("QUESTION")
+        await stage.press("c", "x")
+        stage.app._tick()
+    called = (
+        "to api", "interrupt api", "to the lead", "to everybody", "a new task", "your prompt for a hire",
+        "your edit of auth-plan's plan", "your no to auth-plan's plan", "your answer to docs's question",
+    )  # fmt: skip
+    async with opened(frozen, 120, 24, settings=settings) as stage:
+        said = stage.app.desk.said
+        assert said is not None
+        assert sorted(said.text.partition(": ")[2].split(", ")) == sorted(called)
+
+
+def test_a_disk_that_refuses_is_not_said_to_keep(tmp_path: Path) -> None:
+    (tmp_path / "drafts").write_text("a file where a folder should be")
+    drafts = Drafts(tmp_path / "drafts" / "demo.json")
+    drafts["api"] = "how far?"
+    assert dashboard.unsent(drafts) == ["Not sent (to api): how far?"]
+
+
+def test_what_a_disk_refused_is_kept_once_it_can_be(tmp_path: Path) -> None:
+    (tmp_path / "drafts").write_text("a file where a folder should be")
+    drafts = Drafts(tmp_path / "drafts" / "demo.json")
+    drafts["api"] = "how far?"
+    drafts.keep()
+    (tmp_path / "drafts").unlink()
+    assert dashboard.unsent(drafts) == ["Not sent, but kept (to api): how far?"]
+    assert Drafts(tmp_path / "drafts" / "demo.json") == {"api": "how far?"}

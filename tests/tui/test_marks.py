@@ -1,0 +1,87 @@
+"""Marked agents: whom a key is for is on the screen before it is pressed, and marks end with what was done to them."""
+
+import pytest
+
+from crewboard.team import ending
+from crewboard_tui.widgets.roster import Roster
+from tests.frozen import Frozen
+from tests.tui.stage import Stage, opened
+
+_TO_API = ("j", "j", "j", "j", "j")
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who was asked to shut down."""
+    names: list[str] = []
+    monkeypatch.setattr(ending, "stop", lambda _team, name: names.append(name))
+    return names
+
+
+def _marked(stage: Stage) -> set[str]:
+    return stage.app.screen_stack[0].query_one(Roster).marked
+
+
+async def test_a_broadcast_to_the_marked_is_not_called_one_to_all(frozen: Frozen) -> None:
+    async with opened(frozen, 160, 40) as stage:
+        await stage.can("b", "all")
+        await stage.press("space")
+        await stage.can("b", "write ✓parser")
+
+
+async def test_the_footer_names_the_marked_whom_a_key_is_for(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("space", *_TO_API, "space")
+        await stage.can("x", "stop ✓perf")
+        await stage.can("r", "resume ✓parser")
+        await stage.can("m", "msg ✓2")
+        await stage.press("space")
+        await stage.can("x", "stop ✓2")
+        assert "? help" in stage.part("keys")
+        assert "Esc unmark" in stage.part("keys")
+
+
+async def test_marks_end_with_what_was_done_to_them(frozen: Frozen, stopped: list[str]) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_TO_API, "space")
+        await stage.sees("1 marked")
+        await stage.press("x")
+        await stage.sees_not("1 marked")
+        await stage.until(lambda: "✓" not in stage.part("keys"), "no marks in the footer")
+    assert stopped == ["api"]
+
+
+async def test_marks_end_with_a_message_to_them(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_TO_API, "space", "m")
+        await stage.write("hello")
+        assert _marked(stage) == {"api"}, "until it is sent"
+        await stage.press("enter")
+        await stage.sees("sent to api")
+        assert _marked(stage) == set()
+
+
+async def test_esc_takes_the_marks_away_before_anything_else(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("f", "space", "escape")
+        await stage.sees_not("marked")
+        await stage.sees("needs me · Esc shows all")
+        await stage.press("escape")
+        await stage.sees_not("needs me · Esc shows all")
+
+
+async def test_nothing_is_done_to_a_marked_agent_that_is_left_out_of_the_list(
+    frozen: Frozen, stopped: list[str]
+) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_TO_API, "space", "/")
+        await stage.write("perf")
+        await stage.press("enter")
+        await stage.sees("1 of 11 agents · 1 marked (1 not shown)")
+        await stage.sees_not("find ›")
+        await stage.until(lambda: "✓" not in stage.part("keys"), "no marks in the footer")
+        await stage.press("x")
+        await stage.until(lambda: stopped == ["perf"], "the one under the cursor stopped")
+        await stage.press("escape")
+        await stage.sees("11 agents · 1 marked")
+        await stage.can("x", "stop ✓api")

@@ -1,0 +1,71 @@
+"""The mouse: what is under the pointer is meant, and nothing else."""
+
+import pytest
+from textual.geometry import Region
+
+from crewboard.store.requests import load
+from crewboard_tui.widgets.rows import Rows
+from tests.frozen import Frozen
+from tests.tui.stage import Stage, opened
+
+
+def list_of(stage: Stage) -> tuple[Rows, Region]:
+    """The list that has the keys, and where its rows lie on the screen."""
+    rows = stage.app.focused
+    assert isinstance(rows, Rows)
+    place = rows.content_region
+    heads = 1 if rows.head is not None else 0
+    return rows, Region(place.x, place.y + heads, place.width, min(place.height - heads, len(rows.rows)))
+
+
+async def click(stage: Stage, x: int, y: int, *, times: int = 1) -> None:
+    await stage.pilot.click(offset=(x, y), times=times)
+    await stage.settles()
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 36)])
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5"])
+async def test_a_click_selects_the_row_under_the_pointer(frozen: Frozen, view: str, width: int, height: int) -> None:
+    async with opened(frozen, width, height) as stage:
+        await stage.press(view)
+        await stage.settles()
+        _, place = list_of(stage)
+        for y in (place.bottom - 1, place.y, place.y + 1):
+            shown = stage.text[y][place.x + 1 : place.right]
+            await click(stage, place.x + 3, y)
+            assert stage.text[y][place.x] == "▸"
+            assert stage.text[y][place.x + 1 : place.right] == shown, "the row that was clicked, where it was"
+
+
+async def test_a_click_in_a_list_that_was_scrolled_selects_the_row_under_the_pointer(frozen: Frozen) -> None:
+    async with opened(frozen, 60, 16) as stage:
+        await stage.press("G")
+        await stage.settles()
+        rows, place = list_of(stage)
+        assert rows.scroll_offset.y > 0
+        await click(stage, place.x + 3, place.y)
+        assert stage.text[place.y][place.x] == "▸"
+
+
+async def test_a_click_on_the_heads_of_columns_or_on_a_border_selects_nothing(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "j")
+        await stage.settles()
+        rows, place = list_of(stage)
+        selected = rows.selected
+        for y in (place.y - 2, place.y - 1, place.bottom):
+            await click(stage, place.x + 3, y)
+            assert rows.selected == selected
+
+
+async def test_a_double_click_on_a_choice_answers_with_that_choice(frozen: Frozen) -> None:
+    frozen.asks("q-1", "question", "api", 10, {"question": "Which?", "options": ["keep", "trash", "drop"]})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.action_open_need("question:api:q-1")
+        await stage.settles()
+        y = next(y for y, line in enumerate(stage.text) if "trash" in line)
+        await click(stage, 6, y, times=2)
+        await stage.sees("answered: api goes on")
+    answered = load(frozen.directory, "q-1")
+    assert answered is not None
+    assert answered.feedback == "trash"

@@ -1,0 +1,86 @@
+"""A key that does nothing says why, in the words of the palette."""
+
+import pytest
+
+from crewboard.team import decisions
+from crewboard_tui.widgets.rows import Rows
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("x", "stop"), ("m", "msg"), ("n", "new"), ("r", "resume"), ("b", "all"), ("D", "seen")]
+)
+async def test_read_only_says_so_at_every_key_that_changes_the_team(frozen: Frozen, key: str, name: str) -> None:
+    async with opened(frozen, 80, 24, read_only=True) as stage:
+        await stage.press(key)
+        await stage.sees(f" {name}: not while you only look (--read-only)")
+
+
+async def test_with_nothing_waiting_the_key_for_the_next_need_says_so(empty: Frozen) -> None:
+    empty.hire("api", "code", "working", "thinking", ago=1, pid=4395)
+    async with opened(empty, 80, 24) as stage:
+        await stage.press("!")
+        await stage.sees(" next: nobody needs you")
+
+
+@pytest.mark.parametrize(
+    ("way", "key", "says"),
+    [
+        ((), "x", "stop: not for parser now"),
+        (("j",), "D", "seen: not for auth-plan now"),
+        (("5",), "C", "cancel: only on the task board"),
+        (("7",), "f", "filter: not now"),
+        (("j", "enter"), "z", "zoom: only in a numbered view"),
+    ],
+)
+async def test_a_key_that_does_nothing_here_says_why(frozen: Frozen, way: tuple[str, ...], key: str, says: str) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*way)
+        await stage.settles()
+        await stage.press(key)
+        await stage.sees(says)
+
+
+async def test_an_answer_to_what_is_decided_says_what_was(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("!", "!")
+        await stage.sees("PLAN v2")
+        decisions.reject(frozen.team, "req-004281", "no")
+        await stage.sees("rejected by you at 15:04:22")
+        await stage.settles()
+        await stage.press("a")
+        await stage.sees("approve: not now: rejected by you at 15:04:22")
+
+
+async def test_a_question_that_is_answered_says_so_to_whoever_answers_it_again(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.sees("QUESTION")
+        decisions.answer(frozen.team, "req-004290", "yes")
+        await stage.sees("answered by you at 15:04:22")
+        await stage.sees_not("⏎ sends")
+        await stage.press("c")
+        await stage.sees("own words: not now: answered by you at 15:04:22")
+        await stage.press("enter")
+        await stage.sees("open: not now: answered by you at 15:04:22")
+
+
+async def test_q_in_a_form_says_why_it_does_not_leave(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("n")
+        await stage.sees("Hire an agent")
+        await stage.press("tab", "q")
+        await stage.sees("leave: not while this form is open")
+
+
+@pytest.mark.parametrize(
+    ("key", "says"), [("C", "cancel: only on the task board"), ("x", "stop: not taken: what is under the cursor")]
+)
+async def test_only_a_key_that_is_taken_there_is_to_be_pressed_again(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str, says: str
+) -> None:
+    monkeypatch.setattr(Rows, "came_by_itself", True)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", key)
+        await stage.sees(says)

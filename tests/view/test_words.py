@@ -1,0 +1,40 @@
+"""What journals and feeds say of messages and gates: the words of the Mail tab, none of the wire."""
+
+import pytest
+
+from crewboard.records import Event, Gate, Intake, RunEnded, Sent
+from crewboard.store import mailbox
+from crewboard.view.activity import describe
+
+
+def _mail(author: str, to: str, kind: str, content: str, **metadata: str | bool) -> Event:
+    return Intake(ts=1, run=1, messages=[mailbox.compose(author, to, kind, content, metadata={**metadata})])
+
+
+def _sent(kind: str, content: str, to: str = "lead") -> Event:
+    return Sent(ts=1, run=1, message=mailbox.compose("api", to, kind, content))
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (Intake(ts=1, run=1, prompt="mend it", prompt_from="operator"), "you: mend it"),
+        (_mail("operator", "api", "task_assignment", "task 9"), "you: assigns task 9"),
+        (_mail("lead", "api", "shutdown_request", ""), "lead: please shut down"),
+        (_mail("operator", "api", "plan_approval_response", "approved", approve=True), "you: approves the plan"),
+        (
+            _mail("operator", "api", "plan_approval_response", "Question: why 0042?", approve=False),
+            "you: asks back: why 0042?",
+        ),
+        (_mail("system", "api", "teammate_terminated", "bob ended: signal 9"), "system: bob ended: signal 9"),
+        (_mail("ui", "api", "message", "the list:"), "ui: the list:"),
+        (_sent("idle_notification", "free for work"), "→ lead: is free for work"),
+        (_sent("question_request", "tabs?", "operator"), "→ you: asks: tabs?"),
+        (Gate(ts=1, run=1, open=True), "open: it may write and run"),
+        (Gate(ts=1, run=1, open=False), "shut: it reads until its plan is approved"),
+        (RunEnded(ts=1, run=1, reason="turn_limit", code=79), "reached its turn limit, code 79"),
+    ],
+)
+def test_an_event_is_told_in_the_words_of_the_mail_tab(event: Event, text: str) -> None:
+    (told,) = describe(event)
+    assert told.text == text
