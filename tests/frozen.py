@@ -116,7 +116,7 @@ class Frozen:
         rss: int = 0, **more: Any,
     ) -> AgentDirectory:  # fmt: skip
         """An agent that lives, in some state for `ago` seconds."""
-        agent = self._enlist(name, kind, role)
+        agent = self._want(name, kind, role)
         self.probe.held[name] = Usage(cpu, rss * 1024 * 1024, 1 if cpu > 20 else 0)
         status = Status(
             run=1, pid=pid, state=state, since=NOW - ago, doing=doing, beat=NOW, model=_MODELS[kind], boot_id="boot",
@@ -127,6 +127,8 @@ class Frozen:
             agent.journal,
             RunStarted(ts=NOW - 900, run=1, pid=pid, type=kind, model=_MODELS[kind], fresh=True, prompt_id=f"p-{name}"),
         )
+        # Last: a dashboard that is open must not see somebody of whom it is half known how they are.
+        roster.put(self.directory, Member(name=name, type=kind, role=role, model=_MODELS[kind], added_at=NOW - 900))
         return agent
 
     def gone(self, name: str, kind: str, record: Exit, pid: int, **more: Any) -> AgentDirectory:
@@ -136,9 +138,7 @@ class Frozen:
         agents.write_exit(agent, record)
         return agent
 
-    def _enlist(self, name: str, kind: str, role: str) -> AgentDirectory:
-        member = Member(name=name, type=kind, role=role, model=_MODELS[kind], added_at=NOW - 900)
-        roster.put(self.directory, member)
+    def _want(self, name: str, kind: str, role: str) -> AgentDirectory:
         agent = self.directory.agent(name)
         spec = Spec(
             prompt=f"Be {name}", prompt_id=f"p-{name}", type=kind, role=role, model=_MODELS[kind], flags=Flags(),

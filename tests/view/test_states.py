@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from crewboard.records import VANISHED, Exit, Spec, Status, describe_exit
+from crewboard.store.directory import AgentDirectory
 from crewboard.view.reader import TeamReader
 from crewboard.view.states import FINDING_OUT, LEAVING_PATIENCE, Evidence, find_state
-from tests.frozen import NOW, make_empty
+from tests.frozen import NOW, FrozenProbe, make_empty
 
 
 def _spec(run: int = 1) -> Spec:
@@ -96,3 +97,19 @@ def test_a_reader_remembers_whom_it_saw_alive(tmp_path: Path) -> None:
     ghost = reader.read().agents[0]
     assert [need.kind for need in reader.read().needs] == ["death"]
     assert (ghost.reason, ghost.since) == (f"gone without an exit record: {VANISHED}", NOW)
+
+
+def test_who_begins_while_the_team_is_read_is_not_taken_for_dead(tmp_path: Path) -> None:
+    class Beginning(FrozenProbe):
+        """Somebody takes the lease, and writes the status, just after it was seen free."""
+
+        asked = 0
+
+        def is_held(self, agent: AgentDirectory) -> bool:
+            self.asked += 1
+            return self.asked > 1
+
+    frozen = make_empty(tmp_path / "w")
+    frozen.hire("quick", "code", "idle", "", ago=0, pid=9)
+    view = TeamReader(frozen.directory, clock=lambda: NOW, probe=Beginning()).read()
+    assert (view.agents[0].state, view.needs) == ("idle", ())

@@ -218,7 +218,7 @@ class TeamReader:
             cursor = reader.cursor.get() or Cursor()
             facts = AgentFacts(
                 member=member,
-                held=held[member.name],
+                held=held[member.name] or self._has_just_begun(reader, now),
                 spec=reader.spec.get(),
                 status=reader.status.get(),
                 exit=reader.exit.get(),
@@ -235,6 +235,13 @@ class TeamReader:
             )
             views.append(fold_agent(facts, boot_id, now))
         return tuple(views)
+
+    def _has_just_begun(self, reader: AgentReader, now: float) -> bool:
+        """Looks at the lease again where a run has left no end: who begins takes it before it writes its status."""
+        status, ended = reader.status.get(), reader.exit.get()
+        if status is None or (ended is not None and ended.run >= status.run):
+            return False
+        return self._probe.is_held(reader.directory) and reader.note(True, now)
 
     def _pid_is_gone(self, reader: AgentReader) -> bool:
         """Looks at the lease again: who ends lets go of it before the process is gone."""
