@@ -72,14 +72,15 @@ class Stage:
 
     async def settles(self) -> None:
         """Wait until the keys are live, what is shown was read, and the picture stands still."""
-        app = self.app
-        await self.until(lambda: getattr(app.screen, "settled", True), "the keys to live")
-        if isinstance(app.screen, Framed):
-            await self.until(self._is_read, "what is shown to be read")
         before = ""
-        while before != self.all:
+        while before != self.all or not self._is_quiet():
+            await self.until(self._is_quiet, "the keys to live and what is shown to be read")
             before = self.all
             await self.pilot.pause(0.1)
+
+    def _is_quiet(self) -> bool:
+        screen = self.app.screen
+        return getattr(screen, "settled", True) and (not isinstance(screen, Framed) or self._is_read())
 
     def _is_read(self) -> bool:
         screen = self.app.screen

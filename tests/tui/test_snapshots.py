@@ -32,6 +32,7 @@ SCREENS: dict[str, tuple[int, int, str, str]] = {
     "agent-80x24": (80, 24, "j j j j j enter", "[Now]"),
     "help-80x24": (80, 24, "?", "Keys that work here"),
     "board-60x20": (60, 20, "", "parser"),
+    "inbox-60x20": (60, 20, "2 j j", "ping"),
     "cost-80x24": (80, 24, "7", "TEAM"),
     "teams-80x24": (80, 24, "t", "9 of 11 alive"),
     "inbox-120x36": (120, 36, "2 j j j j j j j", "cursor parameter"),

@@ -174,7 +174,7 @@ KEYS: tuple[Key, ...] = (
     Key("app.palette", ":,ctrl+p", "app.command_palette", "command", "every command that works here", "app", 62),
     Key("app.help", "?", "app.help", "help", "what the keys of this pane do", "app", 64),
     Key("app.theme", "T", "app.turn_theme", "", "dark, light or high-contrast colours; remembered", "app"),
-    Key("app.leave", "q", "app.leave", "leave", "leave the dashboard; the workers go on", "app", 66),
+    Key("app.leave", "q", "app.leave", "leave", "leave the dashboard; the workers go on, a demo's end", "app", 66),
     Key("app.notify", "", "turn_notify", "notify", "tell of needs: not at all, by the bell, on the desktop", "app"),
     Key("app.halt", "", "halt", "halt", "end everybody; asks for the team's name first, the files stay", "app",
         changes=True),

@@ -16,7 +16,7 @@ from crewboard.view.fold import TeamView
 from crewboard.view.mail import Letter
 from crewboard_tui import keys
 from crewboard_tui.desk import Desk
-from crewboard_tui.lines import Span, pad, spread
+from crewboard_tui.lines import Span, pad, spread, width_of
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.frame import Framed
 from crewboard_tui.screens.numbered import Numbered
@@ -227,7 +227,9 @@ class InboxScreen(Numbered):
 def _whose(box: Box, width: int) -> str:
     """Which mailbox it is, who reads it, and how much is new there, as far as there is room."""
     if not box.operators:
-        return f"{box.name} · {box.unread} unread · seen as its worker sees it"
+        unread = f"{box.name} · {box.unread} unread"
+        whole = f"{unread} · seen as its worker sees it"
+        return whole if len(whole) <= width else unread
     who = "nobody sits there: you read it" if box.name == LEAD else "your mail"
     short = "you read it" if box.name == LEAD else "yours"
     new = f" · {box.unread} new" if box.unread else ""
@@ -250,9 +252,12 @@ def _box_row(name: str, view: TeamView, width: int) -> Row:
     count = view.unread.get(name, 0)
     mine = name in operators(view)
     shape = Span(f" {look_of(agent).glyph}", look_of(agent).tone) if agent else Span("")
+    left = (Span(pad(name, min(len(name), 14)), "bold" if mine else ""), shape)
     words = (f"{count} new" if mine else f"{count} unread") if count else "0"
+    if width_of(left) + len(words) >= width:
+        words = str(count)
     right = Span(words, ("warning" if mine or (agent and not agent.alive) else "") if count else "dim")
-    return Row(name, spread((Span(pad(name, min(len(name), 14)), "bold" if mine else ""), shape), (right,), width))
+    return Row(name, spread(left, (right,), width))
 
 
 def _haystack(letter: Letter) -> str:

@@ -1,5 +1,7 @@
 """The line below the strip: the numbered views, or where one has gone from there."""
 
+from collections.abc import Mapping
+
 from crewboard.names import LEAD, OPERATOR
 from crewboard.view.fold import TeamView
 from crewboard_tui.keys import Pressed, default_key
@@ -16,6 +18,9 @@ VIEWS: tuple[tuple[str, str, str], ...] = (
 )
 """Every view: mode, key, title."""
 
+_SHORT = {"needs": "Needs"}
+"""Titles that leave room for all of them on 60 columns."""
+
 
 def new_mail(view: TeamView) -> int:
     """How many messages the operator has not read."""
@@ -24,27 +29,31 @@ def new_mail(view: TeamView) -> int:
 
 
 def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
-    """The views with what waits in them; short of room, the keys and the current title."""
+    """The views with what waits in them; short of room, closer together, then the keys and the current title."""
     counts = {
         "inbox": new_mail(view),
         "needs": len(view.needs),
     }
-    full = _tabs(current, counts, pressed, titles=True)
-    return full if width_of(full) <= width else _tabs(current, counts, pressed, titles=False)
+    full = {mode: title for mode, _, title in VIEWS}
+    for titles, gap in ((full, " "), (full | _SHORT, "")):
+        tabs = _tabs(current, counts, pressed, titles, gap)
+        if width_of(tabs) <= width:
+            return tabs
+    return _tabs(current, counts, pressed, {current: full.get(current, "")}, "")
 
 
-def _tabs(current: str, counts: dict[str, int], pressed: Pressed, *, titles: bool) -> Line:
+def _tabs(current: str, counts: Mapping[str, int], pressed: Pressed, titles: Mapping[str, str], gap: str) -> Line:
     spans: list[Span] = []
-    for mode, _, title in VIEWS:
+    for mode, _, _ in VIEWS:
         count = f"·{counts[mode]}" if counts.get(mode) else ""
         here = mode == current
-        text = f"{title}{count}" if titles or here else count
+        text = titles.get(mode, "") + count
         tone = "tab" if here else ("warning" if count else "")
         spans += [
             Span(" "),
             Span(pressed(f"app.{mode}"), "key" if not here else "tab", f"app.{mode}"),
             Span(f" {text}" if text else "", tone, f"app.{mode}"),
-            Span(" " if titles else ""),
+            Span(gap),
         ]
     return tuple(spans)
 

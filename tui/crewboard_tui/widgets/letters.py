@@ -14,6 +14,8 @@ from crewboard_tui.widgets.rows import Row, Rows
 from crewboard_tui.widgets.threads import Thread, find_threads, standing, subject
 
 _ABSOLUTE_FROM = 72
+_TIMES_FROM = 46
+"""Cells of a line below which what is said needs all of them; the message itself has its three times."""
 AUTHOR = 10
 """Cells for who wrote a message."""
 
@@ -36,8 +38,14 @@ def unread_of(letters: Sequence[Letter], box: Box) -> list[Letter]:
 def letter_head(box: Box, width: int) -> Line:
     """What the columns of a mailbox say."""
     clock = clock_width(width)
-    right = "" if box.operators else f" {'PICKED':>{clock}} {'TURN':>{clock}}"
-    return spread((Span(f"{'SENT':<8} {'FROM':<{AUTHOR}} MESSAGE", "dim"),), (Span(right, "dim"),), width)
+    right = "" if box.operators or width < _TIMES_FROM else f" {'PICKED':>{clock}} {'TURN':>{clock}}"
+    left = f"{'SENT':<{len(_sent(0, width))}} {'FROM':<{AUTHOR}} MESSAGE"
+    return spread((Span(left, "dim"),), (Span(right, "dim"),), width)
+
+
+def _sent(at: float, width: int) -> str:
+    """The time of day of a message, to the minute where room is short."""
+    return fmt.clock(at) if width >= _ABSOLUTE_FROM else fmt.clock(at)[:5]
 
 
 def void_of(letters: Sequence[Letter], asked: Sequence[Request]) -> dict[str, str]:
@@ -59,7 +67,7 @@ def letter_line(letter: Letter, box: Box, width: int, *, fresh: bool = False, vo
     """One message; `fresh` marks one that its reader has not read, `void` is why it decides nothing."""
     message = letter.message
     left = (
-        Span(fmt.clock(message.ts) + " ", "dim"),
+        Span(_sent(message.ts, width) + " ", "dim"),
         Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent"),
         *void_mark(void),
         Span(in_words(message), "dim"),
@@ -72,7 +80,7 @@ def thread_line(thread: Thread, box: Box, width: int, *, fresh: bool, unfolded: 
     """All messages of a request on one line: how it stands, and what it is about."""
     message = thread.newest.message
     left = (
-        Span(fmt.clock(message.ts) + " ", "dim"),
+        Span(_sent(message.ts, width) + " ", "dim"),
         Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent"),
         Span("− " if unfolded else "+ ", "key"),
         Span(standing(thread)),
@@ -84,7 +92,9 @@ def thread_line(thread: Thread, box: Box, width: int, *, fresh: bool, unfolded: 
 
 def _right(letter: Letter, box: Box, width: int, *, fresh: bool) -> Line:
     """What became of a message: for a person whether it is new, for a worker its other two times."""
-    return (Span(" new" if fresh else "", "warning"),) if box.operators else times_line(letter, width)
+    if box.operators:
+        return (Span(" new" if fresh else "", "warning"),)
+    return times_line(letter, width) if width >= _TIMES_FROM else ()
 
 
 def clock_width(width: int) -> int:
