@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from crewboard.store.folder import folder
 from crewboard.supervisor import ring
 from crewboard_tui.cli import program
 
@@ -101,6 +102,7 @@ class Inside(Cli):
     def __call__(self, *arguments: str, stdin: bytes = b"", seconds: float = 60) -> Ran:
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         environment = {"COLUMNS": "80", **self.environment}
+        folder.cache_clear()  # what the command before has read, a process of its own would not know
         with (
             contextlib.chdir(self.root),
             mock.patch.dict(os.environ, environment, clear=True),

@@ -31,7 +31,7 @@ async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: 
     status = documents.load(path, Status)
     assert status is not None
     documents.save(path, status.model_copy(update={"doing": "idle", "last_error": error}))
-    async with opened(frozen, 170, 50) as stage:
+    async with opened(frozen, 170, 40) as stage:
         (row,) = [line for line in stage.text if "○ reviewer" in line]
         assert row.count("idle") == 1
         assert says in row
@@ -300,11 +300,24 @@ async def test_enter_in_a_pane_opens_what_is_selected_there(frozen: Frozen) -> N
         await stage.sees("┌─ api · 1 unread · seen as its worker sees it")
 
 
-async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> None:
-    async with opened(frozen, 120, 36) as stage:
+@pytest.mark.parametrize("beside", ["board-tasks", "board-needs", "board-cost"])
+async def test_beside_the_roster_no_key_is_for_an_agent_of_it(frozen: Frozen, beside: str) -> None:
+    async with opened(frozen, 170, 50) as stage:
         await stage.can("r", "resume")
-        await stage.press("tab", "tab")
-        await stage.until(lambda: getattr(stage.app.focused, "id", "") == "board-tasks", "the tasks")
+        stage.app.screen.query_one(f"#{beside}").focus()
         await stage.until(lambda: "r resume" not in stage.part("keys"), "no key for an agent")
         await stage.press("r")
         await stage.sees("resume: select an agent first")
+
+
+async def test_a_large_terminal_says_on_the_board_what_everybody_costs(frozen: Frozen) -> None:
+    async with opened(frozen, 160, 49) as stage:
+        await stage.sees("Needs you · 5")
+        assert "Cost · " not in stage.all
+        await stage.pilot.resize_terminal(160, 50)
+        await stage.sees("─ Cost · $8.39 ─", "TEAM")
+        stage.app.screen.query_one("#board-cost").focus()
+        await stage.press("j", "enter")
+        await stage.sees("parser · code", "[Cost]")
+        await stage.press("escape")
+        await stage.sees("Cost · $8.39")

@@ -241,7 +241,8 @@ class TeamReader:
         status, ended = reader.status.get(), reader.exit.get()
         if status is None or (ended is not None and ended.run >= status.run):
             return False
-        return self._probe.is_held(reader.directory) and reader.note(True, now)
+        held = self._probe.is_held(reader.directory)
+        return held and reader.note(held, now)
 
     def _pid_is_gone(self, reader: AgentReader) -> bool:
         """Looks at the lease again: who ends lets go of it before the process is gone."""

@@ -17,8 +17,10 @@ from crewboard_tui.lines import Line, Span, hang, one_line, say, spread
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.screens.tasks import TasksScreen
-from crewboard_tui.widgets.columns import WIDE
+from crewboard_tui.widgets.bills import spent
+from crewboard_tui.widgets.columns import HIGH, HUGE, WIDE
 from crewboard_tui.widgets.composer import Composer
+from crewboard_tui.widgets.cost_rows import CostRows
 from crewboard_tui.widgets.heading import tabs_line
 from crewboard_tui.widgets.letters import Box, Letters
 from crewboard_tui.widgets.log import Log
@@ -43,6 +45,8 @@ _INDENT = 3
 _MOST_OF_ONE = 4
 """Lines that one thing may take which a newcomer reads."""
 
+_LISTS_BESIDE = frozenset({"board-tasks", "board-needs", "board-cost"})
+
 _NAMED = (("agent", "hire"), ("app", "help"), ("app", "palette"), ("app", "leave"))
 
 
@@ -62,7 +66,9 @@ class BoardScreen(Numbered):
             with Vertical(id="beside"):
                 yield Rows(id="board-tasks", classes="pane")
                 yield Letters(id="board-inbox", classes="pane")
-            yield Rows(id="board-needs", classes="pane")
+            with Vertical(id="side"):
+                yield Rows(id="board-needs", classes="pane")
+                yield CostRows(id="board-cost", classes="pane")
         yield Composer(self.desk)
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
@@ -76,7 +82,11 @@ class BoardScreen(Numbered):
 
     def interest(self) -> Interest:
         name = self.selected_agent()
-        return Interest(agent=name, mailbox=name)
+        return Interest(agent=name, mailbox=name, rate=self._tells_cost)
+
+    @property
+    def _tells_cost(self) -> bool:
+        return self.size.width >= HUGE and self.size.height >= HIGH
 
     def _welcome(self, snapshot: Snapshot, width: int) -> list[Line]:
         root = one_line(fmt.homely(snapshot.view.root))
@@ -103,9 +113,9 @@ class BoardScreen(Numbered):
         return self.query_one(Roster).targets if self.is_mounted else []
 
     def _views(self) -> list[AgentView]:
-        # Where the cursor stands on a task, no key may end an agent that stands elsewhere.
-        on_task = self.focused is not None and self.focused.id == "board-tasks"
-        return [] if on_task else super()._views()
+        # Where the cursor stands on something else, no key may end an agent of the roster.
+        elsewhere = self.focused is not None and self.focused.id in _LISTS_BESIDE
+        return [] if elsewhere else super()._views()
 
     def marked(self) -> list[str]:
         return self.query_one(Roster).shown_marks if self.is_mounted else []
@@ -138,6 +148,7 @@ class BoardScreen(Numbered):
         self._paint_tasks(snapshot)
         self._paint_inbox(snapshot)
         self._paint_needs(snapshot)
+        self._paint_cost(snapshot)
         self.paint_composer()
 
     def tick(self) -> None:
@@ -208,6 +219,15 @@ class BoardScreen(Numbered):
             shown = [row.key for row in rows.rows] if rows.has_focus else []
             rows.show([found[key] for key in keep_order(shown, list(found))])
 
+    def _paint_cost(self, snapshot: Snapshot) -> None:
+        rows = self.query_one("#board-cost", CostRows)
+        if rows.has_class("-low") == self._tells_cost:
+            rows.set_class(not self._tells_cost, "-low")
+            self.refresh_soon()  # what stands in it depends on the room that it gets
+        elif rows.size.width:
+            title(rows, spent(snapshot.view, snapshot.rate))
+            rows.read(snapshot.view, "")
+
     # ------------------------------------------------------------------------------------------------- events
 
     @on(Rows.Moved, "#roster")
@@ -239,6 +259,13 @@ class BoardScreen(Numbered):
     @on(Rows.Opened, "#board-needs")
     async def _open_need(self, event: Rows.Opened) -> None:
         await self.run_action(f"app.open_need({event.key!r})")
+
+    @on(Rows.Opened, "#board-cost")
+    def _open_bill(self, event: Rows.Opened) -> None:
+        from crewboard_tui.screens.agent_page import AgentPage
+
+        if event.key:
+            self.app.push_screen(AgentPage(self.desk, event.key, "Cost"))
 
     @on(Log.Scrolled)
     def _followed(self) -> None:

@@ -7,14 +7,11 @@ from textual.widget import Widget
 
 from crewboard import prices
 from crewboard.errors import BadDataError
-from crewboard.view.fold import TeamView
-from crewboard.view.spending import WINDOW, bill_team
-from crewboard_tui import fmt
 from crewboard_tui.desk import Desk
 from crewboard_tui.filters import FINDS_AGENTS
 from crewboard_tui.reading import Interest, Snapshot
 from crewboard_tui.screens.numbered import Numbered
-from crewboard_tui.widgets.bills import money_of, percent, why_no_money
+from crewboard_tui.widgets.bills import spent
 from crewboard_tui.widgets.cost_rows import CostRows
 from crewboard_tui.widgets.rows import Rows
 from crewboard_tui.widgets.titles import title
@@ -47,7 +44,7 @@ class CostScreen(Numbered):
     def paint(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#cost", CostRows)
         rows.read(snapshot.view, self.filter)
-        title(rows, _spent(snapshot) + self.narrowed_to, self._priced)
+        title(rows, spent(snapshot.view, snapshot.rate) + self.narrowed_to, self._priced)
 
     @on(Rows.Moved, "#cost")
     def _other(self) -> None:
@@ -58,26 +55,6 @@ class CostScreen(Numbered):
         from crewboard_tui.screens.agent_page import AgentPage
 
         self.app.push_screen(AgentPage(self.desk, event.key, "Cost"))
-
-
-def _spent(snapshot: Snapshot) -> str:
-    """What the team has used, of how much, and how fast."""
-    bill = bill_team(snapshot.view)
-    parts = ["Cost"]
-    if bill.usd is not None:
-        parts.append(money_of(bill))
-    if bill.budget is not None:
-        parts.append(f"{percent(bill.share)} of the team's {bill.budget}")
-    if snapshot.rate is not None:
-        parts.append(f"{fmt.money(snapshot.rate)}/h over the last {WINDOW / 60:.0f} min")
-    return " · ".join([*parts, *_without_price(snapshot.view)])
-
-
-def _without_price(view: TeamView) -> list[str]:
-    bill = bill_team(view)
-    if not bill.partial:
-        return []
-    return [why_no_money(view) if bill.usd is None else "+ no price for some of the tokens"]
 
 
 def _price_date(desk: Desk) -> str:

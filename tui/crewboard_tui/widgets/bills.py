@@ -2,7 +2,7 @@
 
 from crewboard.records import Context
 from crewboard.view.fold import TeamView
-from crewboard.view.spending import Bill
+from crewboard.view.spending import WINDOW, Bill, bill_team
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span
 
@@ -22,6 +22,21 @@ def why_no_money(view: TeamView) -> str:
     return (
         f"tokens only: {'the embedded model is' if view.model_backend == 'offline' else 'these models are'} not priced"
     )
+
+
+def spent(view: TeamView, rate: float | None) -> str:
+    """What the team has used, of how much, and how fast, in dollars an hour."""
+    bill = bill_team(view)
+    parts = ["Cost"]
+    if bill.usd is not None:
+        parts.append(money_of(bill))
+    if bill.budget is not None:
+        parts.append(f"{percent(bill.share)} of the team's {bill.budget}")
+    if rate is not None:
+        parts.append(f"{fmt.money(rate)}/h over the last {WINDOW / 60:.0f} min")
+    if bill.partial:
+        parts.append(why_no_money(view) if bill.usd is None else "+ no price for some of the tokens")
+    return " · ".join(parts)
 
 
 def percent(share: float | None) -> str:

@@ -11,8 +11,8 @@ from crewboard_tui.states import look_of
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
 """Columns of the terminal from which a size class begins (ui.md § 4)."""
 
-SHORT, TALL = 14, 22
-"""Rows below which headings give way, and from which the footer may take two lines."""
+SHORT, TALL, HIGH = 14, 22, 50
+"""Rows below which headings give way, from which the footer may take two lines, and the Board says what all costs."""
 
 _LONGEST_NAME = 14
 
