@@ -5,6 +5,7 @@ import pytest
 from crewboard.records import Event, Gate, Intake, RunEnded, Sent
 from crewboard.store import mailbox
 from crewboard.view.activity import describe
+from crewboard.view.words import headline
 
 
 def _mail(author: str, to: str, kind: str, content: str, **metadata: str | bool) -> Event:
@@ -38,3 +39,9 @@ def _sent(kind: str, content: str, to: str = "lead") -> Event:
 def test_an_event_is_told_in_the_words_of_the_mail_tab(event: Event, text: str) -> None:
     (told,) = describe(event)
     assert told.text == text
+
+
+def test_on_one_line_a_plan_is_its_title() -> None:
+    plan = mailbox.compose("api", "operator", "plan_approval_request", "\n## Rotate keys\n\n1. Add a ring\n")
+    assert headline(plan) == "Rotate keys"
+    assert headline(mailbox.compose("api", "ui", "message", "# no heading here")) == "# no heading here"

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from crewboard.records import Context, Exit, Member, Request, Spec, State, Status, Task, Tokens, describe_exit
 from crewboard.view.processes import Usage
 from crewboard.view.states import URGENCY, Evidence, Shown, find_state, show
+from crewboard.view.words import plan_title
 
 NeedKind = Literal["death", "plan", "permission", "question", "stuck", "looping", "failed_start"]
 
@@ -282,8 +283,7 @@ def summarise(request: Request) -> str:
     """One line that says what a request asks."""
     payload = request.payload
     if request.type == "plan_approval":
-        lines = [line.strip("# \t") for line in str(payload.get("plan", "")).splitlines()]
-        return "plan: " + next((line for line in lines if line), "(empty)")
+        return f"plan: {plan_title(str(payload.get('plan', ''))) or '(empty)'}"
     if request.type == "question":
         return "asks: " + str(payload.get("question", ""))
     if request.type == "permission":

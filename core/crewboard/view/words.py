@@ -65,6 +65,18 @@ def gist(message: Message) -> str:
     return "" if bare or free else message.content
 
 
+def headline(message: Message) -> str:
+    """The same where there is one line for it."""
+    said = gist(message)
+    return plan_title(said) if message.type == "plan_approval_request" else said
+
+
+def plan_title(plan: str) -> str:
+    """The first words of a plan, without the marks of a heading; empty if it has none."""
+    lines = (line.strip("# \t") for line in plan.splitlines())
+    return next((line for line in lines if line), "")
+
+
 def _asks_back(message: Message) -> bool:
     refused = message.type in _ANSWERS and message.metadata.get("approve") is False
     return refused and question_in(message.content) is not None

@@ -7,7 +7,7 @@ from typing import Any
 from crewboard.records import Request
 from crewboard.store.agreements import why_void
 from crewboard.view.mail import Letter, is_notice
-from crewboard.view.words import gist, in_words, person
+from crewboard.view.words import headline, in_words, person
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, clip, one_line, pad, say, spread, wrap
 from crewboard_tui.widgets.rows import Row, Rows
@@ -71,7 +71,7 @@ def letter_line(letter: Letter, box: Box, width: int, *, fresh: bool = False, vo
         Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent"),
         *void_mark(void),
         Span(in_words(message), "dim"),
-        say(gist(message)),
+        say(headline(message)),
     )
     return spread(left, _right(letter, box, width, fresh=fresh), width)
 

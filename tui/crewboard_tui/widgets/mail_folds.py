@@ -6,7 +6,7 @@ from functools import partial
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Request
 from crewboard.view.mail import Letter
-from crewboard.view.words import gist, in_words, person, tell
+from crewboard.view.words import headline, in_words, person, tell
 from crewboard_tui import fmt
 from crewboard_tui.lines import Line, Span, one_line, pad, say, spread, wrap
 from crewboard_tui.widgets.folds import MARK, Fold
@@ -68,7 +68,7 @@ def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: 
     message = letter.message
     left = (
         Span(fmt.clock(message.ts) + " ", "dim"), _who(letter, name), *void_mark(void),
-        Span(in_words(message), "dim"), say(gist(message)),
+        Span(in_words(message), "dim"), say(headline(message)),
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
     body = partial(whole_letter, letter, width, void)
