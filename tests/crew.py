@@ -1,5 +1,6 @@
 """A team of real workers for tests: real processes and files, the embedded model over loopback."""
 
+import contextlib
 import os
 import signal
 import time
@@ -33,6 +34,16 @@ def eventually(condition: Callable[[], T | None], what: str = "the condition", s
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come true within {seconds:g} s")
         time.sleep(0.01)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Every file below a folder of somebody who may be at work: what is gone when it is its turn is left out."""
+    found = {}
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # the new state of a file, which has taken its place meanwhile
+            if path.is_file():
+                found[path] = path.read_bytes()
+    return found
 
 
 class Crew:

@@ -12,6 +12,7 @@ from crewboard.offline.script import calls, says
 from crewboard.records import Intake, Request, ToolResult
 from crewboard.store import mailbox, requests
 from crewboard.team import decisions, ending, hiring, mail, rules, steering
+from crewboard.team.context import Team
 from crewboard.view.mail import Letter, MailReader
 from tests.crew import Crew, eventually
 
@@ -169,7 +170,7 @@ def test_an_interrupt_ends_a_command_at_once_and_is_read(guild: Crew) -> None:
     began = time.monotonic()
     steering.interrupt(guild.team, "patient", "stop that")
     assert guild.answer(hired).text == "I stand here"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60, "of 300 s that the command would have gone on"
     (command,) = tool_results(guild, "patient")
     assert command.seconds is not None
     assert 0 < command.seconds < 30, "how long it ran before it was ended"
@@ -352,14 +353,21 @@ def test_a_lead_that_is_hired_while_plans_wait_for_it_reads_them(crew_on: Make) 
 
 
 def test_deleting_a_team_ends_everybody_under_one_deadline(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[tuple[list[str], float]] = []
+    wait = ending._wait_for_leases
+
+    def watched(team: Team, names: list[str], seconds: float, **how: bool) -> None:
+        waits.append((sorted(names), seconds))
+        wait(team, names, seconds, **how)
+
     monkeypatch.setattr(ending, "DELETE_PATIENCE", 2)
+    monkeypatch.setattr(ending, "_wait_for_leases", watched)
     stubborn = calls("bash", command="(setsid sleep 301 &) ; sleep 300")
     names = ["ann", "ben", "cid"]
     crew = crew_on({name: [stubborn] for name in names})
     for name in names:
         crew.hire(name, "test", "wait", unsafe_no_sandbox=True)
     eventually(lambda: all(crew.see(name).doing.startswith("bash") for name in names), "the commands")
-    began = time.monotonic()
     ending.delete(crew.team)
-    assert time.monotonic() - began < 5
+    assert waits == [(names, 2), (names, 10)], "all are asked together, and all are ended together"
     assert all(not agent.alive for agent in crew.view().agents)

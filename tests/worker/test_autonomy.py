@@ -84,7 +84,7 @@ def test_the_task_of_an_agent_with_an_older_journal_stands_in_its_status(guild: 
 
 
 def test_who_comes_back_hears_nothing_of_a_task_of_its_own_that_is_completed(guild: Crew) -> None:
-    task = board.add_task(guild.team, "wait with nora")
+    task = board.add_task(guild.team, "wait with nora", required_type="explore")  # or who autoclaims takes it first
     guild.model.give("nora", says("later"), says("later still"), says("back"))
     guild.run("nora", "explore", "begin", task=task.id)
     guild.wait_for("nora", "idle")

@@ -3,21 +3,25 @@
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
 from crewboard import process
 from crewboard.offline.faults import Fault
 from crewboard.offline.script import calls, says
-from crewboard.records import Member, Message, Retry, Spec, ToolResult
-from crewboard.store import agents, mailbox, requests, roster, tasks
-from crewboard.supervisor import ring
+from crewboard.records import Member, Request, Retry, Spec, ToolResult
+from crewboard.store import agents, agreements, mailbox, requests, roster, tasks
+from crewboard.store.directory import TeamDirectory
 from crewboard.team import board, ending, hiring, mail, steering
 from crewboard.view.activity import ActivityReader
 from crewboard.view.fold import AgentView
 from crewboard.view.mail import MailReader
-from tests.crew import Crew, eventually
+from crewboard.worker import attention
+from crewboard.worker.attention import Attention, Leave
+from crewboard.worker.recorder import Recorder
+from tests.crash.stories import hire, worker
+from tests.crew import Crew, contents, eventually
 
 Make = Callable[..., Crew]
 
@@ -62,7 +66,8 @@ def test_a_deleted_team_needs_nobody(crew: Crew) -> None:
 def test_a_tool_that_was_running_is_never_run_again_by_itself(guild: Crew) -> None:
     guild.model.give("interrupted", calls("bash", command="echo ran >> log; sleep 300"), says("checked"))
     hired = guild.hire("interrupted", "code", "do it", unsafe_no_sandbox=True)
-    eventually((guild.root / "log").exists, "the command")
+    log = guild.root / "log"
+    eventually(lambda: log.exists() and log.read_text(), "the command")
     guild.kill("interrupted")
     guild.wait_for("interrupted", "crashed")
     hiring.resume(guild.team, "interrupted")
@@ -70,7 +75,7 @@ def test_a_tool_that_was_running_is_never_run_again_by_itself(guild: Crew) -> No
     (result,) = [event for event in guild.events("interrupted") if isinstance(event, ToolResult)]
     assert "outcome unknown" in result.content
     assert result.seconds is None
-    assert (guild.root / "log").read_text() == "ran\n"
+    assert log.read_text() == "ran\n"
 
 
 def test_a_journal_tells_of_the_death_of_the_run_before(guild: Crew) -> None:
@@ -127,22 +132,45 @@ def test_stop_asks_an_idle_agent_and_it_leaves(guild: Crew) -> None:
     assert (seen.exit.code, seen.exit.reason) == (0, "shutdown")
 
 
-def test_what_an_idle_agent_agreed_to_it_has_read(guild: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def idler(directory: TeamDirectory) -> Recorder:
+    """An idle agent in the test's own process, so that the test says what happens while it waits."""
+    hire(directory, "idler")
+    recorder = worker(directory, "idler")
+    recorder.show("idle")
+    return recorder
+
+
+def asked_to_leave(idler: Recorder) -> Request:
+    """A request that an idle agent sees before the mail that tells of it is there."""
+    team = idler.agent.team
+    return requests.open_request(team, "shutdown-1", "shutdown", "operator", "idler", {}, time.time())
+
+
+def while_it_waits(patch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Have `act` done 0.3 s after an idle agent begins to wait, by a clock that only its own waiting moves."""
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        before, _ = sum(slept), slept.append(seconds)
+        if before < 0.3 <= sum(slept):
+            act()
+
+    patch.setattr(attention, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=sleep))
+
+
+def test_what_an_idle_agent_agreed_to_it_has_read(idler: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it sees the request before the mail that tells of it."""
-    guild.run("reader", "explore", "List all Python files")
-    guild.wait_for("reader", "idle")
-    send = mailbox.send
-
-    def send_late(*given: Any, **more: Any) -> Message:
-        ring.ring_worker(guild.directory, "reader")
-        time.sleep(0.3)
-        return send(*given, **more)
-
-    monkeypatch.setattr(mailbox, "send", send_late)
-    ending.stop(guild.team, "reader")
-    guild.wait_for("reader", "exited")
-    letters = MailReader(guild.directory, "reader").read()  # somebody else of the guild may have died meanwhile
-    assert [each.picked_up_at is None for each in letters if each.message.type == "shutdown_request"] == [False]
+    team, asked = idler.agent.team, asked_to_leave(idler)
+    while_it_waits(monkeypatch, lambda: mailbox.send(team, agreements.mail_of(asked, time.time())))
+    with pytest.raises(Leave, match="shutdown"):
+        Attention(idler).agree_to_leave()
+    decided = requests.load(team, asked.id)
+    assert decided is not None
+    assert (decided.status, decided.decided_by) == ("approved", "idler")
+    (letter,) = MailReader(team, "idler").read()
+    assert letter.message.type == "shutdown_request"
+    assert letter.picked_up_at is not None
 
 
 def test_work_that_nobody_did_is_not_read_because_its_reader_left(guild: Crew) -> None:
@@ -158,14 +186,16 @@ def test_work_that_nobody_did_is_not_read_because_its_reader_left(guild: Crew) -
     assert guild.see("leaver").unread > 0
 
 
-def test_a_shutdown_that_was_called_off_harms_nobody(guild: Crew) -> None:
-    guild.run("stayer", "explore", "List all Python files")
-    guild.wait_for("stayer", "idle")
-    asked = requests.open_request(guild.directory, "shutdown-off", "shutdown", "operator", "stayer", {}, time.time())
-    ring.ring_worker(guild.directory, "stayer")
-    time.sleep(0.3)  # it waits meanwhile for the mail that tells of the request
-    requests.close(guild.directory, asked.id, "cancelled", "operator", time.time())
-    assert guild.answer_to("stayer", mail.send(guild.team, "stayer", "go on").id).error is None
+def test_a_shutdown_that_was_called_off_harms_nobody(idler: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    team, asked, closed = idler.agent.team, asked_to_leave(idler), []
+
+    def call_off() -> None:
+        closed.append(requests.close(team, asked.id, "cancelled", "operator", time.time()))
+
+    while_it_waits(monkeypatch, call_off)
+    Attention(idler).agree_to_leave()
+    assert [each.status for each in closed] == ["cancelled"], "while it waited for the mail that tells of the request"
+    assert [each.status for each in requests.load_all(team)] == ["cancelled"]
 
 
 def test_stop_now_ends_a_busy_agent_with_all_that_it_started(guild: Crew) -> None:
@@ -215,7 +245,7 @@ def test_a_bad_moment_of_the_api_costs_nothing_but_time(guild_on: Make) -> None:
 
 
 def test_a_wait_for_the_api_is_seen(guild_on: Make) -> None:
-    crew = guild_on(faults=[Fault(kind="status", status=429, retry_after=1)], script=[says("here it is")])
+    crew = guild_on(faults=[Fault(kind="status", status=429, retry_after=5)], script=[says("here it is")])
     hired = crew.hire("waiter", "explore", "go")
 
     def waits() -> AgentView | None:
@@ -237,7 +267,7 @@ def test_a_request_that_cannot_be_written_is_not_tried_again_and_shows_no_key(
     answer = crew.run(agent, "explore", "go")
     assert answer.code == code
     assert not [event for event in crew.events(agent) if isinstance(event, Retry)]
-    assert "of-mine" not in "".join(path.read_text() for path in crew.agent(agent).path.iterdir() if path.is_file())
+    assert not [path for path, data in contents(crew.agent(agent).path).items() if b"of-mine" in data]
 
 
 def test_an_api_that_stays_away_ends_the_work_with_69_and_the_agent_lives(guild_on: Make) -> None:
