@@ -51,7 +51,7 @@ def plainly(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_it_tells_what_waits_what_comes_and_what_is_settled(plainly: subprocess.Popen[bytes], team: Team) -> None:
     first = next_line(plainly)
-    assert first.startswith("fixer died: killed by SIGKILL, last tool bash pytest -x; for 1m0")
+    assert first.startswith("fixer died: killed by SIGKILL, last tool bash pytest -x; for 1m")
     assert first.endswith("To resume: crewboard resume fixer. To acknowledge: crewboard ack fixer")
     ask(team, "q-1", "question", {"question": "keep \x1b[31mit?", "options": ["yes {0}", "no"]})
     second = next_line(plainly)

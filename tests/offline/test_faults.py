@@ -66,9 +66,9 @@ def test_a_status_that_says_when_to_come_again() -> None:
 
 
 def test_a_slow_first_byte() -> None:
-    with ModelServer(faults=[Fault(kind="slow", seconds=30)]) as server, connect(server, timeout=0.2) as client:
+    with ModelServer(faults=[Fault(kind="slow", seconds=30)]) as server, connect(server) as client:
         with pytest.raises(anthropic.APITimeoutError):
-            ask(client)
+            ask(client.with_options(timeout=0.2))
         assert ask(client) == (WHOLE, "end_turn")
     with ModelServer(faults=[Fault(kind="slow", seconds=0.1)]) as server, connect(server) as client:
         began = time.monotonic()
@@ -106,9 +106,9 @@ def test_an_error_event_in_the_middle() -> None:
 
 
 def test_a_request_that_is_never_answered() -> None:
-    with ModelServer(faults=[Fault(kind="hang")]) as server, connect(server, timeout=0.2) as client:
+    with ModelServer(faults=[Fault(kind="hang")]) as server, connect(server) as client:
         with pytest.raises(anthropic.APITimeoutError):
-            ask(client)
+            ask(client.with_options(timeout=0.2))
         assert ask(client) == (WHOLE, "end_turn")
 
 

@@ -275,6 +275,6 @@ def test_any_text_can_be_read(parts: list[str]) -> None:
     ids=["space", "sentences", "hires", "courtesy", "errands", "lines"],
 )  # fmt: skip
 def test_long_texts_are_read_in_no_time(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     parse(text)
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20

@@ -64,11 +64,11 @@ OPENINGS: dict[str, Callable[[TeamDirectory], object]] = {
 
 @pytest.mark.parametrize("what", OPENINGS)
 def test_opening_reads_the_end_of_a_log_alone(what: str, large: TeamDirectory) -> None:
-    began = time.perf_counter()
+    began = time.process_time()  # what others do on the machine is no cost of ours
     with mock.patch.object(codec, "_parse", side_effect=codec._parse) as parsed:
         OPENINGS[what](large)
     assert parsed.call_count < 4000, "of 200,000 lines"
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
 
 
 def test_unread_mail_of_a_hundred_megabytes_is_counted(large: TeamDirectory) -> None:
