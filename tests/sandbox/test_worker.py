@@ -16,7 +16,7 @@ from crewboard.store import roster
 from crewboard.team import ending
 from crewboard.worker.sandbox import level as ladder
 from crewboard.worker.sandbox.level import UNSAFE, Level
-from tests.crew import Crew, eventually
+from tests.crew import Crew, contents, eventually
 from tests.sandbox.test_level import with_bwrap
 from tests.sandbox.test_shell import long_sleep, running
 
@@ -57,9 +57,8 @@ def test_a_worker_runs_its_tools_behind_the_wall(
     assert scratch.parent == Path(tempfile.gettempdir())
     assert scratch.is_dir()
     ending.stop_now(crew.team, name)
-    assert not scratch.exists()
-    told = [path for path in crew.directory.path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
-    assert not told
+    eventually(lambda: not scratch.exists(), "the end of its scratch folder")  # at its burial, if it had to be killed
+    assert not [path for path, data in contents(crew.directory.path).items() if KEY.encode() in data]
 
 
 def test_who_executes_is_not_hired_where_nothing_holds(guild_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
