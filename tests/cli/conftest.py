@@ -30,7 +30,7 @@ def shell(tmp_path: Path) -> Iterator[Cli]:
     revived = [found for found in team_directories(tmp_path) if ring.is_alive(found)]
     for found in revived:
         ring.ring(found, "leave")
-    eventually(lambda: not any(map(ring.is_alive, revived)), "the end of every supervisor", 10)
+    eventually(lambda: not any(map(ring.is_alive, revived)), "the end of every supervisor")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def _offline(root: Path) -> Iterator[Cli]:
     run.end()
     for found in run("team", "list", "--json").json:
         assert run("team", "delete", found["name"], "--now").code == 0
-    eventually(lambda: not processes_of(root), "the end of every process of the team", 10)
+    eventually(lambda: not processes_of(root), "the end of every process of the team")
 
 
 @pytest.fixture

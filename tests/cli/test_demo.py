@@ -58,7 +58,7 @@ def test_a_demo_that_is_interrupted_ends_its_workers(demo: Cli, scratch: Path, n
     ran = finish(playing, number)
     assert ran.code == code
     assert "Traceback" not in ran.err
-    eventually(lambda: is_clean(scratch), "nothing left", 10)
+    eventually(lambda: is_clean(scratch), "nothing left")
 
 
 def test_the_demo_on_the_dashboard_fills_the_board_and_ends_its_workers(demo: Cli, scratch: Path) -> None:
@@ -81,4 +81,4 @@ def test_the_demo_on_the_dashboard_fills_the_board_and_ends_its_workers(demo: Cl
     child.expect(pexpect.EOF, timeout=30)
     child.close()
     assert child.exitstatus == 0
-    eventually(lambda: is_clean(scratch), "nothing left", 10)
+    eventually(lambda: is_clean(scratch), "nothing left")

@@ -4,19 +4,18 @@ import json
 import signal
 import subprocess
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crewboard import process
-from crewboard.records import Answer, Lease, Request, Spec
+from crewboard.records import Answer, Lease, Message, Request, Sent, Spec
 from crewboard.store import agents, documents, journal, lease, mailbox
 from crewboard.store.directory import TeamDirectory
 from crewboard.supervisor import ring
 from crewboard.view.reader import read_team
 from tests.cli.shell import Cli, finish
-from tests.crew import eventually
+from tests.crew import contents, eventually
 
 
 @pytest.fixture
@@ -63,9 +62,12 @@ def test_a_foreground_spawn_prints_the_answer_and_leaves_it_in_the_files(
     assert ran.code == 0
     assert "notes.md" in ran.out
     assert "glob" in ran.err
-    told = [m for m in mailbox.read(shared_directory, "lead").messages if (m.from_, m.type) == ("lister", "result")]
-    assert len(told) == 1
-    assert (shared_directory.path / str(told[0].metadata["result"])).read_text().strip() == ran.out.strip()
+
+    def told() -> list[Message]:
+        return [m for m in mailbox.read(shared_directory, "lead").messages if (m.from_, m.type) == ("lister", "result")]
+
+    (letter,) = eventually(told, "the result's mail")
+    assert (shared_directory.path / str(letter.metadata["result"])).read_text().strip() == ran.out.strip()
     assert agent_of(shared, "lister")["alive"] is True
 
 
@@ -140,8 +142,8 @@ def test_a_death_is_seen_with_its_signal_and_resume_brings_it_back(
     holder = lease.holder(shared_directory.agent("mortal").lease, Lease)
     assert holder is not None
     process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
-    assert shared("wait", "mortal", "--until", "crashed", "--timeout", "10").code == 0
-    assert shared("wait", "mortal", "--until", "dead", "--timeout", "10").code == 0, "as the dashboard calls it"
+    assert shared("wait", "mortal", "--until", "crashed", "--timeout", "30").code == 0
+    assert shared("wait", "mortal", "--until", "dead", "--timeout", "30").code == 0, "as the dashboard calls it"
     mortal = agent_of(shared, "mortal")
     assert (mortal["exit"]["signal"], mortal["alive"]) == (9, False)
     needs = shared("status", "--json").json["needs_you"]
@@ -186,6 +188,7 @@ def test_a_turn_limit_ends_the_work_with_79(shared: Cli) -> None:
     ran = shared(*spawn("limited", "explore", "list the files", "--max-turns", "1"))
     assert ran.code == 79, (ran.out, ran.err)
     assert "limited could not finish" in ran.err
+    assert shared("wait", "limited", "--until", "idle", "--timeout", "30").code == 0
     scout = agent_of(shared, "limited")
     assert scout["state"] == "idle"
     assert scout["last_error"]
@@ -221,6 +224,12 @@ def test_a_worker_that_is_killed_while_it_is_followed(shared: Cli, shared_direct
 
 def test_the_journal_tells_the_same_as_its_events(shared: Cli, shared_directory: TeamDirectory) -> None:
     ran = shared(*spawn("writer", "explore", "list the files"))
+
+    def last_said() -> bool:
+        *_, (event, _) = journal.read(shared_directory.agent("writer").journal)
+        return isinstance(event, Sent) and event.message.type == "idle_notification"
+
+    eventually(last_said, "its last words")
     lines = shared("journal", "writer", "--json").out.splitlines()
     assert len(lines) == len(list(journal.read(shared_directory.agent("writer").journal)))
     answer = next(json.loads(line) for line in lines if json.loads(line)["kind"] == "answer")
@@ -233,8 +242,7 @@ def test_a_key_is_written_to_no_file(shared: Cli, shared_directory: TeamDirector
     secret = "sk-ant-of-this-test"
     keyed = shared.with_environment(ANTHROPIC_API_KEY=secret)
     assert keyed(*spawn("keyed", "explore", "list the files")).code == 0
-    for path in Path(shared_directory.path).rglob("*"):
-        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+    assert not [path for path, data in contents(shared_directory.path).items() if secret.encode() in data]
 
 
 @pytest.mark.parametrize("damage", ["torn", pytest.param("gone", marks=pytest.mark.long)])
