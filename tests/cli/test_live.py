@@ -81,6 +81,7 @@ def test_an_idle_agent_is_given_more_work(shared: Cli) -> None:
 
 def test_once_ends_with_its_result(shared: Cli) -> None:
     assert shared(*spawn("onceler", "explore", "list the files", "--once")).code == 0
+    assert shared("wait", "onceler", "--until", "exited", "--timeout", "30").code == 0
     scout = agent_of(shared, "onceler")
     assert (scout["state"], scout["alive"], scout["exit"]["code"], scout["exit"]["reason"]) == (
         "exited",

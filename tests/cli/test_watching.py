@@ -76,6 +76,7 @@ def test_mail_that_was_not_picked_up_is_no_idleness(cli: Cli, team: Team, monkey
     enlist(team, "fixer", state="idle", since=1)
     mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "more"))
     with alive(team, "fixer"):
+        monkeypatch.setattr("crewboard_tui.cli.watching.SETTLED", 600)
         cli("wait", "fixer", "--until", "idle", "--timeout", "0.2").refused(75, "idle but has mail to pick up")
         monkeypatch.setattr("crewboard_tui.cli.watching.SETTLED", 0.1)
         assert cli("wait", "fixer", "--until", "idle", "--timeout", "30").code == 0, "it takes in no mail any more"
