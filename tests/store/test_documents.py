@@ -196,6 +196,7 @@ def test_a_file_that_was_damaged_from_the_beginning_is_none_and_damaged(path: Pa
 
 def test_a_file_that_cannot_be_looked_at_is_damage_and_no_absence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents.save(path, Task(id=7, subject="good"))
+    settle(path)
     reader = Cached(path, Task)
     good = reader.get()
 

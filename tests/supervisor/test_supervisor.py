@@ -5,6 +5,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from crewboard import process
 from crewboard.records import RunStarted, Supervisor
 from crewboard.store import agents, lease
@@ -64,6 +66,24 @@ def test_an_agent_that_many_resume_at_once_is_started_once_and_can_be_ended(guil
         assert resumed == [number] * 4
         assert guild.wait_for("wanted", "idle").run == number
     assert runs(guild, "wanted") == [1, 2, 3, 4]
+
+
+def test_who_was_just_brought_up_by_somebody_else_is_told_by_the_run_that_lives(
+    guild: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guild.run("raised", "explore", "List all Python files")
+    ending.stop_now(guild.team, "raised")
+    first: list[int] = []
+    is_held = lease.is_held
+
+    def held(path: Path) -> bool:
+        if not first:
+            first.append(0)
+            first[0] = hiring.resume(guild.team, "raised")  # between two looks of the second caller
+        return is_held(path)
+
+    monkeypatch.setattr(lease, "is_held", held)
+    assert hiring.resume(guild.team, "raised") == first[0] == 2
 
 
 def test_whoever_lives_is_ended_whatever_run_is_wanted(guild: Crew) -> None:

@@ -127,7 +127,7 @@ class Cached(Generic[R]):
             self._signature, self._record, self.damaged = None, None, False
             return None
         except OSError:
-            self.damaged = True
+            self._signature, self.damaged = None, True  # the same file is read anew once it can be looked at
             return self._record
         signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if signature != self._signature:

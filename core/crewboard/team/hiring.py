@@ -215,8 +215,9 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
         NoSandboxError: Nothing could hold it in.
     """
     agent = team.agent(name)
+    lives = lease.is_held(agent.lease)  # looked at first: an older spec would name the run before
     current = agents.spec(agent)
-    if lease.is_held(agent.lease) and current is not None:
+    if lives and current is not None:
         return current.run
     check_credentials(team.environment)
     if current is not None:
