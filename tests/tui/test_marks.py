@@ -48,6 +48,7 @@ async def test_marks_end_with_what_was_done_to_them(frozen: Frozen, stopped: lis
         await stage.press("x")
         await stage.sees_not("1 marked")
         await stage.until(lambda: "✓" not in stage.part("keys"), "no marks in the footer")
+        await stage.until(lambda: stopped, "the one who was marked stopped")
     assert stopped == ["api"]
 
 
