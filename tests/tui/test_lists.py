@@ -76,6 +76,7 @@ async def test_f_in_a_log_still_follows(frozen: Frozen) -> None:
 @pytest.mark.parametrize(("width", "more"), [(80, ("PID", "CPU", "RSS", "TASK", "DOING")), (120, ("MODEL", "WHY"))])
 async def test_w_shows_the_columns_of_the_next_size_and_back(frozen: Frozen, width: int, more: tuple[str, ...]) -> None:
     async with opened(frozen, width, 30) as stage:
+        await stage.settles()
         before = stage.text[3]
         await stage.press("w")
         await stage.sees(*more)

@@ -23,6 +23,7 @@ async def test_each_says_since_when_and_what_it_holds_up(frozen: Frozen) -> None
     async with opened(frozen, 80, 24) as stage:
         await stage.press("4")
         await stage.sees("Needs you · 5 · most urgent first")
+        await stage.settles()
         lines = {line.split()[2]: line for line in stage.text[3:8]}
         assert "2m12s  frees #14" in lines["parser"].replace("▸", "")
         assert "4m12s  frees #7" in lines["auth-plan"]
@@ -55,6 +56,8 @@ async def test_the_board_does_not_sort_its_list_under_the_cursor_either(frozen: 
     async with opened(frozen, 180, 50) as stage:
         await stage.sees("Needs you · 5")
         stage.app.screen.query_one("#board-needs").focus()
+        await stage.until(lambda: getattr(stage.app.focused, "id", "") == "board-needs", "the list")
+        await stage.until(lambda: stage.app.screen.query_one("#board-needs").has_focus, "the list to know it")
         before = shown(stage, "board-needs")
         die(frozen, "api")
         await stage.sees("Needs you · 6")
@@ -113,6 +116,7 @@ async def test_next_throws_no_form_away(frozen: Frozen) -> None:
 async def test_an_acknowledged_death_is_still_no_orderly_end(frozen: Frozen) -> None:
     mail.acknowledge(frozen.team, "parser")
     async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
         (row,) = [line for line in stage.text if " parser " in line and "killed by SIGKILL" in line]
         assert "✖ parser" in row
         assert "died" in row
@@ -161,7 +165,7 @@ async def test_esc_leads_back_to_what_the_next_key_opened(frozen: Frozen) -> Non
 
 async def test_the_alert_says_open_where_its_key_opens_what_it_names_and_next_where_it_does_not(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        assert "parser died" in stage.part("alert")
+        await stage.until(lambda: "parser died" in stage.part("alert"), "what is urgent")
         assert "! open" in stage.part("alert")
         await stage.press("!")
         await stage.sees("Needs you · 5", "▸✖ parser")

@@ -282,7 +282,7 @@ async def test_what_failed_is_counted_and_what_was_cancelled_is_not(frozen: Froz
     frozen.task(9, "paginate /orders", "failed", owner="api")
     frozen.task(23, "write the changelog", "cancelled")
     async with opened(frozen, 80, 24) as stage:
-        assert "tasks 1/7 ✖1 │" in stage.part("strip")
+        await stage.until(lambda: "tasks 1/7 ✖1 │" in stage.part("strip"), "the count")
         await stage.press("3")
         await stage.sees("┌─ Tasks · 1/7 completed ✖1 ─")
 
