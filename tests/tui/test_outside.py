@@ -95,6 +95,7 @@ async def test_the_palette_switches_the_way_of_telling(frozen: Frozen) -> None:
         await stage.press(":")
         await stage.write("notify")
         await stage.sees("by the bell")
+        await stage.until(lambda: all(each.is_finished for each in stage.app.workers), "the end of the search")
         await stage.press("down", "enter")
         await stage.until(lambda: stage.app.outside.notify == "bell", "the bell")
         await stage.sees("rings the bell of this terminal")

@@ -8,6 +8,7 @@ import pytest
 from crewboard.errors import CredentialsError
 from crewboard.store import agents
 from crewboard.team import ending, hiring, steering
+from crewboard_tui import flow
 from crewboard_tui.screens.agent_keys import AGAIN_WITHIN
 from tests.frozen import Frozen
 from tests.tui.stage import opened
@@ -110,6 +111,7 @@ async def test_halt_ends_everybody_once_the_teams_name_is_typed(
             await stage.press(":")
             await stage.write("halt")
             await stage.sees("end everybody; asks for the team's name")
+            await stage.until(lambda: all(each.is_finished for each in stage.app.workers), "the end of the search")
             await stage.press("enter")
             await stage.sees("the team's name ›", "Type demo")
             await stage.write(typed)
@@ -144,7 +146,10 @@ async def test_what_is_being_done_stands_there_until_it_is_done_and_no_longer(
         await stage.sees_not("asking api …")
 
 
-async def test_the_offer_of_a_second_press_goes_when_it_is_void(frozen: Frozen) -> None:
+async def test_the_offer_of_a_second_press_goes_when_it_is_void(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "TICK", 3600.0)  # which would take it away before it was looked at
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "X")
         await stage.sees("X again within 2 s ends auth-plan")
