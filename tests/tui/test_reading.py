@@ -144,6 +144,7 @@ def test_the_pace_slows_down_in_a_burst_and_not_before() -> None:
 def test_a_supervisor_that_is_gone_is_rung_for_once_in_a_while(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     rung: queue.Queue[TeamDirectory] = queue.Queue()
     monkeypatch.setattr(ring, "ring", rung.put)
+    monkeypatch.setattr("crewboard_tui.reading.RING_EVERY", 3600.0)
     frozen.probe.supervisor_pid = None
     listener = Listener(frozen, may_ring=True)
     listener.reading.start()

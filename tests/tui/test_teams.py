@@ -39,6 +39,10 @@ async def test_the_list_says_what_waits_on_each_team(frozen: Frozen) -> None:
         assert not isinstance(stage.app.screen, ModalScreen)
 
 
+def _readings() -> int:
+    return sum(each.name == "crewboard-watch" for each in threading.enumerate())
+
+
 async def test_enter_turns_to_the_other_team_and_ends_the_old_reading(frozen: Frozen) -> None:
     other = second(frozen)
     async with opened(frozen, 80, 24, settings=Settings(notify="bell")) as stage:
@@ -50,8 +54,8 @@ async def test_enter_turns_to_the_other_team_and_ends_the_old_reading(frozen: Fr
         assert "demo" not in stage.part("strip")
         assert "1 Board" in stage.part("heading")
         await stage.until(lambda: not old.reading._watcher._thread.is_alive(), "the end of the old reading")
-        assert sum(each.name == "crewboard-watch" for each in threading.enumerate()) == 1
-        assert any("webshop" in each for each in written)
+        await stage.until(lambda: _readings() == 1, "the reading of this team alone")
+        await stage.until(lambda: any("webshop" in each for each in written), "the title of the window")
         assert BELL not in written, "what waits there already is no news"
         other.hire("packer", "code", "idle", "", ago=5, pid=5002)
         await stage.sees("packer")

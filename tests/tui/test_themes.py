@@ -116,8 +116,9 @@ async def test_nothing_blinks_in_the_palette_either(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press(":")
         await stage.until(lambda: isinstance(stage.app.focused, Input), "the palette's line")
-        assert isinstance(stage.app.focused, Input)
-        assert stage.app.focused.cursor_blink is False
+        line = stage.app.focused
+        assert isinstance(line, Input)
+        await stage.until(lambda: line.cursor_blink is False, "a cursor that stands")
 
 
 async def test_no_color_means_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
