@@ -18,6 +18,7 @@ def _refuse_and_revise(frozen: Frozen) -> None:
 async def _open_mail(stage: Stage) -> None:
     await stage.press("2")
     await stage.sees("docs       ")
+    await stage.settles()
     await stage.press("enter")
     await stage.until(lambda: getattr(stage.app.focused, "id", "") == "mail", "the mail")
     await stage.press("g")
@@ -113,6 +114,8 @@ async def test_a_response_that_decides_nothing_says_so_on_the_agents_page(frozen
 async def test_a_response_that_decided_is_told_as_what_it_is(frozen: Frozen) -> None:
     decisions.approve(frozen.team, "req-004281")
     async with opened(frozen, 120, 36) as stage:
-        await stage.press("2", "j", "j", "j", "enter", "enter")
+        await stage.press("2", "j", "j", "j")
+        await stage.settles()
+        await stage.press("enter", "enter")
         await stage.sees("2 plans, approved", "approves the plan")
         assert "changes nothing" not in stage.all

@@ -120,7 +120,9 @@ async def test_new_mail_is_shown_from_its_first_message_however_long_it_is(froze
 async def test_a_message_that_is_read_in_full_stays_while_others_come(frozen: Frozen) -> None:
     frozen.mail(1000, "scan", "operator", "message", "what I read", 0)
     async with opened(frozen, 80, 24) as stage:
-        await stage.press("2", "enter", "G", "enter")
+        await stage.press("2")
+        await stage.sees("what I read")
+        await stage.press("enter", "G", "enter")
         await stage.sees_not("Mailboxes")
         await stage.sees("what I read")
         before = stage.text[1]
@@ -163,7 +165,7 @@ async def test_what_comes_while_one_message_has_the_screen_is_not_read(
     monkeypatch.setattr(inbox, "LOOKED_AT", 0)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
-        await stage.sees("operator · your mail · 3 new")
+        await stage.sees("operator · your mail · 3 new", "15:00:10")
         await stage.press("enter", "G", "enter")
         await stage.sees_not("Mailboxes")
         frozen.mail(1000, "scan", "operator", "message", "a late letter", 0)
@@ -216,6 +218,7 @@ async def test_a_reply_goes_to_whom_wrote(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2", "j")
         await stage.sees("lead · nobody sits there: you read it")
+        await stage.settles()
         await stage.press("enter", "k", "m")
         await stage.sees("to scan ›")
 
