@@ -80,7 +80,16 @@ class Stage:
 
     def _is_quiet(self) -> bool:
         screen = self.app.screen
-        return getattr(screen, "settled", True) and (not isinstance(screen, Framed) or self._is_read())
+        is_read = not isinstance(screen, Framed) or self._is_read()
+        return getattr(screen, "settled", True) and is_read and self.is_painted
+
+    @property
+    def is_painted(self) -> bool:
+        """Whether all is laid out, and nothing waits to be shown, scrolled or given the focus after that."""
+        screen = self.app.screen
+        if screen._callbacks or screen._layout_required or screen._scroll_required:
+            return False
+        return not (isinstance(screen, Framed) and screen._is_due)
 
     def _is_read(self) -> bool:
         screen = self.app.screen
@@ -128,7 +137,11 @@ class Stage:
 
     async def can(self, key: str, label: str) -> None:
         """Wait until the footer offers a key."""
-        await self.until(lambda: f"{key} {label}" in self.part("keys"), f"{key} {label} in the footer")
+        await self.until(lambda: self._offers(f"{key} {label}"), f"{key} {label} in the footer")
+
+    def _offers(self, key: str) -> bool:
+        screen = self.app.screen
+        return isinstance(screen, Framed) and screen.is_ready and key in self.part("keys")
 
 
 @asynccontextmanager
@@ -147,4 +160,5 @@ async def opened(
         stage = Stage(app, pilot)
         await stage.until(lambda: app.screen.is_mounted and isinstance(app.screen, Framed), "the first screen")
         await pilot.pause()
+        await stage.until(lambda: stage.is_painted, "the first picture")
         yield stage
