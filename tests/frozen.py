@@ -93,7 +93,8 @@ class FrozenProbe:
         return Supervisor(pid=self.supervisor_pid) if self.supervisor_pid else None
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
-        return {name: self.held[name] for name in workers}
+        held = dict(self.held)  # a test may end somebody meanwhile
+        return {name: held[name] for name in workers if name in held}
 
     def family(self, pid: int) -> tuple[Relative, ...]:
         return self.families.get(pid, ())
