@@ -46,6 +46,19 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     time.tzset()
 
 
+@pytest.fixture(autouse=True)
+def _what_is_said_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may need longer to look than a sentence stays; a test waits for what takes its place."""
+    monkeypatch.setattr("crewboard_tui.desk.SAID_FOR", 120.0)
+
+
+@pytest.fixture
+def in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has to be pressed within seconds is pressed at once, however busy the machine is."""
+    for clock in ("crewboard_tui.screens.agent_keys.monotonic", "crewboard_tui.desk.monotonic"):
+        monkeypatch.setattr(clock, lambda: 1000.0)
+
+
 @pytest.fixture(scope="package")
 def _mould(tmp_path_factory: pytest.TempPathFactory) -> Frozen:
     """The team of which every test gets a copy, which is quicker than to make it anew."""

@@ -96,6 +96,7 @@ async def test_x_asks_to_shut_down_and_shows_a_refusal(frozen: Frozen, monkeypat
     assert stop == [("api",)]
 
 
+@pytest.mark.usefixtures("in_time")
 async def test_ending_takes_two_presses(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     end = Calls()
     monkeypatch.setattr(ending, "stop_now", end)
@@ -108,6 +109,7 @@ async def test_ending_takes_two_presses(frozen: Frozen, monkeypatch: pytest.Monk
     assert end == [("api",)]
 
 
+@pytest.mark.usefixtures("in_time")
 async def test_a_second_press_on_another_agent_ends_nobody(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     end = Calls()
     monkeypatch.setattr(ending, "stop_now", end)
@@ -161,6 +163,7 @@ async def test_who_of_the_marked_refused_is_in_the_same_sentence(
         await stage.sees("2 of 3 have shut down: api, ui; not perf: in the middle of a search")
 
 
+@pytest.mark.usefixtures("in_time")
 async def test_ending_all_marked_takes_two_presses(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     end = Calls()
     monkeypatch.setattr(ending, "stop_now", end)
