@@ -23,7 +23,7 @@ async def test_what_was_written_comes_back_in_the_next_dashboard(frozen: Frozen,
     async with opened(frozen, 80, 24, settings=settings) as stage:
         await stage.press(*API, "m")
         await stage.write("how far?")
-        await stage.until(lambda: list((tmp_path / "drafts").glob("*.json")), "the file")
+        await stage.until(lambda: "how far?" in _written(tmp_path), "all of it on the disk")
     async with opened(frozen, 80, 24, settings=settings) as stage:
         await stage.sees("not sent yet, from the last time: to api")
         await stage.press(*API, "m")
