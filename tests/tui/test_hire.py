@@ -47,6 +47,7 @@ async def test_a_click_chooses_what_it_is_on(frozen: Frozen) -> None:
             ("none ›", "‹ #14"),
             ("‹ #", "‹ none"),
         ):
+            await stage.settles()
             at = next((line.index(word), y) for y, line in enumerate(stage.text) if word in line and "=" not in line)
             await stage.pilot.click(offset=at)
             await stage.sees(sees)
@@ -128,7 +129,8 @@ async def test_tab_is_no_pane_in_a_form(frozen: Frozen) -> None:
 async def test_a_high_terminal_keeps_the_terms_below_the_prompt_together(frozen: Frozen) -> None:
     async with opened(frozen, 200, 50) as stage:
         await stage.press("n")
-        await stage.sees("Prompt")
+        await stage.sees("Prompt", "Mode")
+        await stage.settles()
         rows = {text[2:10].strip(): y for y, text in enumerate(stage.text)}
         assert rows["Mode"] - rows["Prompt"] == 12
 
@@ -179,7 +181,7 @@ async def test_after_hiring_the_board_shows_the_new_agent(
         await stage.sees("┌─ Team", "Peek · fixer2")
         roster_ = stage.app.screen.query_one(Roster)
         assert roster_.selected == "fixer2"
-        assert stage.app.focused is roster_
+        await stage.until(lambda: stage.app.focused is roster_, "the focus on the list")
 
 
 async def test_who_leaves_while_somebody_is_hired_is_not_told_that_nobody_is(
@@ -292,6 +294,8 @@ async def test_nothing_of_the_form_is_cut_at_sixty_columns(frozen: Frozen) -> No
     async with opened(frozen, 60, 30) as stage:
         await stage.press("n", "enter")
         await stage.sees("no", "network", "foreground: stay with it", "[ ] end when done", "budget none")
+        await stage.sees("it needs a prompt")
+        await stage.settles()
         form = "\n".join(stage.text[2 : stage.all.count("\n", 0, stage.all.index("it needs a prompt"))])
         assert "…" not in form
 
@@ -299,7 +303,8 @@ async def test_nothing_of_the_form_is_cut_at_sixty_columns(frozen: Frozen) -> No
 async def test_what_is_wrong_stands_below_its_field(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "Fixer", "go")
-        await stage.sees("^s hires, not yet: mend the name")
+        await stage.sees("^s hires, not yet: mend the name", "a name starts with a-z")
+        await stage.settles()
         at = next(y for y, line in enumerate(stage.text) if "Name     Fixer" in line)
         assert "a name starts with a-z" in stage.text[at + 1]
 
@@ -312,7 +317,8 @@ async def test_every_field_that_is_wrong_says_so_below_it(frozen: Frozen, height
         await stage.write("abc")
         await stage.press("tab")
         await stage.write("-5")
-        await stage.sees(f"^s hires, not yet: mend the {mend}", "'-5' is no budget")
+        await stage.sees(f"^s hires, not yet: mend the {mend}", "'-5' is no budget", "turns abc")
+        await stage.settles()
         assert ("a name starts with a-z" in stage.all) is (name == "Fixer")
 
         def below() -> str:
@@ -371,7 +377,7 @@ async def _hire_in_foreground(stage: Stage, name: str) -> None:
     await _fill(stage, name, "go")
     await stage.press("tab", "right")
     await stage.sees("(•) foreground")
-    assert "--background" not in stage.all
+    await stage.sees_not("--background")
     await stage.press("ctrl+s")
     await stage.sees("foreground: waits for its result; Esc/b puts it to the background")
 
