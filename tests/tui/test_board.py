@@ -13,6 +13,7 @@ from crewboard.team.context import Team, choose_team
 from crewboard.view.reader import TeamReader
 from crewboard_tui import dashboard
 from crewboard_tui.screens.numbered import Numbered
+from crewboard_tui.widgets import roster
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
@@ -32,6 +33,7 @@ async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: 
     assert status is not None
     documents.save(path, status.model_copy(update={"doing": "idle", "last_error": error}))
     async with opened(frozen, 170, 40) as stage:
+        await stage.settles()
         (row,) = [line for line in stage.text if "○ reviewer" in line]
         assert row.count("idle") == 1
         assert says in row
@@ -40,7 +42,8 @@ async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: 
 async def test_a_narrow_board_says_the_word_of_a_state_once(frozen: Frozen) -> None:
     async with opened(frozen, 40, 16) as stage:
         await stage.press("G")
-        await stage.sees("reviewer")
+        await stage.sees("○ reviewer")
+        await stage.settles()
         (row,) = [line for line in stage.text if "○ reviewer" in line]
         assert "idle: 2 unread" in row
 
@@ -146,7 +149,10 @@ async def test_read_only_offers_nothing_that_changes_the_team(frozen: Frozen) ->
         assert frozen.directory.operator.exists() is False
 
 
-async def test_the_cursor_stays_on_its_agent_when_the_order_changes(frozen: Frozen) -> None:
+async def test_the_cursor_stays_on_its_agent_when_the_order_changes(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "SETTLE", 3600)
     async with opened(frozen) as stage:
         await stage.press("j", "j", "j", "j", "j")
         await stage.sees("Peek · api")
@@ -201,14 +207,18 @@ async def test_a_zoomed_pane_takes_all_the_room(frozen: Frozen, view: str) -> No
         screen = stage.app.screen
         assert isinstance(screen, Numbered)
         await stage.until(screen.panes, "the panes")
+        await stage.settles()
         room = screen.query_one("#body").size
         for pane in screen.panes():
             pane.focus()
+            await stage.until(lambda pane=pane: pane.has_focus, "the focus on the pane")  # type: ignore[misc]
             await stage.press("z")
+            await stage.until(lambda pane=pane: pane.region.width == room.width, "all of the width")  # type: ignore[misc]
             await stage.settles()
-            assert pane.region.width == room.width
             assert pane.region.height >= room.height - 1, "the composer keeps its line"
             await stage.press("z")
+            await stage.until(lambda: screen.zoomed is None, "the other panes")
+            await stage.settles()
 
 
 async def test_esc_on_the_board_does_not_leave(frozen: Frozen) -> None:
