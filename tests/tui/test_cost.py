@@ -65,6 +65,7 @@ async def test_no_number_is_cut(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
         await stage.press("7")
         await stage.sees("TEAM", ">999%", "USED")
+        await stage.settles()
         assert not [line for line in stage.text[3:-4] if "…" in line]
 
 

@@ -118,6 +118,7 @@ async def test_a_plan_says_which_of_its_files_others_have_open(frozen: Frozen) -
         await stage.sees(
             "TOUCHES   5 files · 2 of them also open in api, ui  ⚠ overlap", "ASKS FOR  bash: alembic upgrade"
         )
+        await stage.settles()
         await stage.press("G")
         await stage.sees("Files it names", "api changed it 1m ago")
 

@@ -62,6 +62,7 @@ async def test_a_folded_call_is_found_by_what_it_unfolds_to(frozen: Frozen) -> N
     async with opened(frozen, 80, 24) as stage:
         await _open_tab(stage, "Transcript", "]", "]")
         await stage.press("o", "g")
+        await stage.settles()
         folded = next(line for line in stage.text if "− 15:04:10" in line or "+ 15:04:10" in line)
         hidden = stage.text[stage.text.index(folded) + 1].split()[1]
         await stage.press("o", "/")

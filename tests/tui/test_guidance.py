@@ -11,6 +11,7 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 import crewboard_tui
+from crewboard_tui.app import CrewboardApp
 from crewboard_tui.screens.help import HelpScreen
 from crewboard_tui.settings import Settings
 from crewboard_tui.widgets.log import Log
@@ -61,13 +62,17 @@ async def test_an_empty_view_says_what_to_do_first(empty: Frozen, key: str, word
         await stage.sees(words)
 
 
-async def test_the_panes_of_an_empty_board_say_what_will_stand_there(empty: Frozen) -> None:
+async def test_the_panes_of_an_empty_board_say_what_will_stand_there(
+    empty: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CrewboardApp, "CLICK_CHAIN_TIME_THRESHOLD", 3600)
     async with opened(empty, 120, 40) as stage:
         said = " ".join(stage.all.replace("│", " ").split())
         assert "It becomes a process of its own and goes to work in ~/inkpot" in said
         await stage.sees("no tasks yet; 3 and then + adds one", "the selected agent's mail stands here")
         empty.hire("scout", "explore", "idle", "", ago=5, pid=77)
         await stage.sees("no mail; m writes some", "no tasks yet")
+        await stage.settles()
         await stage.pilot.click("#board-tasks", offset=(3, 1), times=2)
         await stage.sees("┌─ Tasks ─", "no tasks yet; + puts the first one on the board")
 
@@ -173,6 +178,7 @@ async def test_help_of_a_question_says_how_to_answer(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("!", "!", "!")
         await stage.sees("QUESTION")
+        await stage.settles()
         text = await helped(stage)
         assert "answer with the choice under the cursor" in text
         assert "answer in words of your own" in text
@@ -183,7 +189,8 @@ async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None
         await stage.can("!", "next")
         footer = stage.app.screen.query_one("#keys", Still)
         await stage.pilot.hover("#keys", offset=(2, 0))
-        assert footer.tooltip == "what needs you next: a request opened, else why it needs you"
+        says = "what needs you next: a request opened, else why it needs you"
+        await stage.until(lambda: footer.tooltip == says, "what the key does")
 
 
 @pytest.mark.parametrize(
