@@ -21,7 +21,7 @@ PATIENCE = 20.0
 """Seconds after which something that should appear counts as missing, on a busy machine."""
 
 
-_READ_WITHIN = 2.0
+_READ_WITHIN = 6.0
 """Seconds that a key waits for what is shown to be read; a test may be about a reading that does not come."""
 
 

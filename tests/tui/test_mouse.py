@@ -4,6 +4,7 @@ import pytest
 from textual.geometry import Region
 
 from crewboard.store.requests import load
+from crewboard_tui.app import CrewboardApp
 from crewboard_tui.screens import inbox
 from crewboard_tui.widgets.rows import Rows
 from tests.frozen import Frozen
@@ -62,7 +63,10 @@ async def test_a_click_on_the_heads_of_columns_or_on_a_border_selects_nothing(fr
             assert rows.selected == selected
 
 
-async def test_a_double_click_on_a_choice_answers_with_that_choice(frozen: Frozen) -> None:
+async def test_a_double_click_on_a_choice_answers_with_that_choice(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CrewboardApp, "CLICK_CHAIN_TIME_THRESHOLD", 3600)
     frozen.asks("q-1", "question", "api", 10, {"question": "Which?", "options": ["keep", "trash", "drop"]})
     async with opened(frozen, 80, 24) as stage:
         await stage.app.action_open_need("question:api:q-1")

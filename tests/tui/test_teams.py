@@ -1,9 +1,11 @@
 """`t`: from one team of the root to another."""
 
 import threading
+from dataclasses import replace
 
 from textual.screen import ModalScreen
 
+from crewboard_tui.messages import TeamRead
 from crewboard_tui.outside import BELL
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen, make_empty
@@ -63,6 +65,22 @@ async def test_enter_turns_to_the_other_team_and_ends_the_old_reading(frozen: Fr
         await stage.sees("Round up?", "cashier ›")
         await stage.press("escape", "t", "k", "enter")
         await stage.sees("flaky-hunt")
+
+
+async def test_what_was_read_before_one_left_is_no_news_when_one_is_back(frozen: Frozen) -> None:
+    second(frozen)
+    async with opened(frozen, 80, 24) as stage:
+        left = stage.app.desk
+        await stage.press("t", "j", "enter")
+        await stage.sees("webshop", "cashier")
+        await stage.press("t", "k", "enter")
+        await stage.sees("flaky-hunt")
+        now, late = stage.app.desk, replace(left.snapshot, problem="read long ago")
+        before = now.snapshot
+        stage.app.on_team_read(TeamRead(left.reading, late))
+        assert now.snapshot is before
+        stage.app.on_team_read(TeamRead(now.reading, late))
+        assert now.snapshot is late
 
 
 async def test_an_errand_of_the_old_team_is_finished_there(frozen: Frozen) -> None:

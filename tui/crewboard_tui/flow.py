@@ -88,7 +88,11 @@ class Flow(App[None], inherit_bindings=False):
     def _sit_down(self, team: Team, errands: Errands, *, read_only: bool) -> Desk:
         """A desk for a team, which nobody reads for yet."""
         may_ring = not read_only and self._probe is None
-        reading = Reading(team.directory, self._publish, clock=team.now, probe=self._probe, may_ring=may_ring)
+
+        def publish(snapshot: Snapshot) -> None:
+            self._publish(reading, snapshot)
+
+        reading = Reading(team.directory, publish, clock=team.now, probe=self._probe, may_ring=may_ring)
         return Desk(
             team=team,
             read_only=read_only,
@@ -194,13 +198,13 @@ class Flow(App[None], inherit_bindings=False):
 
     # ------------------------------------------------------------------------------------------------ the flow
 
-    def _publish(self, snapshot: Snapshot) -> None:
+    def _publish(self, reading: Reading, snapshot: Snapshot) -> None:
         """Called in the reading thread."""
-        self.post_message(TeamRead(snapshot))
+        self.post_message(TeamRead(reading, snapshot))
 
     def on_team_read(self, message: TeamRead) -> None:
-        if message.snapshot.view.path != self.desk.team.directory.path:
-            return  # read for a team that was left meanwhile
+        if message.reading is not self.desk.reading:
+            return  # read for a team that was left meanwhile, be it for this one
         before, self.desk.snapshot = self.desk.snapshot, message.snapshot
         self.outside.read(message.snapshot.view)
         # Where motion is reduced, what moves by itself waits for the tick; what somebody asked to see does not.

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
-from crewboard_tui.reading import Snapshot
+from crewboard_tui.reading import Reading, Snapshot
 
 
 @dataclass
 class TeamRead(Message):
-    """The team was read again, and something that may be on the screen has changed."""
+    """The team was read again by `reading`, and something that may be on the screen has changed."""
 
+    reading: Reading
     snapshot: Snapshot
 
 
