@@ -60,6 +60,13 @@ class Stage:
                     raise AssertionError(f"{what} did not come true; on the screen:\n{self.all}")
                 await asyncio.sleep(0.01)  # a pause of the pilot's asks every widget whether it is done
             await self.pilot.pause()
+            await self._painted()
+
+    async def _painted(self) -> None:
+        """Wait until all is laid out and shown in the room that it got."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.is_painted and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
 
     async def sees(self, *texts: str) -> None:
         """Wait until all of these are on the screen."""
@@ -127,6 +134,7 @@ class Stage:
             before = self.app.screen
             await self.pilot._wait_for_screen()
         await self.pilot._wait_for_screen()
+        await self._painted()
 
     async def write(self, text: str) -> None:
         """Type a text, faster than anybody can look."""
@@ -159,6 +167,4 @@ async def opened(
     async with app.run_test(size=(width, height)) as pilot:
         stage = Stage(app, pilot)
         await stage.until(lambda: app.screen.is_mounted and isinstance(app.screen, Framed), "the first screen")
-        await pilot.pause()
-        await stage.until(lambda: stage.is_painted, "the first picture")
         yield stage

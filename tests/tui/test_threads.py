@@ -49,11 +49,11 @@ async def test_enter_unfolds_a_thread_and_the_pane_below_tells_its_story(frozen:
         await _open_mail(stage)
         await stage.press("G")
         await stage.sees("Thread", "you rejected: keep the alias", "you approved")
-        assert "plan: # Rotate keys" not in stage.all
+        assert "auth-plan  plan: Rotate keys" not in stage.all
         await stage.press("enter")
-        await stage.sees("plan: # Rotate keys Replace the key.", "− 2 plans")
+        await stage.sees("auth-plan  plan: Rotate keys", "− 2 plans")
         await stage.press("enter")
-        await stage.sees_not("plan: # Rotate keys Replace the key.")
+        await stage.sees_not("auth-plan  plan: Rotate keys")
 
 
 async def test_what_was_asked_once_and_waits_is_no_thread(frozen: Frozen) -> None:
