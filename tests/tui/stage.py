@@ -65,7 +65,9 @@ class Stage:
     async def _painted(self) -> None:
         """Wait until all is laid out and shown in the room that it got."""
         deadline = time.monotonic() + PATIENCE
-        while not self.is_painted and time.monotonic() < deadline:
+        while not self.is_painted:
+            if time.monotonic() > deadline:
+                raise AssertionError("it never comes to rest")
             await asyncio.sleep(0.01)
 
     async def sees(self, *texts: str) -> None:
@@ -93,6 +95,8 @@ class Stage:
     @property
     def is_painted(self) -> bool:
         """Whether all is laid out, and nothing waits to be shown, scrolled or given the focus after that."""
+        if self.app._exit:
+            return True  # nothing is shown any more
         screen = self.app.screen
         if screen._callbacks or screen._layout_required or screen._scroll_required:
             return False

@@ -67,7 +67,6 @@ async def test_a_projects_own_types_can_be_hired(frozen: Frozen) -> None:
     (folder / "scribe.md").write_text("---\nname: scribe\ndescription: writes [/docs]\ntools: Read\n---\nWrite.\n")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n", "tab", "left", "left", "left")
-        await stage.press("left")
         await stage.sees("lead [scribe]", "writes [/docs]")
 
 

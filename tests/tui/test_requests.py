@@ -1,5 +1,6 @@
 """Plans and questions: read in full, answered once, bound to what was on the screen."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -290,7 +291,7 @@ async def test_leaving_the_editor_says_that_the_edit_is_kept_and_what_approves_w
         await stage.press("escape")
         assert stage.app.desk.said is not None
         assert stage.app.desk.said.text == "your edit is kept, not sent: E goes on with it, a approves what is shown"
-        stage.app.desk.forget_hint()
+        stage.app.desk.forget_hint(math.inf)
         await stage.sees("kept: E shows it")
         if size[0] > 40:
             await stage.can("E", "your edit")

@@ -16,7 +16,7 @@ SAID_FOR = 8.0
 
 @dataclass(frozen=True)
 class Said:
-    """The last thing that a command said, until it is old news (monotonic seconds).
+    """The last thing that a command said, from `at` until it is old news (monotonic seconds).
 
     `until` is None for what is being done: that is true as long as it takes, and no longer.
     """
@@ -24,6 +24,7 @@ class Said:
     text: str
     tone: str
     until: float | None
+    at: float = 0
 
 
 @dataclass
@@ -85,12 +86,13 @@ class Desk:
         """Show a sentence on the status line for a while, or for as many seconds as it is true."""
         if lasts is None:
             lasts = 2 * SAID_FOR if tone == "error" else SAID_FOR
-        self.said = Said(text, tone, monotonic() + lasts)
+        now = monotonic()
+        self.said = Said(text, tone, now + lasts, now)
         self.announce()
 
-    def forget_hint(self) -> None:
-        """The screen is left that a hint was about."""
-        if self.said is not None and self.said.tone.startswith("warning"):
+    def forget_hint(self, left: float) -> None:
+        """The screen was left (monotonic seconds) that a hint was about; one that was said since is about another."""
+        if self.said is not None and self.said.tone.startswith("warning") and self.said.at < left:
             self.said = None
             self.announce()
 

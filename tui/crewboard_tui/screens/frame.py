@@ -111,10 +111,10 @@ class Framed(DeadKeys):
         self.refresh_all()
         self.refresh_soon()
 
-    def on_screen_suspend(self) -> None:
+    def on_screen_suspend(self, event: events.ScreenSuspend) -> None:
         # Behind a palette or a line to write in, it can still be seen.
         if isinstance(self.app.screen, Framed):
-            self.desk.forget_hint()
+            self.desk.forget_hint(event.time)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
         self.refresh_soon()

@@ -5,7 +5,7 @@ from functools import partial
 from time import monotonic
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
@@ -171,7 +171,7 @@ class InboxScreen(Numbered):
         if not self._seen:  # it was left, and not only covered
             self._came_at = monotonic()
 
-    def on_screen_suspend(self) -> None:
+    def on_screen_suspend(self, event: events.ScreenSuspend) -> None:  # noqa: ARG002
         # A palette or a help page on top still shows the mail behind it.
         if isinstance(self.app.screen, Framed):
             self._note_read(keep=None)
