@@ -34,6 +34,7 @@ _TO_API = "j j j j j"
 SHOTS = (
     Shot("board", _TO_API, "and▌"),
     Shot("board-80x24", _TO_API, "and▌", width=80, height=24),
+    Shot("board-170x50", _TO_API, "TEAM", width=170, height=50),
     Shot("board-light", f"{_TO_API} T", "and▌"),
     Shot("board-contrast", f"{_TO_API} T T", "and▌"),
     Shot("needs", "!", "collected 214 items"),
@@ -44,6 +45,7 @@ SHOTS = (
     Shot("hire", "n", "Hire an agent", ("fixer2", "tab", "tab", "backend developer", "tab",
          "Make parse() accept the 2.0 grammar. Keep the 1.x tests green.", "tab", "tab", "space")),
     Shot("inbox", "2 j j j j j j j", "cursor parameter"),
+    Shot("inbox-60x20", "2 j j", "ping", width=60, height=20),
     Shot("tasks", "3 j j j j", "orphaned by parser"),
     Shot("processes", "5 j j j j j", "SANDBOX"),
     Shot("feed", "6", "Feed"),
