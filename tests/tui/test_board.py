@@ -310,14 +310,28 @@ async def test_enter_in_a_pane_opens_what_is_selected_there(frozen: Frozen) -> N
         await stage.sees("┌─ api · 1 unread · seen as its worker sees it")
 
 
-@pytest.mark.parametrize("beside", ["board-tasks", "board-needs", "board-cost"])
-async def test_beside_the_roster_no_key_is_for_an_agent_of_it(frozen: Frozen, beside: str) -> None:
+async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> None:
     async with opened(frozen, 170, 50) as stage:
         await stage.can("r", "resume")
-        stage.app.screen.query_one(f"#{beside}").focus()
+        stage.app.screen.query_one("#board-tasks").focus()
         await stage.until(lambda: "r resume" not in stage.part("keys"), "no key for an agent")
         await stage.press("r")
         await stage.sees("resume: select an agent first")
+
+
+@pytest.mark.parametrize(("beside", "moves", "whom"), [("board-needs", "jj", "docs"), ("board-cost", "jjj", "api")])
+async def test_beside_the_roster_keys_are_for_whom_the_row_is_about(
+    frozen: Frozen, beside: str, moves: str, whom: str
+) -> None:
+    async with opened(frozen, 170, 50) as stage:
+        await stage.sees("─ Cost · $8.39 ─")
+        stage.app.screen.query_one(f"#{beside}").focus()
+        await stage.until(lambda: stage.app.screen.query_one(f"#{beside}").has_focus, "the focus")
+        await stage.press(*moves)
+        await stage.sees(f"to {whom} ›")
+        assert "r resume" not in stage.part("keys"), "parser is selected in the roster"
+        await stage.press("X")
+        await stage.sees(f"X again within 2 s ends {whom}")
 
 
 async def test_a_large_terminal_says_on_the_board_what_everybody_costs(frozen: Frozen) -> None:

@@ -219,6 +219,21 @@ async def test_a_failure_leaves_the_form_as_it_was_and_says_why(
         await stage.sees("no API key: set ANTHROPIC_API_KEY", "fixer2", "go on")
 
 
+async def test_a_second_form_is_not_opened_beside_the_first(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "go on")
+        await stage.press("tab", "3")
+        await stage.sees("Tasks ·")
+        for key in ("n", "N"):
+            await stage.press("5")
+            await stage.sees("PID")
+            await stage.press(key)
+            await stage.sees("fixer2", "this form is open still")
+        await stage.press("escape")
+        await stage.press("1")
+        await stage.sees("┌─ Team")
+
+
 async def test_q_in_the_form_does_not_throw_it_away(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n", "tab", "q")

@@ -14,7 +14,7 @@ from crewboard_tui.flow import Flow
 from crewboard_tui.outside import WAYS
 from crewboard_tui.palette import Commands
 from crewboard_tui.screens.ask_line import AskLine
-from crewboard_tui.screens.frame import Framed, is_form
+from crewboard_tui.screens.frame import Framed, goes_to_form, is_form
 from crewboard_tui.screens.numbered import Numbered
 from crewboard_tui.themes import THEMES, after
 from crewboard_tui.widgets.need_rows import find_need, need_key
@@ -79,21 +79,11 @@ class CrewboardApp(Flow):
         if isinstance(self.screen, BoardScreen):
             self.screen.meet(name)
 
-    async def _goes_to_form(self) -> bool:
-        """Whether a form is open on another view, which leaving would lose: then that is where one goes."""
-        for mode, stack in self._screen_stacks.items():
-            if any(is_form(screen) for screen in stack):
-                await self.switch_mode(mode)
-                hires, leaves = self.desk.key("hire.send"), self.desk.key("hire.cancel")
-                self.desk.say(f"this form is open still: {hires} hires, {leaves} leaves it", "warning")
-                return True
-        return False
-
     async def action_teams(self) -> None:
         """Choose another team of this root."""
         from crewboard_tui.screens.teams import TeamsScreen
 
-        if await self._goes_to_form():
+        if await goes_to_form(self, self.desk):
             return
         here = self.desk.team.directory
         teams = team_directories(here.root)
@@ -189,5 +179,5 @@ class CrewboardApp(Flow):
         return f"everybody is ended; the files stay, {self.desk.key('agent.resume')} brings one back"
 
     async def action_leave(self) -> None:
-        if not await self._goes_to_form():
+        if not await goes_to_form(self, self.desk):
             self.exit()

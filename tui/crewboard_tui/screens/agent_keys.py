@@ -64,16 +64,19 @@ class AgentKeys(Writing):
 
     # ------------------------------------------------------------------------------------------- what the keys do
 
-    def action_hire(self) -> None:
+    async def action_hire(self) -> None:
+        from crewboard_tui.screens.frame import goes_to_form
         from crewboard_tui.screens.hire import HireScreen
 
-        self.app.push_screen(HireScreen(self.desk, self.select_agent))
+        if not await goes_to_form(self.app, self.desk):
+            self.app.push_screen(HireScreen(self.desk, self.select_agent))
 
-    def action_clone(self) -> None:
+    async def action_clone(self) -> None:
+        from crewboard_tui.screens.frame import goes_to_form
         from crewboard_tui.screens.hire import HireScreen
 
         agent = self._selected()
-        if agent is not None and agent.spec is not None:
+        if agent is not None and agent.spec is not None and not await goes_to_form(self.app, self.desk):
             name = free_name(self.desk.snapshot.view, agent.name)
             self.app.push_screen(HireScreen(self.desk, self.select_agent, name, terms_of(agent.spec)))
 

@@ -24,7 +24,7 @@ from crewboard_tui.widgets.cost_rows import CostRows
 from crewboard_tui.widgets.heading import tabs_line
 from crewboard_tui.widgets.letters import Box, Letters
 from crewboard_tui.widgets.log import Log
-from crewboard_tui.widgets.need_rows import need_rows
+from crewboard_tui.widgets.need_rows import find_need, need_rows
 from crewboard_tui.widgets.peek import activity_lines
 from crewboard_tui.widgets.roster import Roster
 from crewboard_tui.widgets.rows import Row, Rows, keep_order
@@ -45,7 +45,7 @@ _INDENT = 3
 _MOST_OF_ONE = 4
 """Lines that one thing may take which a newcomer reads."""
 
-_LISTS_BESIDE = frozenset({"board-tasks", "board-needs", "board-cost"})
+_LISTS_BESIDE = frozenset({"board-needs", "board-cost"})
 
 _NAMED = (("agent", "hire"), ("app", "help"), ("app", "palette"), ("app", "leave"))
 
@@ -110,15 +110,28 @@ class BoardScreen(Numbered):
         self.begin()
 
     def targets(self) -> list[str]:
+        beside = self._beside()
+        if beside is not None:
+            return [beside] if beside else []
         return self.query_one(Roster).targets if self.is_mounted else []
 
+    def _beside(self) -> str | None:
+        """Whom the row under the cursor is about, in a list beside the roster; empty if it is about no agent."""
+        rows = self.focused if isinstance(self.focused, Rows) else None
+        if rows is None or rows.id not in _LISTS_BESIDE:
+            return None
+        if rows.id == "board-needs":
+            need = find_need(self.desk.snapshot.view, rows.selected)
+            return need.agent if need else ""
+        return rows.selected or ""
+
     def _views(self) -> list[AgentView]:
-        # Where the cursor stands on something else, no key may end an agent of the roster.
-        elsewhere = self.focused is not None and self.focused.id in _LISTS_BESIDE
-        return [] if elsewhere else super()._views()
+        # Where the cursor stands on a task, no key may end an agent that stands elsewhere.
+        on_task = self.focused is not None and self.focused.id == "board-tasks"
+        return [] if on_task else super()._views()
 
     def marked(self) -> list[str]:
-        return self.query_one(Roster).shown_marks if self.is_mounted else []
+        return self.query_one(Roster).shown_marks if self.is_mounted and self._beside() is None else []
 
     def unmark(self, names: Iterable[str]) -> None:
         roster = self.query_one(Roster)
@@ -237,6 +250,12 @@ class BoardScreen(Numbered):
         self.query_one("#board-inbox", Letters).restart()
         self._paint_peek(self.desk.snapshot)
         self._paint_inbox(self.desk.snapshot)
+        self.paint_composer()
+        self.paint_keys()
+
+    @on(Rows.Moved, "#board-needs")
+    @on(Rows.Moved, "#board-cost")
+    def _aim_elsewhere(self) -> None:
         self.paint_composer()
         self.paint_keys()
 
