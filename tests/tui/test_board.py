@@ -332,6 +332,8 @@ async def test_beside_the_roster_keys_are_for_whom_the_row_is_about(
         assert "r resume" not in stage.part("keys"), "parser is selected in the roster"
         await stage.press("X")
         await stage.sees(f"X again within 2 s ends {whom}")
+        await stage.press("N")
+        await stage.sees("Hire an agent", f"{whom}2")
 
 
 async def test_a_large_terminal_says_on_the_board_what_everybody_costs(frozen: Frozen) -> None:

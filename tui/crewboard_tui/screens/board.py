@@ -125,6 +125,10 @@ class BoardScreen(Numbered):
             return need.agent if need else ""
         return rows.selected or ""
 
+    def _selected(self) -> AgentView | None:
+        beside = self._beside()
+        return super()._selected() if beside is None else self.desk.snapshot.view.agent(beside)
+
     def _views(self) -> list[AgentView]:
         # Where the cursor stands on a task, no key may end an agent that stands elsewhere.
         on_task = self.focused is not None and self.focused.id == "board-tasks"
