@@ -12,7 +12,7 @@ from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
 from crewboard.offline.server import ModelServer
 from crewboard.store import roster
-from crewboard.store.directory import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is in a shell's background, and commands would inherit it

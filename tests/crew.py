@@ -8,16 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from crewboard import process
+from crewboard.commands import context, stop
+from crewboard.commands import hire as hiring
+from crewboard.linux import process
 from crewboard.offline.server import ModelServer
+from crewboard.protocol import requests, supervisor_client
+from crewboard.protocol.results import Follower
+from crewboard.readmodel.reader import read_team
+from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Answer, Event, Flags, Lease, Request
-from crewboard.store import agents, journal, lease, requests
-from crewboard.store.directory import AgentDirectory, TeamDirectory
-from crewboard.supervisor import ring
-from crewboard.team import context, ending, hiring
-from crewboard.view.fold import AgentView, TeamView
-from crewboard.view.follow import Follower
-from crewboard.view.reader import read_team
+from crewboard.store import agents, journal, leases
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class Crew:
     def __init__(self, root: Path, model: ModelServer, **environment: str) -> None:
         self.model = model
         self.environment = {
-            **{key: value for key, value in os.environ.items() if not ring.is_secret(key)},
+            **{key: value for key, value in os.environ.items() if not supervisor_client.is_secret(key)},
             "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_API_KEY": "a-key-of-the-tests",
             **environment,
@@ -115,13 +116,13 @@ class Crew:
         return [event for event, _ in journal.read(self.agent(name).journal) if event is not None]
 
     def pid(self, name: str) -> int:
-        holder = lease.holder(self.agent(name).lease, Lease)
+        holder = leases.holder(self.agent(name).lease, Lease)
         assert holder is not None
         return holder.pid
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Signal a worker of ours, by its own identity."""
-        holder = lease.holder(self.agent(name).lease, Lease)
+        holder = leases.holder(self.agent(name).lease, Lease)
         assert holder is not None
         assert process.send_signal(holder.pid, number, holder.start_ticks)
 
@@ -132,9 +133,9 @@ class Crew:
 
     def end(self) -> None:
         """End everything that this team started, and make sure that nothing is left."""
-        ending.delete(self.team, now=True)
+        stop.delete(self.team, now=True)
         for name in [member.name for member in self.team.config.members]:
-            assert not lease.is_held(self.agent(name).lease)
+            assert not leases.is_held(self.agent(name).lease)
             status = agents.status(self.agent(name))
             assert status is None or not process.is_same(status.pid, status.boot_id, status.start_ticks)
-        assert not ring.is_alive(self.directory)
+        assert not supervisor_client.is_alive(self.directory)

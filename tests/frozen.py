@@ -7,6 +7,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from crewboard.commands.context import Team
+from crewboard.protocol import approvals
+from crewboard.readmodel.process_tree import Relative
+from crewboard.readmodel.processes import Usage
 from crewboard.records import (
     Answer,
     Config,
@@ -29,11 +33,8 @@ from crewboard.records import (
     ToolResult,
     ToolStart,
 )  # fmt: skip
-from crewboard.store import agents, agreements, documents, journal, mailbox, roster
-from crewboard.store.directory import AgentDirectory, TeamDirectory
-from crewboard.team.context import Team
-from crewboard.view.family import Relative
-from crewboard.view.processes import Usage
+from crewboard.store import agents, journal, json_files, mailbox, roster
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 NOW = datetime(2026, 11, 20, 15, 4, 22, tzinfo=UTC).timestamp()
 
@@ -123,7 +124,7 @@ class Frozen:
             run=1, pid=pid, state=state, since=NOW - ago, doing=doing, beat=NOW, model=_MODELS[kind], boot_id="boot",
             sandbox="bubblewrap",
         )  # fmt: skip
-        documents.save(agent.status, status.model_copy(update=more))
+        json_files.save(agent.status, status.model_copy(update=more))
         journal.append(
             agent.journal,
             RunStarted(ts=NOW - 900, run=1, pid=pid, type=kind, model=_MODELS[kind], fresh=True, prompt_id=f"p-{name}"),
@@ -151,7 +152,7 @@ class Frozen:
     def task(self, ident: int, subject: str, status: TaskStatus = "pending", **more: Any) -> None:
         """A task on the board."""
         fields: dict[str, object] = {"created_at": NOW - 900, "updated_at": NOW - 720, **more}
-        documents.save(
+        json_files.save(
             self.directory.task(ident), Task(id=ident, subject=subject, status=status).model_copy(update=fields)
         )
 
@@ -172,7 +173,7 @@ class Frozen:
                 agent.journal,
                 Intake(ts=at, run=1, messages=[message], cursor=end, entered=[message.id] if entered else []),
             )
-        documents.save(agent.cursor, Cursor(offset=letters[-1][1] if letters else 0))
+        json_files.save(agent.cursor, Cursor(offset=letters[-1][1] if letters else 0))
 
     def did(self, name: str, ago: float, tool: str, arguments: dict[str, object], result: str, seconds: float) -> None:
         """A tool call with its outcome."""
@@ -208,7 +209,7 @@ class Frozen:
         to: str = "operator", **more: Any,
     ) -> None:  # fmt: skip
         """A request to the operator, or to somebody else."""
-        agreements.ask(self.directory, ident, kind, author, to, payload, NOW - ago, **more)
+        approvals.ask(self.directory, ident, kind, author, to, payload, NOW - ago, **more)
 
 
 _MODELS = {
@@ -222,7 +223,7 @@ def make_empty(root: Path, name: str = "demo") -> Frozen:
     root.mkdir(parents=True, exist_ok=True)
     directory = TeamDirectory(root / ".crewboard" / name)
     directory.make()
-    documents.save(directory.config, Config(name=name, created_at=NOW - 3600))
+    json_files.save(directory.config, Config(name=name, created_at=NOW - 3600))
     return Frozen(directory)
 
 

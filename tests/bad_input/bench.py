@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from crewboard import process
+from crewboard.linux import process
+from crewboard.protocol import approvals, supervisor_client
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Exit, Member, Request, Spec, Status, Supervisor
-from crewboard.store import agents, agreements, documents, lease, roster, tasks
-from crewboard.store.directory import AgentDirectory, TeamDirectory
-from crewboard.supervisor import ring
-from crewboard.view.fold import AgentView, TeamView
-from crewboard.view.reader import TeamReader
+from crewboard.store import agents, json_files, leases, roster, tasks
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 from tests.cli.shell import Inside, Ran
 from tests.crew import eventually
 from tests.store.letters import append, line
@@ -39,8 +39,8 @@ class Bench:
         for name in ("scout", "fixer"):
             roster.put(team, Member(name=name, type="code", model="claude-sonnet-5-5"))
             spec = Spec(prompt="do it", prompt_id=f"p-{name}", type="code", model="claude-sonnet-5-5")
-            documents.save(_made(team, name).spec, spec)
-            documents.save(team.agent(name).status, Status(run=1, pid=0, state="idle", since=1, beat=1))
+            json_files.save(_made(team, name).spec, spec)
+            json_files.save(team.agent(name).status, Status(run=1, pid=0, state="idle", since=1, beat=1))
             agents.write_exit(team.agent(name), Exit(run=1, code=0, reason="finished", at=2, buried=True))
         tasks.add(team, "first", 1.0)
         return cls(root, team)
@@ -51,14 +51,14 @@ class Bench:
 
     def end(self) -> None:
         """End the supervisor, should a command have found somebody who needs one."""
-        holder = lease.holder(self.team.supervisor_lock, Supervisor)
-        if holder is not None and ring.is_alive(self.team):
+        holder = leases.holder(self.team.supervisor_lock, Supervisor)
+        if holder is not None and supervisor_client.is_alive(self.team):
             process.send_signal(holder.pid, signal.SIGTERM, holder.start_ticks)
-            eventually(lambda: not ring.is_alive(self.team), "the supervisor's end")
+            eventually(lambda: not supervisor_client.is_alive(self.team), "the supervisor's end")
 
     def ask(self, ident: str = "plan-1", kind: Any = "plan_approval") -> Request:  # noqa: ANN401  a type of request
         words = {"plan": "write it", "question": "why?", "summary": "make", "tool": "bash"}
-        return agreements.ask(self.team, ident, kind, "scout", "operator", dict(words), 1.0)
+        return approvals.ask(self.team, ident, kind, "scout", "operator", dict(words), 1.0)
 
     def receive(self, *raw: bytes, to: str = "scout") -> None:
         """Let another program append lines to a mailbox."""
@@ -169,7 +169,7 @@ def shown(text: str, visible: str, *, hidden: str) -> Look:
         bench.receive(line("m", text))
         tasks.add(bench.team, f"task {text}", 1.0)
         question = {"question": text}
-        agreements.ask(bench.team, "question-1", "question", "scout", "operator", {**question}, 1.0)
+        approvals.ask(bench.team, "question-1", "question", "scout", "operator", {**question}, 1.0)
         for command in ("inbox scout", "tasks", "requests", "status"):
             ran = bench.cli(*command.split(), COLUMNS="400")
             assert ran.code == 0

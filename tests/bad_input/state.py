@@ -6,7 +6,7 @@ from collections.abc import Callable
 from unittest import mock
 
 from crewboard.records import Cursor, Exit, Lease, Spec, Status, Task
-from crewboard.store import agents, documents, lease, roster, tasks
+from crewboard.store import agents, json_files, leases, roster, tasks
 from tests.bad_input.bench import Bench, Entry, kept
 from tests.store.letters import line
 
@@ -16,7 +16,7 @@ def _status_says(**fields: object) -> Callable[[Bench], None]:
         agent = bench.team.agent("scout")
         agent.exit.unlink()
         status = Status.model_validate({"run": 1, "pid": 1, "state": "working", "since": 1, "beat": 1, **fields})
-        documents.save(agent.status, status)
+        json_files.save(agent.status, status)
 
     return arrange
 
@@ -35,11 +35,11 @@ def _other_boot(bench: Bench) -> None:
 
 
 def _held_lease(bench: Bench, content: bytes) -> None:
-    held = lease.take(bench.team.agent("scout").lease)
+    held = leases.take(bench.team.agent("scout").lease)
     assert held is not None
     os.pwrite(held, content, 0)
     _status_says(state="idle")(bench)
-    assert lease.holder(bench.team.agent("scout").lease, Lease) is None
+    assert leases.holder(bench.team.agent("scout").lease, Lease) is None
     assert bench.see().alive
     assert bench.see().state not in ("crashed", "vanished", "exited")
     bench.cli("remove", "scout").refused(75, "scout is alive")
@@ -101,7 +101,7 @@ def _roster_with_twins(bench: Bench) -> None:
 def _emptied_mailbox(bench: Bench) -> None:
     for number in range(9):
         bench.receive(line(f"m{number}"))
-    documents.save(bench.team.agent("scout").cursor, Cursor(offset=900))
+    json_files.save(bench.team.agent("scout").cursor, Cursor(offset=900))
     bench.team.inbox("scout").write_bytes(b"")
     bench.receive(line("new", "new"))
     assert bench.inbox() == ["new"]
@@ -112,7 +112,7 @@ def _clock_went_back(bench: Bench) -> None:
     """Everything was written by a clock that was a day ahead."""
     ahead = time.time() + 86_400
     bench.receive(line("m", "from tomorrow", ts=ahead))
-    held = lease.take(bench.team.agent("scout").lease)
+    held = leases.take(bench.team.agent("scout").lease)
     assert held is not None
     _status_says(since=ahead, beat=ahead, deadline=ahead)(bench)
     wanted = Spec(prompt="do it", prompt_id="p2", type="code", run=2, at=ahead)
@@ -129,7 +129,7 @@ def _replaced_within_a_tick(bench: Bench) -> None:
     """A file may be replaced by another one with the same size and time: a reader must not miss it."""
     path = bench.team.task(1)
     before = path.stat()
-    reader = documents.Cached(path, Task)
+    reader = json_files.Cached(path, Task)
     with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):  # it looks in the tick of the first one
         reader.get()
     path.write_bytes(path.read_bytes().replace(b"first", b"other"))

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from crewboard.supervisor import door
+from crewboard.supervisor import server as door
 from tests.bad_input.bench import Area, Bench, Entry
 from tests.bad_input.table import TABLE
 from tests.cli.shell import COMMAND, clean_environment

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crewboard.errors import CrewboardError
-from crewboard.store import agreements, mailbox, tasks
-from crewboard.store.directory import TeamDirectory
+from crewboard.protocol import approvals
+from crewboard.store import mailbox, tasks
+from crewboard.store.layout import TeamDirectory
 
 Act = Callable[[int], bool]
 
@@ -99,7 +100,7 @@ def decide(team: str, process: str) -> Act:
 
     def act(number: int) -> bool:
         try:
-            agreements.respond(directory, f"r{number}", "answered", "operator", 1.0, feedback="yes")
+            approvals.respond(directory, f"r{number}", "answered", "operator", 1.0, feedback="yes")
         except CrewboardError:
             return False
         return True

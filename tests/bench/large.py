@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crewboard.records import Flags, Member, Spec
 from crewboard.store import agents, roster
-from crewboard.store.directory import AgentDirectory, TeamDirectory
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _LINE = "    return [token for token in scan(source) if token.kind not in skipped]  # 120 of these make a file\n"
 RESULT = _LINE * 40

@@ -12,8 +12,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from crewboard.store.directory import TeamDirectory
-from crewboard.team.context import Team
+from crewboard.commands.context import Team
+from crewboard.store.layout import TeamDirectory
 from tests.bench.figures import Figures, median
 from tests.bench.terminal import terminal
 from tests.bench.test_screen import BETWEEN, BOARD

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.store.directory import TeamDirectory
-from crewboard.team import mail
-from crewboard.team.context import Team
+from crewboard.commands import messages
+from crewboard.commands.context import Team
+from crewboard.store.layout import TeamDirectory
 from tests.bench.baselines import python_ms
 from tests.bench.figures import Figures, median_ms
 from tests.cli.shell import COMMAND, clean_environment
@@ -31,7 +31,7 @@ def team(tmp_path: Path) -> Team:
     """A team with some mail."""
     team = Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
     for number in range(20):
-        mail.send(team, "operator", f"message {number}")
+        messages.send(team, "operator", f"message {number}")
     return team
 
 

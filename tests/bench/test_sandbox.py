@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from crewboard import process
-from crewboard.scratch import Scratch
-from crewboard.worker import shell
-from crewboard.worker.helper import Helper
-from crewboard.worker.sandbox import bubblewrap, landlock
-from crewboard.worker.sandbox.box import Box
-from crewboard.worker.sandbox.level import Level
-from crewboard.worker.sandbox.policy import Policy
+from crewboard.linux import process
+from crewboard.sandbox import bubblewrap, landlock, shell
+from crewboard.sandbox.level import Level
+from crewboard.sandbox.policy import Policy
+from crewboard.sandbox.sandbox import Box
+from crewboard.sandbox.scratch import Scratch
+from crewboard.worker.tools.file_client import Helper
 from tests.bench.baselines import python_ms
 from tests.bench.figures import Figures, median
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from crewboard.commands import messages
+from crewboard.commands.context import Team
 from crewboard.offline.server import ModelServer
-from crewboard.store.directory import TeamDirectory
-from crewboard.supervisor import ring
-from crewboard.team import mail
-from crewboard.team.context import Team
-from crewboard.view.activity import ActivityReader
-from crewboard.view.reader import read_team
+from crewboard.protocol import supervisor_client
+from crewboard.readmodel.activity import ActivityReader
+from crewboard.readmodel.reader import read_team
+from crewboard.store.layout import TeamDirectory
 from tests.bench import large
 from tests.bench.baselines import python_ms
 from tests.bench.figures import Figures, median_ms
@@ -32,8 +32,8 @@ _RESUME = """
 import sys, time
 from pathlib import Path
 from crewboard.store import agents
-from crewboard.store.directory import AgentDirectory
-from crewboard.worker.recorder import Recorder
+from crewboard.store.layout import AgentDirectory
+from crewboard.worker.run_state import Recorder
 agent = AgentDirectory(Path(sys.argv[1]))
 spec = agents.spec(agent)
 began = time.perf_counter()
@@ -82,7 +82,7 @@ def gigabyte(directory: TeamDirectory) -> TeamDirectory:
         large.enlist(directory, name)
     team = Team(directory)
     for number in range(200):
-        mail.send(team, "operator", "x" * 100_000 + str(number))
+        messages.send(team, "operator", "x" * 100_000 + str(number))
     return directory
 
 
@@ -94,7 +94,7 @@ def test_opening_a_gigabyte(figures: Figures, gigabyte: TeamDirectory) -> None:
 
     size = sum(path.stat().st_size for path in gigabyte.path.rglob("*") if path.is_file())
     assert size > 1000 * MEGABYTE
-    bare = python_ms("import crewboard.view.reader")
+    bare = python_ms("import crewboard.readmodel.reader")
     figure = figures.add("opening a team of 1 GB", median_ms(look, 5), "ms", target=1000)
     figures.add("opening a team of 1 GB", figure.value, "ms", ("python -c import of the view", bare))
     assert figure.within(SLACK)
@@ -112,7 +112,7 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
 
 @pytest.mark.timeout(900)
 def test_two_hundred_workers(figures: Figures, crew: Crew) -> None:
-    ring.ring(crew.directory)
+    supervisor_client.ring(crew.directory)
     eventually(lambda: "warm after" in crew.directory.supervisor_log.read_text(), "the warm parent")
     names = [f"agent{number}" for number in range(WORKERS)]
     began = time.monotonic()

@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from crewboard.store.directory import TeamDirectory
-from crewboard.team.context import Team
+from crewboard.commands.context import Team
+from crewboard.store.layout import TeamDirectory
 from tests.bench.baselines import EMPTY_APP, EMPTY_WORDS
 from tests.bench.figures import Figures, median
 from tests.bench.terminal import painted_ms, terminal

@@ -7,7 +7,7 @@ from typing import Self
 
 from crewboard.offline.http import Client, Incoming
 from crewboard.offline.server import ModelServer
-from crewboard.store.directory import AgentDirectory
+from crewboard.store.layout import AgentDirectory
 
 
 @dataclass

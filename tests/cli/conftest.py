@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from crewboard.commands.context import Team
+from crewboard.protocol import supervisor_client
 from crewboard.store import roster
-from crewboard.store.directory import TeamDirectory, team_directories
-from crewboard.supervisor import ring
-from crewboard.team.context import Team
+from crewboard.store.layout import TeamDirectory, team_directories
 from tests.cli.shell import Cli, Inside, clean_environment
 from tests.crew import Crew, eventually
 
@@ -27,16 +27,16 @@ def shell(tmp_path: Path) -> Iterator[Cli]:
     run = Cli(tmp_path)
     yield run
     run.end()
-    revived = [found for found in team_directories(tmp_path) if ring.is_alive(found)]
+    revived = [found for found in team_directories(tmp_path) if supervisor_client.is_alive(found)]
     for found in revived:
-        ring.ring(found, "leave")
-    eventually(lambda: not any(map(ring.is_alive, revived)), "the end of every supervisor")
+        supervisor_client.ring(found, "leave")
+    eventually(lambda: not any(map(supervisor_client.is_alive, revived)), "the end of every supervisor")
 
 
 @pytest.fixture
 def team(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
     """The default team in that directory, with nobody at work, and no supervisor for agents that are only files."""
-    monkeypatch.setattr(ring, "revive", lambda _: None)
+    monkeypatch.setattr(supervisor_client, "revive", lambda _: None)
     return Team(directory)
 
 

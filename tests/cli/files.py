@@ -5,9 +5,10 @@ from contextlib import closing, contextmanager
 
 from pydantic import JsonValue
 
+from crewboard.commands.context import Team
+from crewboard.protocol import requests
 from crewboard.records import Flags, Member, Request, RequestType, Spec, Status
-from crewboard.store import agents, documents, lease, requests, roster
-from crewboard.team.context import Team
+from crewboard.store import agents, json_files, leases, roster
 
 
 def enlist(team: Team, name: str, kind: str = "code", **status: object) -> None:
@@ -21,13 +22,13 @@ def enlist(team: Team, name: str, kind: str = "code", **status: object) -> None:
 def set_status(team: Team, name: str, **status: object) -> None:
     """Write the status as a worker would."""
     whole = {"run": 1, "pid": 1, "state": "idle", "since": 1, **status}
-    documents.save(team.directory.agent(name).status, Status.model_validate(whole))
+    json_files.save(team.directory.agent(name).status, Status.model_validate(whole))
 
 
 @contextmanager
 def alive(team: Team, name: str) -> Iterator[None]:
     """Hold the lease of an agent as its worker would."""
-    fd = lease.take(team.directory.agent(name).lease)
+    fd = leases.take(team.directory.agent(name).lease)
     assert fd is not None
     with closing(open(fd, "rb")):  # noqa: PTH123  the descriptor is the lock
         yield

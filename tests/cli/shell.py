@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from crewboard.store.folder import folder
-from crewboard.supervisor import ring
+from crewboard.protocol import supervisor_client
+from crewboard.store.json_folder import folder
 from crewboard_tui.cli import program
 
 COMMAND = [sys.executable, "-I", "-m", "crewboard_tui.cli"]
@@ -25,7 +25,7 @@ def clean_environment(**more: str) -> dict[str, str]:
     kept = {
         key: value
         for key, value in os.environ.items()
-        if not ring.is_secret(key) and not key.startswith(("CREWBOARD_", "PYTHON")) and key != "COLUMNS"
+        if not supervisor_client.is_secret(key) and not key.startswith(("CREWBOARD_", "PYTHON")) and key != "COLUMNS"
     }
     return {**kept, **more}
 

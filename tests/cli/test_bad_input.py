@@ -2,11 +2,11 @@
 
 import pytest
 
+from crewboard.commands import tasks as board
+from crewboard.commands.context import Team
 from crewboard.records import Member
 from crewboard.store import files, mailbox, roster, tasks
-from crewboard.store.directory import TeamDirectory
-from crewboard.team import board
-from crewboard.team.context import Team
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
 from tests.cli.files import ask, enlist
 from tests.cli.shell import Cli

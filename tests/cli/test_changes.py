@@ -2,11 +2,12 @@
 
 import pytest
 
+from crewboard.commands.context import Team
 from crewboard.names import LEAD
+from crewboard.protocol import requests
+from crewboard.readmodel.changes import Change, ChangeReader
 from crewboard.records import Exit
-from crewboard.store import agents, files, mailbox, requests, roster, tasks
-from crewboard.team.context import Team
-from crewboard.view.changes import Change, ChangeReader
+from crewboard.store import agents, files, mailbox, roster, tasks
 from tests.cli.files import alive, ask, enlist, set_status
 
 

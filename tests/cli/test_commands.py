@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from crewboard.agent_types import TYPES
+from crewboard.agent_types.builtin import TYPES
+from crewboard.commands import answers, stop
+from crewboard.commands.context import Team
 from crewboard.errors import BadDataError
+from crewboard.protocol import requests
 from crewboard.records import Exit, Intake, Message
-from crewboard.store import agents, documents, files, journal, lease, mailbox, requests
-from crewboard.store.directory import TeamDirectory
-from crewboard.team import decisions, ending
-from crewboard.team.context import Team
+from crewboard.store import agents, files, journal, json_files, leases, mailbox
+from crewboard.store.layout import TeamDirectory
 from tests.cli.files import alive, ask, enlist, set_status
 from tests.cli.shell import Cli
 
@@ -53,7 +54,7 @@ def test_status_json_keeps_its_promise(cli: Cli, team: Team) -> None:
 
 
 def test_a_supervisor_that_has_not_said_who_it_is_comes_up(cli: Cli, team: Team) -> None:
-    held = lease.take(team.directory.supervisor_lock)
+    held = leases.take(team.directory.supervisor_lock)
     assert held is not None
     with closing(open(held, "rb")):  # noqa: PTH123  the descriptor is the lock
         assert "· supervisor comes up ·" in cli("status").out
@@ -104,7 +105,7 @@ def test_what_was_seen_of_one_run_hides_nothing_of_another(cli: Cli, team: Team)
     assert cli("ack", "courier").code == 0
     for run in (3, 1):
         set_status(team, "courier", run=run)
-        documents.save(team.directory.agent("courier").exit, Exit(run=run, signal=9, reason="died", at=6))
+        json_files.save(team.directory.agent("courier").exit, Exit(run=run, signal=9, reason="died", at=6))
         assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == ["death"], run
 
 
@@ -254,7 +255,7 @@ def test_the_beginning_of_an_id_will_do_where_one_that_waits_begins_so(cli: Cli,
 def test_a_lead_names_a_request_whole(team: Team) -> None:
     ask(team, "plan-46aa01", "plan_approval", {"plan": "all at once"})
     with pytest.raises(BadDataError, match="there is no request plan-46"):
-        decisions.approve(replace(team, by="lead"), "plan-46")
+        answers.approve(replace(team, by="lead"), "plan-46")
 
 
 def test_a_rule_is_agreed_to_by_the_beginning_of_an_id(cli: Cli, team: Team) -> None:
@@ -372,7 +373,7 @@ def test_files_are_for_their_owner_alone_whatever_the_umask(cli: Cli, umask: int
         assert cli("send", "lead", "hello").code == 0
         team = Team(TeamDirectory(cli.root / ".crewboard" / "default"))
         enlist(team, "gone")
-        ending.remove(team, "gone")
+        stop.remove(team, "gone")
     finally:
         os.umask(before)
     made = [cli.root / ".crewboard", *(cli.root / ".crewboard").rglob("*")]

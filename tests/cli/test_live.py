@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from crewboard import process
+from crewboard.linux import process
+from crewboard.protocol import supervisor_client
+from crewboard.readmodel.reader import read_team
 from crewboard.records import Answer, Lease, Message, Request, Sent, Spec
-from crewboard.store import agents, documents, journal, lease, mailbox
-from crewboard.store.directory import TeamDirectory
-from crewboard.supervisor import ring
-from crewboard.view.reader import read_team
+from crewboard.store import agents, journal, json_files, leases, mailbox
+from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli, finish
 from tests.crew import contents, eventually
 
@@ -140,7 +140,7 @@ def test_a_death_is_seen_with_its_signal_and_resume_brings_it_back(
     watching = shared.start("watch", "--json")
     assert watching.stderr is not None
     watching.stderr.readline()
-    holder = lease.holder(shared_directory.agent("mortal").lease, Lease)
+    holder = leases.holder(shared_directory.agent("mortal").lease, Lease)
     assert holder is not None
     process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
     assert shared("wait", "mortal", "--until", "crashed", "--timeout", "30").code == 0
@@ -199,7 +199,7 @@ def test_a_prompt_from_standard_input_arrives_word_for_word(shared: Cli, shared_
     prompt = "list the files\n# not a comment\n  \"quotes\" 'all' $HOME `x` \\ naïve 日本\n"
     hired = shared("spawn", "piped", "--type", "explore", "--prompt-file", "-", "--background", stdin=prompt.encode())
     assert hired.code == 0
-    spec = documents.load(shared_directory.agent("piped").spec, Spec)
+    spec = json_files.load(shared_directory.agent("piped").spec, Spec)
     assert spec is not None
     assert spec.prompt == prompt
     shown = shared("wait", "piped", "--until", "idle", "--timeout", "30")
@@ -215,7 +215,7 @@ def test_a_task_is_done_by_the_agent_that_is_hired_for_it(shared: Cli) -> None:
 def test_a_worker_that_is_killed_while_it_is_followed(shared: Cli, shared_directory: TeamDirectory) -> None:
     following = shared.start(*spawn("doomed", "explore", "ask the operator: tabs or spaces?"))
     asked_by(shared_directory, "doomed")
-    holder = lease.holder(shared_directory.agent("doomed").lease, Lease)
+    holder = leases.holder(shared_directory.agent("doomed").lease, Lease)
     assert holder is not None
     process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
     ran = finish(following)
@@ -252,7 +252,7 @@ def test_a_damaged_spec_keeps_nobody_alive_and_is_mended(
 ) -> None:
     first = shared(*spawn("mended", "explore", "list the files"))
     spec = shared_directory.agent("mended").spec
-    before = documents.load(spec, Spec)
+    before = json_files.load(spec, Spec)
     assert before is not None
     if damage == "torn":
         spec.write_bytes(spec.read_bytes()[:40])
@@ -261,7 +261,7 @@ def test_a_damaged_spec_keeps_nobody_alive_and_is_mended(
     assert agent_of(shared, "mended")["state"] == "unknown"
     assert shared("stop", "mended", "--now").code == 0
     assert len(list(spec.parent.glob("spec.json.damaged-*"))) == (damage == "torn")
-    after = documents.load(spec, Spec)
+    after = json_files.load(spec, Spec)
     assert after is not None
     assert (after.prompt, after.prompt_id, after.type) == (before.prompt, before.prompt_id, before.type)
     assert shared("resume", "mended", "--json").json["run"] == 2
@@ -278,6 +278,6 @@ def test_a_dead_supervisor_is_replaced_by_who_looks_or_sends(
     old = read_team(directory_of).supervisor.pid
     assert old is not None
     process.send_signal(old, signal.SIGKILL)
-    eventually(lambda: not ring.is_alive(directory_of), "its end")
+    eventually(lambda: not supervisor_client.is_alive(directory_of), "its end")
     assert offline(*command).code == 0
-    eventually(lambda: ring.is_alive(directory_of), "its successor")
+    eventually(lambda: supervisor_client.is_alive(directory_of), "its successor")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.commands.context import Team
 from crewboard.records import Intake, Member, Rule, Status
-from crewboard.store import agents, documents, journal, mailbox, roster
-from crewboard.team.context import Team
+from crewboard.store import agents, journal, json_files, mailbox, roster
 from crewboard_tui.cli import output
 from tests.cli.shell import COMMAND, Cli, clean_environment, finish
 
@@ -29,7 +29,7 @@ def hostile(team: Team) -> Team:
     agent.path.mkdir()
     agent.log.write_text(f"log {HOSTILE}\n")
     journal.append(agent.journal, Intake(ts=1, run=1, prompt=f"do {HOSTILE}", prompt_from="operator"))
-    documents.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=HOSTILE, last_error=HOSTILE))
+    json_files.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=HOSTILE, last_error=HOSTILE))
     return team
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.commands import messages
+from crewboard.commands.cli_hint import CommandLine
+from crewboard.commands.context import Team
+from crewboard.protocol import requests
+from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, ToolStart
-from crewboard.store import agents, journal, requests
-from crewboard.team import mail
-from crewboard.team.context import Team
-from crewboard.team.typed import CommandLine
-from crewboard.view.reader import TeamReader
-from crewboard_tui.arrivals import Arrivals
+from crewboard.store import agents, journal
 from crewboard_tui.cli import plain
+from crewboard_tui.needs_diff import Arrivals
 from tests.cli.files import ask, enlist
 from tests.cli.shell import Cli, finish
 from tests.frozen import make_team
@@ -57,7 +58,7 @@ def test_it_tells_what_waits_what_comes_and_what_is_settled(plainly: subprocess.
     second = next_line(plainly)
     assert "fixer asks: keep ␛[31mit?" in second
     assert "Options: yes {0}; no. To answer: crewboard answer q-1 TEXT" in second
-    mail.acknowledge(team, "fixer")
+    messages.acknowledge(team, "fixer")
     assert next_line(plainly) == "settled: fixer died: killed by SIGKILL, last tool bash pytest -x; acknowledged"
     requests.close(team.directory, "q-1", "cancelled", "system", 6.0)
     assert next_line(plainly).endswith("cancelled by system")

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from crewboard.team.context import Team
+from crewboard.commands.context import Team
 from tests.cli.shell import Cli, clean_environment
 
 PROBE = """

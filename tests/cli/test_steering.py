@@ -5,7 +5,7 @@ from pathlib import Path
 
 from crewboard.records import Rule
 from crewboard.store import roster
-from crewboard.store.directory import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli
 from tests.crew import Crew, eventually
 

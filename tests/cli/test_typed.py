@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.commands.cli_hint import CommandLine
+from crewboard.commands.context import Team
 from crewboard.records import Exit
 from crewboard.store import agents
-from crewboard.team.context import Team
-from crewboard.team.typed import CommandLine
 from tests.cli.files import ask, enlist
 from tests.cli.shell import Cli
 from tests.crew import eventually

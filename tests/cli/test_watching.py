@@ -11,11 +11,11 @@ from typing import get_args
 
 import pytest
 
+from crewboard.commands import messages
+from crewboard.commands.context import Team
+from crewboard.readmodel.states import Shown
 from crewboard.records import Exit, Spec, State
 from crewboard.store import agents, mailbox, tasks
-from crewboard.team import mail
-from crewboard.team.context import Team
-from crewboard.view.states import Shown
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Cli, finish
 
@@ -129,5 +129,5 @@ def _wanted_anew(spec: Spec | None, at: float) -> Spec:
 def test_a_death_that_was_acknowledged_is_still_dead(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     agents.write_exit(team.directory.agent("fixer"), Exit(run=1, signal=9, reason="died", at=5))
-    mail.acknowledge(team, "fixer")
+    messages.acknowledge(team, "fixer")
     assert cli("wait", "fixer", "--until", "dead").code == 0

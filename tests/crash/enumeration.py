@@ -10,7 +10,7 @@ from unittest import mock
 from crewboard.errors import CrewboardError, StorageError
 from crewboard.records import Config, Cursor, Exit, OperatorState, Record, Request, Spec, Status, Task
 from crewboard.store import codec, mailbox, roster
-from crewboard.store.directory import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 from tests.crash.faults import Disk, Fault, Killed, kinds_for
 from tests.crash.stories import Outcome, Story, journal_damage
 

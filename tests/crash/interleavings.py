@@ -14,11 +14,12 @@ from typing import Any
 from unittest import mock
 
 from crewboard.errors import CrewboardError
+from crewboard.protocol import requests
+from crewboard.readmodel.processes import KernelProbe
+from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Lease, Member, Message, Spec, Status
-from crewboard.store import agents, codec, documents, lease, mailbox, requests, roster, tasks
-from crewboard.store.directory import AgentDirectory, TeamDirectory
-from crewboard.view.processes import KernelProbe
-from crewboard.view.reader import TeamReader
+from crewboard.store import agents, codec, json_files, leases, mailbox, roster, tasks
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.worker import __main__ as worker_main
 from tests.crash.stories import at_work, message, received
 from tests.store.letters import append, line
@@ -329,7 +330,7 @@ def reader_during_a_replacement(team: TeamDirectory) -> None:
     seen: list[int] = []
 
     def look() -> None:
-        config = documents.load(team.config, type(roster.load(team)))
+        config = json_files.load(team.config, type(roster.load(team)))
         assert config is not None
         seen.append(len(config.members))
 
@@ -375,11 +376,11 @@ def taker_during_a_probe(team: TeamDirectory) -> None:
     def close(fd: int) -> None:
         if not taken:
             taken.append(None)
-            taken[0] = lease.take(path)
+            taken[0] = leases.take(path)
         real(fd)
 
     with mock.patch.object(os, "close", close):
-        lease.is_held(path)
+        leases.is_held(path)
     assert taken[0] is not None
     os.close(taken[0])
 
@@ -403,7 +404,7 @@ class _Ending(KernelProbe):
 def reader_during_an_end(team: TeamDirectory) -> None:
     """A worker that ends in order while somebody reads is never shown as vanished."""
     at_work(team, "scout")
-    held = lease.take(team.agent("scout").lease)
+    held = leases.take(team.agent("scout").lease)
     assert held is not None
     view = TeamReader(team, probe=_Ending(held, Exit(run=1, code=0, reason="finished", at=1.0))).read()
     (agent,) = view.agents
@@ -419,10 +420,10 @@ def run_started_twice(team: TeamDirectory) -> None:
     first = worker_main._begin(agent)
     assert first is not None
     assert worker_main._begin(agent) is None, "while it lives"
-    holder = lease.holder(agent.lease, Lease)
+    holder = leases.holder(agent.lease, Lease)
     assert holder is not None
     assert (holder.pid, holder.run) == (os.getpid(), 2)
-    documents.save(agent.status, Status(run=2, pid=1, state="working", since=1))
+    json_files.save(agent.status, Status(run=2, pid=1, state="working", since=1))
     os.close(first[1])
     assert worker_main._begin(agent) is None, "after it has ended"
 

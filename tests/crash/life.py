@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from crewboard.errors import CrewboardError, ExitCode
-from crewboard.fence import unfence
 from crewboard.names import LEAD
 from crewboard.records import Event, Flags, Member, Reply, RunStarted, Spec, Tokens, ToolStart
 from crewboard.store import agents, journal, mailbox, roster, tasks
-from crewboard.store.directory import TeamDirectory
-from crewboard.worker.attention import Attention, Leave
-from crewboard.worker.helper import Helper
+from crewboard.store.layout import TeamDirectory
+from crewboard.untrusted import unfence
+from crewboard.worker.interrupts import Attention, Leave
+from crewboard.worker.llm.model import Model
 from crewboard.worker.loop import Loop
-from crewboard.worker.model import Model
-from crewboard.worker.outcome import Outcome
-from crewboard.worker.recorder import Recorder
+from crewboard.worker.run_state import Recorder
+from crewboard.worker.tools.file_client import Helper
+from crewboard.worker.tools.outcome import Outcome
 from tests.crash.faults import Disk, Fault, Killed
 from tests.crash.stories import message
 

@@ -3,10 +3,10 @@
 import time
 from pathlib import Path
 
+from crewboard.readmodel.changes import ChangeReader
 from crewboard.records import Member
 from crewboard.store import mailbox, roster
-from crewboard.store.directory import TeamDirectory
-from crewboard.view.changes import ChangeReader
+from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Inside
 from tests.store.letters import append, line
 

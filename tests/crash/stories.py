@@ -10,20 +10,21 @@ from dataclasses import dataclass
 from typing import Literal
 from unittest import mock
 
-from crewboard import scratch
+from crewboard.commands import messages
+from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
-from crewboard.fence import unfence
 from crewboard.names import LEAD
+from crewboard.protocol import approvals, requests
 from crewboard.records import Exit, Flags, Intake, Lease, Member, Message, RunStarted, Spec, Status, describe_exit
-from crewboard.store import agents, agreements, documents, journal, lease, mailbox, requests, roster, tasks
-from crewboard.store.directory import TeamDirectory
-from crewboard.supervisor import bury
-from crewboard.supervisor.launch import Ended
-from crewboard.team import mail
-from crewboard.team.context import Team
-from crewboard.worker import intake
-from crewboard.worker.answering import Answers
-from crewboard.worker.recorder import Recorder
+from crewboard.sandbox import scratch
+from crewboard.store import agents, journal, json_files, leases, mailbox, roster, tasks
+from crewboard.store.layout import TeamDirectory
+from crewboard.supervisor import finalizer
+from crewboard.supervisor.launcher import Ended
+from crewboard.untrusted import unfence
+from crewboard.worker import inbox
+from crewboard.worker.results import Answers
+from crewboard.worker.run_state import Recorder
 from tests.store.letters import append, line
 
 Outcome = Literal["done", "refused", "killed"]
@@ -85,7 +86,7 @@ def take_in_all(recorder: Recorder) -> None:
     """Turn by turn, until nothing is left."""
     while recorder.conversation.cursor != mailbox.size(recorder.agent.team, recorder.agent.name):
         before = recorder.conversation.cursor
-        intake.take_in(recorder)
+        inbox.take_in(recorder)
         assert recorder.conversation.cursor != before, "a turn that takes nothing in although there is mail"
 
 
@@ -154,7 +155,7 @@ class Receive(Story):
 
     def act(self, team: TeamDirectory) -> None:
         recorder = worker(team, "scout")
-        intake.take_in(recorder, notices=["somebody asks you to leave"], shutdowns=["s1"])
+        inbox.take_in(recorder, notices=["somebody asks you to leave"], shutdowns=["s1"])
         recorder.show("working", "thinking")
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
@@ -176,13 +177,13 @@ class Begin(Story):
 
     def act(self, team: TeamDirectory) -> None:
         recorder = worker(team, "scout")
-        intake.start(recorder, intake.look(recorder, lambda _: False))
+        inbox.start(recorder, inbox.look(recorder, lambda _: False))
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         recorder = worker(team, "scout")
         if recorder.conversation.assignment is None:
             assert outcome != "done"
-            intake.start(recorder, intake.look(recorder, lambda _: False))
+            inbox.start(recorder, inbox.look(recorder, lambda _: False))
         assignment = recorder.conversation.assignment
         assert assignment is not None
         assert assignment.id == "work"
@@ -240,11 +241,11 @@ class Acknowledge(Story):
         at_work(team, "scout")
 
     def act(self, team: TeamDirectory) -> None:
-        mail.acknowledge(Team(team), "scout")
+        messages.acknowledge(Team(team), "scout")
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
-        mail.mark_read(Team(team), "operator", 10)
-        mail.acknowledge(Team(team), "scout")
+        messages.mark_read(Team(team), "operator", 10)
+        messages.acknowledge(Team(team), "scout")
         assert team.operator.read_bytes().count(b'"scout": 1') == 1
 
 
@@ -290,24 +291,24 @@ class TakeLease(Story):
 
     def arrange(self, team: TeamDirectory) -> None:
         hire(team, "scout")
-        fd = lease.take(team.agent("scout").lease)
+        fd = leases.take(team.agent("scout").lease)
         assert fd is not None
-        lease.sign(fd, Lease(pid=4711, run=1))
+        leases.sign(fd, Lease(pid=4711, run=1))
         os.close(fd)
 
     def act(self, team: TeamDirectory) -> None:
-        fd = lease.take(team.agent("scout").lease)
+        fd = leases.take(team.agent("scout").lease)
         assert fd is not None
-        lease.sign(fd, Lease(pid=4712, run=2))  # and then its life goes on; its end closes the descriptor
+        leases.sign(fd, Lease(pid=4712, run=2))  # and then its life goes on; its end closes the descriptor
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         path = team.agent("scout").lease
-        assert not lease.is_held(path)
-        fd = lease.take(path)
+        assert not leases.is_held(path)
+        fd = leases.take(path)
         assert fd is not None
-        assert lease.holder(path, Lease) is None, "nobody is taken for who died here"
-        lease.sign(fd, Lease(pid=4713, run=3))
-        assert lease.holder(path, Lease) == Lease(pid=4713, run=3)
+        assert leases.holder(path, Lease) is None, "nobody is taken for who died here"
+        leases.sign(fd, Lease(pid=4713, run=3))
+        assert leases.holder(path, Lease) == Lease(pid=4713, run=3)
         os.close(fd)
 
 
@@ -381,10 +382,10 @@ class Ask(Story):
     """An agent hands in a revised plan; then it does so again, as after a crash."""
 
     def arrange(self, team: TeamDirectory) -> None:
-        agreements.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
+        approvals.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
 
     def act(self, team: TeamDirectory) -> None:
-        agreements.ask(
+        approvals.ask(
             team, "plan-2", "plan_approval", "a", "operator", {"plan": "two"}, 2.0, supersedes="plan-1"
         )  # fmt: skip
 
@@ -403,17 +404,17 @@ class Decide(Story):
     """The operator rejects a plan; then they approve it, and what was decided first stands."""
 
     def arrange(self, team: TeamDirectory) -> None:
-        agreements.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
+        approvals.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
 
     def act(self, team: TeamDirectory) -> None:
-        agreements.respond(team, "plan-1", "rejected", "operator", 2.0, feedback="no")
+        approvals.respond(team, "plan-1", "rejected", "operator", 2.0, feedback="no")
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         first = requests.load(team, "plan-1")
         assert first is not None
         assert first.status in (["rejected"] if outcome == "done" else ["rejected", "pending"])
         try:
-            agreements.respond(team, "plan-1", "approved", "operator", 3.0)
+            approvals.respond(team, "plan-1", "approved", "operator", 3.0)
         except BadDataError:
             assert first.status == "rejected"
         else:
@@ -435,21 +436,21 @@ class Bury(Story):
         for name in ("scout", "other"):
             at_work(team, name)
         # A process that left no trace, so that nobody looks for its children.
-        documents.save(team.agent("scout").status, Status(run=1, pid=0, state="working", since=1))
-        held = lease.take(team.agent("other").lease)
+        json_files.save(team.agent("scout").status, Status(run=1, pid=0, state="working", since=1))
+        held = leases.take(team.agent("other").lease)
         assert held is not None
         self._other_lives = held
         tasks.add(team, "x", 1.0)
         tasks.claim(team, 1, "scout", "code", 1.0)
-        agreements.ask(team, "q1", "question", "scout", "operator", {"question": "why?"}, 1.0)
-        agreements.ask(team, "s1", "shutdown", "operator", "scout", {}, 1.0)
-        agreements.ask(team, "q2", "question", "other", "operator", {"question": "why?"}, 1.0)
+        approvals.ask(team, "q1", "question", "scout", "operator", {"question": "why?"}, 1.0)
+        approvals.ask(team, "s1", "shutdown", "operator", "scout", {}, 1.0)
+        approvals.ask(team, "q2", "question", "other", "operator", {"question": "why?"}, 1.0)
 
     def act(self, team: TeamDirectory) -> None:
         agent = team.agent("scout")
-        record = bury.record_exit(agent, 1, Ended(signal=9), 5.0)
+        record = finalizer.record_exit(agent, 1, Ended(signal=9), 5.0)
         with mock.patch.object(scratch, "sweep"):  # what lies in /tmp is no part of the team
-            bury.bury(agent, record, 5.0)
+            finalizer.bury(agent, record, 5.0)
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         agent = team.agent("scout")
@@ -457,8 +458,8 @@ class Bury(Story):
         assert known is None or (known.run, known.signal) == (1, 9)
         assert known is not None or outcome != "done"
         # A successor no longer learns how it ended.
-        record = known or bury.record_exit(agent, 1, Ended(), 6.0)
-        bury.bury(agent, record, 6.0)
+        record = known or finalizer.record_exit(agent, 1, Ended(), 6.0)
+        finalizer.bury(agent, record, 6.0)
         buried = agents.exit_record(agent)
         assert buried is not None
         assert buried.buried
@@ -490,7 +491,7 @@ class WorkerEnds(Story):
         buried = agents.exit_record(agent)
         assert buried is not None
         assert (buried.reason, buried.buried) == (record.reason, True)
-        assert documents.load(agent.status, Status) is not None
+        assert json_files.load(agent.status, Status) is not None
         assert worker(team, "scout").conversation.assignment is not None, "it can be resumed"
 
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
-from crewboard import process
-from crewboard.fence import unfence
+from crewboard.commands import hire
+from crewboard.linux import process
 from crewboard.offline.server import ModelServer
 from crewboard.records import Supervisor
-from crewboard.store import journal, lease, mailbox
-from crewboard.team import hiring
+from crewboard.store import journal, leases, mailbox
+from crewboard.untrusted import unfence
 from tests.crash.outsiders import read_for_ever, send_for_ever
 from tests.crew import Crew, eventually
 from tests.store.crowd import CONTEXT
@@ -126,11 +126,11 @@ class Storm:
         self.crew.kill(name)
         if self._chance.random() < 0.2:
             self._kill_supervisor()
-        eventually(lambda: not lease.is_held(self.crew.agent(name).lease), f"the end of {name}")
-        hiring.resume(self.crew.team, name)
+        eventually(lambda: not leases.is_held(self.crew.agent(name).lease), f"the end of {name}")
+        hire.resume(self.crew.team, name)
 
     def _kill_supervisor(self) -> None:
-        holder = lease.holder(self.crew.directory.supervisor_lock, Supervisor)
+        holder = leases.holder(self.crew.directory.supervisor_lock, Supervisor)
         if holder is not None:
             process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
 
@@ -148,7 +148,7 @@ class Storm:
         for victim in [*self._senders, *([self._reader] if self._reader else [])]:
             _end(victim)
         for name in self.names:
-            hiring.resume(self.crew.team, name)
+            hire.resume(self.crew.team, name)
             last = mailbox.compose("operator", name, "message", "say that was all", ident=f"last-{name}")
             mailbox.send(self.crew.directory, last)
         for name in self.names:

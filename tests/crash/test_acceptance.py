@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from crewboard.fence import unfence
-from crewboard.store import lease, mailbox, roster, tasks
-from crewboard.store.directory import TeamDirectory
-from crewboard.team import hiring, mail
+from crewboard.commands import hire, messages
+from crewboard.store import leases, mailbox, roster, tasks
+from crewboard.store.layout import TeamDirectory
+from crewboard.untrusted import unfence
 from tests.cli.shell import Inside
 from tests.crash.outsiders import EACH, add_a_task, give_a_command, write_to_scout
 from tests.crew import Crew, eventually
@@ -50,10 +50,10 @@ def test_two_thousand_foreign_lines_and_five_deaths(crew_on: Callable[..., Crew]
     writers = threading.Thread(target=write)
     writers.start()
     for _ in range(5):
-        sent += [mail.send(crew.team, "scout", "say yes").id for _ in range(4)]
+        sent += [messages.send(crew.team, "scout", "say yes").id for _ in range(4)]
         crew.kill("scout")
-        eventually(lambda: not lease.is_held(crew.agent("scout").lease), "its end")
-        hiring.resume(crew.team, "scout")
+        eventually(lambda: not leases.is_held(crew.agent("scout").lease), "its end")
+        hire.resume(crew.team, "scout")
     writers.join()
     sent.append(
         mailbox.send(crew.directory, mailbox.compose("operator", "scout", "message", "say end", ident="end")).id

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crewboard import process
+from crewboard.linux import process
 from crewboard.records import Supervisor
-from crewboard.store import lease
-from crewboard.store.directory import TeamDirectory
+from crewboard.store import leases
+from crewboard.store.layout import TeamDirectory
 from tests.crash.enumeration import new_team
 from tests.crash.interleavings import SCENES
 from tests.crew import eventually
@@ -27,7 +27,7 @@ def test_of_two_supervisors_one_stays(directory: TeamDirectory) -> None:
     both = [subprocess.Popen(command, cwd="/", start_new_session=True) for _ in range(2)]
 
     def holder() -> Supervisor | None:
-        found = lease.holder(directory.supervisor_lock, Supervisor)
+        found = leases.holder(directory.supervisor_lock, Supervisor)
         return found if found is not None and found.socket else None
 
     first = eventually(holder, "a supervisor that says where it listens")
@@ -36,7 +36,7 @@ def test_of_two_supervisors_one_stays(directory: TeamDirectory) -> None:
         assert eventually(lambda: _supervisors(directory) == [first.pid], "one supervisor alone")
     finally:
         process.send_signal(first.pid, signal.SIGTERM, first.start_ticks)
-    eventually(lambda: not lease.is_held(directory.supervisor_lock), "its end")
+    eventually(lambda: not leases.is_held(directory.supervisor_lock), "its end")
 
 
 def _supervisors(team: TeamDirectory) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 
 from crewboard.names import LEAD
 from crewboard.store import mailbox, tasks
-from crewboard.store.directory import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 from tests.crash.enumeration import new_team
 from tests.crash.faults import Fault, Kind
 from tests.crash.life import (

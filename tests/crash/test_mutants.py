@@ -17,16 +17,17 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from crewboard.errors import CrewboardError
+from crewboard.protocol import approvals, requests
+from crewboard.readmodel import reader
+from crewboard.readmodel.reader import AgentReader
 from crewboard.records import Answer, Cursor, Event, Exit, Intake, Request, RunStarted, Spec, ToolStart
-from crewboard.store import agents, agreements, codec, documents, files, journal, lease, mailbox, requests, tasks
-from crewboard.store.directory import AgentDirectory, TeamDirectory
-from crewboard.supervisor import bury
-from crewboard.view import reader
-from crewboard.view.reader import AgentReader
-from crewboard.worker import intake
-from crewboard.worker.answering import Answers
+from crewboard.store import agents, codec, files, journal, json_files, leases, mailbox, tasks
+from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.supervisor import finalizer
+from crewboard.worker import inbox
 from crewboard.worker.conversation import Conversation
-from crewboard.worker.recorder import Recorder
+from crewboard.worker.results import Answers
+from crewboard.worker.run_state import Recorder
 from tests.crash import interleavings, test_life
 from tests.crash.enumeration import enumerate_story, new_team
 from tests.crash.life import ScriptedModel, check
@@ -127,13 +128,13 @@ _READ, _APPEND, _INIT = mailbox.read, Recorder.append, Recorder.__init__
 
 def mail_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mailbox, "MANY", 1 << 40)
-    patch.setattr(intake, "MAIL_SHARE", 1 << 20)
+    patch.setattr(inbox, "MAIL_SHARE", 1 << 20)
 
 
 def cursor_first(patch: pytest.MonkeyPatch) -> None:
     def append(self: Recorder, event: Event) -> None:
         if isinstance(event, Intake):
-            documents.save(self.agent.cursor, Cursor(offset=event.cursor))
+            json_files.save(self.agent.cursor, Cursor(offset=event.cursor))
         _APPEND(self, event)
 
     def init(self: Recorder, agent: AgentDirectory, spec: Spec) -> None:
@@ -176,7 +177,7 @@ def closed_is_open(request: Request, status: Any, by: str, sha256: str | None) -
     _CHECK(request.model_copy(update={"status": "pending"}), status, by, sha256)
 
 
-_SAVE, _CHANGE = documents.save, documents.change
+_SAVE, _CHANGE = json_files.save, json_files.change
 
 
 def not_waiting_for_the_disk(path: Path, record: Any, *, durable: bool = False) -> None:  # noqa: ANN401
@@ -192,14 +193,14 @@ def damage_overwritten(path: Path, lock: Path, model: Any, edit: Any, **how: Any
         return record
 
 
-def good_state_dropped(self: documents.Cached[Any]) -> None:
-    self._record, self.damaged = documents.usable(self.path, self._model), False
+def good_state_dropped(self: json_files.Cached[Any]) -> None:
+    self._record, self.damaged = json_files.usable(self.path, self._model), False
 
 
 def probing_by_taking(path: Path) -> bool:
     fd = os.open(path, os.O_RDONLY)
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lease._whole_file(fcntl.F_RDLCK))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, leases._whole_file(fcntl.F_RDLCK))
     except BlockingIOError:
         return True
     finally:
@@ -215,11 +216,11 @@ def taken_whoever_has_it(path: Path) -> int:
 
 def taken_with_its_old_signature(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lease._whole_file(fcntl.F_WRLCK))
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, leases._whole_file(fcntl.F_WRLCK))
     return fd
 
 
-_HELD = lease.is_held
+_HELD = leases.is_held
 
 
 def unknown_is_dead(path: Path) -> bool:
@@ -238,7 +239,7 @@ class ReadsTheEndFirst(AgentReader):
         self.exit.get = lambda: early  # type: ignore[method-assign]
 
 
-_BURY = bury.bury
+_BURY = finalizer.bury
 
 
 def marked_before_it_is_told(agent: AgentDirectory, record: Exit, now: float) -> None:
@@ -248,7 +249,7 @@ def marked_before_it_is_told(agent: AgentDirectory, record: Exit, now: float) ->
 
 
 def last_word_stands(agent: AgentDirectory, record: Exit) -> Exit:
-    documents.save(agent.exit, record)
+    json_files.save(agent.exit, record)
     return record
 
 
@@ -381,25 +382,25 @@ MUTANTS = (
         replaced(files, "replace_file", written_in_place),
         scene(interleavings.reader_during_a_replacement),
     ),
-    Mutant("one changes the roster at a time", without_locks(documents), scene(interleavings.two_on_the_roster)),
-    Mutant("one changes a spec at a time", without_locks(documents), scene(interleavings.two_wishes)),
+    Mutant("one changes the roster at a time", without_locks(json_files), scene(interleavings.two_on_the_roster)),
+    Mutant("one changes a spec at a time", without_locks(json_files), scene(interleavings.two_wishes)),
     Mutant("one adds a task at a time", without_locks(tasks), scene(interleavings.two_tasks)),
     Mutant("one claims at a time", without_locks(tasks), scene(interleavings.two_claims)),
     Mutant("one task for each owner, also at once", without_locks(tasks), scene(interleavings.one_claims_two)),
     Mutant("one answers at a time", without_locks(requests), scene(interleavings.two_answers)),
     Mutant(
         "damage is never overwritten",
-        replaced(documents, "change", damage_overwritten),
+        replaced(json_files, "change", damage_overwritten),
         scene(interleavings.damaged_roster),
     ),
     Mutant(
         "the last good state stays in use",
-        replaced(documents.Cached, "_load", good_state_dropped),
+        replaced(json_files.Cached, "_load", good_state_dropped),
         scene(interleavings.damaged_while_in_use),
     ),
     Mutant(
         "a young file is read again",
-        replaced(documents, "_TICK", -(10**19)),
+        replaced(json_files, "_TICK", -(10**19)),
         on_a_path(test_documents.test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_not_missed),
     ),
     # the board
@@ -439,25 +440,25 @@ MUTANTS = (
     Mutant("the first answer wins (machine)", replaced(requests, "_check_answer", closed_is_open), machine(Requests)),
     Mutant(
         "an answer is on the disk before anybody hears of it",
-        replaced(documents, "save", not_waiting_for_the_disk),
+        replaced(json_files, "save", not_waiting_for_the_disk),
         unit(test_requests.test_questions_and_answers_are_on_the_disk_before_anybody_hears, patch=True),
     ),
-    Mutant("asking twice is heard once", replaced(agreements, "_mail_id", random_id), story("ask")),
+    Mutant("asking twice is heard once", replaced(approvals, "_mail_id", random_id), story("ask")),
     # life
     Mutant(
         "looking takes nothing",
-        replaced(lease, "is_held", probing_by_taking),
+        replaced(leases, "is_held", probing_by_taking),
         scene(interleavings.taker_during_a_probe),
     ),
-    Mutant("one has a lease", replaced(lease, "take", taken_whoever_has_it), scene(interleavings.run_started_twice)),
+    Mutant("one has a lease", replaced(leases, "take", taken_whoever_has_it), scene(interleavings.run_started_twice)),
     Mutant(
         "a lease tells of its holder alone",
-        replaced(lease, "take", taken_with_its_old_signature),
+        replaced(leases, "take", taken_with_its_old_signature),
         lambda folder: test_lease.test_the_last_holder_is_not_taken_for_the_next_one(folder / "lease"),
     ),
     Mutant(
         "what cannot be seen is not dead",
-        replaced(lease, "is_held", unknown_is_dead),
+        replaced(leases, "is_held", unknown_is_dead),
         lambda folder: _with_patch(test_lease.test_what_cannot_be_looked_at_is_nobodys_death, folder / "lease"),
     ),
     Mutant(
@@ -473,10 +474,10 @@ MUTANTS = (
         replaced(agents, "write_exit", last_word_stands),
         unit(test_agents.test_the_first_word_on_how_a_run_ended_stands, agent=True),
     ),
-    Mutant("burial is noted last", replaced(bury, "bury", marked_before_it_is_told), story("bury")),
+    Mutant("burial is noted last", replaced(finalizer, "bury", marked_before_it_is_told), story("bury")),
     Mutant("burial is told by derived ids", replaced(mailbox, "derived_id", random_id), story("bury")),
     # interrupted work
-    Mutant("an answer is sent by a derived id", replaced(agreements, "answer_id", random_answer_id), story("answer")),
+    Mutant("an answer is sent by a derived id", replaced(approvals, "answer_id", random_answer_id), story("answer")),
     Mutant(
         "a committed answer is sent after a death", replaced(Answers, "send_unsent", lambda self: None), story("answer")
     ),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
+from crewboard.readmodel.reader import TeamReader
 from crewboard.store import mailbox
-from crewboard.view.reader import TeamReader
 from tests.crew import Crew, eventually
 
 WORKERS = 32

@@ -12,9 +12,9 @@ from typing import Any, cast
 from anthropic import Anthropic
 from anthropic.types import Message
 
-from crewboard.fence import fence
-from crewboard.worker.hands import answer
-from crewboard.worker.workspace import Workspace
+from crewboard.untrusted import fence
+from crewboard.worker.tools.file_server import answer
+from crewboard.worker.tools.workspace import Workspace
 
 LOOK = ("read_file", "glob", "grep", "list_dir")
 TEAM = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator")

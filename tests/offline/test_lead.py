@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 
-from crewboard.agent_types import LEADS
+from crewboard.agent_types.builtin import LEADS
 from tests.offline.conftest import NewDesk
 from tests.offline.desk import CODE, TEAM, Desk, Outcome
 

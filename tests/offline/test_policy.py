@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 
-from crewboard.fence import fence
 from crewboard.offline.ask import clauses
+from crewboard.untrusted import fence
 from tests.offline.conftest import NewDesk
 from tests.offline.desk import APPROVED, CODE, LOOK, PLAN_REQUIRED, SHUT, TEAM, Desk, rejected
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 
-from crewboard.agent_types import TEAM, TYPES
+from crewboard.agent_types.builtin import TEAM, TYPES
 from crewboard.offline import scenario
 from crewboard.offline.conversation import Done
 from crewboard.offline.reply import Speed, events

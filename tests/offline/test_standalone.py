@@ -15,8 +15,8 @@ from anthropic import Anthropic
 from crewboard.offline import __main__ as standalone
 from crewboard.offline.__main__ import is_needed
 from crewboard.records import Lease, ModelServerInfo
-from crewboard.store import lease
-from crewboard.store.directory import TeamDirectory
+from crewboard.store import leases
+from crewboard.store.layout import TeamDirectory
 from tests.crew import eventually
 
 SOON = ("--grace", "0.2", "--look", "0.02")
@@ -48,7 +48,7 @@ class Servers:
         return process
 
     def info(self) -> ModelServerInfo:
-        return eventually(lambda: lease.holder(self.team.model_lock, ModelServerInfo), "the server's signature")
+        return eventually(lambda: leases.holder(self.team.model_lock, ModelServerInfo), "the server's signature")
 
     def client(self) -> Anthropic:
         return Anthropic(base_url=self.info().url, api_key="offline", max_retries=0)
@@ -91,7 +91,7 @@ def test_sigterm_ends_it_at_once_and_quietly(servers: Servers) -> None:
         stream.get_final_message()
         process.send_signal(signal.SIGTERM)
         assert ended(process) == (0, "")
-    assert not lease.is_held(servers.team.model_lock)
+    assert not leases.is_held(servers.team.model_lock)
 
 
 def test_it_ends_when_nobody_needs_it(servers: Servers) -> None:
@@ -104,9 +104,9 @@ def test_it_stays_as_long_as_somebody_needs_it(servers: Servers, who: str) -> No
     if who == "worker":
         servers.team.agent("ada").path.mkdir()
         path = servers.team.agent("ada").lease
-    held = lease.take(path)
+    held = leases.take(path)
     assert held is not None
-    lease.sign(held, Lease(pid=os.getpid()))
+    leases.sign(held, Lease(pid=os.getpid()))
     assert is_needed(servers.team)
     process = servers.start(*SOON)
     servers.info()
@@ -121,10 +121,10 @@ async def test_who_comes_at_the_last_moment_is_still_served(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The address is taken away before the last look, so that nobody reads it and is then left alone."""
-    held = lease.take(directory.model_lock)
+    held = leases.take(directory.model_lock)
     assert held is not None
     info = ModelServerInfo(pid=os.getpid(), url="http://127.0.0.1:1")
-    lease.sign(held, info)
+    leases.sign(held, info)
     sizes: list[int] = []
 
     def needed_once(team: TeamDirectory) -> bool:
@@ -141,13 +141,13 @@ async def test_who_comes_at_the_last_moment_is_still_served(
 def test_it_outlives_whoever_started_it(servers: Servers) -> None:
     program = "import subprocess, sys; subprocess.Popen(sys.argv[1:])"
     command = [sys.executable, "-I", "-m", "crewboard.offline", str(servers.team.path), *SOON]
-    held = lease.take(servers.team.supervisor_lock)
+    held = leases.take(servers.team.supervisor_lock)
     assert held is not None
     subprocess.run([sys.executable, "-c", program, *command], check=True)
     with servers.client() as client:
         assert client.messages.create(**ASKED).stop_reason == "end_turn"
     os.close(held)
-    eventually(lambda: not lease.is_held(servers.team.model_lock), "its end")
+    eventually(lambda: not leases.is_held(servers.team.model_lock), "its end")
 
 
 def test_it_misbehaves_by_the_file_that_the_environment_names(servers: Servers, tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from crewboard import process
-from crewboard.worker.sandbox import bubblewrap, kernel, landlock
-from crewboard.worker.sandbox.level import Level
-from crewboard.worker.sandbox.policy import Policy
+from crewboard.linux import process, syscalls
+from crewboard.sandbox import bubblewrap, landlock
+from crewboard.sandbox.level import Level
+from crewboard.sandbox.policy import Policy
 from tests.sandbox.scene import SECRET, Scene, built
 
 LEVELS: tuple[Level, ...] = ("bubblewrap", "landlock")
@@ -49,5 +49,5 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     base = Path(os.path.realpath(tmp_path_factory.mktemp("scene")))
     with built(base) as made:
         yield made
-    kernel._prctl(36, 0)  # adopt nobody's orphans any more
+    syscalls._prctl(36, 0)  # adopt nobody's orphans any more
     patch.undo()

@@ -16,16 +16,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crewboard import process
-from crewboard.agent_types import TYPES
+from crewboard.agent_types.builtin import TYPES
+from crewboard.linux import process
 from crewboard.records import Flags, Spec
-from crewboard.store.directory import TeamDirectory
-from crewboard.worker import shell
-from crewboard.worker.outcome import Outcome
-from crewboard.worker.sandbox.box import Box
-from crewboard.worker.sandbox.level import Level
-from crewboard.worker.sandbox.places import Places
-from crewboard.worker.sandbox.policy import Policy
+from crewboard.sandbox import shell
+from crewboard.sandbox.host_paths import Places
+from crewboard.sandbox.level import Level
+from crewboard.sandbox.policy import Policy
+from crewboard.sandbox.sandbox import Box
+from crewboard.sandbox.shell import CommandResult
+from crewboard.store.layout import TeamDirectory
 
 SECRET = "sk-ant-the-secret-of-the-scene"
 ESCAPED = "ESCAPED"
@@ -202,13 +202,13 @@ def fingerprint(folder: Path, *, without: tuple[str, ...] = (), folder_times: bo
     return digest.hexdigest()
 
 
-def run(box: Box, text: str, seconds: float = 20) -> Outcome:
+def run(box: Box, text: str, seconds: float = 20) -> CommandResult:
     """Run a command behind a wall, as a worker does."""
     keep = set(process.descendants(os.getpid()))
     return asyncio.run(shell.run(text, box, seconds, keep))
 
 
-def run_as_hands(box: Box, text: str) -> Outcome:
+def run_as_hands(box: Box, text: str) -> CommandResult:
     """Run a command where `hands` runs: what an agent could do that had taken it over."""
     source, target = os.pipe()
 
@@ -222,7 +222,7 @@ def run_as_hands(box: Box, text: str) -> Outcome:
             asyncio.run(start())
         finally:
             os.close(target)
-        return Outcome(pipe.read().decode("utf-8", "replace"))
+        return CommandResult(pipe.read().decode("utf-8", "replace"))
 
 
 def spec(kind: str, **flags: bool) -> Spec:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from crewboard.agent_types import TYPES
-from crewboard.worker.sandbox.level import Level
+from crewboard.agent_types.builtin import TYPES
+from crewboard.sandbox.level import Level
 from tests.sandbox.attempts import ATTEMPTS, Attempt
 from tests.sandbox.scene import ESCAPED, Scene, fingerprint, run, run_as_hands
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from crewboard.worker import hands
-from crewboard.worker.helper import CALL_WITHIN, Helper
-from crewboard.worker.outcome import Outcome
-from crewboard.worker.sandbox.box import Box
-from crewboard.worker.sandbox.level import Level
-from crewboard.worker.workspace import LARGEST_FILE, Workspace
+from crewboard.sandbox.level import Level
+from crewboard.sandbox.sandbox import Box
+from crewboard.worker.tools import file_server
+from crewboard.worker.tools.file_client import CALL_WITHIN, Helper
+from crewboard.worker.tools.outcome import Outcome
+from crewboard.worker.tools.workspace import LARGEST_FILE, Workspace
 from tests.sandbox.scene import SECRET, Scene
 
 
@@ -39,7 +39,7 @@ def workspace(root: Path) -> Workspace:
 
 
 def ask(workspace: Workspace, name: str, **given: Any) -> Outcome:
-    reply = hands.answer(workspace, {"name": name, "input": given})
+    reply = file_server.answer(workspace, {"name": name, "input": given})
     return Outcome(reply["content"], is_error=reply["is_error"])
 
 
@@ -75,7 +75,13 @@ def test_a_path_out_is_refused(workspace: Workspace, root: Path, tool: str, path
 def test_hands_whose_worker_is_gone_end_without_a_word(root: Path) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        arguments = ["-I", "-m", "crewboard.worker.hands", str(root), str(root / ".crewboard/default/results")]
+        arguments = [
+            "-I",
+            "-m",
+            "crewboard.worker.tools.file_server",
+            str(root),
+            str(root / ".crewboard/default/results"),
+        ]
         child = subprocess.Popen(
             [sys.executable, *arguments], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE
         )

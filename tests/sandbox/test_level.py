@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.agent_types import TYPES
+from crewboard.agent_types.builtin import TYPES
 from crewboard.errors import NoSandboxError, UsageError
+from crewboard.linux import syscalls
 from crewboard.records import Flags
-from crewboard.worker.sandbox import bubblewrap, kernel, level
-from crewboard.worker.sandbox.level import Found, Level, admit, find
-from crewboard.worker.sandbox.policy import Policy
+from crewboard.sandbox import bubblewrap, level
+from crewboard.sandbox.level import Found, Level, admit, find
+from crewboard.sandbox.policy import Policy
 from tests.sandbox.conftest import need
 from tests.sandbox.scene import Scene
 
@@ -46,7 +47,7 @@ def test_where_bubblewrap_fails_landlock_is_taken(
 
 def test_where_neither_works_there_is_none(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(kernel, "landlock_abi", lambda: 2)
+    monkeypatch.setattr(syscalls, "landlock_abi", lambda: 2)
     found = find(policy, {})
     assert found.level == "none"
     assert found.complaints == ("bubblewrap is not installed", "Landlock is of ABI 2, which is older than 3")

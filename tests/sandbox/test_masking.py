@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from crewboard import masking
+from crewboard import redaction
 
 KEYS = [
     "sk-ant-api03-abcdefghijklmnopqrstuvwxyz",
@@ -19,26 +19,28 @@ KEYS = [
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_is_hidden(key: str) -> None:
-    assert masking.mask(f"before {key} after") == f"before {masking.HIDDEN} after"
+    assert redaction.mask(f"before {key} after") == f"before {redaction.HIDDEN} after"
 
 
 def test_what_stands_before_a_key_stays() -> None:
-    assert masking.mask("Authorization: Bearer abcdefghijklmnopqrstuvwx") == f"Authorization: Bearer {masking.HIDDEN}"
-    assert masking.mask("https://me:pass@host/x") == f"https://{masking.HIDDEN}@host/x"
+    assert (
+        redaction.mask("Authorization: Bearer abcdefghijklmnopqrstuvwx") == f"Authorization: Bearer {redaction.HIDDEN}"
+    )
+    assert redaction.mask("https://me:pass@host/x") == f"https://{redaction.HIDDEN}@host/x"
 
 
 @pytest.mark.parametrize("text", ["", "task-list", "risk-free", "https://example.com/a:b", "a sk- b", "src/sk.py:12"])
 def test_other_text_is_left_alone(text: str) -> None:
-    assert masking.mask(text) == text
+    assert redaction.mask(text) == text
 
 
 def test_a_key_of_any_form_is_hidden_once_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masking, "_known", set())
-    masking.learn({"ANTHROPIC_API_KEY": "an-odd-key", "HOME": "/home/me", "X_TOKEN": "short"})
-    assert masking.mask("401 for an-odd-key in /home/me, short") == f"401 for {masking.HIDDEN} in /home/me, short"
+    monkeypatch.setattr(redaction, "_known", set())
+    redaction.learn({"ANTHROPIC_API_KEY": "an-odd-key", "HOME": "/home/me", "X_TOKEN": "short"})
+    assert redaction.mask("401 for an-odd-key in /home/me, short") == f"401 for {redaction.HIDDEN} in /home/me, short"
 
 
 def test_a_log_holds_no_key() -> None:
     below = io.StringIO()
-    print("key", KEYS[0], file=cast("io.StringIO", masking.MaskedStream(below)))
-    assert below.getvalue() == f"key {masking.HIDDEN}\n"
+    print("key", KEYS[0], file=cast("io.StringIO", redaction.MaskedStream(below)))
+    assert below.getvalue() == f"key {redaction.HIDDEN}\n"

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from crewboard.agent_types import TYPES
-from crewboard.worker.sandbox import bubblewrap, calls, kernel, landlock
-from crewboard.worker.sandbox.box import Box
-from crewboard.worker.sandbox.level import Level
-from crewboard.worker.sandbox.policy import Policy
+from crewboard.agent_types.builtin import TYPES
+from crewboard.linux import syscalls
+from crewboard.sandbox import bubblewrap, landlock, seccomp
+from crewboard.sandbox.level import Level
+from crewboard.sandbox.policy import Policy
+from crewboard.sandbox.sandbox import Box
 from tests.sandbox.attempts import ATTEMPTS
 from tests.sandbox.conftest import need
 from tests.sandbox.scene import ESCAPED, Scene, fingerprint, run, run_as_hands
@@ -90,7 +91,7 @@ def test_without_the_filter_of_bubblewrap(
 ) -> None:
     need("bubblewrap", works)
     assert not succeeds(scene, "bubblewrap", "test", "a user namespace")
-    monkeypatch.setattr(calls, "in_bubblewrap", lambda network: {})
+    monkeypatch.setattr(seccomp, "in_bubblewrap", lambda network: {})
     assert succeeds(scene, "bubblewrap", "test", "a user namespace")
 
 
@@ -106,7 +107,7 @@ FILTERS = [
 
 
 def test_every_filter_beside_landlock_is_tried() -> None:
-    named = calls.beside_landlock(network=False, writes=False, scoped=False)
+    named = seccomp.beside_landlock(network=False, writes=False, scoped=False)
     assert set(named) - {"signals"} == {name for name, _, _ in FILTERS}
 
 
@@ -130,7 +131,7 @@ def without(patch: pytest.MonkeyPatch, rule: str) -> None:
 def test_without_landlock_itself(scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
     need("landlock", works)
     assert not succeeds(scene, "landlock", "test", "a key in the home")
-    monkeypatch.setattr(kernel, "restrict_files", lambda granted, abi, network: None)
+    monkeypatch.setattr(syscalls, "restrict_files", lambda granted, abi, network: None)
     assert succeeds(scene, "landlock", "test", "a key in the home")
 
 
@@ -140,7 +141,7 @@ def test_without_the_gaps_in_what_landlock_grants(
     need("landlock", works)
     assert not succeeds(scene, "landlock", "test", "read the team's roster")
     real = landlock.grants
-    monkeypatch.setattr(landlock, "grants", lambda policy: [*real(policy), (policy.root, kernel.READ)])
+    monkeypatch.setattr(landlock, "grants", lambda policy: [*real(policy), (policy.root, syscalls.READ)])
     assert succeeds(scene, "landlock", "test", "read the team's roster")
 
 
@@ -149,7 +150,7 @@ def test_without_keeping_signals_in(
 ) -> None:
     """Landlock keeps them in from ABI 6 on, the filter below that; without both they get out."""
     need("landlock", works)
-    monkeypatch.setattr(kernel, "SCOPES_SIGNALS", 99)
+    monkeypatch.setattr(syscalls, "SCOPES_SIGNALS", 99)
     assert not succeeds(scene, "landlock", "test", "see a process outside")
     without(monkeypatch, "signals")
     assert succeeds(scene, "landlock", "test", "see a process outside")
@@ -162,7 +163,7 @@ def test_without_dropping_capabilities(
     if os.getuid() != 0:
         pytest.skip("only root has any")
     assert not succeeds(scene, "landlock", "test", "capabilities")
-    monkeypatch.setattr(kernel, "drop_capabilities", lambda: None)
+    monkeypatch.setattr(syscalls, "drop_capabilities", lambda: None)
     assert succeeds(scene, "landlock", "test", "capabilities")
 
 
@@ -172,8 +173,8 @@ def test_an_older_landlock_holds_as_well(
     scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, abi: int, attempt: str
 ) -> None:
     need("landlock", works)
-    real = kernel.landlock_abi()
-    monkeypatch.setattr(kernel, "landlock_abi", lambda: min(real, abi))
+    real = syscalls.landlock_abi()
+    monkeypatch.setattr(syscalls, "landlock_abi", lambda: min(real, abi))
     assert not succeeds(scene, "landlock", "test", attempt)
     assert scene.victim.poll() is None
 

@@ -11,10 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from crewboard import process
-from crewboard.worker import shell
-from crewboard.worker.sandbox import bubblewrap
-from crewboard.worker.sandbox.level import Level
+from crewboard.linux import process
+from crewboard.sandbox import bubblewrap, shell
+from crewboard.sandbox.level import Level
 from tests.crew import PATIENCE, eventually
 from tests.sandbox.conftest import need
 from tests.sandbox.scene import Scene, run

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.scratch import Scratch
-from crewboard.worker.environment import GIT_SETTINGS
-from crewboard.worker.sandbox.box import Box
-from crewboard.worker.sandbox.git import write_git_settings
-from crewboard.worker.sandbox.level import Level
-from crewboard.worker.sandbox.places import Places
+from crewboard.sandbox.environment import GIT_SETTINGS
+from crewboard.sandbox.git import write_git_settings
+from crewboard.sandbox.host_paths import Places
+from crewboard.sandbox.level import Level
+from crewboard.sandbox.sandbox import Box
+from crewboard.sandbox.scratch import Scratch
 from tests.sandbox.scene import Scene, fingerprint, run
 
 FILES = {

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from crewboard import scratch
+from crewboard.commands import stop
 from crewboard.errors import NoSandboxError
 from crewboard.offline.script import calls, says
 from crewboard.records import ToolResult
-from crewboard.scratch import Scratch
+from crewboard.sandbox import level as ladder
+from crewboard.sandbox import scratch
+from crewboard.sandbox.level import UNSAFE, Level
+from crewboard.sandbox.scratch import Scratch
 from crewboard.store import roster
-from crewboard.team import ending
-from crewboard.worker.sandbox import level as ladder
-from crewboard.worker.sandbox.level import UNSAFE, Level
 from tests.crew import Crew, contents, eventually
 from tests.sandbox.test_level import with_bwrap
 from tests.sandbox.test_shell import long_sleep, running
@@ -56,7 +56,7 @@ def test_a_worker_runs_its_tools_behind_the_wall(
     scratch = Path(output.splitlines()[-2])
     assert scratch.parent == Path(tempfile.gettempdir())
     assert scratch.is_dir()
-    ending.stop_now(crew.team, name)
+    stop.stop_now(crew.team, name)
     eventually(lambda: not scratch.exists(), "the end of its scratch folder")  # at its burial, if it had to be killed
     assert not [path for path, data in contents(crew.directory.path).items() if KEY.encode() in data]
 

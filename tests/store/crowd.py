@@ -9,7 +9,12 @@ from typing import Any
 CONTEXT = multiprocessing.get_context("forkserver")
 """Starts processes from one that has imported what they need."""
 CONTEXT.set_forkserver_preload(
-    ["crewboard.store.agreements", "crewboard.store.tasks", "crewboard.view.changes", "crewboard_tui.cli.program"]
+    [
+        "crewboard.protocol.approvals",
+        "crewboard.store.tasks",
+        "crewboard.readmodel.changes",
+        "crewboard_tui.cli.program",
+    ]
     + [f"crewboard_tui.cli.{module}" for module in ("mail", "tasks", "status")]
 )
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from unittest import mock
 
 from crewboard.errors import BadDataError, CrewboardError
+from crewboard.protocol import approvals, requests
 from crewboard.records import Member, Request, Spec
-from crewboard.store import agents, agreements, files, mailbox, requests, roster, tasks
-from crewboard.store.directory import TeamDirectory
+from crewboard.store import agents, files, mailbox, roster, tasks
+from crewboard.store.layout import TeamDirectory
 from tests.store.crowd import together, together_watched
 from tests.store.letters import append, line
 
@@ -126,7 +127,7 @@ def _answer(path: Path, number: int) -> list[str]:
     team, won = TeamDirectory(path), []
     for turn in range(EACH):
         try:
-            agreements.respond(team, f"q{turn}", "rejected", "operator", 2.0, feedback=f"no {number}")
+            approvals.respond(team, f"q{turn}", "rejected", "operator", 2.0, feedback=f"no {number}")
         except BadDataError:
             continue
         won.append(f"q{turn}")
@@ -135,7 +136,7 @@ def _answer(path: Path, number: int) -> list[str]:
 
 def test_one_answer_wins_and_who_asked_hears_that_one(directory: TeamDirectory) -> None:
     for turn in range(EACH):
-        agreements.ask(directory, f"q{turn}", "permission", "scout", "operator", {"tool": "bash"}, 1.0)
+        approvals.ask(directory, f"q{turn}", "permission", "scout", "operator", {"tool": "bash"}, 1.0)
     given = together(_answer, directory.path)
     assert sorted(ident for won in given for ident in won) == sorted(f"q{turn}" for turn in range(EACH))
     stands: dict[str, Request] = {request.id: request for request in requests.load_all(directory)}

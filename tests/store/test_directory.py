@@ -7,7 +7,7 @@ import pytest
 
 from crewboard.errors import StorageError, UsageError
 from crewboard.store import roster
-from crewboard.store.directory import TeamDirectory, find_root, find_team, team_directories
+from crewboard.store.layout import TeamDirectory, find_root, find_team, team_directories
 
 
 def made(root: Path, name: str) -> TeamDirectory:

@@ -10,8 +10,8 @@ import pytest
 
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records import OperatorState, Task
-from crewboard.store import documents
-from crewboard.store.documents import Cached
+from crewboard.store import json_files
+from crewboard.store.json_files import Cached
 
 
 @pytest.fixture
@@ -33,15 +33,15 @@ def renamed(task: Task | None) -> Task:
 
 
 def test_a_record_is_saved_and_loaded(path: Path) -> None:
-    assert documents.load(path, Task) is None
-    documents.save(path, Task(id=7, subject="old"))
-    assert documents.load(path, Task) == Task(id=7, subject="old")
+    assert json_files.load(path, Task) is None
+    json_files.save(path, Task(id=7, subject="old"))
+    assert json_files.load(path, Task) == Task(id=7, subject="old")
 
 
 def test_a_change_sees_what_stands_there(path: Path, lock: Path) -> None:
-    documents.save(path, Task(id=7, subject="old"))
-    changed = documents.change(path, lock, Task, renamed)
-    assert documents.load(path, Task) == changed == Task(id=7, subject="new")
+    json_files.save(path, Task(id=7, subject="old"))
+    changed = json_files.change(path, lock, Task, renamed)
+    assert json_files.load(path, Task) == changed == Task(id=7, subject="new")
 
 
 def test_a_change_may_create(path: Path, lock: Path) -> None:
@@ -49,25 +49,25 @@ def test_a_change_may_create(path: Path, lock: Path) -> None:
         assert old is None
         return Task(id=7, subject="first")
 
-    documents.change(path, lock, Task, create)
-    assert documents.load(path, Task) == Task(id=7, subject="first")
+    json_files.change(path, lock, Task, create)
+    assert json_files.load(path, Task) == Task(id=7, subject="first")
 
 
 @pytest.mark.parametrize("error", [UsageError("no"), BadDataError("no"), ZeroDivisionError()])
 def test_a_change_that_raises_leaves_everything_as_it_is(path: Path, lock: Path, error: Exception) -> None:
-    documents.save(path, Task(id=7, subject="old"))
+    json_files.save(path, Task(id=7, subject="old"))
 
     def refuse(old: Task | None) -> Task:
         raise error
 
     with pytest.raises(type(error)):
-        documents.change(path, lock, Task, refuse)
-    assert documents.load(path, Task) == Task(id=7, subject="old")
+        json_files.change(path, lock, Task, refuse)
+    assert json_files.load(path, Task) == Task(id=7, subject="old")
     assert {left.name for left in path.parent.iterdir()} == {"7.json", "lock"}
 
 
 def test_what_could_not_be_read_again_never_takes_the_place_of_a_record(path: Path, lock: Path) -> None:
-    documents.save(path, Task(id=7, subject="old"))
+    json_files.save(path, Task(id=7, subject="old"))
 
     def misname(old: Task | None) -> Task:
         assert old is not None
@@ -75,8 +75,8 @@ def test_what_could_not_be_read_again_never_takes_the_place_of_a_record(path: Pa
         return old
 
     with pytest.raises(BadDataError, match="owner: Value error, a name starts with a-z"):
-        documents.change(path, lock, Task, misname)
-    assert documents.load(path, Task) == Task(id=7, subject="old")
+        json_files.change(path, lock, Task, misname)
+    assert json_files.load(path, Task) == Task(id=7, subject="old")
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
@@ -84,7 +84,7 @@ def test_a_damaged_file_is_kept_aside_and_never_overwritten(path: Path, lock: Pa
     path.write_bytes(damage)
     for _ in range(2):
         with pytest.raises(BadDataError, match=r"7\.json is damaged: .*; a copy is kept as 7\.json\.damaged-"):
-            documents.change(path, lock, Task, renamed)
+            json_files.change(path, lock, Task, renamed)
     assert path.read_bytes() == damage
     assert [aside.read_bytes() for aside in path.parent.glob("7.json.damaged-*")] == [damage]
     assert len(list(path.parent.iterdir())) == 3, "one copy, however often somebody tries"
@@ -93,39 +93,39 @@ def test_a_damaged_file_is_kept_aside_and_never_overwritten(path: Path, lock: Pa
 def test_loading_a_damaged_file_says_which_and_why(path: Path) -> None:
     path.write_bytes(b'{"id": 0, "subject": "x"}')
     with pytest.raises(BadDataError, match=r"7\.json is damaged: id: Input should be greater than or equal to 1"):
-        documents.load(path, Task)
+        json_files.load(path, Task)
 
 
 def test_who_can_do_without_gets_none_for_a_damaged_file(path: Path) -> None:
-    assert documents.usable(path, Task) is None
+    assert json_files.usable(path, Task) is None
     path.write_bytes(b"{")
-    assert documents.usable(path, Task) is None
-    documents.save(path, Task(id=7, subject="x"))
-    assert documents.usable(path, Task) == Task(id=7, subject="x")
+    assert json_files.usable(path, Task) is None
+    json_files.save(path, Task(id=7, subject="x"))
+    assert json_files.usable(path, Task) == Task(id=7, subject="x")
 
 
 def test_what_is_known_from_elsewhere_takes_the_place_of_damage_once_a_copy_is_kept(path: Path, lock: Path) -> None:
     path.write_bytes(b"{")
-    documents.change(path, lock, Task, lambda old: old or Task(id=7, subject="known"), renew=True)
-    assert documents.load(path, Task) == Task(id=7, subject="known")
+    json_files.change(path, lock, Task, lambda old: old or Task(id=7, subject="known"), renew=True)
+    assert json_files.load(path, Task) == Task(id=7, subject="known")
     (aside,) = path.parent.glob("*.damaged-*")
     assert aside.read_bytes() == b"{"
 
 
 def test_a_projection_that_is_damaged_is_kept_before_it_is_written_anew(path: Path) -> None:
-    documents.keep_if_damaged(path, Task)
-    documents.save(path, Task(id=7, subject="x"))
-    documents.keep_if_damaged(path, Task)
+    json_files.keep_if_damaged(path, Task)
+    json_files.save(path, Task(id=7, subject="x"))
+    json_files.keep_if_damaged(path, Task)
     assert [left.name for left in path.parent.iterdir()] == ["7.json"]
     path.write_bytes(b"damage")
-    documents.keep_if_damaged(path, Task)
+    json_files.keep_if_damaged(path, Task)
     (aside,) = path.parent.glob("*.damaged-*")
     assert aside.read_bytes() == b"damage"
 
 
 def test_fields_of_a_later_version_survive_a_change(path: Path, lock: Path) -> None:
     path.write_bytes(b'{"id": 7, "subject": "old", "colour": "red"}')
-    documents.change(path, lock, Task, renamed)
+    json_files.change(path, lock, Task, renamed)
     assert b'"colour": "red"' in path.read_bytes()
 
 
@@ -142,18 +142,18 @@ def test_a_reader_sees_each_replacement(path: Path) -> None:
     reader = Cached(path, Task)
     assert reader.get() is None
     for number in range(50):
-        documents.save(path, Task(id=7, subject=f"{number:02}"))
+        json_files.save(path, Task(id=7, subject=f"{number:02}"))
         seen = reader.get()
         assert seen is not None
         assert seen.subject == f"{number:02}"
 
 
 def test_a_file_that_rests_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    documents.save(path, Task(id=7, subject="x"))
+    json_files.save(path, Task(id=7, subject="x"))
     settle(path)
     reader = Cached(path, Task)
     first = reader.get()
-    monkeypatch.setattr(documents, "load", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(json_files, "load", lambda *_: pytest.fail("read again"))
     assert reader.get() is first
 
 
@@ -175,14 +175,14 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_not_missed(path
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
 def test_the_last_good_state_stays_in_use_while_a_file_is_damaged(path: Path, damage: bytes) -> None:
-    documents.save(path, Task(id=7, subject="good"))
+    json_files.save(path, Task(id=7, subject="good"))
     reader = Cached(path, Task)
     good = reader.get()
     path.write_bytes(damage)
     for _ in range(2):
         assert reader.get() == good
         assert reader.damaged
-    documents.save(path, Task(id=7, subject="mended"))
+    json_files.save(path, Task(id=7, subject="mended"))
     assert reader.get() == Task(id=7, subject="mended")
     assert not reader.damaged
 
@@ -195,7 +195,7 @@ def test_a_file_that_was_damaged_from_the_beginning_is_none_and_damaged(path: Pa
 
 
 def test_a_file_that_cannot_be_looked_at_is_damage_and_no_absence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    documents.save(path, Task(id=7, subject="good"))
+    json_files.save(path, Task(id=7, subject="good"))
     settle(path)
     reader = Cached(path, Task)
     good = reader.get()
@@ -212,7 +212,7 @@ def test_a_file_that_cannot_be_looked_at_is_damage_and_no_absence(path: Path, mo
 
 
 def test_a_file_that_is_taken_away_is_none_and_not_damaged(path: Path) -> None:
-    documents.save(path, OperatorState())
+    json_files.save(path, OperatorState())
     reader = Cached(path, OperatorState)
     assert reader.get() is not None
     path.unlink()
@@ -221,7 +221,7 @@ def test_a_file_that_is_taken_away_is_none_and_not_damaged(path: Path) -> None:
 
 
 def test_a_disk_that_refuses_leaves_the_record(path: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    documents.save(path, Task(id=7, subject="old"))
+    json_files.save(path, Task(id=7, subject="old"))
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -229,5 +229,5 @@ def test_a_disk_that_refuses_leaves_the_record(path: Path, lock: Path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refuse)
         with pytest.raises(StorageError, match="the old file stands"):
-            documents.change(path, lock, Task, renamed)
-    assert documents.load(path, Task) == Task(id=7, subject="old")
+            json_files.change(path, lock, Task, renamed)
+    assert json_files.load(path, Task) == Task(id=7, subject="old")

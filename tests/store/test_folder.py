@@ -8,15 +8,15 @@ from unittest import mock
 import pytest
 
 from crewboard.records import Task
-from crewboard.store import codec, documents, files, tasks
-from crewboard.store.directory import TeamDirectory
-from crewboard.store.folder import Folder
+from crewboard.store import codec, files, json_files, tasks
+from crewboard.store.json_folder import Folder
+from crewboard.store.layout import TeamDirectory
 
 
 @pytest.fixture
 def reads() -> Iterator[mock.Mock]:
     """Counts how often a record is read from its file."""
-    with mock.patch.object(documents, "load", side_effect=documents.load) as load:
+    with mock.patch.object(json_files, "load", side_effect=json_files.load) as load:
         yield load
 
 
@@ -50,7 +50,7 @@ def test_a_folder_that_stays_the_same_is_not_read_again(board: Folder[Task], rea
 def test_only_what_was_replaced_is_read_again(board: Folder[Task], directory: TeamDirectory, reads: mock.Mock) -> None:
     changed = tasks.load(directory, 2).model_copy(update={"subject": "two again"})
     reads.reset_mock()
-    documents.save(directory.task(2), changed)
+    json_files.save(directory.task(2), changed)
     assert subjects(board) == ["one", "two again", "three"]
     assert reads.call_count == 1
 
@@ -58,7 +58,7 @@ def test_only_what_was_replaced_is_read_again(board: Folder[Task], directory: Te
 def test_changes_within_one_tick_of_the_clock_are_all_seen(board: Folder[Task], directory: TeamDirectory) -> None:
     task = tasks.load(directory, 2)
     for number in range(200):
-        documents.save(directory.task(2), task.model_copy(update={"subject": f"two {number}"}))
+        json_files.save(directory.task(2), task.model_copy(update={"subject": f"two {number}"}))
         assert subjects(board)[1] == f"two {number}"
 
 
@@ -86,5 +86,5 @@ def test_a_file_that_was_edited_in_place_is_seen_in_the_end(
 ) -> None:
     edited = tasks.load(directory, 3).model_copy(update={"subject": "3, by hand"})
     directory.task(3).write_bytes(codec.encode(edited))
-    monkeypatch.setattr("crewboard.store.folder._RECHECK", 0.0)
+    monkeypatch.setattr("crewboard.store.json_folder._RECHECK", 0.0)
     assert subjects(board)[2] == "3, by hand"

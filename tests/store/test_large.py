@@ -8,14 +8,14 @@ from unittest import mock
 
 import pytest
 
+from crewboard.protocol.results import Follower
+from crewboard.readmodel.activity import ActivityReader
+from crewboard.readmodel.changes import ChangeReader
+from crewboard.readmodel.mail import MailReader
+from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Member, Retry, Spec
-from crewboard.store import agents, codec, documents, files, journal, mailbox, roster
-from crewboard.store.directory import TeamDirectory
-from crewboard.store.follow import Follower
-from crewboard.view.activity import ActivityReader
-from crewboard.view.changes import ChangeReader
-from crewboard.view.mail import MailReader
-from crewboard.view.reader import TeamReader
+from crewboard.store import agents, codec, files, journal, json_files, mailbox, roster
+from crewboard.store.layout import TeamDirectory
 from tests.store.letters import line
 
 HUNDRED_MB = 100 * 1000 * 1000
@@ -92,7 +92,7 @@ def test_following_reads_what_is_new_alone(large: TeamDirectory) -> None:
 
 
 def test_sending_to_a_large_mailbox_reads_nothing_of_it(large: TeamDirectory) -> None:
-    with mock.patch.object(files, "read_lines") as read, mock.patch.object(documents, "load") as load:
+    with mock.patch.object(files, "read_lines") as read, mock.patch.object(json_files, "load") as load:
         mailbox.send(large, mailbox.compose("scout", "operator", "message", "news"))
     assert not read.called
     assert not load.called

@@ -12,7 +12,7 @@ import pytest
 
 from crewboard.errors import StorageError
 from crewboard.records import Lease
-from crewboard.store import lease
+from crewboard.store import leases
 
 HOLDER = """
 import sys
@@ -45,70 +45,70 @@ def other(path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_nobody_holds_what_is_not_there(path: Path) -> None:
-    assert not lease.is_held(path)
-    assert lease.holder(path, Lease) is None
-    assert not lease.is_held(path / "below")
+    assert not leases.is_held(path)
+    assert leases.holder(path, Lease) is None
+    assert not leases.is_held(path / "below")
 
 
 def test_one_holds_it_and_the_next_is_refused(path: Path) -> None:
-    fd = lease.take(path)
+    fd = leases.take(path)
     assert fd is not None
-    assert lease.is_held(path)
-    assert lease.take(path) is None
+    assert leases.is_held(path)
+    assert leases.take(path) is None
     os.close(fd)
-    assert not lease.is_held(path)
+    assert not leases.is_held(path)
 
 
 def test_it_says_who_holds_it(path: Path) -> None:
-    fd = lease.take(path)
+    fd = leases.take(path)
     assert fd is not None
-    assert lease.holder(path, Lease) is None, "not signed yet"
-    lease.sign(fd, Lease(pid=42, run=7))
-    lease.sign(fd, Lease(pid=4, run=8))
-    assert lease.holder(path, Lease) == Lease(pid=4, run=8)
+    assert leases.holder(path, Lease) is None, "not signed yet"
+    leases.sign(fd, Lease(pid=42, run=7))
+    leases.sign(fd, Lease(pid=4, run=8))
+    assert leases.holder(path, Lease) == Lease(pid=4, run=8)
     os.close(fd)
-    assert lease.holder(path, Lease) is None, "what a dead holder wrote is nobody's word"
+    assert leases.holder(path, Lease) is None, "what a dead holder wrote is nobody's word"
 
 
 def test_the_last_holder_is_not_taken_for_the_next_one(path: Path) -> None:
     path.write_bytes(b'{"pid": 42, "run": 7}\n')
-    fd = lease.take(path)
+    fd = leases.take(path)
     assert fd is not None
-    assert lease.holder(path, Lease) is None
+    assert leases.holder(path, Lease) is None
     os.close(fd)
 
 
 def test_closing_another_descriptor_drops_nothing(path: Path) -> None:
-    fd = lease.take(path)
+    fd = leases.take(path)
     assert fd is not None
     os.close(os.open(path, os.O_RDWR))
     path.read_bytes()
-    assert lease.is_held(path)
+    assert leases.is_held(path)
     os.close(fd)
 
 
 def test_it_does_not_pass_to_a_program_that_is_started(path: Path) -> None:
-    fd = lease.take(path)
+    fd = leases.take(path)
     assert fd is not None
     with subprocess.Popen(["sleep", "60"], close_fds=False) as child:
         os.close(fd)
-        assert not lease.is_held(path)
+        assert not leases.is_held(path)
         child.kill()
 
 
 def test_death_drops_it(path: Path, other: subprocess.Popen[str]) -> None:
-    assert lease.is_held(path)
-    assert lease.take(path) is None
-    assert lease.holder(path, Lease) == Lease(pid=1, run=2)
+    assert leases.is_held(path)
+    assert leases.take(path) is None
+    assert leases.holder(path, Lease) == Lease(pid=1, run=2)
     other.send_signal(signal.SIGKILL)
     other.wait()
-    assert not lease.is_held(path)
+    assert not leases.is_held(path)
 
 
 def test_a_holder_that_is_stopped_still_holds_it(path: Path, other: subprocess.Popen[str]) -> None:
     other.send_signal(signal.SIGSTOP)
-    assert lease.is_held(path)
-    assert lease.take(path) is None
+    assert leases.is_held(path)
+    assert leases.take(path) is None
 
 
 def test_what_cannot_be_looked_at_is_nobodys_death(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,22 +118,22 @@ def test_what_cannot_be_looked_at_is_nobodys_death(path: Path, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
         with pytest.raises(StorageError, match=r"cannot look at .*: Too many open files"):
-            lease.is_held(path)
+            leases.is_held(path)
         with pytest.raises(StorageError, match="cannot open"):
-            lease.take(path)
+            leases.take(path)
 
 
 def test_a_disk_that_refuses_the_signature_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    fd = lease.take(path)
+    fd = leases.take(path)
     assert fd is not None
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refuse)
         with pytest.raises(StorageError, match="cannot sign a lease: No space left"):
-            lease.sign(fd, Lease(pid=1))
-    assert lease.is_held(path)
+            leases.sign(fd, Lease(pid=1))
+    assert leases.is_held(path)
     os.close(fd)
 
 
@@ -145,5 +145,5 @@ def test_a_file_system_without_such_locks_is_an_error(path: Path, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr("fcntl.fcntl", refuse)
         with pytest.raises(StorageError, match=r"cannot lock .*: No locks available"):
-            lease.take(path)
+            leases.take(path)
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from crewboard.errors import StorageError, UsageError
 from crewboard.records import Message
 from crewboard.store import files, mailbox
-from crewboard.store.directory import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 from tests.store.letters import append, line
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from crewboard.errors import BadDataError
+from crewboard.protocol import approvals, requests
 from crewboard.records import Request, RequestStatus, RequestType, payload_sha256
-from crewboard.store import agreements, mailbox, requests
-from crewboard.store.directory import TeamDirectory
+from crewboard.store import mailbox
+from crewboard.store.layout import TeamDirectory
 
 KINDS: tuple[RequestType, ...] = ("plan_approval", "shutdown", "permission", "question")
 RIGHT: dict[RequestType, set[RequestStatus]] = {
@@ -198,8 +199,8 @@ def mail(team: TeamDirectory, name: str) -> list[tuple[str, Any]]:
 
 
 def test_who_is_asked_and_who_asked_are_told(directory: TeamDirectory) -> None:
-    agreements.ask(directory, "q1", "plan_approval", "a", "lead", {"plan": "do it"}, 1.0)
-    agreements.respond(directory, "q1", "rejected", "lead", 2.0, feedback="smaller")
+    approvals.ask(directory, "q1", "plan_approval", "a", "lead", {"plan": "do it"}, 1.0)
+    approvals.respond(directory, "q1", "rejected", "lead", 2.0, feedback="smaller")
     assert mail(directory, "lead") == [("plan_approval_request", None)]
     assert mail(directory, "a") == [("plan_approval_response", False)]
     (told,) = mailbox.read(directory, "a").messages
@@ -208,25 +209,25 @@ def test_who_is_asked_and_who_asked_are_told(directory: TeamDirectory) -> None:
 
 def test_asking_twice_is_heard_once(directory: TeamDirectory) -> None:
     for _ in range(2):
-        agreements.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
+        approvals.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
     assert mail(directory, "operator") == [("question_request", None)]
 
 
 def test_an_answer_that_changes_nothing_tells_nobody(directory: TeamDirectory) -> None:
-    agreements.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
+    approvals.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
     with pytest.raises(BadDataError):
-        agreements.respond(directory, "q1", "approved", "operator", 2.0)
-    agreements.respond(directory, "q1", "answered", "operator", 2.0, feedback="so")
+        approvals.respond(directory, "q1", "approved", "operator", 2.0)
+    approvals.respond(directory, "q1", "answered", "operator", 2.0, feedback="so")
     with pytest.raises(BadDataError):
-        agreements.respond(directory, "q1", "answered", "operator", 3.0, feedback="or so")
+        approvals.respond(directory, "q1", "answered", "operator", 3.0, feedback="or so")
     assert [m.content for m in mailbox.read(directory, "a").messages] == ["so"]
 
 
 def test_a_wish_to_shut_down_expires(directory: TeamDirectory) -> None:
-    agreements.ask(directory, "s1", "shutdown", "operator", "a", {}, 1.0)
-    assert agreements.pending_shutdown(directory, "b", 2.0) is None
-    found = agreements.pending_shutdown(directory, "a", 1.0 + agreements.SHUTDOWN_PATIENCE)
+    approvals.ask(directory, "s1", "shutdown", "operator", "a", {}, 1.0)
+    assert approvals.pending_shutdown(directory, "b", 2.0) is None
+    found = approvals.pending_shutdown(directory, "a", 1.0 + approvals.SHUTDOWN_PATIENCE)
     assert found is not None
     assert found.id == "s1"
-    assert agreements.pending_shutdown(directory, "a", 1.1 + agreements.SHUTDOWN_PATIENCE) is None
+    assert approvals.pending_shutdown(directory, "a", 1.1 + approvals.SHUTDOWN_PATIENCE) is None
     assert stands(directory, "s1").status == "expired"

@@ -5,7 +5,7 @@ import pytest
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records import Config, Member
 from crewboard.store import roster
-from crewboard.store.directory import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 
 
 def names(team: TeamDirectory) -> list[str]:

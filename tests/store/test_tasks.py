@@ -4,8 +4,8 @@ import pytest
 
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records import Task, TaskStatus
-from crewboard.store import documents, tasks
-from crewboard.store.directory import TeamDirectory
+from crewboard.store import json_files, tasks
+from crewboard.store.layout import TeamDirectory
 
 
 def claim(team: TeamDirectory, task_id: int, name: str = "a", kind: str = "code") -> Task:
@@ -222,7 +222,7 @@ def test_a_damaged_task_is_left_out_and_never_overwritten(directory: TeamDirecto
 
 def test_fields_of_a_later_version_survive(directory: TeamDirectory) -> None:
     add(directory, "x")
-    documents.save(directory.task(1), Task.model_validate({"id": 1, "subject": "x", "colour": "red"}))
+    json_files.save(directory.task(1), Task.model_validate({"id": 1, "subject": "x", "colour": "red"}))
     claim(directory, 1)
     assert b'"colour": "red"' in directory.task(1).read_bytes()
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from crewboard import process
+from crewboard.commands import hire, stop
+from crewboard.linux import process
+from crewboard.protocol import supervisor_client
+from crewboard.readmodel.reader import TeamReader
 from crewboard.records import RunStarted, Supervisor
-from crewboard.store import agents, lease
-from crewboard.supervisor import ring
-from crewboard.team import ending, hiring
-from crewboard.view.reader import TeamReader
+from crewboard.store import agents, leases
 from tests.crew import Crew, eventually
 
 
@@ -21,7 +21,7 @@ def runs(crew: Crew, name: str) -> list[int]:
 
 
 def test_many_callers_at_once_get_one_supervisor(crew: Crew) -> None:
-    callers = [threading.Thread(target=ring.ring, args=(crew.directory,)) for _ in range(8)]
+    callers = [threading.Thread(target=supervisor_client.ring, args=(crew.directory,)) for _ in range(8)]
     for caller in callers:
         caller.start()
     for caller in callers:
@@ -33,15 +33,15 @@ def test_many_callers_at_once_get_one_supervisor(crew: Crew) -> None:
 
 
 def test_the_supervisor_sees_no_key_and_stands_in_no_folder_of_the_user(guild: Crew) -> None:
-    ring.ring(guild.directory)
+    supervisor_client.ring(guild.directory)
     pid = guild.supervisor_pid()
     assert b"ANTHROPIC" not in process.environment(pid)
     assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
 
 
 def test_its_socket_is_for_its_user_alone(guild: Crew) -> None:
-    ring.ring(guild.directory)
-    holder = lease.holder(guild.directory.supervisor_lock, Supervisor)
+    supervisor_client.ring(guild.directory)
+    holder = leases.holder(guild.directory.supervisor_lock, Supervisor)
     assert holder is not None
     socket = Path(holder.socket)
     assert socket.stat().st_mode & 0o077 == 0
@@ -52,17 +52,17 @@ def test_the_same_run_is_started_once_however_often_it_is_rung_for(guild: Crew) 
     guild.run("twice", "explore", "List all Python files", once=True)
     guild.wait_for("twice", "exited")
     for _ in range(3):
-        ring.ring(guild.directory, "start", name="twice", run=1, environment=guild.environment)
-    hiring.resume(guild.team, "twice")
+        supervisor_client.ring(guild.directory, "start", name="twice", run=1, environment=guild.environment)
+    hire.resume(guild.team, "twice")
     assert runs(guild, "twice") == [1, 2]
 
 
 def test_an_agent_that_many_resume_at_once_is_started_once_and_can_be_ended(guild: Crew) -> None:
     guild.run("wanted", "explore", "List all Python files")
     for number in (2, 3, 4):
-        ending.stop_now(guild.team, "wanted")
+        stop.stop_now(guild.team, "wanted")
         with ThreadPoolExecutor(4) as callers:
-            resumed = list(callers.map(lambda _: hiring.resume(guild.team, "wanted"), range(4)))
+            resumed = list(callers.map(lambda _: hire.resume(guild.team, "wanted"), range(4)))
         assert resumed == [number] * 4
         assert guild.wait_for("wanted", "idle").run == number
     assert runs(guild, "wanted") == [1, 2, 3, 4]
@@ -72,18 +72,18 @@ def test_who_was_just_brought_up_by_somebody_else_is_told_by_the_run_that_lives(
     guild: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guild.run("raised", "explore", "List all Python files")
-    ending.stop_now(guild.team, "raised")
+    stop.stop_now(guild.team, "raised")
     first: list[int] = []
-    is_held = lease.is_held
+    is_held = leases.is_held
 
     def held(path: Path) -> bool:
         if not first:
             first.append(0)
-            first[0] = hiring.resume(guild.team, "raised")  # between two looks of the second caller
+            first[0] = hire.resume(guild.team, "raised")  # between two looks of the second caller
         return is_held(path)
 
-    monkeypatch.setattr(lease, "is_held", held)
-    assert hiring.resume(guild.team, "raised") == first[0] == 2
+    monkeypatch.setattr(leases, "is_held", held)
+    assert hire.resume(guild.team, "raised") == first[0] == 2
 
 
 def test_whoever_lives_is_ended_whatever_run_is_wanted(guild: Crew) -> None:
@@ -91,7 +91,7 @@ def test_whoever_lives_is_ended_whatever_run_is_wanted(guild: Crew) -> None:
     spec = agents.spec(guild.agent("wedged"))
     assert spec is not None
     agents.change_spec(guild.agent("wedged"), lambda _: spec.model_copy(update={"run": 7}))
-    ending.stop_now(guild.team, "wedged")
+    stop.stop_now(guild.team, "wedged")
     eventually(lambda: guild.see("wedged").exit, "the record of its end")  # its supervisor's, if it had to be killed
     assert guild.see("wedged").state == "exited"
 
@@ -101,8 +101,8 @@ def test_a_successor_adopts_who_lives_and_can_end_them(guild: Crew) -> None:
     pid = guild.pid("adopted")
     old = guild.supervisor_pid()
     process.send_signal(old, signal.SIGKILL)
-    eventually(lambda: not ring.is_alive(guild.directory), "its end")
-    ending.stop_now(guild.team, "adopted")
+    eventually(lambda: not supervisor_client.is_alive(guild.directory), "its end")
+    stop.stop_now(guild.team, "adopted")
     assert guild.supervisor_pid() != old
     eventually(lambda: process.start_ticks(pid) == 0, "the end of what held its lease")
     assert guild.see("adopted").state == "exited"
@@ -112,11 +112,11 @@ def test_a_successor_adopts_who_lives_and_can_end_them(guild: Crew) -> None:
 def test_a_death_that_nobody_watched_is_found_and_told(guild: Crew) -> None:
     guild.run("unwatched", "explore", "List all Python files")
     process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
-    eventually(lambda: not ring.is_alive(guild.directory), "its end")
+    eventually(lambda: not supervisor_client.is_alive(guild.directory), "its end")
     guild.kill("unwatched")
     gone = guild.wait_for("unwatched", "vanished")
     assert gone.shown == "dead"
-    ring.revive(guild.directory)
+    supervisor_client.revive(guild.directory)
 
     def buried() -> bool:
         record = agents.exit_record(guild.agent("unwatched"))
@@ -131,8 +131,8 @@ def test_while_a_successor_finds_out_how_a_worker_died_nobody_guesses(guild: Cre
     guild.run("adoptee", "explore", "List all Python files")
     old = guild.supervisor_pid()
     process.send_signal(old, signal.SIGKILL)
-    eventually(lambda: not ring.is_alive(guild.directory), "its end")
-    ring.revive(guild.directory)
+    eventually(lambda: not supervisor_client.is_alive(guild.directory), "its end")
+    supervisor_client.revive(guild.directory)
     eventually(lambda: guild.view().supervisor.pid not in (None, old), "a successor")
     now = guild.team.now()
     reader = TeamReader(guild.directory, clock=lambda: now)  # however long the successor takes
@@ -153,9 +153,9 @@ def test_while_a_successor_finds_out_how_a_worker_died_nobody_guesses(guild: Cre
 
 def test_nobody_is_brought_back_for_a_team_whose_dead_are_buried(crew: Crew) -> None:
     crew.run("scout", "explore", "List all Python files")
-    ending.delete(crew.team, now=True)
-    ring.revive(crew.directory)
-    assert not ring.is_alive(crew.directory)
+    stop.delete(crew.team, now=True)
+    supervisor_client.revive(crew.directory)
+    assert not supervisor_client.is_alive(crew.directory)
 
 
 def test_a_start_whose_caller_died_is_something_the_operator_hears_of(guild: Crew) -> None:
@@ -173,6 +173,6 @@ def test_a_start_whose_caller_died_is_something_the_operator_hears_of(guild: Cre
     )
     roster.put(guild.directory, Member(name="unborn", type="explore"))
     assert needs() == ["failed_start"]
-    hiring.resume(guild.team, "unborn")
+    hire.resume(guild.team, "unborn")
     guild.wait_for("unborn", "idle", "working")
     assert needs() == []

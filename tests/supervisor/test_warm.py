@@ -14,16 +14,17 @@ import psutil
 import pytest
 
 import crewboard
-from crewboard import process
-from crewboard.birth import FORK, PARENT, READY
+from crewboard.commands import hire as hiring
+from crewboard.commands import stop
+from crewboard.linux import process
 from crewboard.offline.faults import Fault
 from crewboard.offline.http import Incoming
 from crewboard.offline.script import says
 from crewboard.offline.server import ModelServer
+from crewboard.protocol import supervisor_client
+from crewboard.protocol.prefork import FORK, PARENT, READY
 from crewboard.records import Retry
-from crewboard.supervisor import ring
-from crewboard.supervisor.zygote import suits
-from crewboard.team import ending, hiring
+from crewboard.supervisor.prefork_client import suits
 from tests.crew import Crew, eventually
 
 pytestmark = [
@@ -53,7 +54,7 @@ def hearth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
 
 def parent_of(crew: Crew) -> int:
     """The pid of the warm parent, once it is ready."""
-    ring.ring(crew.directory)
+    supervisor_client.ring(crew.directory)
     log = crew.directory.supervisor_log
 
     def look() -> int | None:
@@ -254,7 +255,7 @@ def test_a_warm_parent_that_hangs_costs_a_moment_and_no_start(warm: Crew) -> Non
 
 @pytest.mark.long
 def test_a_warm_parent_that_hangs_while_it_warms_up_is_not_waited_for(crew: Crew) -> None:
-    ring.ring(crew.directory)
+    supervisor_client.ring(crew.directory)
     supervisor = psutil.Process(crew.supervisor_pid())
     begun = eventually(lambda: [child for child in supervisor.children() if PARENT in child.cmdline()], "the parent")
     process.send_signal(begun[0].pid, signal.SIGSTOP)
@@ -283,7 +284,7 @@ def test_the_warm_parent_ends_with_its_supervisor_and_workers_outlive_both(warm:
     assert process.start_ticks(pid)
     assert parent_of(warm) != parent
     assert is_forked(hire(warm, "second"))
-    ending.stop_now(warm.team, "scout")
+    stop.stop_now(warm.team, "scout")
     assert not process.start_ticks(pid)
 
 

@@ -11,7 +11,7 @@ import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
-from crewboard.store.directory import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 from tests.frozen import Frozen, make_empty, make_team
 
 
@@ -49,13 +49,13 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
 @pytest.fixture(autouse=True)
 def _what_is_said_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may need longer to look than a sentence stays; a test waits for what takes its place."""
-    monkeypatch.setattr("crewboard_tui.desk.SAID_FOR", 120.0)
+    monkeypatch.setattr("crewboard_tui.context.SAID_FOR", 120.0)
 
 
 @pytest.fixture
 def in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has to be pressed within seconds is pressed at once, however busy the machine is."""
-    for clock in ("crewboard_tui.screens.agent_keys.monotonic", "crewboard_tui.desk.monotonic"):
+    for clock in ("crewboard_tui.actions.agents.monotonic", "crewboard_tui.context.monotonic"):
         monkeypatch.setattr(clock, lambda: 1000.0)
 
 

@@ -13,8 +13,8 @@ from textual.keys import _character_to_key, key_to_character
 from textual.pilot import Pilot
 
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.screens.frame import Framed
 from crewboard_tui.settings import Settings
+from crewboard_tui.views.base import Framed
 from tests.frozen import Frozen
 
 PATIENCE = 20.0

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from crewboard.commands import hire
+from crewboard.commands import stop as ending
 from crewboard.errors import CredentialsError, TryLaterError
 from crewboard.records import OperatorState
-from crewboard.store import documents, mailbox
-from crewboard.team import ending, hiring
+from crewboard.store import json_files, mailbox
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 
@@ -121,7 +122,7 @@ async def test_a_second_press_on_another_agent_ends_nobody(frozen: Frozen, monke
 
 async def test_r_resumes_a_dead_agent(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     resume = Calls(returns=2)
-    monkeypatch.setattr(hiring, "resume", resume)
+    monkeypatch.setattr(hire, "resume", resume)
     async with opened(frozen) as stage:
         await stage.press("r")
         await stage.sees("parser is up again: run 2, with its memory")
@@ -129,8 +130,8 @@ async def test_r_resumes_a_dead_agent(frozen: Frozen, monkeypatch: pytest.Monkey
 
 
 async def test_fresh_starts_again_from_the_prompt(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    spawn = Calls(returns=hiring.Assignment("parser", "p2", 2, fresh=True))
-    monkeypatch.setattr(hiring, "spawn", spawn)
+    spawn = Calls(returns=hire.Assignment("parser", "p2", 2, fresh=True))
+    monkeypatch.setattr(hire, "spawn", spawn)
     async with opened(frozen) as stage:
         await stage.press("R")
         await stage.sees("run 2, without memory")
@@ -180,15 +181,15 @@ async def test_ending_all_marked_takes_two_presses(frozen: Frozen, monkeypatch: 
 async def test_all_marked_that_are_over_are_resumed(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str, says: str
 ) -> None:
-    monkeypatch.setattr(hiring, "resume", Calls(returns=2))
-    monkeypatch.setattr(hiring, "spawn", Calls(returns=hiring.Assignment("x", "p2", 2, fresh=True)))
+    monkeypatch.setattr(hire, "resume", Calls(returns=2))
+    monkeypatch.setattr(hire, "spawn", Calls(returns=hire.Assignment("x", "p2", 2, fresh=True)))
     async with opened(frozen) as stage:
         await stage.press("*", key)
         await stage.sees(f"2 are up again, {says}: parser, scan")
 
 
 async def test_an_error_is_a_sentence_on_the_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hiring, "resume", Calls(CredentialsError("no API key: set ANTHROPIC_API_KEY")))
+    monkeypatch.setattr(hire, "resume", Calls(CredentialsError("no API key: set ANTHROPIC_API_KEY")))
     async with opened(frozen) as stage:
         await stage.press("r")
         await stage.sees("no API key: set ANTHROPIC_API_KEY")
@@ -196,7 +197,7 @@ async def test_an_error_is_a_sentence_on_the_screen(frozen: Frozen, monkeypatch:
 
 
 async def test_a_fault_of_ours_is_a_sentence_too(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hiring, "resume", Calls(ZeroDivisionError("[/oops]")))
+    monkeypatch.setattr(hire, "resume", Calls(ZeroDivisionError("[/oops]")))
     async with opened(frozen) as stage:
         await stage.press("r")
         await stage.sees("an error in crewboard: ZeroDivisionError: [/oops]")
@@ -207,6 +208,6 @@ async def test_acknowledging_a_death_takes_it_off_the_list(frozen: Frozen) -> No
         await stage.press("D")
         await stage.sees("acknowledged: parser")
         await stage.until(lambda: "✖1 died" in stage.part("strip"), "a death that was seen in the strip")
-    state = documents.load(frozen.directory.operator, OperatorState)
+    state = json_files.load(frozen.directory.operator, OperatorState)
     assert state is not None
     assert state.acknowledged == {"parser": 1}

@@ -5,18 +5,18 @@ import signal
 import subprocess
 import time
 
+from crewboard.readmodel.activity import Activity, describe
+from crewboard.readmodel.mail import MailReader
+from crewboard.readmodel.process_tree import Relative, family
+from crewboard.readmodel.processes import Usage
+from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Intake, RunStarted, ToolResult
 from crewboard.store import journal
-from crewboard.view.activity import Activity, describe
-from crewboard.view.family import Relative, family
-from crewboard.view.mail import MailReader
-from crewboard.view.processes import Usage
-from crewboard.view.reader import TeamReader
-from crewboard_tui.screens.frame import Framed
+from crewboard_tui.render.sparkline import spark
 from crewboard_tui.settings import Settings
-from crewboard_tui.vitals import VitalsReader
-from crewboard_tui.widgets.peek import paired
-from crewboard_tui.widgets.spark import spark
+from crewboard_tui.views.agent.process_history import VitalsReader
+from crewboard_tui.views.base import Framed
+from crewboard_tui.views.board.activity import paired
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.commands.context import Team, choose_team
 from crewboard.errors import UsageError
+from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Status
-from crewboard.store import agents, documents, lease, tasks
-from crewboard.team.context import Team, choose_team
-from crewboard.view.reader import TeamReader
-from crewboard_tui import dashboard
-from crewboard_tui.screens.numbered import Numbered
-from crewboard_tui.widgets import roster
+from crewboard.store import agents, json_files, leases, tasks
+from crewboard_tui import session
+from crewboard_tui.views.board import roster
+from crewboard_tui.views.numbered import Numbered
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
@@ -29,9 +29,9 @@ async def test_it_shows_everybody_with_state_pid_cpu_memory_mail_and_task(frozen
 @pytest.mark.parametrize(("error", "says"), [(None, "2 unread"), ("the API stayed unavailable", "the API stayed un")])
 async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: str | None, says: str) -> None:
     path = frozen.directory.agent("reviewer").status
-    status = documents.load(path, Status)
+    status = json_files.load(path, Status)
     assert status is not None
-    documents.save(path, status.model_copy(update={"doing": "idle", "last_error": error}))
+    json_files.save(path, status.model_copy(update={"doing": "idle", "last_error": error}))
     async with opened(frozen, 170, 40) as stage:
         await stage.settles()
         (row,) = [line for line in stage.text if "○ reviewer" in line]
@@ -266,40 +266,40 @@ async def test_marks_widen_a_key_to_many(frozen: Frozen) -> None:
 
 
 def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dashboard, "read_team", lambda _: TeamReader(frozen.directory, probe=frozen.probe).read())
+    monkeypatch.setattr(session, "read_team", lambda _: TeamReader(frozen.directory, probe=frozen.probe).read())
     monkeypatch.chdir(frozen.directory.root)
-    words = dashboard.farewell(frozen.team)
+    words = session.farewell(frozen.team)
     assert "auth-plan, docs" in words
     assert "parser" not in words
     assert "`crewboard --offline` comes back, `crewboard stop NAME` ends one" in words
     monkeypatch.chdir("/")
-    assert f"`crewboard --root {frozen.directory.root} --team demo --offline`" in dashboard.farewell(frozen.team)
+    assert f"`crewboard --root {frozen.directory.root} --team demo --offline`" in session.farewell(frozen.team)
     frozen.probe.held.clear()
-    assert dashboard.farewell(frozen.team).startswith("Nobody of demo is running.")
+    assert session.farewell(frozen.team).startswith("Nobody of demo is running.")
 
 
 def test_the_farewell_names_no_team_where_none_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".crewboard").mkdir()
     monkeypatch.chdir(tmp_path)
-    words = dashboard.farewell(Team(choose_team(tmp_path, None)))
+    words = session.farewell(Team(choose_team(tmp_path, None)))
     assert words == "Nobody of default is running. `crewboard` opens the board again."
 
 
 def test_a_team_on_the_embedded_model_goes_on_with_it_where_there_is_no_key(frozen: Frozen) -> None:
     keyless, keyed = replace(frozen.team, environment={}), replace(frozen.team, environment={"ANTHROPIC_API_KEY": "x"})
-    assert not dashboard.as_it_runs(keyless).offline
-    held = lease.take(frozen.directory.model_lock)
+    assert not session.as_it_runs(keyless).offline
+    held = leases.take(frozen.directory.model_lock)
     assert held is not None
-    assert dashboard.as_it_runs(keyless).offline
-    assert not dashboard.as_it_runs(keyed).offline
+    assert session.as_it_runs(keyless).offline
+    assert not session.as_it_runs(keyed).offline
     os.close(held)
-    assert dashboard.as_it_runs(keyless).offline
-    assert "--offline" not in dashboard.farewell(keyed)
+    assert session.as_it_runs(keyless).offline
+    assert "--offline" not in session.farewell(keyed)
 
 
 def test_without_a_terminal_it_says_what_to_do_instead(frozen: Frozen) -> None:
     with pytest.raises(UsageError, match="needs a terminal"):
-        dashboard.run(frozen.team)
+        session.run(frozen.team)
 
 
 async def test_enter_in_a_pane_opens_what_is_selected_there(frozen: Frozen) -> None:

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from textual import events
 
+from crewboard.commands import answers, control, messages
+from crewboard.commands.context import Team
 from crewboard.errors import StorageError, UsageError
 from crewboard.records import Message
 from crewboard.store import mailbox
-from crewboard.store.directory import TeamDirectory
-from crewboard.team import decisions, mail, steering
-from crewboard.team.context import Team
-from crewboard_tui import composing, dashboard
-from crewboard_tui.composing import Note, Visit
-from crewboard_tui.widgets.draft import fold, unfold
+from crewboard.store.layout import TeamDirectory
+from crewboard_tui import session
+from crewboard_tui.compose import parser
+from crewboard_tui.compose.draft_input import fold, unfold
+from crewboard_tui.compose.parser import Note, Visit
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 from tests.tui.test_requests import _open_plan as open_plan
@@ -55,7 +56,7 @@ def _count(frozen: Frozen, name: str) -> int:
     ],
 )
 def test_what_a_line_says(text: str, says: Note | Visit) -> None:
-    assert composing.read(text, ["api"], ["api", "ui"]) == says
+    assert parser.read(text, ["api"], ["api", "ui"]) == says
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_what_a_line_says(text: str, says: Note | Visit) -> None:
 )
 def test_what_a_line_cannot_say(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        composing.read(text, ["api"], ["api", "ui"])
+        parser.read(text, ["api"], ["api", "ui"])
 
 
 def test_a_line_holds_its_breaks_and_no_control_character() -> None:
@@ -184,7 +185,7 @@ async def test_what_could_not_be_sent_is_a_draft_again(
     def send(*_: object) -> None:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(mail, "send", send)
+    monkeypatch.setattr(messages, "send", send)
     async with opened(frozen, *size) as stage:
         await stage.press(*_API, "m")
         await stage.write("how far?")
@@ -202,7 +203,7 @@ def _held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         may_fail.wait(20)
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(mail, "send", send)
+    monkeypatch.setattr(messages, "send", send)
     return may_fail
 
 
@@ -245,13 +246,13 @@ async def test_what_was_sent_to_a_team_that_was_left_is_no_draft(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second(frozen)
-    may_end, whole = threading.Event(), decisions.reject
+    may_end, whole = threading.Event(), answers.reject
 
     def reject(*given: object, **named: object) -> object:
         may_end.wait(20)
         return whole(*given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(decisions, "reject", reject)
+    monkeypatch.setattr(answers, "reject", reject)
     async with opened(frozen, 80, 24) as stage:
         await open_plan(stage)
         await stage.press("d")
@@ -276,18 +277,18 @@ async def test_leaving_while_a_send_fails_loses_neither_text_nor_reason(
     for _, thread in errands.running():
         thread.join()
     assert errands.hear_rest() == ["the disk is full"]
-    assert dashboard.unsent(stage.app.desk.drafts) == ["Not sent (to api): how far?"]
+    assert session.unsent(stage.app.desk.drafts) == ["Not sent (to api): how far?"]
 
 
 async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = mail.send
+    whole = messages.send
 
     def send(team: Team, to: str, text: str) -> object:
         if to == "docs":
             raise StorageError("the disk is full")
         return whole(team, to, text)
 
-    monkeypatch.setattr(mail, "send", send)
+    monkeypatch.setattr(messages, "send", send)
     async with opened(frozen, 120, 36) as stage:
         await stage.press("space", "j", "space", "m")
         await stage.sees("to parser, docs ›")
@@ -310,10 +311,10 @@ async def test_whoever_has_a_text_for_several_is_not_sent_it_again(
         return whole(directory, message, durable=durable)
 
     def interrupt(team: Team, name: str, text: str) -> Message:
-        return mail.post(team, name, "interrupt", text)
+        return messages.post(team, name, "interrupt", text)
 
     monkeypatch.setattr(mailbox, "send", send)
-    monkeypatch.setattr(steering, "interrupt", interrupt)
+    monkeypatch.setattr(control, "interrupt", interrupt)
     async with opened(frozen, 120, 36) as stage:
         await stage.press(*_API, "space", "space", key)
         await stage.write("freeze")
@@ -327,7 +328,7 @@ async def test_leaving_shows_what_was_not_sent(frozen: Frozen) -> None:
         await stage.press(*_API, "m")
         await stage.write("half a thought")
         await stage.press("escape", "q")
-    assert dashboard.unsent(stage.app.desk.drafts) == ["Not sent (to api): half a thought"]
+    assert session.unsent(stage.app.desk.drafts) == ["Not sent (to api): half a thought"]
 
 
 # -------------------------------------------------------------------------------------------- names and commands
@@ -358,7 +359,7 @@ async def test_at_name_picks_the_recipient_and_tab_completes(frozen: Frozen, siz
     ],
 )
 def test_a_beginning_means_the_only_one_who_is_called_so(text: str, names: list[str], name: str) -> None:
-    assert composing.meant(text, names) == name
+    assert parser.meant(text, names) == name
 
 
 @_SIZES

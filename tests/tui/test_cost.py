@@ -2,19 +2,19 @@
 
 import pytest
 
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.usage import CallReader, bill_agent, bill_team, hit_rate, rate
 from crewboard.records import Config, Flags, Reply, Spec, Status, Tokens
-from crewboard.store import agents, documents, journal
-from crewboard.view.reader import TeamReader
-from crewboard.view.spending import CallReader, bill_agent, bill_team, hit_rate, rate
+from crewboard.store import agents, journal, json_files
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 
 def _unpriced(frozen: Frozen, name: str) -> None:
     path = frozen.directory.agent(name).status
-    status = documents.load(path, Status)
+    status = json_files.load(path, Status)
     assert status is not None
-    documents.save(path, status.model_copy(update={"cost_usd": None}))
+    json_files.save(path, status.model_copy(update={"cost_usd": None}))
 
 
 def _limit(frozen: Frozen, name: str, budget: str) -> None:
@@ -26,9 +26,9 @@ def _limit(frozen: Frozen, name: str, budget: str) -> None:
 
 
 def _limit_team(frozen: Frozen, budget: str) -> None:
-    config = documents.load(frozen.directory.config, Config)
+    config = json_files.load(frozen.directory.config, Config)
     assert config is not None
-    documents.save(frozen.directory.config, config.model_copy(update={"budget": budget}))
+    json_files.save(frozen.directory.config, config.model_copy(update={"budget": budget}))
 
 
 def _called(frozen: Frozen, name: str, ago: float, usd: float | None) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.team import decisions
-from crewboard_tui import dashboard
+from crewboard.commands import answers
+from crewboard_tui import session
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.drafts import Drafts, file_for
+from crewboard_tui.compose.drafts import Drafts, file_for
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened
@@ -30,7 +30,7 @@ async def test_what_was_written_comes_back_in_the_next_dashboard(frozen: Frozen,
         await stage.sees("how far?")
         await stage.press("enter")
         await stage.sees("sent to api")
-        assert dashboard.unsent(stage.app.desk.drafts) == []
+        assert session.unsent(stage.app.desk.drafts) == []
     async with opened(frozen, 80, 24, settings=settings) as stage:
         assert "not sent yet" not in stage.all
 
@@ -106,7 +106,7 @@ def test_a_draft_with_a_key_in_it_is_not_written_down(tmp_path: Path) -> None:
     file = tmp_path / "drafts" / "demo.json"
     drafts = Drafts(file)
     drafts.update(api="use sk-ant-api03-abcdefghijklmnop", ui="go on")
-    assert dashboard.unsent(drafts) == [
+    assert session.unsent(drafts) == [
         "Not sent (to api): use [key hidden]",
         "Not sent, but kept (to ui): go on",
     ]
@@ -131,14 +131,14 @@ def test_words_for_a_request_that_was_decided_are_said_once(
     drafts = Drafts(file)
     drafts.update({"req-004281 no": "too risky", "req-004290": "keep them", "api": "how far?"})
     drafts.keep()
-    decisions.approve(frozen.team, "req-004281")
+    answers.approve(frozen.team, "req-004281")
     app = CrewboardApp(frozen.team, probe=frozen.probe, settings=Settings(drafts=tmp_path / "drafts"))
     monkeypatch.setattr(CrewboardApp, "run", lambda _: None)
     monkeypatch.setattr("crewboard_tui.app.CrewboardApp", lambda *_, **__: app)
     monkeypatch.setattr(gc, "disable", lambda: None)
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True)
-    dashboard.run(frozen.team, read_only=True)
+    session.run(frozen.team, read_only=True)
     assert "Not sent (your no to auth-plan's plan): too risky\n" in capsys.readouterr().out
     assert Drafts(file) == {"req-004290": "keep them", "api": "how far?"}
 
@@ -173,7 +173,7 @@ def test_a_disk_that_refuses_is_not_said_to_keep(tmp_path: Path) -> None:
     (tmp_path / "drafts").write_text("a file where a folder should be")
     drafts = Drafts(tmp_path / "drafts" / "demo.json")
     drafts["api"] = "how far?"
-    assert dashboard.unsent(drafts) == ["Not sent (to api): how far?"]
+    assert session.unsent(drafts) == ["Not sent (to api): how far?"]
 
 
 def test_what_a_disk_refused_is_kept_once_it_can_be(tmp_path: Path) -> None:
@@ -182,5 +182,5 @@ def test_what_a_disk_refused_is_kept_once_it_can_be(tmp_path: Path) -> None:
     drafts["api"] = "how far?"
     drafts.keep()
     (tmp_path / "drafts").unlink()
-    assert dashboard.unsent(drafts) == ["Not sent, but kept (to api): how far?"]
+    assert session.unsent(drafts) == ["Not sent, but kept (to api): how far?"]
     assert Drafts(tmp_path / "drafts" / "demo.json") == {"api": "how far?"}

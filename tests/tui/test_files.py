@@ -5,10 +5,10 @@ from types import FrameType
 
 import pytest
 
+from crewboard.readmodel.file_activity import LATELY, Touch, Touched, TouchReader
 from crewboard.records import Request
-from crewboard.view.touched import LATELY, Touch, Touched, TouchReader
-from crewboard_tui.widgets.file_rows import file_folds
-from crewboard_tui.widgets.stakes import stake_lines
+from crewboard_tui.views.agent.files import file_folds
+from crewboard_tui.views.requests.plan_impact import stake_lines
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 

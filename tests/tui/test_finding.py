@@ -2,7 +2,7 @@
 
 import pytest
 
-from crewboard.team import ending
+from crewboard.commands import stop
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 
@@ -21,7 +21,7 @@ async def test_what_is_typed_after_the_slash_never_runs_as_keys(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped: list[str] = []
-    monkeypatch.setattr(ending, "stop", lambda _team, name: stopped.append(name))
+    monkeypatch.setattr(stop, "stop", lambda _team, name: stopped.append(name))
     async with opened(frozen, 80, 24) as stage:
         await _open_tab(stage, "Transcript", "]", "]")
         await stage.write("/exit code")

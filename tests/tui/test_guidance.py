@@ -12,10 +12,10 @@ from textual.dom import DOMNode
 
 import crewboard_tui
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.screens.help import HelpScreen
 from crewboard_tui.settings import Settings
-from crewboard_tui.widgets.log import Log
-from crewboard_tui.widgets.still import Still
+from crewboard_tui.views.help import HelpScreen
+from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.static_lines import Still
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from crewboard.commands import hire as hiring
+from crewboard.commands.context import Team
 from crewboard.errors import CredentialsError, UsageError
 from crewboard.records import Answer, Exit, Flags, Member, Profile, Spec
 from crewboard.store import agents, journal, roster
-from crewboard.team import hiring
-from crewboard.team.context import Team
-from crewboard_tui import profiles
-from crewboard_tui.widgets.lineup import around
-from crewboard_tui.widgets.roster import Roster
+from crewboard_tui.views.board.roster import Roster
+from crewboard_tui.views.hire import profiles
+from crewboard_tui.widgets.form.segmented import around
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.readmodel.process_tree import Relative
 from crewboard.records import Exit, Intake
 from crewboard.store import agents, journal
-from crewboard.view.family import Relative
-from crewboard_tui.screens.agent_page import AgentPage
-from crewboard_tui.screens.agent_tabs import NAMES
-from crewboard_tui.widgets.roster import Roster
+from crewboard_tui.views.agent.screen import AgentPage
+from crewboard_tui.views.agent.tabs import NAMES
+from crewboard_tui.views.board.roster import Roster
 from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import Stage, opened
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from crewboard.team import ending
-from crewboard_tui.widgets.roster import Roster
+from crewboard.commands import stop
+from crewboard_tui.views.board.roster import Roster
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 
@@ -14,7 +14,7 @@ _TO_API = ("j", "j", "j", "j", "j")
 def stopped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Who was asked to shut down."""
     names: list[str] = []
-    monkeypatch.setattr(ending, "stop", lambda _team, name: names.append(name))
+    monkeypatch.setattr(stop, "stop", lambda _team, name: names.append(name))
     return names
 
 

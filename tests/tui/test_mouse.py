@@ -3,10 +3,10 @@
 import pytest
 from textual.geometry import Region
 
-from crewboard.store.requests import load
+from crewboard.protocol.requests import load
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.screens import inbox
-from crewboard_tui.widgets.rows import Rows
+from crewboard_tui.views.inbox import screen
+from crewboard_tui.widgets.line_list import Rows
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 
@@ -30,7 +30,7 @@ async def click(stage: Stage, x: int, y: int, *, times: int = 1) -> None:
 async def test_a_click_selects_the_row_under_the_pointer(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, view: str, width: int, height: int
 ) -> None:
-    monkeypatch.setattr(inbox, "LOOKED_AT", 3600)  # mail that counts as read changes its row
+    monkeypatch.setattr(screen, "LOOKED_AT", 3600)  # mail that counts as read changes its row
     async with opened(frozen, width, height) as stage:
         await stage.press(view)
         await stage.settles()

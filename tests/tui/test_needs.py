@@ -1,11 +1,12 @@
 """`4` Needs-you: in which order, why, since when, and what goes on once it is answered."""
 
+from crewboard.commands import messages
+from crewboard.protocol import requests
 from crewboard.records import Exit
-from crewboard.store import agents, requests
-from crewboard.team import mail
-from crewboard_tui import fmt
-from crewboard_tui.screens.hire import HireScreen
-from crewboard_tui.widgets.rows import Rows
+from crewboard.store import agents
+from crewboard_tui.render import formats
+from crewboard_tui.views.hire.screen import HireScreen
+from crewboard_tui.widgets.line_list import Rows
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -102,7 +103,7 @@ async def test_next_keeps_the_place_where_one_was(frozen: Frozen) -> None:
 
 
 async def test_next_throws_no_form_away(frozen: Frozen) -> None:
-    mail.acknowledge(frozen.team, "parser")
+    messages.acknowledge(frozen.team, "parser")
     for ident in ("req-004281", "req-004290"):
         requests.close(frozen.directory, ident, "cancelled", "system", NOW)
     async with opened(frozen, 80, 24) as stage:
@@ -114,7 +115,7 @@ async def test_next_throws_no_form_away(frozen: Frozen) -> None:
 
 
 async def test_an_acknowledged_death_is_still_no_orderly_end(frozen: Frozen) -> None:
-    mail.acknowledge(frozen.team, "parser")
+    messages.acknowledge(frozen.team, "parser")
     async with opened(frozen, 120, 36) as stage:
         await stage.settles()
         (row,) = [line for line in stage.text if " parser " in line and "killed by SIGKILL" in line]
@@ -141,12 +142,12 @@ async def test_a_death_without_a_log_shows_what_was_done_last_and_that_it_was_id
     frozen.hire("idler", "code", "idle", "", ago=300, pid=77)
     frozen.began("idler", 300, "read_file", {"path": "README.md"})
     die(frozen, "idler")
-    since = fmt.clock(NOW - 300)
+    since = formats.clock(NOW - 300)
     async with opened(frozen, 120, 36) as stage:
         await stage.press("4")
         await stage.sees(f"died: killed by SIGSEGV, was idle since {since[:5]}")
         await stage.press("j")
-        await stage.sees(f"state      was idle since {since[:5]}", f"did last   {fmt.clock(NOW - 900)} start")
+        await stage.sees(f"state      was idle since {since[:5]}", f"did last   {formats.clock(NOW - 900)} start")
         await stage.sees(f"{since} tool  read_file README.md")
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from crewboard.commands import messages
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.team import TeamView
 from crewboard.records import Status
-from crewboard.store import documents
-from crewboard.team import mail
-from crewboard.view.fold import TeamView
-from crewboard.view.reader import TeamReader
-from crewboard_tui.outside import APART, BELL, Notify, Outside, notification
+from crewboard.store import json_files
+from crewboard_tui.notifications import APART, BELL, Notify, Outside, notification
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened
@@ -40,7 +40,7 @@ def test_the_title_counts_what_waits_and_is_written_only_when_it_changes(frozen:
     ear.outside.read(ear.view())
     (title,) = ear.written
     assert title == "\x1b[22;2t\x1b]2;▲2 ✖1 ◆1 ↻1 · demo · crewboard\x1b\\"
-    mail.acknowledge(frozen.team, "parser")
+    messages.acknowledge(frozen.team, "parser")
     ear.outside.read(ear.view())
     assert ear.written[1] == "\x1b]2;▲2 ◆1 ↻1 · demo · crewboard\x1b\\"
     ear.outside.restore()
@@ -112,7 +112,7 @@ def test_a_loop_that_goes_on_while_it_is_quiet_rings_after_the_pause(frozen: Fro
     ear.asked("q-1")
     for repeats in (5, 6):
         agent = frozen.directory.agent("perf")
-        documents.change(
+        json_files.change(
             agent.status,
             frozen.directory.lock("s"),
             Status,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.protocol import supervisor_client
+from crewboard.readmodel.activity import ActivityReader
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.team import TeamView
 from crewboard.store import agents
-from crewboard.store.directory import AgentDirectory, TeamDirectory
-from crewboard.supervisor import ring
-from crewboard.view.activity import ActivityReader
-from crewboard.view.fold import TeamView
-from crewboard.view.reader import TeamReader
-from crewboard_tui.reading import BURST, Details, Interest, Pace, Reading, Snapshot
+from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard_tui.poller import BURST, Details, Interest, Pace, Reading, Snapshot
 from tests.crew import eventually
 from tests.frozen import NOW, Frozen, make_empty, make_team
 
@@ -52,7 +52,7 @@ def listener(frozen: Frozen) -> Iterator[Listener]:
 
 
 def test_that_no_file_events_arrive_is_said_once_it_is_known(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crewboard.view.hints.observe", lambda *_: None)
+    monkeypatch.setattr("crewboard.readmodel.file_events.observe", lambda *_: None)
     listener = Listener(frozen)
     assert listener.reading.first().hinted, "nothing was tried yet"
     listener.reading.start()
@@ -143,8 +143,8 @@ def test_the_pace_slows_down_in_a_burst_and_not_before() -> None:
 
 def test_a_supervisor_that_is_gone_is_rung_for_once_in_a_while(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     rung: queue.Queue[TeamDirectory] = queue.Queue()
-    monkeypatch.setattr(ring, "ring", rung.put)
-    monkeypatch.setattr("crewboard_tui.reading.RING_EVERY", 3600.0)
+    monkeypatch.setattr(supervisor_client, "ring", rung.put)
+    monkeypatch.setattr("crewboard_tui.poller.RING_EVERY", 3600.0)
     frozen.probe.supervisor_pid = None
     listener = Listener(frozen, may_ring=True)
     listener.reading.start()
@@ -161,7 +161,7 @@ def test_nobody_rings_where_nothing_lives_or_may_be_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
     rung: queue.Queue[TeamDirectory] = queue.Queue()
-    monkeypatch.setattr(ring, "ring", rung.put)
+    monkeypatch.setattr(supervisor_client, "ring", rung.put)
     team = make_empty(tmp_path / "w") if gone else make_team(tmp_path / "w")
     team.probe.supervisor_pid = None
     listener = Listener(team, may_ring=gone)
@@ -178,7 +178,7 @@ def test_a_start_that_was_taken_back_needs_no_supervisor_and_an_end_that_nobody_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool
 ) -> None:
     rung: queue.Queue[TeamDirectory] = queue.Queue()
-    monkeypatch.setattr(ring, "ring", rung.put)
+    monkeypatch.setattr(supervisor_client, "ring", rung.put)
     team = make_empty(tmp_path)
     team.probe.supervisor_pid = None
     agent = team.hire("scout", "explore", "working", "", ago=5, pid=7)
@@ -208,7 +208,7 @@ def test_of_a_large_team_each_journal_is_opened_once(tmp_path: Path, monkeypatch
         made.append(agent)
         return ActivityReader(agent)
 
-    monkeypatch.setattr("crewboard_tui.reading.ActivityReader", make)
+    monkeypatch.setattr("crewboard_tui.poller.ActivityReader", make)
     view = TeamReader(team.directory, clock=lambda: NOW, probe=team.probe).read()
     details = Details(team.directory, team.probe)
     for _ in range(2):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from crewboard.team import decisions
-from crewboard_tui.widgets.rows import Rows
+from crewboard.commands import answers
+from crewboard_tui.widgets.line_list import Rows
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 
@@ -46,7 +46,7 @@ async def test_an_answer_to_what_is_decided_says_what_was(frozen: Frozen) -> Non
     async with opened(frozen, 80, 24) as stage:
         await stage.press("!", "!")
         await stage.sees("PLAN v2")
-        decisions.reject(frozen.team, "req-004281", "no")
+        answers.reject(frozen.team, "req-004281", "no")
         await stage.sees("rejected by you at 15:04:22")
         await stage.settles()
         await stage.press("a")
@@ -57,7 +57,7 @@ async def test_a_question_that_is_answered_says_so_to_whoever_answers_it_again(f
     async with opened(frozen, 80, 24) as stage:
         await stage.app.action_open_need("question:docs:req-004290")
         await stage.sees("QUESTION")
-        decisions.answer(frozen.team, "req-004290", "yes")
+        answers.answer(frozen.team, "req-004290", "yes")
         await stage.sees("answered by you at 15:04:22")
         await stage.sees_not("⏎ sends")
         await stage.press("c")

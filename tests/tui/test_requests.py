@@ -6,18 +6,20 @@ from collections.abc import Callable
 import pytest
 from pydantic import JsonValue
 
+from crewboard.commands import answers as decisions
+from crewboard.commands import rules
+from crewboard.protocol import requests
+from crewboard.readmodel.file_activity import Touched
 from crewboard.records import Request
-from crewboard.store import mailbox, requests
-from crewboard.team import decisions, rules
-from crewboard.view.touched import Touched
-from crewboard_tui import flow
-from crewboard_tui.lines import Line
-from crewboard_tui.screens import request as request_page
-from crewboard_tui.screens import review
+from crewboard.store import mailbox
+from crewboard_tui import updates
+from crewboard_tui.render.lines import Line
 from crewboard_tui.settings import Settings
-from crewboard_tui.widgets.asked_text import plan_text
-from crewboard_tui.widgets.log import Log
-from crewboard_tui.widgets.roster import Roster
+from crewboard_tui.views.board.roster import Roster
+from crewboard_tui.views.requests import base as request_page
+from crewboard_tui.views.requests import plan_screen
+from crewboard_tui.views.requests.request_text import plan_text
+from crewboard_tui.widgets.line_view import Log
 from tests.frozen import NOW, PLAN, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -330,7 +332,7 @@ async def test_an_editor_that_was_left_as_it_was_says_nothing(frozen: Frozen) ->
 async def test_a_rewritten_plan_is_kept_however_soon_one_goes_to_a_view(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow, "TICK", 3600.0)
+    monkeypatch.setattr(updates, "TICK", 3600.0)
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.press("e")
@@ -494,7 +496,7 @@ async def test_a_plan_is_never_broken_at_the_width_of_a_pane_that_is_hidden(
         widths.append(width)
         return plan_text(request, touches, now, width)
 
-    monkeypatch.setattr(review, "plan_text", noted)
+    monkeypatch.setattr(plan_screen, "plan_text", noted)
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.press("e", "x", "escape")
@@ -546,7 +548,7 @@ async def test_a_question_with_choices_is_answered_in_words_too(frozen: Frozen) 
 async def test_an_answer_is_kept_however_soon_one_leaves_and_forgotten_once_it_is_emptied(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow, "TICK", 3600.0)
+    monkeypatch.setattr(updates, "TICK", 3600.0)
     async with opened(frozen, 80, 24) as stage:
         await _open_question(stage)
         await stage.press("c")

@@ -9,8 +9,8 @@ from textual.geometry import Size
 
 import crewboard
 import crewboard_tui
-from crewboard_tui.ascii import GLYPHS
-from crewboard_tui.text import safe_line
+from crewboard_tui.render.ascii import GLYPHS
+from crewboard_tui.render.sanitize import safe_line
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard_tui.screens import inbox
+from crewboard_tui.views.inbox import screen
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 
@@ -57,7 +57,7 @@ def _compare(name: str, shown: str) -> None:
 
 @pytest.mark.parametrize("name", SCREENS)
 async def test_it_looks_as_it_did(frozen: Frozen, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(inbox, "LOOKED_AT", 3600)  # passing by is no reading, however long it takes here
+    monkeypatch.setattr(screen, "LOOKED_AT", 3600)  # passing by is no reading, however long it takes here
     width, height, keys, sign = SCREENS[name]
     async with opened(frozen, width, height) as stage:
         for key in keys.split():

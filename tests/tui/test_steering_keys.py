@@ -5,11 +5,11 @@ import time
 
 import pytest
 
+from crewboard.commands import control, hire, stop
 from crewboard.errors import CredentialsError
 from crewboard.store import agents
-from crewboard.team import ending, hiring, steering
-from crewboard_tui import flow
-from crewboard_tui.screens.agent_keys import AGAIN_WITHIN
+from crewboard_tui import updates
+from crewboard_tui.actions.agents import AGAIN_WITHIN
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 from tests.tui.test_agent_keys import Calls
@@ -23,8 +23,8 @@ def _hold(frozen: Frozen, name: str) -> None:
 
 async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     pause, unpause = Calls(), Calls()
-    monkeypatch.setattr(steering, "pause", pause)
-    monkeypatch.setattr(steering, "unpause", unpause)
+    monkeypatch.setattr(control, "pause", pause)
+    monkeypatch.setattr(control, "unpause", unpause)
     async with opened(frozen) as stage:
         await stage.settles()
         assert "p pause" not in stage.part("keys")
@@ -41,8 +41,8 @@ async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPa
 
 
 async def test_capital_p_pauses_everybody_then_lets_all_go_on(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steering, "pause_all", Calls(returns=["api", "ui"]))
-    monkeypatch.setattr(steering, "unpause_all", Calls(returns=["api"]))
+    monkeypatch.setattr(control, "pause_all", Calls(returns=["api", "ui"]))
+    monkeypatch.setattr(control, "unpause_all", Calls(returns=["api"]))
     async with opened(frozen) as stage:
         await stage.press("P")
         await stage.sees("2 agents pause at their next safe point")
@@ -55,7 +55,7 @@ async def test_capital_p_pauses_everybody_then_lets_all_go_on(frozen: Frozen, mo
 
 async def test_i_interrupts_with_a_line_or_with_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt = Calls()
-    monkeypatch.setattr(steering, "interrupt", interrupt)
+    monkeypatch.setattr(control, "interrupt", interrupt)
     async with opened(frozen) as stage:
         await stage.press(*_API, "i")
         await stage.sees("interrupt api ›", "empty: where does it stand?")
@@ -70,7 +70,7 @@ async def test_i_interrupts_with_a_line_or_with_none(frozen: Frozen, monkeypatch
 
 async def test_l_hires_a_lead_where_nobody_sits(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     tell = Calls(CredentialsError("no API key: set ANTHROPIC_API_KEY"))
-    monkeypatch.setattr(hiring, "tell_lead", tell)
+    monkeypatch.setattr(hire, "tell_lead", tell)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("l")
         await stage.sees("hire a lead: what should the team do?", "nobody sits in the lead's seat")
@@ -82,7 +82,7 @@ async def test_l_hires_a_lead_where_nobody_sits(frozen: Frozen, monkeypatch: pyt
 
 async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     frozen.hire("lead", "code", "idle", "", ago=5, pid=4500)
-    monkeypatch.setattr(hiring, "tell_lead", Calls(returns=hiring.Assignment("lead", "m1", 1, fresh=False)))
+    monkeypatch.setattr(hire, "tell_lead", Calls(returns=hire.Assignment("lead", "m1", 1, fresh=False)))
     frozen.mail(70, "operator", "lead", "message", "How far are we?", 20)
     frozen.mail(71, "scan", "operator", "message", "Not for this page.", 15)
     async with opened(frozen, 80, 24) as stage:
@@ -105,7 +105,7 @@ async def test_halt_ends_everybody_once_the_teams_name_is_typed(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[object] = []
-    monkeypatch.setattr(ending, "delete", lambda _team, **how: ended.append(how))
+    monkeypatch.setattr(stop, "delete", lambda _team, **how: ended.append(how))
     async with opened(frozen, 80, 24) as stage:
         for typed, says in (("yes", "nobody was ended"), ("demo", "everybody is ended; the files stay")):
             await stage.press(":")
@@ -128,7 +128,7 @@ def _is_held(app: object, name: str) -> bool:
 async def test_what_is_being_done_stands_there_until_it_is_done_and_no_longer(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crewboard_tui.desk.SAID_FOR", 0)
+    monkeypatch.setattr("crewboard_tui.context.SAID_FOR", 0)
     go_on = threading.Event()
 
     def wordless() -> str:
@@ -149,7 +149,7 @@ async def test_what_is_being_done_stands_there_until_it_is_done_and_no_longer(
 async def test_the_offer_of_a_second_press_goes_when_it_is_void(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow, "TICK", 3600.0)  # which would take it away before it was looked at
+    monkeypatch.setattr(updates, "TICK", 3600.0)  # which would take it away before it was looked at
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "X")
         await stage.sees("X again within 2 s ends auth-plan")

@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
+from crewboard.commands import tasks as board
+from crewboard.commands.context import Team
 from crewboard.errors import StorageError
 from crewboard.records import Answer, Task, TaskStatus
 from crewboard.store import journal, mailbox, tasks
-from crewboard.team import board
-from crewboard.team.context import Team
-from crewboard_tui.screens.tasks import TasksScreen
+from crewboard_tui.views.tasks.screen import TasksScreen
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 from tests.tui.test_agent_keys import Calls

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from textual.screen import ModalScreen
 
-from crewboard_tui.messages import TeamRead
-from crewboard_tui.outside import BELL
+from crewboard_tui.background.messages import TeamRead
+from crewboard_tui.notifications import BELL
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen, make_empty
 from tests.tui.stage import opened

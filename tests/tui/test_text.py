@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from crewboard_tui.lines import Span, clip, crop, flow, hang, pad, spread, width_of, wrap
-from crewboard_tui.text import safe_line, safe_lines, safe_text
+from crewboard_tui.render.lines import Span, clip, crop, flow, hang, pad, spread, width_of, wrap
+from crewboard_tui.render.sanitize import safe_line, safe_lines, safe_text
 
 
 @pytest.mark.parametrize(

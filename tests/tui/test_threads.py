@@ -1,18 +1,18 @@
 """Requests in a mailbox: their messages under one row that says how they stand."""
 
+from crewboard.commands import answers
+from crewboard.readmodel.mail import MailReader
 from crewboard.records import Request
-from crewboard.team import decisions
-from crewboard.view.mail import MailReader
-from crewboard_tui.widgets.threads import Thread, find_threads, standing
+from crewboard_tui.views.inbox.threads import Thread, find_threads, standing
 from tests.frozen import NOW, PLAN, Frozen
 from tests.tui.stage import Stage, opened
 
 
 def _refuse_and_revise(frozen: Frozen) -> None:
     """A plan that was refused, revised and approved."""
-    decisions.reject(frozen.team, "req-004281", "keep the alias")
+    answers.reject(frozen.team, "req-004281", "keep the alias")
     frozen.asks("req-004300", "plan_approval", "auth-plan", 20, {"plan": PLAN + "keep it"}, supersedes="req-004281")
-    decisions.approve(frozen.team, "req-004300")
+    answers.approve(frozen.team, "req-004300")
 
 
 async def _open_mail(stage: Stage) -> None:
@@ -33,7 +33,7 @@ async def test_a_thread_says_how_its_request_stands(frozen: Frozen) -> None:
 
 
 async def test_a_question_back_is_no_refusal(frozen: Frozen) -> None:
-    decisions.reject(frozen.team, "req-004281", "Question: why 0042?")
+    answers.reject(frozen.team, "req-004281", "Question: why 0042?")
     frozen.asks("req-004300", "plan_approval", "auth-plan", 20, {"plan": PLAN + "keep it"}, supersedes="req-004281")
     async with opened(frozen, 120, 36) as stage:
         await _open_mail(stage)
@@ -63,8 +63,8 @@ async def test_what_was_asked_once_and_waits_is_no_thread(frozen: Frozen) -> Non
 
 
 async def test_the_asker_sees_the_same_thread_and_answers_are_words(frozen: Frozen) -> None:
-    decisions.answer(frozen.team, "req-004290", "yes")
-    decisions.approve(frozen.team, "req-004281", feedback="mind the cache")
+    answers.answer(frozen.team, "req-004290", "yes")
+    answers.approve(frozen.team, "req-004281", feedback="mind the cache")
     async with opened(frozen, 120, 36) as stage:
         await stage.press("2")
         for _ in range(3):
@@ -112,7 +112,7 @@ async def test_a_response_that_decides_nothing_says_so_on_the_agents_page(frozen
 
 
 async def test_a_response_that_decided_is_told_as_what_it_is(frozen: Frozen) -> None:
-    decisions.approve(frozen.team, "req-004281")
+    answers.approve(frozen.team, "req-004281")
     async with opened(frozen, 120, 36) as stage:
         await stage.press("2", "j", "j", "j")
         await stage.settles()

@@ -4,12 +4,13 @@ import threading
 
 import pytest
 
+from crewboard.commands import messages
+from crewboard.protocol import requests
 from crewboard.records import OperatorState
-from crewboard.store import documents, mailbox, requests
-from crewboard.team import mail
-from crewboard_tui import keys
-from crewboard_tui.screens import inbox
-from crewboard_tui.widgets.key_line import working_keys
+from crewboard.store import json_files, mailbox
+from crewboard_tui.keymap import bindings
+from crewboard_tui.views.inbox import screen
+from crewboard_tui.widgets.footer import working_keys
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -59,14 +60,14 @@ async def test_looking_never_moves_a_workers_cursor(frozen: Frozen) -> None:
 async def test_the_operators_own_mail_counts_as_read_once_it_was_looked_at_and_left(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    monkeypatch.setattr(screen, "LOOKED_AT", 0)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
         await stage.sees("operator · your mail · 3 new", "15:00:10")
         await stage.press("j")
         await stage.sees("lead · nobody sits there: you read it · 2 new")
         await stage.sees_not("3 new")
-    state = documents.load(frozen.directory.operator, OperatorState)
+    state = json_files.load(frozen.directory.operator, OperatorState)
     assert state is not None
     assert state.read["operator"] > 0
 
@@ -93,7 +94,7 @@ async def test_who_is_free_for_work_is_no_new_mail(frozen: Frozen) -> None:
 
 
 async def test_what_was_never_on_the_screen_is_not_read(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    monkeypatch.setattr(screen, "LOOKED_AT", 0)
     for number in range(60):
         frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number}", 0)
     async with opened(frozen, 80, 24) as stage:
@@ -143,7 +144,7 @@ def _under_the_cursor(stage: Stage) -> str:
 async def test_a_leap_to_the_end_reads_nothing_of_what_it_passes(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    monkeypatch.setattr(screen, "LOOKED_AT", 0)
     for number in range(60):
         frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number}", 0)
     async with opened(frozen, 80, 24) as stage:
@@ -162,7 +163,7 @@ async def test_a_leap_to_the_end_reads_nothing_of_what_it_passes(
 async def test_what_comes_while_one_message_has_the_screen_is_not_read(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    monkeypatch.setattr(screen, "LOOKED_AT", 0)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
         await stage.sees("operator · your mail · 3 new", "15:00:10")
@@ -175,7 +176,7 @@ async def test_what_comes_while_one_message_has_the_screen_is_not_read(
 
 
 async def test_going_down_line_by_line_reads_all(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    monkeypatch.setattr(screen, "LOOKED_AT", 0)
     for number in range(30):
         frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number}", 0)
     async with opened(frozen, 80, 24) as stage:
@@ -188,9 +189,9 @@ async def test_going_down_line_by_line_reads_all(frozen: Frozen, monkeypatch: py
 
 
 async def test_noting_what_was_read_never_holds_up_the_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "LOOKED_AT", 0)
+    monkeypatch.setattr(screen, "LOOKED_AT", 0)
     noted: list[threading.Thread] = []
-    monkeypatch.setattr(mail, "mark_read", lambda *_: noted.append(threading.current_thread()))
+    monkeypatch.setattr(messages, "mark_read", lambda *_: noted.append(threading.current_thread()))
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
         await stage.sees("operator · your mail · 3 new", "15:00:10")
@@ -200,7 +201,7 @@ async def test_noting_what_was_read_never_holds_up_the_screen(frozen: Frozen, mo
 
 
 async def test_passing_by_is_no_reading(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "LOOKED_AT", 3600)
+    monkeypatch.setattr(screen, "LOOKED_AT", 3600)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2", "j", "j", "k", "k", "1")
         await stage.sees("Peek")
@@ -336,19 +337,19 @@ async def test_each_view_keeps_its_place(frozen: Frozen) -> None:
 
 
 def test_every_key_has_an_id_of_its_own_and_says_what_it_does() -> None:
-    assert len(keys.BY_ID) == len(keys.KEYS)
-    for key in keys.KEYS:
+    assert len(bindings.BY_ID) == len(bindings.KEYS)
+    for key in bindings.KEYS:
         assert key.says, key.id
         assert "." in key.id
 
 
 def test_every_key_stands_in_the_help() -> None:
-    grouped = {scope for scopes in keys.GROUPS.values() for scope in scopes}
-    assert {key.scope for key in keys.KEYS} == grouped
+    grouped = {scope for scopes in bindings.GROUPS.values() for scope in scopes}
+    assert {key.scope for key in bindings.KEYS} == grouped
 
 
 def test_no_plain_letter_destroys() -> None:
-    for key in keys.KEYS:
+    for key in bindings.KEYS:
         if key.action in ("end", "resume_fresh", "acknowledge"):
             assert key.keys.isupper(), key.id
 

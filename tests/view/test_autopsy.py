@@ -3,13 +3,13 @@
 import time
 from pathlib import Path
 
+from crewboard.readmodel import as_json
+from crewboard.readmodel.activity import ActivityReader
+from crewboard.readmodel.crash_report import Autopsy, examine
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.team import TeamView
 from crewboard.records import Answer, Exit, State
 from crewboard.store import agents, journal
-from crewboard.view import report
-from crewboard.view.activity import ActivityReader
-from crewboard.view.autopsy import Autopsy, examine
-from crewboard.view.fold import TeamView
-from crewboard.view.reader import TeamReader
 from tests.frozen import NOW, Frozen, make_empty, make_team
 
 
@@ -37,7 +37,7 @@ def test_a_death_tells_its_signal_last_tool_log_task_and_mail(tmp_path: Path) ->
 
 def test_a_death_in_json_has_the_last_words_of_the_log(tmp_path: Path) -> None:
     frozen = make_team(tmp_path / "w")
-    (death,) = [need for need in report.status(_view(frozen))["needs_you"] if need["kind"] == "death"]
+    (death,) = [need for need in as_json.status(_view(frozen))["needs_you"] if need["kind"] == "death"]
     assert death["log"] == ["collected 214 items / 3 errors", "Killed"]
 
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from crewboard.store import requests
-from crewboard.store.directory import TeamDirectory
-from crewboard.team import decisions, rules
-from crewboard.team.context import Team
-from crewboard.view.reader import read_team
+from crewboard.commands import answers, rules
+from crewboard.commands.context import Team
+from crewboard.protocol import requests
+from crewboard.readmodel.reader import read_team
+from crewboard.store.layout import TeamDirectory
 from tests.cli.files import alive, enlist
 
 
@@ -25,5 +25,5 @@ def test_a_plan_for_a_lead_that_is_not_there_or_reviews_none_is_the_operators(tm
         assert "p1" not in needed(team)
         rules.set_approver(team, "operator")
         assert "p1" in needed(team)
-        decisions.approve(team, "p1")
+        answers.approve(team, "p1")
         assert "p1" not in needed(team)

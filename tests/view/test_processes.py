@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from crewboard import process
+from crewboard.linux import process
+from crewboard.readmodel.process_tree import family
+from crewboard.readmodel.processes import KernelProbe
 from crewboard.records import State, Status
-from crewboard.view.family import family
-from crewboard.view.processes import KernelProbe
 from tests.crew import eventually
 
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.commands import messages, stop
+from crewboard.readmodel.activity import ActivityReader
+from crewboard.readmodel.file_activity import TouchReader
+from crewboard.readmodel.mail import MailReader
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.team import TeamView
+from crewboard.readmodel.usage import CallReader
 from crewboard.records import Exit, OperatorState
-from crewboard.store import documents
-from crewboard.team import ending, mail
-from crewboard.view.activity import ActivityReader
-from crewboard.view.fold import TeamView
-from crewboard.view.mail import MailReader
-from crewboard.view.reader import TeamReader
-from crewboard.view.spending import CallReader
-from crewboard.view.touched import TouchReader
+from crewboard.store import json_files
 from tests.frozen import NOW, Frozen, make_team
 
 
@@ -27,8 +27,8 @@ def _view(frozen: Frozen) -> TeamView:
 
 
 def test_a_death_of_whoever_bears_the_name_now_is_not_acknowledged_yet(frozen: Frozen) -> None:
-    mail.acknowledge(frozen.team, "parser")
-    ending.remove(frozen.team, "parser")
+    messages.acknowledge(frozen.team, "parser")
+    stop.remove(frozen.team, "parser")
     frozen.gone("parser", "code", Exit(run=1, signal=11, reason="died", at=NOW - 5, buried=True), 5001)
     view = _view(frozen)
     agent = view.agent("parser")
@@ -38,14 +38,14 @@ def test_a_death_of_whoever_bears_the_name_now_is_not_acknowledged_yet(frozen: F
 
 
 def test_what_was_acknowledged_of_others_stays_when_somebody_is_removed(frozen: Frozen) -> None:
-    mail.acknowledge_all(frozen.team, ["parser", "scan"])
-    ending.remove(frozen.team, "parser")
-    assert documents.load(frozen.directory.operator, OperatorState) == OperatorState(acknowledged={"scan": 1}, rev=2)
+    messages.acknowledge_all(frozen.team, ["parser", "scan"])
+    stop.remove(frozen.team, "parser")
+    assert json_files.load(frozen.directory.operator, OperatorState) == OperatorState(acknowledged={"scan": 1}, rev=2)
 
 
 def test_a_damaged_list_of_what_was_seen_keeps_nobody_from_being_removed(frozen: Frozen) -> None:
     frozen.directory.operator.write_text("{")
-    ending.remove(frozen.team, "parser")
+    stop.remove(frozen.team, "parser")
     assert _view(frozen).agent("parser") is None
 
 
@@ -57,7 +57,7 @@ def test_the_panes_forget_who_bore_the_name_before_and_show_its_beginning(frozen
     letters = MailReader(frozen.directory, "parser")
     for reader in (work, calls, touches, letters):
         assert reader.read()
-    ending.remove(frozen.team, "parser")
+    stop.remove(frozen.team, "parser")
     frozen.gone("parser", "code", Exit(run=1, code=0, reason="finished", at=NOW - 5, buried=True), 5001)
     frozen.mail(90, "ui", "parser", "message", "to the new one", 9)
     frozen.did("parser", 8, "edit_file", {"path": "new.py", "old_text": "a", "new_text": "b"}, "edited", 0)

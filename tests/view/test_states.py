@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.states import FINDING_OUT, LEAVING_PATIENCE, Evidence, find_state
 from crewboard.records import VANISHED, Exit, Spec, Status, describe_exit
-from crewboard.store.directory import AgentDirectory
-from crewboard.view.reader import TeamReader
-from crewboard.view.states import FINDING_OUT, LEAVING_PATIENCE, Evidence, find_state
+from crewboard.store.layout import AgentDirectory
 from tests.frozen import NOW, FrozenProbe, make_empty
 
 

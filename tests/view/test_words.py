@@ -2,10 +2,10 @@
 
 import pytest
 
+from crewboard.readmodel.activity import describe
+from crewboard.readmodel.wording import headline
 from crewboard.records import Event, Gate, Intake, RunEnded, Sent
 from crewboard.store import mailbox
-from crewboard.view.activity import describe
-from crewboard.view.words import headline
 
 
 def _mail(author: str, to: str, kind: str, content: str, **metadata: str | bool) -> Event:

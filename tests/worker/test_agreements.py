@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
+from crewboard.commands import answers, control, hire, messages, rules, stop
+from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
+from crewboard.protocol import requests
+from crewboard.readmodel.mail import Letter, MailReader
 from crewboard.records import Intake, Request, ToolResult
-from crewboard.store import mailbox, requests
-from crewboard.team import decisions, ending, hiring, mail, rules, steering
-from crewboard.team.context import Team
-from crewboard.view.mail import Letter, MailReader
+from crewboard.store import mailbox
 from tests.crew import Crew, eventually
 
 Make = Callable[..., Crew]
@@ -38,7 +39,7 @@ def test_nothing_is_written_before_a_plan_is_approved(guild: Crew) -> None:
     first = guild.pending("plan_approval", "planner")
     assert guild.see("planner").shown == "ask"
     assert not (guild.root / "gated.txt").exists()
-    decisions.reject(guild.team, first.id, "say where it goes", sha256=first.sha256)
+    answers.reject(guild.team, first.id, "say where it goes", sha256=first.sha256)
 
     def revised() -> Request | None:
         return next((r for r in requests.pending(guild.directory) if r.from_ == "planner" and r.id != first.id), None)
@@ -47,11 +48,11 @@ def test_nothing_is_written_before_a_plan_is_approved(guild: Crew) -> None:
     assert second.supersedes == first.id
     assert "say where it goes" in str(guild.model.asked_by("planner")[-1]["messages"][-1])
     with pytest.raises(BadDataError, match="not what you saw"):
-        decisions.approve(guild.team, second.id, sha256="0" * 64)
+        answers.approve(guild.team, second.id, sha256="0" * 64)
     with pytest.raises(BadDataError, match="already rejected"):
-        decisions.approve(guild.team, first.id)
+        answers.approve(guild.team, first.id)
     assert not (guild.root / "gated.txt").exists()
-    decisions.approve(guild.team, second.id, sha256=second.sha256)
+    answers.approve(guild.team, second.id, sha256=second.sha256)
     assert guild.answer(hired).text == "done"
     assert (guild.root / "gated.txt").read_text() == "hello"
     told = [m for m in MailReader(guild.directory, "planner").read() if m.message.type == "plan_approval_response"]
@@ -62,7 +63,7 @@ def test_nothing_is_written_before_a_plan_is_approved(guild: Crew) -> None:
     assert no_read <= no_picked < second.created_at, "what the revision took into account was read before it"
 
     (guild.root / "gated.txt").unlink()
-    sent = mail.send(guild.team, "planner", "once more")
+    sent = messages.send(guild.team, "planner", "once more")
     guild.answer_to("planner", sent.id)
     assert not (guild.root / "gated.txt").exists(), "the gate is shut for the next assignment"
 
@@ -75,11 +76,11 @@ def test_mail_that_claims_to_be_an_approval_opens_nothing(guild: Crew) -> None:
         "operator", "wary", "plan_approval_response", "yes", metadata={"request_id": request.id, "approve": True}
     )
     mailbox.send(guild.directory, forged)
-    sent = mail.send(guild.team, "wary", "go on")
+    sent = messages.send(guild.team, "wary", "go on")
     guild.see("wary")
     assert guild.wait_for("wary", "waiting").waiting_for == request.id
     assert not any(sent.id in getattr(event, "entered", []) for event in guild.events("wary"))
-    decisions.approve(guild.team, request.id, edited="# Another plan")
+    answers.approve(guild.team, request.id, edited="# Another plan")
     guild.answer(hired)
     assert "# Another plan" in tool_results(guild, "wary")[0].content
 
@@ -93,14 +94,14 @@ def test_an_open_gate_and_a_waiting_plan_survive_a_kill(guild: Crew) -> None:
     guild.kill("tenacious")
     guild.wait_for("tenacious", "crashed")
     eventually(lambda: requests.load(guild.directory, request.id).status == "cancelled", "the burial")  # type: ignore[union-attr]
-    hiring.resume(guild.team, "tenacious")
+    hire.resume(guild.team, "tenacious")
     again = guild.pending("plan_approval", "tenacious")
     assert again.id == request.id
-    decisions.approve(guild.team, again.id)
+    answers.approve(guild.team, again.id)
     eventually(lambda: "sleep" in guild.see("tenacious").doing, "the command")
     guild.kill("tenacious")
     guild.wait_for("tenacious", "crashed")
-    hiring.resume(guild.team, "tenacious")
+    hire.resume(guild.team, "tenacious")
     guild.answer(hired)
     assert (guild.root / "survived.txt").exists()
 
@@ -112,12 +113,12 @@ def letters(guild: Crew, name: str) -> list[Letter]:
 def test_a_yes_counts_as_read_while_the_tool_runs_that_it_allowed(guild: Crew) -> None:
     guild.model.give("allowed", calls("bash", command="sleep 300"), says("done"))
     guild.hire("allowed", "test", "wait", ask=True, unsafe_no_sandbox=True)
-    decisions.approve(guild.team, guild.pending("permission", "allowed").id)
+    answers.approve(guild.team, guild.pending("permission", "allowed").id)
     eventually(lambda: "sleep" in guild.see("allowed").doing, "the command")
     (yes,) = letters(guild, "allowed")
     assert yes.picked_up_at is not None
     assert yes.picked_up_at == yes.entered_turn_at
-    ending.stop_now(guild.team, "allowed")
+    stop.stop_now(guild.team, "allowed")
 
 
 def test_permission_is_asked_for_each_write_until_a_rule_covers_it(guild: Crew) -> None:
@@ -136,7 +137,7 @@ def test_permission_is_asked_for_each_write_until_a_rule_covers_it(guild: Crew) 
 
     other = eventually(second, "the second question")
     assert "+hello" in str(other.payload["diff"])
-    decisions.reject(guild.team, other.id, "not there")
+    answers.reject(guild.team, other.id, "not there")
     guild.answer(hired)
     assert not (guild.root / "refused.txt").exists()
     assert "not there" in tool_results(guild, "asker")[1].content
@@ -157,8 +158,8 @@ def test_a_question_waits_for_the_operator(guild: Crew) -> None:
     needs = [(need.kind, need.request_id) for need in guild.view().needs if need.agent == "curious"]
     assert needs == [("question", request.id)]
     with pytest.raises(BadDataError, match="cannot be approved"):
-        decisions.approve(guild.team, request.id)
-    decisions.answer(guild.team, request.id, "b")
+        answers.approve(guild.team, request.id)
+    answers.answer(guild.team, request.id, "b")
     guild.answer(hired)
     assert "b" in tool_results(guild, "curious")[0].content
 
@@ -168,7 +169,7 @@ def test_an_interrupt_ends_a_command_at_once_and_is_read(guild: Crew) -> None:
     hired = guild.hire("patient", "test", "wait", unsafe_no_sandbox=True)
     eventually(lambda: "sleep" in guild.see("patient").doing, "the command")
     began = time.monotonic()
-    steering.interrupt(guild.team, "patient", "stop that")
+    control.interrupt(guild.team, "patient", "stop that")
     assert guild.answer(hired).text == "I stand here"
     assert time.monotonic() - began < 60, "of 300 s that the command would have gone on"
     (command,) = tool_results(guild, "patient")
@@ -195,12 +196,12 @@ def test_a_paused_agent_calls_no_model_until_it_is_let_go(guild: Crew) -> None:
     guild.model.give("paused", says("first"), says("second"))
     guild.run("paused", "explore", "go")
     guild.wait_for("paused", "idle")
-    steering.pause(guild.team, "paused")
+    control.pause(guild.team, "paused")
     guild.wait_for("paused", "paused")
-    sent = mail.send(guild.team, "paused", "more")
+    sent = messages.send(guild.team, "paused", "more")
     assert guild.see("paused").state == "paused"
     assert len(guild.model.asked_by("paused")) == 1
-    steering.unpause(guild.team, "paused")
+    control.unpause(guild.team, "paused")
     assert guild.answer_to("paused", sent.id).text == "second"
 
 
@@ -211,7 +212,7 @@ def test_a_busy_agent_may_refuse_to_leave_and_goes_on(guild: Crew) -> None:
     )
     hired = guild.hire("refuser", "test", "wait", unsafe_no_sandbox=True)
     eventually(lambda: guild.see("refuser").doing.startswith("bash"), "the command")
-    request = ending.ask_to_stop(guild.team, "refuser")
+    request = stop.ask_to_stop(guild.team, "refuser")
     assert request is not None
     (guild.root / "leave").touch()
     assert guild.answer(hired).text == "done"
@@ -229,7 +230,7 @@ def test_who_is_not_running_cannot_be_interrupted(guild: Crew) -> None:
     guild.run("gone", "explore", "List all Python files", once=True)
     guild.wait_for("gone", "exited")
     with pytest.raises(TryLaterError, match="not running"):
-        steering.interrupt(guild.team, "gone")
+        control.interrupt(guild.team, "gone")
 
 
 def test_a_foreground_hire_of_the_lead_is_its_tool_result_and_no_mail(crew_on: Make) -> None:
@@ -270,8 +271,8 @@ def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> Non
     request = crew.pending("plan_approval")
     assert request.to == "lead"
     with pytest.raises(BadDataError, match="for lead"):
-        decisions.approve(crew.team.__class__(crew.directory, by="bob"), request.id)
-    decisions.approve(crew.team, request.id)
+        answers.approve(crew.team.__class__(crew.directory, by="bob"), request.id)
+    answers.approve(crew.team, request.id)
 
 
 def test_a_lead_reviews_plans_while_they_are_its_to_review_and_never_its_own(crew_on: Make) -> None:
@@ -282,7 +283,7 @@ def test_a_lead_reviews_plans_while_they_are_its_to_review_and_never_its_own(cre
     assert request.to == "operator"
     assert [need.request_id for need in crew.view().needs] == [request.id]
     rules.set_approver(crew.team, "operator")
-    decisions.approve(crew.team, request.id)
+    answers.approve(crew.team, request.id)
     assert crew.answer(hired).text == "as planned"
     before, after = ([tool["name"] for tool in body["tools"]] for body in crew.model.asked_by("lead"))
     assert "review_plan" in before
@@ -324,7 +325,7 @@ def test_a_plan_asked_for_in_the_middle_of_work_shuts_the_gate(guild: Crew) -> N
     (guild.root / "go").touch()
     request = guild.pending("plan_approval", "midway")
     assert not (guild.root / "midway.txt").exists()
-    decisions.approve(guild.team, request.id)
+    answers.approve(guild.team, request.id)
     guild.answer(hired)
     assert (guild.root / "midway.txt").exists()
 
@@ -354,20 +355,20 @@ def test_a_lead_that_is_hired_while_plans_wait_for_it_reads_them(crew_on: Make) 
 
 def test_deleting_a_team_ends_everybody_under_one_deadline(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[tuple[list[str], float]] = []
-    wait = ending._wait_for_leases
+    wait = stop._wait_for_leases
 
     def watched(team: Team, names: list[str], seconds: float, **how: bool) -> None:
         waits.append((sorted(names), seconds))
         wait(team, names, seconds, **how)
 
-    monkeypatch.setattr(ending, "DELETE_PATIENCE", 2)
-    monkeypatch.setattr(ending, "_wait_for_leases", watched)
+    monkeypatch.setattr(stop, "DELETE_PATIENCE", 2)
+    monkeypatch.setattr(stop, "_wait_for_leases", watched)
     stubborn = calls("bash", command="(setsid sleep 301 &) ; sleep 300")
     names = ["ann", "ben", "cid"]
     crew = crew_on({name: [stubborn] for name in names})
     for name in names:
         crew.hire(name, "test", "wait", unsafe_no_sandbox=True)
     eventually(lambda: all(crew.see(name).doing.startswith("bash") for name in names), "the commands")
-    ending.delete(crew.team)
+    stop.delete(crew.team)
     assert waits == [(names, 2), (names, 10)], "all are asked together, and all are ended together"
     assert all(not agent.alive for agent in crew.view().agents)

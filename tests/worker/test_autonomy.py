@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.commands import hire, stop
+from crewboard.commands import tasks as board
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
-from crewboard.prices import Budget, load, parse_budget
+from crewboard.pricing import Budget, load, parse_budget
 from crewboard.records import Cleared, Flags, Intake, Summary, Task, Tokens
 from crewboard.store import agents, mailbox, tasks
-from crewboard.team import board, ending, hiring
 from tests.crew import Crew, eventually
 
 Make = Callable[..., Crew]
@@ -50,7 +51,7 @@ def test_a_killed_owner_gets_its_task_back_when_it_returns(guild: Crew) -> None:
     guild.kill("ann")
     guild.wait_for("ann", "crashed")
     eventually(lambda: tasks.load(guild.directory, task.id).status == "pending", "the task's return")
-    hiring.resume(guild.team, "ann")
+    hire.resume(guild.team, "ann")
     eventually(lambda: tasks.load(guild.directory, task.id).status == "completed", "the task")
 
 
@@ -68,7 +69,7 @@ def lose(crew: Crew, name: str) -> Task:
 def test_a_killed_owner_that_is_resumed_goes_on_with_its_task(guild: Crew) -> None:
     lost = lose(guild, "cleo")
     guild.model.give("cleo", *done(lost.id))
-    hiring.resume(guild.team, "cleo")
+    hire.resume(guild.team, "cleo")
     eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
     assert tasks.load(guild.directory, lost.id).owner == "cleo"
 
@@ -79,7 +80,7 @@ def test_the_task_of_an_agent_with_an_older_journal_stands_in_its_status(guild: 
     lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
     journal.write_text("".join(json.dumps({k: v for k, v in each.items() if k != "task"}) + "\n" for each in lines))
     guild.model.give("olga", *done(lost.id))
-    hiring.resume(guild.team, "olga")
+    hire.resume(guild.team, "olga")
     eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
 
 
@@ -91,7 +92,7 @@ def test_who_comes_back_hears_nothing_of_a_task_of_its_own_that_is_completed(gui
     board.update_task(guild.team, task.id, status="completed")
     guild.kill("nora")
     guild.wait_for("nora", "crashed")
-    hiring.resume(guild.team, "nora")
+    hire.resume(guild.team, "nora")
     guild.wait_for("nora", "idle")
     assert not [
         event for event in guild.events("nora") if isinstance(event, Intake) and "any more" in str(event.notices)
@@ -104,7 +105,7 @@ def test_who_comes_back_is_told_once_that_others_have_its_task(guild: Crew) -> N
     guild.run("elsa", "code", "take it", unsafe_no_sandbox=True)
     guild.model.give("dora", says("a pity"))
     for _ in range(2):
-        hiring.resume(guild.team, "dora")
+        hire.resume(guild.team, "dora")
         guild.wait_for("dora", "idle")
         guild.kill("dora")
         guild.wait_for("dora", "crashed")
@@ -125,7 +126,7 @@ def test_who_starts_anew_leaves_what_it_had_to_others(guild: Crew) -> None:
     eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
     assert tasks.load(guild.directory, lost.id).owner == "gina"
     assert guild.see("fay").alive
-    ending.stop_now(guild.team, "gina")
+    stop.stop_now(guild.team, "gina")
 
 
 def test_a_task_waits_a_while_for_who_is_being_brought_back(guild: Crew) -> None:
@@ -144,7 +145,7 @@ def test_a_task_waits_a_while_for_who_is_being_brought_back(guild: Crew) -> None
     assert tasks.load(guild.directory, lost.id).status == "pending"
     bring_back(time.time() - 61)
     eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
-    ending.stop_now(guild.team, "ida")
+    stop.stop_now(guild.team, "ida")
 
 
 def test_a_task_that_waits_for_others_begins_when_they_are_done(guild: Crew) -> None:
@@ -219,7 +220,7 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
 
 def test_a_budget_in_money_needs_a_model_with_a_price(crew: Crew) -> None:
     with pytest.raises(UsageError, match="no price is known of claude-unheard-of"):
-        hiring.spawn(crew.team, hiring.Hire("scout", "explore", "go", "", "claude-unheard-of", Flags(budget="$5")))
+        hire.spawn(crew.team, hire.Hire("scout", "explore", "go", "", "claude-unheard-of", Flags(budget="$5")))
     assert crew.team.config.members == []
 
 
@@ -249,6 +250,6 @@ def test_a_conversation_is_summarised_and_goes_on_across_a_kill(guild_on: Make) 
     if crew.see("distiller").alive:
         crew.kill("distiller")
         crew.wait_for("distiller", "crashed")
-        hiring.resume(crew.team, "distiller")
+        hire.resume(crew.team, "distiller")
     crew.answer(hired)
     assert "heron" in str(crew.model.requests[-1]["messages"])

@@ -4,11 +4,11 @@ import signal
 
 import pytest
 
-from crewboard import process
+from crewboard.commands import hire, messages, recovery, stop
+from crewboard.linux import process
+from crewboard.protocol import supervisor_client
 from crewboard.records import Flags
 from crewboard.store import agents, mailbox
-from crewboard.supervisor import ring
-from crewboard.team import ending, hiring, mail, rescue
 from tests.crew import Crew, eventually
 
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
@@ -19,7 +19,7 @@ DAMAGE = {"bytes": b"\xff\x00{", "nothing": b"", "list": b"[]", "deep": DEEP}
 def test_an_agent_whose_spec_is_damaged_answers_still(guild: Crew, name: str) -> None:
     guild.run(name, "explore", "List all Python files")
     guild.agent(name).spec.write_bytes(DAMAGE[name])
-    sent = mail.send(guild.team, name, "Give me a summary")
+    sent = messages.send(guild.team, name, "Give me a summary")
 
     def told() -> bool:
         letters = mailbox.read(guild.directory, "lead").messages
@@ -32,8 +32,8 @@ def test_an_agent_whose_spec_was_damaged_comes_back_on_the_terms_that_it_was_hir
     terms = Flags(ask=True, budget="90k", max_turns=7, autoclaim=True)
     guild.run("bound", "explore", "List all Python files", **terms.model_dump())
     guild.agent("bound").spec.write_bytes(b"garbage")
-    ending.stop_now(guild.team, "bound")
-    hiring.resume(guild.team, "bound")
+    stop.stop_now(guild.team, "bound")
+    hire.resume(guild.team, "bound")
     spec = agents.spec(guild.agent("bound"))
     assert spec is not None
     assert spec.flags == terms
@@ -42,10 +42,10 @@ def test_an_agent_whose_spec_was_damaged_comes_back_on_the_terms_that_it_was_hir
 def test_where_nobody_knows_the_terms_any_more_the_agent_has_to_ask(guild: Crew) -> None:
     agent = guild.agent("unbound")
     guild.run("unbound", "explore", "List all Python files")
-    ending.stop_now(guild.team, "unbound")
+    stop.stop_now(guild.team, "unbound")
     agent.spec.write_bytes(b"garbage")
     agent.journal.unlink()
-    rescue.want_killed(guild.team, "unbound")
+    recovery.want_killed(guild.team, "unbound")
     spec = agents.spec(agent)
     assert spec is not None
     assert spec.flags.ask
@@ -67,14 +67,14 @@ def test_damaged_tasks_and_requests_do_not_trouble_the_supervisor(guild: Crew) -
     for number, (what, content) in enumerate(DAMAGE.items(), 7):
         (guild.directory.tasks / f"{number}.json").write_bytes(content)
         (guild.directory.requests / f"question-{number}.json").write_bytes(content)
-        guild.answer_to("steady", mail.send(guild.team, "steady", "Give me a summary").id)
+        guild.answer_to("steady", messages.send(guild.team, "steady", "Give me a summary").id)
         assert "Traceback" not in guild.directory.supervisor_log.read_text(), what
 
 
 def test_a_supervisor_whose_lock_is_damaged_can_still_be_rung(guild: Crew) -> None:
     guild.run("rung", "explore", "List all Python files")
     guild.directory.supervisor_lock.write_bytes(b"\xff\x00{")
-    ending.stop_now(guild.team, "rung")
+    stop.stop_now(guild.team, "rung")
     assert guild.see("rung").state == "exited"
 
 
@@ -82,6 +82,6 @@ def test_a_worker_whose_lease_is_damaged_can_still_be_ended_by_a_successor(guild
     guild.run("leased", "explore", "List all Python files")
     guild.agent("leased").lease.write_bytes(b"\xff\x00{")
     process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
-    eventually(lambda: not ring.is_alive(guild.directory), "the end of the supervisor")
-    ending.stop_now(guild.team, "leased")
+    eventually(lambda: not supervisor_client.is_alive(guild.directory), "the end of the supervisor")
+    stop.stop_now(guild.team, "leased")
     assert guild.see("leased").state == "exited"

@@ -2,9 +2,10 @@
 
 import pytest
 
+from crewboard.commands import messages, rules
+from crewboard.protocol import requests
 from crewboard.records import Task
-from crewboard.store import mailbox, requests, roster, tasks
-from crewboard.team import mail, rules
+from crewboard.store import mailbox, roster, tasks
 from tests.crew import Crew, eventually
 
 
@@ -20,7 +21,7 @@ def led(crew: Crew) -> Crew:
 
 def tell(crew: Crew, text: str) -> str:
     """Say something to the lead; returns its answer."""
-    sent = mail.send(crew.team, "lead", text)
+    sent = messages.send(crew.team, "lead", text)
     return crew.answer_to("lead", sent.id).text
 
 

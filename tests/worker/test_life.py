@@ -7,19 +7,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from crewboard import process
+from crewboard.commands import control, messages, stop
+from crewboard.commands import hire as hiring
+from crewboard.commands import tasks as board
+from crewboard.linux import process
 from crewboard.offline.faults import Fault
 from crewboard.offline.script import calls, says
+from crewboard.protocol import approvals, requests
+from crewboard.readmodel.activity import ActivityReader
+from crewboard.readmodel.mail import MailReader
+from crewboard.readmodel.team import AgentView
 from crewboard.records import Member, Request, Retry, Spec, ToolResult
-from crewboard.store import agents, agreements, mailbox, requests, roster, tasks
-from crewboard.store.directory import TeamDirectory
-from crewboard.team import board, ending, hiring, mail, steering
-from crewboard.view.activity import ActivityReader
-from crewboard.view.fold import AgentView
-from crewboard.view.mail import MailReader
-from crewboard.worker import attention
-from crewboard.worker.attention import Attention, Leave
-from crewboard.worker.recorder import Recorder
+from crewboard.store import agents, mailbox, roster, tasks
+from crewboard.store.layout import TeamDirectory
+from crewboard.worker import interrupts
+from crewboard.worker.interrupts import Attention, Leave
+from crewboard.worker.run_state import Recorder
 from tests.crash.stories import hire, worker
 from tests.crew import Crew, contents, eventually
 
@@ -58,7 +61,7 @@ def test_a_deleted_team_needs_nobody(crew: Crew) -> None:
     agents.change_spec(crew.agent("late"), lambda _: Spec(prompt="x", prompt_id="x", type="explore", at=1))
     roster.put(crew.directory, Member(name="late", type="explore"))
     assert {need.kind for need in crew.view().needs} == {"death", "failed_start"}
-    ending.delete(crew.team, now=True)
+    stop.delete(crew.team, now=True)
     assert crew.view().needs == ()
     assert crew.see("late").state == "exited"
 
@@ -86,7 +89,7 @@ def test_a_journal_tells_of_the_death_of_the_run_before(guild: Crew) -> None:
     assert [(each.kind, each.text) for each in work.read()][-1] == ("died", "killed by SIGKILL, run 1")
     hiring.resume(guild.team, "mourned")
     guild.wait_for("mourned", "idle")
-    ending.stop(guild.team, "mourned")
+    stop.stop(guild.team, "mourned")
     guild.wait_for("mourned", "exited")
     ends = [(each.kind, each.text) for each in work.read() if each.kind in ("start", "died", "end")]
     assert [kind for kind, _ in ends] == ["start", "died", "start", "end"]
@@ -101,7 +104,7 @@ def test_a_killed_supervisor_changes_nothing_and_its_successor_learns_the_signal
     guild.run("served", "explore", "List all Python files")
     process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
     eventually(lambda: not guild.view().supervisor.alive, "the end of the supervisor")
-    sent = mail.send(guild.team, "served", "Give me a summary")
+    sent = messages.send(guild.team, "served", "Give me a summary")
     guild.answer_to("served", sent.id)
     guild.hire("newcomer", "explore", "List all Python files")
     eventually(lambda: guild.view().supervisor.alive, "a new supervisor")
@@ -113,7 +116,7 @@ def test_a_killed_supervisor_changes_nothing_and_its_successor_learns_the_signal
 def test_a_fresh_hire_after_an_end_forgets_the_conversation_and_keeps_the_mailbox(guild: Crew) -> None:
     guild.run("renewed", "explore", "List all Python files", once=True)
     guild.wait_for("renewed", "exited")
-    mail.send(guild.team, "renewed", "while you were away")
+    messages.send(guild.team, "renewed", "while you were away")
     again = guild.hire("renewed", "explore", "List all Markdown files", once=True)
     assert again.fresh
     assert again.run == 2
@@ -126,7 +129,7 @@ def test_a_fresh_hire_after_an_end_forgets_the_conversation_and_keeps_the_mailbo
 def test_stop_asks_an_idle_agent_and_it_leaves(guild: Crew) -> None:
     guild.run("willing", "explore", "List all Python files")
     guild.wait_for("willing", "idle")
-    ending.stop(guild.team, "willing")
+    stop.stop(guild.team, "willing")
     seen = guild.wait_for("willing", "exited")
     assert seen.exit is not None
     assert (seen.exit.code, seen.exit.reason) == (0, "shutdown")
@@ -157,13 +160,13 @@ def while_it_waits(patch: pytest.MonkeyPatch, act: Callable[[], object]) -> None
         if before < 0.3 <= sum(slept):
             act()
 
-    patch.setattr(attention, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=sleep))
+    patch.setattr(interrupts, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=sleep))
 
 
 def test_what_an_idle_agent_agreed_to_it_has_read(idler: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it sees the request before the mail that tells of it."""
     team, asked = idler.agent.team, asked_to_leave(idler)
-    while_it_waits(monkeypatch, lambda: mailbox.send(team, agreements.mail_of(asked, time.time())))
+    while_it_waits(monkeypatch, lambda: mailbox.send(team, approvals.mail_of(asked, time.time())))
     with pytest.raises(Leave, match="shutdown"):
         Attention(idler).agree_to_leave()
     decided = requests.load(team, asked.id)
@@ -177,10 +180,10 @@ def test_what_an_idle_agent_agreed_to_it_has_read(idler: Recorder, monkeypatch: 
 def test_work_that_nobody_did_is_not_read_because_its_reader_left(guild: Crew) -> None:
     guild.run("leaver", "explore", "List all Python files")
     guild.wait_for("leaver", "idle")
-    steering.pause(guild.team, "leaver")
+    control.pause(guild.team, "leaver")
     guild.wait_for("leaver", "paused")
-    sent = mail.send(guild.team, "leaver", "more work")
-    ending.stop(guild.team, "leaver")
+    sent = messages.send(guild.team, "leaver", "more work")
+    stop.stop(guild.team, "leaver")
     guild.wait_for("leaver", "exited")
     (work,) = [each for each in MailReader(guild.directory, "leaver").read() if each.message.id == sent.id]
     assert work.picked_up_at is None
@@ -201,7 +204,7 @@ def test_stop_now_ends_a_busy_agent_with_all_that_it_started(guild: Crew) -> Non
     eventually(lambda: "sleep" in guild.see("busy").doing, "the command")
     eventually(lambda: len(process.descendants(guild.pid("busy"))) >= 3, "its children")
     family = process.descendants(guild.pid("busy"))
-    ending.stop_now(guild.team, "busy")
+    stop.stop_now(guild.team, "busy")
     assert guild.see("busy").state == "exited"
     eventually(lambda: not any(process.start_ticks(pid) for pid in family), "the end of its children")
 

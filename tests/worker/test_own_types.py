@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.agent_types.custom import find, find_all
 from crewboard.errors import UsageError
 from crewboard.offline.script import calls, says
-from crewboard.own_types import find, find_all
 from crewboard.records import ToolResult
 from tests.crew import Crew
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from crewboard.commands import messages
 from crewboard.offline import reply, service
 from crewboard.offline.http import Client, Incoming
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
 from crewboard.offline.service import Service
 from crewboard.records import Retry
-from crewboard.team import mail
 from tests.crew import Crew
 
 Make = Callable[..., Crew]
@@ -34,7 +34,7 @@ def test_after_an_odd_reply_the_conversation_is_still_one_that_the_api_takes(gui
     for name, odd in ODD.items():
         guild.model.give(name, odd, says("second"), says("third"), says("fourth"))
         guild.run(name, "explore", "go")
-        sent = mail.send(guild.team, name, "and now?")
+        sent = messages.send(guild.team, name, "and now?")
         assert guild.answer_to(name, sent.id).error is None, name
 
 
@@ -44,7 +44,7 @@ def test_an_answer_that_came_in_parts_is_handed_over_whole(guild: Crew, name: st
     looks = Reply([{"type": "text", "text": "I look. "}, *calls("list_dir").content])
     guild.model.give(name, looks, first, second, says("three"), says("four"))
     assert guild.run(name, "explore", "go").text == "one two three"
-    assert guild.answer_to(name, mail.send(guild.team, name, "more").id).text == "four"
+    assert guild.answer_to(name, messages.send(guild.team, name, "more").id).text == "four"
 
 
 def test_an_empty_answer_says_that_it_is_empty(guild: Crew) -> None:
@@ -66,7 +66,7 @@ def test_a_tool_call_that_is_no_json_is_asked_for_again(guild_on: Make) -> None:
     crew = guild_on([broken, says("second")], CREWBOARD_RETRY_BUDGET="0.1")
     answer = crew.run("garbled", "explore", "go")
     assert "malformed" in str(answer.error)
-    sent = mail.send(crew.team, "garbled", "and now?")
+    sent = messages.send(crew.team, "garbled", "and now?")
     assert crew.answer_to("garbled", sent.id).text == "second"
 
 

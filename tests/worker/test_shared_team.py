@@ -1,7 +1,7 @@
 """A team that several tests share keeps their agents apart."""
 
+from crewboard.commands import messages
 from crewboard.offline.script import says
-from crewboard.team import mail
 from tests.crew import Crew
 
 
@@ -12,7 +12,7 @@ def test_replies_are_given_to_an_agent_while_the_model_runs_and_to_no_other(guil
     assert guild.run("ann", "explore", "who are you?").text == "I am Ann"
     guild.model.give("ann", says("still Ann"))
     for name in ("ann", "anna"):
-        sent = mail.send(guild.team, name, f"still, {name}?")
+        sent = messages.send(guild.team, name, f"still, {name}?")
         assert guild.answer_to(name, sent.id).text == f"still {name.title()}"
 
 

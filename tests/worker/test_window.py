@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from crewboard.commands import answers, hire
 from crewboard.offline import reply, service
 from crewboard.offline.faults import Fault
 from crewboard.offline.http import Client, Incoming
 from crewboard.offline.script import calls, says
 from crewboard.records import Reply, Summary
-from crewboard.team import decisions, hiring
 from tests.crew import Crew, eventually
 
 Make = Callable[..., Crew]
@@ -65,8 +65,8 @@ def test_what_people_said_outlives_a_summary(guild_on: Make) -> None:
     crew = guild_on(script={"rememberer": [asks, plans, *reads, says("the end")]}, window=12_000)
     (crew.root / "big.txt").write_text("a line of some length\n" * 200)
     hired = crew.hire("rememberer", "plan", "Find out", plan=True)
-    decisions.answer(crew.team, crew.pending("question", "rememberer").id, "mauve")
-    decisions.approve(crew.team, crew.pending("plan_approval", "rememberer").id, edited="Paint it twice.")
+    answers.answer(crew.team, crew.pending("question", "rememberer").id, "mauve")
+    answers.approve(crew.team, crew.pending("plan_approval", "rememberer").id, edited="Paint it twice.")
     assert crew.answer(hired).text == "the end"
     assert any(isinstance(event, Summary) for event in crew.events("rememberer"))
     for request in crew.model.requests[4:]:
@@ -101,7 +101,7 @@ def test_ten_windows_of_work_in_one_life_and_a_kill_in_the_middle_of_a_summary(g
     eventually(lambda: any(body["system"].startswith("You summarise") for body in crew.model.requests), "a summary")
     crew.kill("survivor")
     crew.wait_for("survivor", "crashed")
-    hiring.resume(crew.team, "survivor")
+    hire.resume(crew.team, "survivor")
     assert crew.answer(hired).text == "the end"
     events = crew.events("survivor")
     replies = [event for event in events if isinstance(event, Reply)]

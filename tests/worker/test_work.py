@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.agent_types import TYPES
+from crewboard.agent_types.builtin import TYPES
+from crewboard.commands import messages
 from crewboard.errors import UsageError
-from crewboard.fence import unfence
 from crewboard.offline.script import calls, says
 from crewboard.records import Cursor, Intake, Message, Record, ToolResult
-from crewboard.store import agents, documents, mailbox
-from crewboard.store.directory import TeamDirectory
-from crewboard.team import mail
+from crewboard.store import agents, json_files, mailbox
+from crewboard.store.layout import TeamDirectory
+from crewboard.untrusted import unfence
 from tests.crash.stories import hire, worker
 from tests.crew import Crew, eventually
 
@@ -40,7 +40,7 @@ def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(guild: Crew) -> No
 
 def test_mail_wakes_an_idle_agent_and_is_answered(guild: Crew) -> None:
     guild.run("woken", "explore", "List all Python files")
-    sent = mail.send(guild.team, "woken", "Give me a summary")
+    sent = messages.send(guild.team, "woken", "Give me a summary")
     answer = guild.answer_to("woken", sent.id)
     assert answer.answers == [sent.id]
     last = guild.model.asked_by("woken")[-1]["messages"][-1]
@@ -120,8 +120,8 @@ def test_work_on_files_and_commands_is_real(guild: Crew) -> None:
 
 
 def test_a_task_given_with_the_hire_is_in_progress_and_its_owner_is_reminded_once(guild: Crew) -> None:
+    from crewboard.commands import tasks as board
     from crewboard.store import tasks
-    from crewboard.team import board
 
     guild.model.give("owner", says("done"), says("still done"), says("idle"))
     task = board.add_task(guild.team, "look at it")
@@ -141,14 +141,14 @@ def test_who_takes_in_work_is_at_work_before_its_mail_counts_as_read(
     recorder = worker(directory, "scout")
     recorder.show("idle")
     seen = []
-    save = documents.save
+    save = json_files.save
 
     def watched(path: Path, record: Record, *, durable: bool = False) -> None:
         save(path, record, durable=durable)
-        status, cursor = agents.status(recorder.agent), documents.load(recorder.agent.cursor, Cursor)
+        status, cursor = agents.status(recorder.agent), json_files.load(recorder.agent.cursor, Cursor)
         seen.append((status.state if status else "", cursor.offset if cursor else 0))
 
-    monkeypatch.setattr(documents, "save", watched)
+    monkeypatch.setattr(json_files, "save", watched)
     recorder.append(Intake(ts=1, cursor=100, assignment="work"))
     assert ("idle", 100) not in seen
     assert seen[-1] == ("working", 100)

@@ -5,19 +5,19 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from crewboard.errors import CrewboardError
-from crewboard.store.directory import TeamDirectory, team_directories
-from crewboard.view.fold import Need, TeamView
-from crewboard.view.processes import Glance
-from crewboard.view.reader import TeamReader
-from crewboard_tui import keys
-from crewboard_tui.flow import Flow
-from crewboard_tui.outside import WAYS
-from crewboard_tui.palette import Commands
-from crewboard_tui.screens.ask_line import AskLine
-from crewboard_tui.screens.frame import Framed, goes_to_form, is_form
-from crewboard_tui.screens.numbered import Numbered
-from crewboard_tui.themes import THEMES, after
-from crewboard_tui.widgets.need_rows import find_need, need_key
+from crewboard.readmodel.processes import Glance
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.team import Need, TeamView
+from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard_tui.compose.prompt_line import AskLine
+from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap.palette import Commands
+from crewboard_tui.notifications import WAYS
+from crewboard_tui.render.themes import THEMES, after
+from crewboard_tui.updates import Flow
+from crewboard_tui.views.base import Framed, goes_to_form, is_form
+from crewboard_tui.views.needs.rows import find_need, need_key
+from crewboard_tui.views.numbered import Numbered
 
 _TELLS = {
     "off": "what comes to need you makes no sound",
@@ -30,8 +30,8 @@ class CrewboardApp(Flow):
     """The dashboard of one team on one terminal."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *keys.bindings("app"),
-        Binding("ctrl+c", "leave", "leave", tooltip=keys.BY_ID["app.leave"].says, show=False, id="app.leave_too"),
+        *bindings.bindings("app"),
+        Binding("ctrl+c", "leave", "leave", tooltip=bindings.BY_ID["app.leave"].says, show=False, id="app.leave_too"),
     ]
     COMMANDS = {Commands}
     COMMAND_PALETTE_BINDING = "ctrl+p"
@@ -66,7 +66,7 @@ class CrewboardApp(Flow):
         """Go to a numbered view itself, whatever page is on top; in the Inbox, to a mailbox."""
         await self.switch_mode(mode)
         await self._pop_to_view()
-        from crewboard_tui.screens.inbox import InboxScreen
+        from crewboard_tui.views.inbox.screen import InboxScreen
 
         if mailbox and isinstance(self.screen, InboxScreen):
             self.screen.show_box(mailbox)
@@ -74,14 +74,14 @@ class CrewboardApp(Flow):
     async def action_meet(self, name: str) -> None:
         """Show the Board itself, with the cursor on an agent, who may not be read yet."""
         await self.action_go("board")
-        from crewboard_tui.screens.board import BoardScreen
+        from crewboard_tui.views.board.screen import BoardScreen
 
         if isinstance(self.screen, BoardScreen):
             self.screen.meet(name)
 
     async def action_teams(self) -> None:
         """Choose another team of this root."""
-        from crewboard_tui.screens.teams import TeamsScreen
+        from crewboard_tui.views.teams import TeamsScreen
 
         if await goes_to_form(self, self.desk):
             return
@@ -114,9 +114,9 @@ class CrewboardApp(Flow):
             await self._open(need)
 
     async def _open(self, need: Need) -> None:
-        from crewboard_tui.screens.needs import NeedsScreen
-        from crewboard_tui.screens.opening import open_request
-        from crewboard_tui.screens.request import RequestScreen
+        from crewboard_tui.views.needs.screen import NeedsScreen
+        from crewboard_tui.views.requests.base import RequestScreen
+        from crewboard_tui.views.requests.routing import open_request
 
         self.desk.visited = need_key(need)
         request = self.desk.snapshot.view.request(need.request_id) if need.request_id else None
@@ -135,7 +135,7 @@ class CrewboardApp(Flow):
             self.screen.show_need(self.desk.visited)
 
     def action_help(self) -> None:
-        from crewboard_tui.screens.help import HelpScreen
+        from crewboard_tui.views.help import HelpScreen
 
         self.push_screen(HelpScreen(self.screen, self.desk.key))
 
@@ -173,9 +173,9 @@ class CrewboardApp(Flow):
         self.push_screen(ask, done)
 
     def _halt(self) -> str:
-        from crewboard.team import ending
+        from crewboard.commands import stop
 
-        ending.delete(self.desk.team, now=True)
+        stop.delete(self.desk.team, now=True)
         return f"everybody is ended; the files stay, {self.desk.key('agent.resume')} brings one back"
 
     async def action_leave(self) -> None:

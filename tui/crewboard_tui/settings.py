@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from crewboard.store import files
-from crewboard_tui import keyfile
-from crewboard_tui.homes import make_private, state_home
-from crewboard_tui.outside import WAYS, Notify
-from crewboard_tui.themes import THEMES, ThemeName
+from crewboard_tui.keymap import user_file
+from crewboard_tui.notifications import WAYS, Notify
+from crewboard_tui.render.themes import THEMES, ThemeName
+from crewboard_tui.user_dirs import make_private, state_home
 
 T = TypeVar("T", bound=str)
 
@@ -38,7 +38,7 @@ class Settings:
         notify = _one_of("CREWBOARD_NOTIFY", WAYS, environment, problems)
         theme = _one_of("CREWBOARD_THEME", tuple(THEMES), environment, problems)
         remembers = state_home(environment) / "theme"
-        keymap = keyfile.read(keyfile.path(environment))
+        keymap = user_file.read(user_file.path(environment))
         return cls(
             notify=notify or "off",
             theme=theme or _remembered(remembers),

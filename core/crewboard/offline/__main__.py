@@ -16,8 +16,8 @@ from crewboard.offline import http
 from crewboard.offline.faults import Faults
 from crewboard.offline.service import Service
 from crewboard.records import ModelServerInfo
-from crewboard.store import lease
-from crewboard.store.directory import TeamDirectory
+from crewboard.store import leases
+from crewboard.store.layout import TeamDirectory
 
 PACE = "CREWBOARD_OFFLINE_PACE"
 FAULTS = "CREWBOARD_OFFLINE_FAULTS"
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     team = TeamDirectory(args.team.resolve())
     try:
-        lock = lease.take(team.model_lock)
+        lock = leases.take(team.model_lock)
         if lock is None:
             return 0
         service = Service(pace=_pace(), faults=Faults(file=_faults_file()))
@@ -71,7 +71,7 @@ async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float,
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal of whoever started it may close
     async with http.listening(service.handle) as url:
         info = ModelServerInfo(pid=os.getpid(), url=url)
-        lease.sign(lock, info)
+        leases.sign(lock, info)
         waiting = asyncio.ensure_future(_until_unneeded(team, lock, info, grace, look))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -90,18 +90,18 @@ async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo,
         os.ftruncate(lock, 0)
         if not is_needed(team):
             return
-        lease.sign(lock, info)
+        leases.sign(lock, info)
 
 
 def is_needed(team: TeamDirectory) -> bool:
     """Whether a supervisor or a worker of the team lives."""
-    if lease.is_held(team.supervisor_lock):
+    if leases.is_held(team.supervisor_lock):
         return True
     try:
         agents = list(team.agents.iterdir())
     except OSError:
         return False
-    return any(lease.is_held(team.agent(path.name).lease) for path in agents)
+    return any(leases.is_held(team.agent(path.name).lease) for path in agents)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from crewboard.fence import Fenced, fence, unfence
 from crewboard.names import OPERATOR
 from crewboard.offline.validate import turns
 from crewboard.offline.wire import Block, CountRequest, Text, ToolResult, ToolUse
+from crewboard.untrusted import Fenced, fence, unfence
 
 _WHO = re.compile(r'^You are (\S+), an? (\S+) agent in the crewboard team "([^"\n]*)"\.', re.MULTILINE)
 _REPORTS_TO = re.compile(r"^You report to (\S+?)\.", re.MULTILINE)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from crewboard.agent_types import GATED
+from crewboard.agent_types.builtin import GATED
 from crewboard.names import LEAD, SYSTEM
 from crewboard.offline.ask import Ask, Rule, Steps, Walk, clauses
 from crewboard.offline.conversation import HIRE_PROMPT, NOTICE, Call, Conversation, Done, Entry, Mail, Notice, only_mail

@@ -4,28 +4,28 @@ from collections.abc import Callable
 
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records import Cursor, Exit, Spec, Status
-from crewboard.store import documents, files, journal
-from crewboard.store.directory import AgentDirectory
+from crewboard.store import files, journal, json_files
+from crewboard.store.layout import AgentDirectory
 
 
 def spec(agent: AgentDirectory) -> Spec | None:
     """What the agent was hired for, or None if nobody hired it."""
-    return documents.load(agent.spec, Spec)
+    return json_files.load(agent.spec, Spec)
 
 
 def status(agent: AgentDirectory) -> Status | None:
     """Its present state as its worker wrote it."""
-    return documents.load(agent.status, Status)
+    return json_files.load(agent.status, Status)
 
 
 def exit_record(agent: AgentDirectory) -> Exit | None:
     """How its last finished run ended."""
-    return documents.load(agent.exit, Exit)
+    return json_files.load(agent.exit, Exit)
 
 
 def cursor(agent: AgentDirectory) -> Cursor:
     """How far it has read its mailbox."""
-    return documents.load(agent.cursor, Cursor) or Cursor()
+    return json_files.load(agent.cursor, Cursor) or Cursor()
 
 
 def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> Spec:
@@ -39,7 +39,7 @@ def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> S
         files.make_folder(agent.path)
     except OSError as error:
         raise StorageError(f"cannot make {agent.path}: {error.strerror}") from error
-    return documents.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit)
+    return json_files.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit)
 
 
 def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
@@ -72,7 +72,7 @@ def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
     def edit(old: Exit | None) -> Exit:
         return old if old is not None and old.run >= record.run else record
 
-    return documents.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, renew=True)
+    return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, renew=True)
 
 
 def mark_buried(agent: AgentDirectory, record: Exit) -> Exit:
@@ -82,7 +82,7 @@ def mark_buried(agent: AgentDirectory, record: Exit) -> Exit:
         known = old if old is not None and old.run >= record.run else record
         return known.model_copy(update={"buried": True}) if known.run == record.run else known
 
-    return documents.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, renew=True)
+    return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, renew=True)
 
 
 def last_run(agent: AgentDirectory) -> int:

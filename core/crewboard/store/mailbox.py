@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records import Message
 from crewboard.store import codec, files
-from crewboard.store.directory import TeamDirectory
+from crewboard.store.layout import TeamDirectory
 
 MAX_MESSAGE = 256 * 1024
 """Longest message line in bytes (contract § 3)."""

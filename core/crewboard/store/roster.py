@@ -5,10 +5,10 @@ from collections.abc import Callable
 from crewboard.errors import UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Config, Member
-from crewboard.store import documents
-from crewboard.store.directory import TeamDirectory
+from crewboard.store import json_files
+from crewboard.store.layout import TeamDirectory
 
-_LAST_GOOD: dict[TeamDirectory, documents.Cached[Config]] = {}
+_LAST_GOOD: dict[TeamDirectory, json_files.Cached[Config]] = {}
 
 
 def load(team: TeamDirectory) -> Config:
@@ -19,8 +19,8 @@ def load(team: TeamDirectory) -> Config:
         BadDataError: The file is damaged, and was so from the beginning.
         StorageError: It cannot be read.
     """
-    known = _LAST_GOOD.setdefault(team, documents.Cached(team.config, Config))
-    config = known.get() or documents.load(team.config, Config)
+    known = _LAST_GOOD.setdefault(team, json_files.Cached(team.config, Config))
+    config = known.get() or json_files.load(team.config, Config)
     if config is None:
         raise UsageError(f"there is no team in {team.path}")
     return config
@@ -38,13 +38,13 @@ def create(team: TeamDirectory, description: str, now: float) -> Config:
             raise UsageError(f"the team {team.path.name} exists")
         return Config(name=team.path.name, description=description, created_at=now)
 
-    return documents.change(team.config, team.lock("roster"), Config, fresh)
+    return json_files.change(team.config, team.lock("roster"), Config, fresh)
 
 
 def ensure(team: TeamDirectory, now: float) -> Config:
     """Write the roster of a new team, unless somebody has done so."""
     if not team.exists():
-        documents.change(
+        json_files.change(
             team.config,
             team.lock("roster"),
             Config,
@@ -63,7 +63,7 @@ def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
         config.rev += 1
         return config
 
-    return documents.change(team.config, team.lock("roster"), Config, apply)
+    return json_files.change(team.config, team.lock("roster"), Config, apply)
 
 
 def put(team: TeamDirectory, member: Member) -> Config:

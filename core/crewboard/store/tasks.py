@@ -6,9 +6,9 @@ from collections.abc import Callable
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Task, TaskStatus
-from crewboard.store import documents, files
-from crewboard.store.directory import TeamDirectory
-from crewboard.store.folder import folder
+from crewboard.store import files, json_files
+from crewboard.store.json_folder import folder
+from crewboard.store.layout import TeamDirectory
 
 CLOSED = frozenset({"completed", "failed", "cancelled"})
 """What a task does not come back from by itself."""
@@ -25,7 +25,7 @@ def load(team: TeamDirectory, task_id: int) -> Task:
         BadDataError: Its file is damaged.
     """
     path = team.task(task_id)
-    task = documents.load(path, Task)
+    task = json_files.load(path, Task)
     if task is None:
         raise UsageError(f"there is no task {task_id}")
     if task.id != task_id:
@@ -77,7 +77,7 @@ def add(
             updated_at=now,
         )
         files.replace_file(team.last_task_id, str(task.id).encode())
-        documents.save(team.task(task.id), task)
+        json_files.save(team.task(task.id), task)
         return task
 
 
@@ -241,5 +241,5 @@ def _first(team: TeamDirectory, wanted: Callable[[Task], bool]) -> Task | None:
 
 def _save(team: TeamDirectory, task: Task, now: float, **changes: object) -> Task:
     saved = task.model_copy(update={**changes, "updated_at": now, "rev": task.rev + 1})
-    documents.save(team.task(task.id), saved)
+    json_files.save(team.task(task.id), saved)
     return saved

@@ -6,13 +6,14 @@ import os
 import sys
 from pathlib import Path
 
-from crewboard import process
+from crewboard.linux import process
 from crewboard.records import Supervisor as SupervisorInfo
-from crewboard.store import files, lease
-from crewboard.store.directory import TeamDirectory
-from crewboard.supervisor import door, embedded
-from crewboard.supervisor.reconcile import Supervisor
-from crewboard.supervisor.warm import WarmLauncher
+from crewboard.store import files, leases
+from crewboard.store.layout import TeamDirectory
+from crewboard.supervisor import offline_model
+from crewboard.supervisor import server as door
+from crewboard.supervisor.prefork_launcher import WarmLauncher
+from crewboard.supervisor.reconciler import Supervisor
 
 
 async def supervise(team: TeamDirectory, lock: int) -> None:
@@ -26,8 +27,8 @@ async def supervise(team: TeamDirectory, lock: int) -> None:
     )
 
     def introduce() -> None:
-        if lease.holder(team.supervisor_lock, SupervisorInfo) != me:
-            lease.sign(lock, me)
+        if leases.holder(team.supervisor_lock, SupervisorInfo) != me:
+            leases.sign(lock, me)
 
     supervisor = Supervisor(team, WarmLauncher(team), introduce)
     server = await door.listen(path, supervisor.on_ring)
@@ -36,7 +37,7 @@ async def supervise(team: TeamDirectory, lock: int) -> None:
         await supervisor.run()
     finally:
         server.close()
-        embedded.end(team)
+        offline_model.end(team)
         path.unlink(missing_ok=True)  # nobody else has this address
 
 
@@ -47,7 +48,7 @@ def main() -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     os.umask(0o077)
     team = TeamDirectory(Path(sys.argv[1]))
-    lock = lease.take(team.supervisor_lock)
+    lock = leases.take(team.supervisor_lock)
     if lock is None:
         return 0
     process.adopt_orphans()

@@ -14,26 +14,27 @@ import traceback
 from pathlib import Path
 from typing import TextIO, cast
 
-from crewboard import masking, process
+from crewboard import redaction
 from crewboard.errors import CrewboardError, ExitCode, StorageError
+from crewboard.linux import process
 from crewboard.records import Exit, Lease, RunStarted, Spec
-from crewboard.store import agents, documents, lease
-from crewboard.store.directory import AgentDirectory
-from crewboard.worker.recorder import Recorder
-from crewboard.worker.sandbox.box import Box, opened
-from crewboard.worker.sandbox.level import UNSAFE, UNSAFE_IN_WORDS
+from crewboard.sandbox.level import UNSAFE, UNSAFE_IN_WORDS
+from crewboard.sandbox.sandbox import Box, opened
+from crewboard.store import agents, json_files, leases
+from crewboard.store.layout import AgentDirectory
+from crewboard.worker.run_state import Recorder
 
 _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCode.NO_SANDBOX: "no_sandbox"}
 
 
 def _begin(agent: AgentDirectory) -> tuple[Spec, int] | None:
     """Take the lease for the wanted run; None if it is not ours to run."""
-    held = lease.take(agent.lease)
+    held = leases.take(agent.lease)
     spec = agents.spec(agent)
     if spec is None or held is None or agents.last_run(agent) >= spec.run:
         return None
     me = os.getpid()
-    lease.sign(held, Lease(pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me)))
+    leases.sign(held, Lease(pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me)))
     return spec, held
 
 
@@ -44,17 +45,17 @@ def _harden() -> None:
     process.no_new_privileges()
     process.keep_memory_private()
     process.adopt_orphans()
-    masking.learn(os.environ)
-    sys.stderr = cast("TextIO", masking.MaskedStream(sys.stderr))
+    redaction.learn(os.environ)
+    sys.stderr = cast("TextIO", redaction.MaskedStream(sys.stderr))
 
 
 async def _live(recorder: Recorder, box: Box) -> None:
     # Imported here because the SDK takes a second: the lease and the status tell of the start before that.
-    from crewboard.worker.attention import Attention
-    from crewboard.worker.environment import forget_secrets
-    from crewboard.worker.helper import Helper
+    from crewboard.sandbox.environment import forget_secrets
+    from crewboard.worker.interrupts import Attention
+    from crewboard.worker.llm.model import Model
     from crewboard.worker.loop import Loop
-    from crewboard.worker.model import Model
+    from crewboard.worker.tools.file_client import Helper
 
     attention = Attention(recorder)
     attention.listen()
@@ -70,7 +71,7 @@ async def _live(recorder: Recorder, box: Box) -> None:
 
 def _run(recorder: Recorder) -> tuple[int, str]:
     """Work until the end; returns exit code and reason."""
-    from crewboard.worker.attention import Leave
+    from crewboard.worker.interrupts import Leave
 
     try:
         with opened(recorder.agent.team, recorder.agent.name, recorder.spec) as box:
@@ -91,7 +92,7 @@ def _run(recorder: Recorder) -> tuple[int, str]:
 
 def _untold_end(recorder: Recorder) -> Exit | None:
     """How the run before ended, if its own worker could not say so in the journal."""
-    record = documents.usable(recorder.agent.exit, Exit)
+    record = json_files.usable(recorder.agent.exit, Exit)
     return None if record is None or record.run == recorder.conversation.ended_run else record
 
 

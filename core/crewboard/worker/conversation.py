@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from crewboard.fence import fence
 from crewboard.names import SYSTEM
 from crewboard.records import (
     Answer,
@@ -26,7 +25,8 @@ from crewboard.records import (
     ToolResult,
     ToolStart,
 )  # fmt: skip
-from crewboard.worker.blocks import CLEARED, CUT_OFF, Block, body_of, is_blank, text_of
+from crewboard.untrusted import fence
+from crewboard.worker.llm.blocks import CLEARED, CUT_OFF, Block, body_of, is_blank, text_of
 
 _PUT_TO_PEOPLE = {"submit_plan": "plan", "ask_operator": "question"}
 """Tools that put something to a person, and which of their inputs that is; what came of it outlives a summary."""

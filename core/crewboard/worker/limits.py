@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from crewboard.errors import BadDataError
-from crewboard.prices import Budget, stated_budget
+from crewboard.pricing import Budget, stated_budget
 from crewboard.records import Intake, Tokens
 from crewboard.store import agents, mailbox, roster
-from crewboard.worker.answering import Answers
-from crewboard.worker.recorder import Recorder
+from crewboard.worker.results import Answers
+from crewboard.worker.run_state import Recorder
 
 WARN_AT = 0.8
 

@@ -7,22 +7,23 @@ import asyncio
 from collections.abc import Mapping
 
 from crewboard.errors import ExitCode
+from crewboard.protocol import approvals
 from crewboard.records import Intake, Reply, State
-from crewboard.store import agreements, roster
-from crewboard.worker import intake
-from crewboard.worker.answering import Answers
-from crewboard.worker.attention import Attention, Interrupted, Leave
-from crewboard.worker.blocks import CUT_OFF
-from crewboard.worker.calls import Calls
-from crewboard.worker.gate import Gate
-from crewboard.worker.helper import Helper
+from crewboard.store import roster
+from crewboard.worker import inbox
+from crewboard.worker.assignments import Starts
+from crewboard.worker.interrupts import Attention, Interrupted, Leave
 from crewboard.worker.limits import Limits
-from crewboard.worker.model import USUAL_WINDOW, Model, ModelError, TooLongError
-from crewboard.worker.outcome import Outcome
-from crewboard.worker.prompt import PROJECT_FILES, system_prompt
-from crewboard.worker.recorder import Recorder
-from crewboard.worker.starting import Starts
-from crewboard.worker.window import Window
+from crewboard.worker.llm.blocks import CUT_OFF
+from crewboard.worker.llm.context_window import Window
+from crewboard.worker.llm.model import USUAL_WINDOW, Model, ModelError, TooLongError
+from crewboard.worker.llm.prompt import PROJECT_FILES, system_prompt
+from crewboard.worker.results import Answers
+from crewboard.worker.run_state import Recorder
+from crewboard.worker.tools.executor import Calls
+from crewboard.worker.tools.file_client import Helper
+from crewboard.worker.tools.outcome import Outcome
+from crewboard.worker.tools.registry import Gate
 
 WINDOW_WITHIN = 3.0
 """Seconds that the first model call waits for the API to say how large the window is."""
@@ -149,13 +150,13 @@ class Loop:
         """Take in mail before a model call, and tell the model who asks it to leave."""
         self._attention.check_leave()
         recorder = self._recorder
-        request = agreements.pending_shutdown(self._team, self._name, recorder.now())
+        request = approvals.pending_shutdown(self._team, self._name, recorder.now())
         if request is None or request.id in recorder.conversation.shutdowns_told:
-            intake.take_in(recorder)
+            inbox.take_in(recorder)
             return
         reason = str(request.payload.get("reason") or "no reason given")
         notice = f"{request.from_} asks you to shut down ({reason}). Agree or refuse with shutdown_response."
-        intake.take_in(recorder, notices=[notice], shutdowns=[request.id])
+        inbox.take_in(recorder, notices=[notice], shutdowns=[request.id])
 
     async def _call(self) -> Reply:
         """Ask the model; what the API finds too long is made shorter and asked again."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
+from crewboard.commands.cli_hint import CommandLine
+from crewboard.readmodel.team import NEED_OF_REQUEST, Need, NeedKind
 from crewboard.records import Request
-from crewboard.team.typed import CommandLine
-from crewboard.view.fold import NEED_OF_REQUEST, Need, NeedKind
 
 READ = "read it"
 

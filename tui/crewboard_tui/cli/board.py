@@ -5,8 +5,8 @@ import sys
 
 import click
 
+from crewboard.commands.cli_hint import CommandLine
 from crewboard.errors import UsageError
-from crewboard.team.typed import CommandLine
 from crewboard_tui.cli import params
 from crewboard_tui.cli.session import Session
 
@@ -28,7 +28,7 @@ def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) ->
         return
     typed = CommandLine.of(team)
     check_terminal(f"`{typed('board --plain')}`, `{typed('status')}` and `{typed('watch')}` do not")
-    from crewboard_tui.dashboard import run
+    from crewboard_tui.session import run
 
     raise click.exceptions.Exit(int(run(team, ascii=plain_glyphs, read_only=read_only)))
 

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import psutil
 
+from crewboard.commands.credentials import check_credentials
 from crewboard.errors import CredentialsError, UsageError
-from crewboard.team.credentials import check_credentials
-from crewboard.view.watch import Watcher
-from crewboard.worker.sandbox import level
-from crewboard.worker.sandbox.policy import Policy
+from crewboard.readmodel.watcher import Watcher
+from crewboard.sandbox import level
+from crewboard.sandbox.policy import Policy
 from crewboard_tui.cli.session import Session
 
 Mark = Literal["ok", "note", "bad"]
@@ -153,10 +153,10 @@ def terminal() -> Check:
 
 def keymap(environment: Mapping[str, str]) -> list[Check]:
     """Whether the user's own keys can be used, if there is a file of them."""
-    from crewboard_tui import keyfile
+    from crewboard_tui.keymap import user_file
 
-    file = keyfile.path(environment)
-    found = keyfile.read(file)
+    file = user_file.path(environment)
+    found = user_file.read(file)
     if not found.keys and not found.problems:
         return []
     if found.problems:

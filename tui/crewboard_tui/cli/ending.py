@@ -2,9 +2,10 @@
 
 import click
 
-from crewboard.store import lease
-from crewboard.store.agreements import SHUTDOWN_PATIENCE
-from crewboard.team import ending, mail
+from crewboard.commands import messages
+from crewboard.commands import stop as ending
+from crewboard.protocol.approvals import SHUTDOWN_PATIENCE
+from crewboard.store import leases
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
 
@@ -20,7 +21,7 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
     It may refuse while it is at work; that, or no answer within 30 s, exits 75 and it goes on.
     """
     team = session.team
-    lived = lease.is_held(team.agent(name).lease)
+    lived = leases.is_held(team.agent(name).lease)
     if now:
         ending.stop_now(team, name)
     else:
@@ -43,7 +44,7 @@ def ack(session: Session, name: str, as_json: bool) -> None:
     It then no longer counts as needing you. Of one that is alive nothing has ended: exit 75.
     """
     team = session.team
-    mail.acknowledge(team, name)
+    messages.acknowledge(team, name)
     if as_json:
         say_json({"name": name, "acknowledged": True})
     else:

@@ -4,23 +4,23 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from crewboard.commands import hire as hiring
+from crewboard.commands.cli_hint import CommandLine
+from crewboard.commands.context import POLL, Team, wait_until
+from crewboard.commands.hire import Assignment, Hire
 from crewboard.errors import ExitCode
 from crewboard.names import LEAD, check_agent
+from crewboard.protocol import requests as store
+from crewboard.protocol import supervisor_client
+from crewboard.protocol.results import Follower
+from crewboard.readmodel.activity import Activity, describe
+from crewboard.readmodel.reader import answered_by_operator
+from crewboard.readmodel.team import summarise
 from crewboard.records import Answer, Event, Exit, Sent, describe_exit
-from crewboard.store import lease
-from crewboard.store import requests as store
-from crewboard.supervisor import ring
-from crewboard.team import hiring
-from crewboard.team.context import POLL, Team, wait_until
-from crewboard.team.hiring import Assignment, Hire
-from crewboard.team.typed import CommandLine
-from crewboard.view.activity import Activity, describe
-from crewboard.view.fold import summarise
-from crewboard.view.follow import Follower
-from crewboard.view.reader import answered_by_operator
+from crewboard.store import leases
 from crewboard_tui.cli.answers import answers, in_a_row
 from crewboard_tui.cli.output import clock, columns, cut, note, say, say_json
-from crewboard_tui.text import safe_line
+from crewboard_tui.render.sanitize import safe_line
 
 ASK_EVERY = 0.25
 """Seconds between two looks at what the agent asks."""
@@ -57,12 +57,12 @@ class Following:
                 return self.follower.answer
             if ended is not None:
                 return ended
-            if lease.is_held(self.follower.agent.lease):
+            if leases.is_held(self.follower.agent.lease):
                 gone_at = None
                 self._tell_what_it_asks()
             elif gone_at is None:
                 gone_at = time.monotonic()
-                ring.ring(self.team.directory)
+                supervisor_client.ring(self.team.directory)
             elif time.monotonic() - gone_at > BURIED_WITHIN:
                 return None
             time.sleep(POLL)
@@ -87,7 +87,7 @@ class Following:
             return
         self.look_again = time.monotonic() + ASK_EVERY
         lead = self.team.directory.agent(LEAD)
-        mine = answered_by_operator(self.team.config, lambda: lease.is_held(lead.lease))
+        mine = answered_by_operator(self.team.config, lambda: leases.is_held(lead.lease))
         for request in store.pending(self.team.directory):
             if request.from_ != self.assignment.agent or request.to not in mine or request.id in self.told:
                 continue
@@ -114,7 +114,7 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
         follower.ident, follower.run = assignment.id, assignment.run
         outcome = Following(team, assignment, follower, typed).run()
         if once and isinstance(outcome, Answer):
-            wait_until(lambda: not lease.is_held(follower.agent.lease), BURIED_WITHIN)
+            wait_until(lambda: not leases.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:
         note(f"\ndetached: {name} goes on; `{typed(f'journal {name} --follow')}` looks again")
         return ExitCode.INTERRUPTED

@@ -3,14 +3,14 @@
 import click
 from click.core import ParameterSource
 
+from crewboard.commands import hire as hiring
+from crewboard.commands.cli_hint import typed
+from crewboard.commands.context import Team
+from crewboard.commands.hire import Assignment, Hire
 from crewboard.errors import UsageError
 from crewboard.records import Flags
 from crewboard.store import agents
-from crewboard.store.directory import AgentDirectory
-from crewboard.team import hiring
-from crewboard.team.context import Team
-from crewboard.team.hiring import Assignment, Hire
-from crewboard.team.typed import typed
+from crewboard.store.layout import AgentDirectory
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session

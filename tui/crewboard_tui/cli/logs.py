@@ -91,7 +91,7 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
 
 
 def _show(event: Event) -> None:
-    from crewboard.view.activity import describe
+    from crewboard.readmodel.activity import describe
 
     for activity in describe(event):
         seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""

@@ -2,8 +2,8 @@
 
 import click
 
-from crewboard import own_types
-from crewboard.agent_types import TEAM
+from crewboard.agent_types import custom
+from crewboard.agent_types.builtin import TEAM
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
 
@@ -16,7 +16,7 @@ def types(session: Session, as_json: bool) -> None:
 
     A project brings its own in .crewboard/agents/*.md or .claude/agents/*.md; a file that cannot be used is named.
     """
-    known, broken = own_types.find_all(session.root)
+    known, broken = custom.find_all(session.root)
     for file in broken:
         note(f"passed over {file.path}: {file.why}")
     if as_json:
@@ -73,10 +73,10 @@ def keys(as_json: bool) -> None:
 
     Example: crewboard keys > ~/.config/crewboard/keys.toml
     """
-    from crewboard_tui import keyfile
-    from crewboard_tui.keys import KEYS
+    from crewboard_tui.keymap import user_file
+    from crewboard_tui.keymap.bindings import KEYS
 
     if as_json:
         say_json([{"id": key.id, "keys": key.keys, "says": key.says} for key in KEYS if key.keys])
     else:
-        say(keyfile.template())
+        say(user_file.template())

@@ -4,12 +4,13 @@ from typing import Any
 
 import click
 
+from crewboard.commands import messages as mail
+from crewboard.commands.cli_hint import typed
+from crewboard.commands.context import Team
 from crewboard.names import LEAD, OPERATOR
+from crewboard.protocol import approvals, requests
 from crewboard.records import Message
-from crewboard.store import agreements, requests, roster
-from crewboard.team import mail
-from crewboard.team.context import Team
-from crewboard.team.typed import typed
+from crewboard.store import roster
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, clock, indented, note, note_damage, say, say_json
 from crewboard_tui.cli.session import Session, revive
@@ -71,7 +72,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
     NAME is an agent, `operator` (that is you) or `lead`. Each message carries three times: sent, picked up by its
     reader, entered a turn.
     """
-    from crewboard.view.mail import Letter, MailReader
+    from crewboard.readmodel.mail import Letter, MailReader
 
     team = session.team
     roster.recipient(team.config, name)
@@ -81,7 +82,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
     asked = {request.id: request for request in requests.load_all(team.directory)}
 
     def void(message: Message) -> str | None:
-        return agreements.why_void(message, asked.get(str(message.metadata.get("request_id"))))
+        return approvals.why_void(message, asked.get(str(message.metadata.get("request_id"))))
 
     if as_json:
         say_json([_as_json(letter, void(letter.message)) for letter in letters])

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from crewboard_tui.text import safe_line, safe_text
+from crewboard_tui.render.sanitize import safe_line, safe_text
 
 NARROWEST = 40
 """Columns below which nothing is cut any more."""

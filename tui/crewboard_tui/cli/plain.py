@@ -4,19 +4,19 @@ import select
 import sys
 from collections.abc import Iterator
 
+from crewboard.commands.cli_hint import CommandLine
+from crewboard.commands.context import Team
+from crewboard.readmodel.blocked_by import held_up
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.team import Need, NeedKind, TeamView
+from crewboard.readmodel.watcher import SWEEP
 from crewboard.records import Request
-from crewboard.team.context import Team
-from crewboard.team.typed import CommandLine
-from crewboard.view.fold import Need, NeedKind, TeamView
-from crewboard.view.holdup import held_up
-from crewboard.view.reader import TeamReader
-from crewboard.view.watch import SWEEP
-from crewboard_tui.arrivals import Arrivals
 from crewboard_tui.cli.answers import answers
 from crewboard_tui.cli.output import note, say
 from crewboard_tui.cli.watching import hints
-from crewboard_tui.fmt import long_age
-from crewboard_tui.text import safe_line
+from crewboard_tui.needs_diff import Arrivals
+from crewboard_tui.render.formats import long_age
+from crewboard_tui.render.sanitize import safe_line
 
 NOBODY = "nobody needs you"
 

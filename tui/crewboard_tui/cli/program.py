@@ -15,7 +15,7 @@ from crewboard_tui.cli import params
 from crewboard_tui.cli.lazy import LazyGroup
 from crewboard_tui.cli.output import note
 from crewboard_tui.cli.session import Session
-from crewboard_tui.text import safe_line
+from crewboard_tui.render.sanitize import safe_line
 
 SECTIONS = {
     "See": {

@@ -4,16 +4,17 @@ import time
 
 import click
 
+from crewboard.commands import answers as decisions
+from crewboard.commands import rules
+from crewboard.commands.cli_hint import CommandLine
 from crewboard.errors import UsageError
 from crewboard.records import Request
-from crewboard.team import decisions, rules
-from crewboard.team.typed import CommandLine
 from crewboard_tui.cli import params
 from crewboard_tui.cli.answers import READ, answers, in_a_row
 from crewboard_tui.cli.output import age, as_json, clock, indented, note, say, say_json
 from crewboard_tui.cli.session import Session
-from crewboard_tui.scope import covers, scope_of
-from crewboard_tui.text import safe_line
+from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.views.requests.rule_scope import covers, scope_of
 
 _BODY = {"plan_approval": "plan", "question": "question", "shutdown": "reason"}
 _BESIDE = ("options", "files", "commands", "risk")
@@ -29,7 +30,7 @@ _IN_DIFF = frozenset({"content", "old_text", "new_text"})
 @click.pass_obj
 def requests(session: Session, everything: bool, as_json: bool) -> None:
     """List what waits for an answer, with its whole text."""
-    from crewboard.store import requests as store
+    from crewboard.protocol import requests as store
 
     team = session.team
     found = store.load_all(team.directory) if everything else store.pending(team.directory)

@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard.store.directory import TeamDirectory, find_root
-from crewboard.supervisor import ring
-from crewboard.team.context import Team, choose_team
+from crewboard.commands.context import Team, choose_team
+from crewboard.protocol import supervisor_client
+from crewboard.store.layout import TeamDirectory, find_root
 from crewboard_tui.cli.output import note
 
 
@@ -43,6 +43,6 @@ class Session:
 def revive(team: TeamDirectory) -> None:
     """Start a supervisor if one is missed. Where none can be, what was asked for is done all the same."""
     try:
-        ring.revive(team)
+        supervisor_client.revive(team)
     except OSError as error:
         note(f"no supervisor can be started: {error}")

@@ -2,18 +2,18 @@
 
 import click
 
+from crewboard.commands.cli_hint import CommandLine
+from crewboard.commands.context import Team
 from crewboard.errors import ExitCode
+from crewboard.readmodel import as_json as report
+from crewboard.readmodel.reader import read_team
+from crewboard.readmodel.team import AgentView, Need, TeamView
 from crewboard.records import describe_exit
-from crewboard.team.context import Team
-from crewboard.team.typed import CommandLine
-from crewboard.view import report
-from crewboard.view.fold import AgentView, Need, TeamView
-from crewboard.view.reader import read_team
 from crewboard_tui.cli.answers import answers, in_a_row
 from crewboard_tui.cli.output import age, as_json, columns, cut, note, say, say_json, table
 from crewboard_tui.cli.session import Session, revive
 from crewboard_tui.cli.tasks import describe as describe_tasks
-from crewboard_tui.fmt import places
+from crewboard_tui.render.formats import places
 
 
 @click.command()

@@ -2,17 +2,17 @@
 
 import click
 
+from crewboard.commands import control, hire
+from crewboard.commands import rules as standing
 from crewboard.errors import UsageError
 from crewboard.names import LEAD
-from crewboard.prices import parse_budget
+from crewboard.pricing import parse_budget
 from crewboard.records import Flags, Status
-from crewboard.store import documents, roster
-from crewboard.team import hiring, steering
-from crewboard.team import rules as standing
+from crewboard.store import json_files, roster
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
-from crewboard_tui.text import safe_line
+from crewboard_tui.render.sanitize import safe_line
 
 
 @click.command()
@@ -32,7 +32,7 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
 
     team = context.obj.team
     flags = Flags(unsafe_no_sandbox=unsafe_no_sandbox)
-    context.exit(follow(team, LEAD, lambda: hiring.tell_lead(team, text, flags), once=False, as_json=as_json))
+    context.exit(follow(team, LEAD, lambda: hire.tell_lead(team, text, flags), once=False, as_json=as_json))
 
 
 @click.command()
@@ -46,8 +46,8 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
     The agent stays, with its assignment. Without TEXT it is asked to say where it stands.
     """
     team = session.team
-    was = documents.usable(team.agent(name).status, Status)
-    message = steering.interrupt(team, name, text)
+    was = json_files.usable(team.agent(name).status, Status)
+    message = control.interrupt(team, name, text)
     if as_json:
         say_json(message.model_dump())
     elif was is not None and was.state == "idle":
@@ -62,9 +62,9 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
 @click.pass_obj
 def pause(session: Session, name: str | None, everybody: bool) -> None:
     """Hold the agent NAME at its next safe point; it calls no model until `unpause`."""
-    held = steering.pause_all(session.team) if _all(name, everybody) else [name or ""]
+    held = control.pause_all(session.team) if _all(name, everybody) else [name or ""]
     if not everybody:
-        steering.pause(session.team, held[0])
+        control.pause(session.team, held[0])
     say("held: " + (", ".join(held) or "nobody lives"))
 
 
@@ -74,9 +74,9 @@ def pause(session: Session, name: str | None, everybody: bool) -> None:
 @click.pass_obj
 def unpause(session: Session, name: str | None, everybody: bool) -> None:
     """Let the agent NAME go on."""
-    freed = steering.unpause_all(session.team) if _all(name, everybody) else [name or ""]
+    freed = control.unpause_all(session.team) if _all(name, everybody) else [name or ""]
     if not everybody:
-        steering.unpause(session.team, freed[0])
+        control.unpause(session.team, freed[0])
     say("let go: " + (", ".join(freed) or "nobody lives"))
 
 

@@ -4,16 +4,16 @@ from typing import get_args
 
 import click
 
+from crewboard.commands import tasks as board
+from crewboard.commands.cli_hint import typed
+from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
-from crewboard.team import board
-from crewboard.team.context import Team
-from crewboard.team.typed import typed
 from crewboard_tui.cli import params
 from crewboard_tui.cli.lazy import LazyGroup
 from crewboard_tui.cli.output import as_json, note, say, say_json, table
 from crewboard_tui.cli.session import Session
-from crewboard_tui.text import safe_line
+from crewboard_tui.render.sanitize import safe_line
 
 
 @click.command()

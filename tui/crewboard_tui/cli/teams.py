@@ -4,12 +4,12 @@ from typing import Any
 
 import click
 
+from crewboard.commands import context, stop
+from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import check_team
-from crewboard.store import lease, roster
-from crewboard.store.directory import TeamDirectory, find_team, team_directories
-from crewboard.team import context, ending
-from crewboard.team.context import Team
+from crewboard.store import leases, roster
+from crewboard.store.layout import TeamDirectory, find_team, team_directories
 from crewboard_tui.cli import params
 from crewboard_tui.cli.lazy import LazyGroup
 from crewboard_tui.cli.output import as_json, note, say, say_json, table
@@ -59,8 +59,8 @@ def list_(session: Session, as_json: bool) -> None:
 
 
 def _describe(directory: TeamDirectory) -> dict[str, Any]:
-    names = ending.everybody(Team(directory))
-    alive = sum(lease.is_held(directory.agent(name).lease) for name in names)
+    names = stop.everybody(Team(directory))
+    alive = sum(leases.is_held(directory.agent(name).lease) for name in names)
     known: dict[str, Any] = {"name": directory.path.name, "description": "", "agents": len(names)}
     try:
         config = roster.load(directory)
@@ -89,7 +89,7 @@ def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -
     alive = _describe(directory)["alive"]
     if alive:
         note(f"ends {alive} worker{'s' if alive > 1 else ''} of the team {name}")
-    ending.delete(Team(directory), now=now, purge=purge)
+    stop.delete(Team(directory), now=now, purge=purge)
     if as_json:
         say_json({"name": name, "ended": alive, "purged": purge})
     elif purge:

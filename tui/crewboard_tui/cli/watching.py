@@ -8,21 +8,21 @@ from typing import Any, get_args
 
 import click
 
+from crewboard.commands import hire
+from crewboard.commands.cli_hint import typed
+from crewboard.commands.context import Team
 from crewboard.errors import TryLaterError, UsageError
+from crewboard.readmodel.changes import Change, ChangeReader
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.states import Shown
+from crewboard.readmodel.team import AgentView
+from crewboard.readmodel.watcher import SWEEP, Watcher
 from crewboard.records import State
-from crewboard.store.directory import TeamDirectory
-from crewboard.team import hiring
-from crewboard.team.context import Team
-from crewboard.team.typed import typed
-from crewboard.view.changes import Change, ChangeReader
-from crewboard.view.fold import AgentView
-from crewboard.view.reader import TeamReader
-from crewboard.view.states import Shown
-from crewboard.view.watch import SWEEP, Watcher
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, clock, columns, cut, note, say, say_json, say_json_line
 from crewboard_tui.cli.session import Session
-from crewboard_tui.text import safe_line
+from crewboard_tui.render.sanitize import safe_line
 
 SETTLED = 5.0
 """Seconds after which an idle agent is idle although mail lies unread: it seems not to take that in. And after which
@@ -158,7 +158,7 @@ def _words_for(agent: AgentView) -> set[str]:
 
 def _is_over(agent: AgentView, now: float) -> bool:
     """Whether an agent has no process, and nobody is bringing it up."""
-    coming = agent.state == "starting" and agent.spec is not None and now - agent.spec.at < hiring.UP_WITHIN
+    coming = agent.state == "starting" and agent.spec is not None and now - agent.spec.at < hire.UP_WITHIN
     return not agent.alive and not coming
 
 

@@ -11,12 +11,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
+from crewboard.commands import answers as decisions
+from crewboard.commands import hire, messages
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard.names import LEAD
+from crewboard.readmodel.changes import ChangeReader
 from crewboard.records import Message, Request
 from crewboard.store import mailbox
-from crewboard.team import decisions, hiring, mail
-from crewboard.view.changes import ChangeReader
 from crewboard_tui.cli.output import note, say
 from crewboard_tui.cli.watching import describe, hints
 from crewboard_tui.demo.stage import COURIER, Stage
@@ -99,7 +100,7 @@ class Director:
 
     def _resume(self) -> None:
         say(f"demo: resumes {COURIER} (in your place)")
-        resumed: Future[int] = self._stage.pool.submit(hiring.resume, self._stage.team, COURIER)
+        resumed: Future[int] = self._stage.pool.submit(hire.resume, self._stage.team, COURIER)
         self._until(f"{COURIER} is up again", lambda: resumed.done() or None)
         resumed.result()
 
@@ -120,7 +121,7 @@ class Director:
 
     def _summary(self) -> None:
         say("demo: asks reviewer for a summary (in your place)")
-        sent = mail.send(self._stage.team, "reviewer", "Please send me a summary of what you found.")
+        sent = messages.send(self._stage.team, "reviewer", "Please send me a summary of what you found.")
         self._until("reviewer answers with a summary", lambda: self._answered(sent.id))
 
     def _answered(self, ident: str) -> bool | None:

@@ -3,8 +3,8 @@
 import threading
 import time
 
+from crewboard.commands.context import POLL
 from crewboard.errors import CrewboardError
-from crewboard.team.context import POLL
 from crewboard_tui.demo.stage import Stage
 
 AT_WORK_WITHIN = 60.0
@@ -14,7 +14,7 @@ AT_WORK_WITHIN = 60.0
 def play(stage: Stage) -> int:
     """Open the dashboard at once and fill it in the background; returns the exit code."""
     threading.Thread(target=_fill, args=(stage,), name="crewboard-demo", daemon=True).start()
-    from crewboard_tui.dashboard import run
+    from crewboard_tui.session import run
 
     return run(stage.team, on_leave="The demo is over: its agents end now, and its scratch copy is removed.")
 

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import psutil
 
-from crewboard import process
+from crewboard.commands import context, hire, stop
+from crewboard.commands.context import Team, wait_until
+from crewboard.commands.hire import Assignment, Hire
+from crewboard.commands.messages import post
 from crewboard.errors import CrewboardError
+from crewboard.linux import process
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.offline import scenario
 from crewboard.offline.scenario import Scenario, ScenarioAgent
+from crewboard.protocol import supervisor_client
 from crewboard.records import Flags, Status, ToolStart
-from crewboard.store import agents, journal, lease, tasks
-from crewboard.supervisor import ring
-from crewboard.team import context, ending, hiring
-from crewboard.team.context import Team, wait_until
-from crewboard.team.hiring import Assignment, Hire
-from crewboard.team.mail import post
-from crewboard.worker.sandbox import level
-from crewboard.worker.sandbox.policy import Policy
+from crewboard.sandbox import level
+from crewboard.sandbox.policy import Policy
+from crewboard.store import agents, journal, leases, tasks
 
 COURIER = "courier"
 """The agent that is killed, so that everybody sees what a death looks like."""
@@ -79,7 +79,7 @@ class Stage:
 
     def _hire(self, agent: ScenarioAgent) -> Assignment:
         flags = Flags(plan=agent.plan, unsafe_no_sandbox=True)  # in a copy of its own, and it says so
-        return hiring.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
+        return hire.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
 
     def lack_of_sandbox(self) -> str | None:
         """What there is to say where nothing holds the demo's agents in."""
@@ -112,7 +112,7 @@ class Stage:
         self.pool.shutdown(wait=True, cancel_futures=True)
         left = []
         try:
-            ending.delete(self.team, now=True)
+            stop.delete(self.team, now=True)
         except CrewboardError as error:
             left.append(str(error))
         wait_until(lambda: not self._processes(), _GONE_WITHIN)
@@ -125,7 +125,7 @@ class Stage:
         directory = self.team.directory
         locks = [directory.supervisor_lock, directory.model_lock]
         locks += [agent / "lease" for agent in directory.agents.glob("*")]
-        held = [f"{path} is held" for path in locks if lease.is_held(path)]
+        held = [f"{path} is held" for path in locks if leases.is_held(path)]
         marks = str(self.root)
         running = [
             f"process {found.info['pid']} runs"
@@ -141,6 +141,6 @@ def _environment(pace: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not ring.is_secret(name) and (not name.startswith(_IGNORED) or name == "CREWBOARD_SANDBOX")
+        if not supervisor_client.is_secret(name) and (not name.startswith(_IGNORED) or name == "CREWBOARD_SANDBOX")
     }
     return {**kept, "CREWBOARD_OFFLINE": "1", "CREWBOARD_OFFLINE_PACE": pace}

@@ -7,10 +7,10 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from crewboard.worker.attention import Attention
-from crewboard.worker.helper import Helper
-from crewboard.worker.outcome import Outcome
-from crewboard.worker.recorder import Recorder
+from crewboard.worker.interrupts import Attention
+from crewboard.worker.run_state import Recorder
+from crewboard.worker.tools.file_client import Helper
+from crewboard.worker.tools.outcome import Outcome
 
 
 class Input(BaseModel):

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from crewboard.worker import shell
-from crewboard.worker.outcome import Outcome
+from crewboard.sandbox import shell
 from crewboard.worker.tools.base import Context, Input, Tool
+from crewboard.worker.tools.outcome import Outcome
 
 SLACK = 10.0
 """Seconds beyond its own limit before a command counts as stuck."""
@@ -19,7 +19,8 @@ async def _run(context: Context, given: Bash) -> Outcome:
     if not given.command.strip():
         return Outcome("the command is empty", is_error=True)
     helper = context.helper.pid
-    return await shell.run(given.command, context.helper.box, given.timeout, {helper} if helper else set())
+    result = await shell.run(given.command, context.helper.box, given.timeout, {helper} if helper else set())
+    return Outcome(result.content, is_error=result.is_error)
 
 
 BASH: Tool[Bash] = Tool(

@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic import Field
 
-from crewboard.worker.outcome import Outcome
 from crewboard.worker.tools.base import Context, In, Input, Tool
+from crewboard.worker.tools.outcome import Outcome
 
 
 class ReadFile(Input):

@@ -3,11 +3,12 @@
 from pydantic import Field, JsonValue
 
 from crewboard.names import OPERATOR
+from crewboard.protocol import approvals
 from crewboard.records import Gate, Request
-from crewboard.store import agreements, mailbox, roster
-from crewboard.worker.outcome import Outcome
+from crewboard.store import mailbox, roster
 from crewboard.worker.tools.base import Context, Input, Tool
-from crewboard.worker.waiting import wait_for
+from crewboard.worker.tools.outcome import Outcome
+from crewboard.worker.tools.waiting import wait_for
 
 
 class SubmitPlan(Input):
@@ -42,7 +43,7 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
         "risk": given.risk,
         "revision": revision + 1,
     }
-    request = agreements.ask(
+    request = approvals.ask(
         team,
         plan_request_id(context.name, assignment.id, revision),
         "plan_approval",
@@ -58,7 +59,7 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
 
 def _decided(context: Context, request: Request) -> Outcome:
     feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
-    consumed = (agreements.response_id(request),)
+    consumed = (approvals.response_id(request),)
     if request.status == "approved":
         context.recorder.append(Gate(ts=context.recorder.now(), open=True, request_id=request.id))
         edited = f"\nThe plan was changed; carry out this one:\n{request.edited}" if request.edited else ""

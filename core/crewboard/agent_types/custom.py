@@ -1,0 +1,154 @@
+"""Agent types that a project brings itself: markdown files with a front matter, ours and Claude Code's alike.
+
+`.crewboard/agents/*.md` comes before `.claude/agents/*.md`. Tools are mapped by name; one that has no counterpart here
+is left out, so that a type is never wider than its file says. A file without `tools` may use what `code` may, which
+is what such a file means where it comes from. A file that cannot be used is named and passed over.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from crewboard.agent_types.builtin import LOOK, TYPES, AgentType, agent_type
+from crewboard.errors import BadDataError, UsageError
+from crewboard.names import RESERVED_AGENTS, is_name
+from crewboard.records import Definition
+
+FOLDERS = (".crewboard/agents", ".claude/agents")
+
+LARGEST = 256 * 1024
+"""Bytes of a file that is taken for a type."""
+
+_COUNTERPARTS: dict[str, tuple[str, ...]] = {
+    "Read": ("read_file",), "Write": ("write_file",), "Edit": ("edit_file",), "MultiEdit": ("edit_file",),
+    "Bash": ("bash",), "Glob": ("glob",), "Grep": ("grep",), "LS": ("list_dir",),
+}  # fmt: skip
+"""Claude Code's names of tools, and ours."""
+
+_OURS = frozenset({*LOOK, "bash", "write_file", "edit_file", "submit_plan"})
+_MODELS = {"opus": "claude-opus-5-5", "sonnet": "claude-sonnet-5-5", "haiku": "claude-haiku-5-5"}
+_FRONT = re.compile(r"\A---\s*\n(.*?\n)---\s*\n?(.*)\Z", re.DOTALL)
+
+
+class _Front(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    description: str = Field(min_length=1)
+    tools: list[str] | None = None
+    model: str | None = None
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:  # noqa: ANN401  whatever the file says
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("name")
+    @classmethod
+    def _usable(cls, value: str) -> str:
+        if not is_name(value) or value in RESERVED_AGENTS:
+            raise ValueError(f"{value!r} cannot name a type")
+        if value in TYPES:
+            raise ValueError(f"{value!r} is a type of crewboard's own")
+        return value
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A file that is passed over, and why."""
+
+    path: Path
+    why: str
+
+
+def find_all(root: Path) -> tuple[dict[str, AgentType], list[Broken]]:
+    """Every type that agents of this workspace can have, the built-in ones first, and the files that are none."""
+    types, broken = dict(TYPES), []
+    for path in [path for folder in FOLDERS for path in sorted((root / folder).glob("*.md"))]:
+        try:
+            own = _read(path)
+        except BadDataError as error:
+            broken.append(Broken(path, str(error)))
+            continue
+        types.setdefault(own.name, own)
+    return types, broken
+
+
+def find(root: Path, name: str) -> AgentType:
+    """The type called `name` in this workspace.
+
+    Raises:
+        UsageError: There is none; the message lists those that exist.
+    """
+    if name in TYPES:
+        return agent_type(name)
+    types, broken = find_all(root)
+    if name not in types:
+        broken.sort(key=lambda file: file.path.stem != name)  # the one that was meant, if it is among them
+        passed_over = f"; {broken[0].path.name} was passed over: {broken[0].why}" if broken else ""
+        raise UsageError(f"there is no agent type {name!r}; the types are {', '.join(types)}{passed_over}")
+    return types[name]
+
+
+def definition(own: AgentType) -> Definition | None:
+    """What a spec carries of a type, so that a worker needs no file of the workspace; of a built-in one nothing."""
+    if own.name in TYPES:
+        return None
+    return Definition(tools=list(own.tools), model=own.model, summary=own.summary, prompt=own.prompt)
+
+
+def type_of(name: str, carried: Definition | None) -> AgentType:
+    """The type of an agent, from what its spec carries.
+
+    Raises:
+        UsageError: It is no built-in type, and the spec carries none.
+    """
+    if carried is None:
+        return agent_type(name)
+    return _make(name, tuple(carried.tools), carried.model, carried.summary, carried.prompt)
+
+
+def _read(path: Path) -> AgentType:
+    import yaml  # few projects have types of their own, and everybody would wait for it
+
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise BadDataError("no regular file, or too large")
+        found = _FRONT.match(path.read_text(encoding="utf-8"))
+        if found is None:
+            raise BadDataError("no front matter between two lines of ---")
+        front = _Front.model_validate(yaml.safe_load(found[1]))
+    except OSError as error:
+        raise BadDataError(str(error.strerror)) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadDataError(str(error).splitlines()[0]) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise BadDataError(f"{'.'.join(map(str, first['loc'])) or 'front matter'}: {first['msg']}") from error
+    model = _MODELS.get(front.model or "", front.model) if front.model != "inherit" else None
+    fallback = TYPES["code"]
+    named = front.tools or []
+    mapped = tuple(dict.fromkeys(ours for tool in named for ours in _ours(tool)))
+    tools = fallback.tools if front.tools is None else mapped
+    made = _make(front.name, tools, model or fallback.model, front.description, found[2].strip())
+    return replace(made, left_out=tuple(tool for tool in named if not _ours(tool)))
+
+
+def _ours(tool: str) -> tuple[str, ...]:
+    """Our tools for one that a file names; none for `Bash(git *)` and the like, which we cannot narrow so."""
+    return _COUNTERPARTS.get(tool) or ((tool,) if tool in _OURS else ())
+
+
+def _make(name: str, tools: tuple[str, ...], model: str, summary: str, prompt: str) -> AgentType:
+    return AgentType(
+        name,
+        tools,
+        writes=bool({"write_file", "edit_file"} & set(tools)),
+        executes="bash" in tools,
+        model=model,
+        summary=" ".join(summary.split()),
+        prompt=prompt,
+    )

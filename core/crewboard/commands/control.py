@@ -1,0 +1,77 @@
+"""Interrupting and holding agents that live."""
+
+from crewboard.commands.cli_hint import typed
+from crewboard.commands.context import Team
+from crewboard.commands.messages import post
+from crewboard.errors import TryLaterError
+from crewboard.protocol import supervisor_client
+from crewboard.records import Message
+from crewboard.store import agents, leases
+from crewboard.store.layout import AgentDirectory
+
+WHERE_DO_YOU_STAND = "You were interrupted. Say in a few sentences where you stand, then go on."
+
+
+def interrupt(team: Team, name: str, text: str = "") -> Message:
+    """End the present turn or command of an agent; it stays, with its assignment and its gate, and reads `text`.
+
+    Raises:
+        UsageError: There is no such agent.
+        TryLaterError: It does not live; nothing was sent.
+    """
+    agent = _living(team, name)
+    message = post(team, name, "interrupt", text.strip() or WHERE_DO_YOU_STAND)
+    supervisor_client.ring_worker(agent.team, name)
+    return message
+
+
+def pause(team: Team, name: str) -> None:
+    """Hold an agent at its next safe point; it makes no model call until it is let go.
+
+    Raises:
+        UsageError: There is no such agent.
+        TryLaterError: It does not live.
+    """
+    _want(team, _living(team, name), "paused")
+
+
+def unpause(team: Team, name: str) -> None:
+    """Let an agent go on.
+
+    Raises:
+        UsageError: There is no such agent.
+        TryLaterError: It does not live.
+    """
+    _want(team, _living(team, name), "running")
+
+
+def pause_all(team: Team) -> list[str]:
+    """Hold everybody who lives; returns their names."""
+    return _want_all(team, "paused")
+
+
+def unpause_all(team: Team) -> list[str]:
+    """Let everybody go on who is held; returns their names."""
+    return _want_all(team, "running")
+
+
+def _want_all(team: Team, wanted: str) -> list[str]:
+    names = [m.name for m in team.config.members if leases.is_held(team.directory.agent(m.name).lease)]
+    for name in names:
+        _want(team, team.directory.agent(name), wanted)
+    return names
+
+
+def _want(team: Team, agent: AgentDirectory, wanted: str) -> None:
+    """Hold or let go, unless the agent is being ended."""
+    spec = agents.spec(agent)
+    if spec is not None and spec.want in ("running", "paused"):
+        agents.want(agent, wanted, run=spec.run)
+    supervisor_client.ring_worker(team.directory, agent.name)
+
+
+def _living(team: Team, name: str) -> AgentDirectory:
+    agent = team.agent(name)
+    if not leases.is_held(agent.lease):
+        raise TryLaterError(f"{name} is not running; `{typed(team, f'resume {name}')}` brings it back")
+    return agent

@@ -1,0 +1,59 @@
+"""Ending an agent whose spec cannot be read: a damaged file must not keep anybody alive."""
+
+from crewboard.commands.context import Team
+from crewboard.errors import BadDataError, UsageError
+from crewboard.records import Flags, Intake, Lease, Member, RunStarted, Spec
+from crewboard.store import agents, journal, json_files, leases
+from crewboard.store.layout import AgentDirectory
+
+
+def want_killed(team: Team, name: str) -> None:
+    """Say that an agent is to be ended.
+
+    A spec that is damaged or gone is written anew from roster and journal, so that the agent can be resumed; what was
+    damaged is kept aside.
+    """
+    agent = team.directory.agent(name)
+    try:
+        agents.want(agent, "killed")
+    except (BadDataError, UsageError):
+        spec = _from_elsewhere(agent, _member(team, name)).model_copy(update={"want": "killed", "at": team.now()})
+        lock = team.directory.lock(f"spec-{name}")
+        json_files.change(agent.spec, lock, Spec, lambda _: spec, renew=True)
+
+
+def _member(team: Team, name: str) -> Member | None:
+    try:
+        return team.config.member(name)
+    except BadDataError:
+        return None
+
+
+def _from_elsewhere(agent: AgentDirectory, member: Member | None) -> Spec:
+    """What an agent was hired for, as its journal and the roster know it."""
+    prompt = ""
+    started: RunStarted | None = None
+    for event, _ in journal.read(agent.journal):
+        if isinstance(event, RunStarted):
+            started = event
+        elif isinstance(event, Intake) and event.prompt is not None:
+            prompt = event.prompt
+    holder = leases.holder(agent.lease, Lease)
+    return Spec(
+        prompt=prompt,
+        prompt_id=started.prompt_id if started else "",
+        type=member.type if member else started.type if started else "",
+        role=member.role if member else "",
+        model=started.model if started else "",
+        flags=_flags(started, member),
+        run=max(agents.last_run(agent), holder.run if holder else 0, 1),
+    )
+
+
+def _flags(started: RunStarted | None, member: Member | None) -> Flags:
+    """The terms of a hire; where no journal tells them, all that holds an agent back is taken for agreed."""
+    if started is not None and started.flags is not None:
+        return started.flags
+    return Flags(
+        ask=True, plan=member is None or member.plan_required, autoclaim=member is not None and member.autoclaim
+    )

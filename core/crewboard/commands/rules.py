@@ -1,0 +1,80 @@
+"""Who reviews plans, and standing permissions: listed, shown with their scope, revocable."""
+
+from crewboard.commands import answers
+from crewboard.commands.context import Team
+from crewboard.errors import UsageError
+from crewboard.pricing import parse_budget
+from crewboard.protocol import requests
+from crewboard.records import Config, Request, Rule
+from crewboard.store import mailbox, roster
+
+
+def set_approver(team: Team, who: str) -> None:
+    """Say who reviews plans from now on, `operator` or `lead`.
+
+    Raises:
+        UsageError: Nobody else can.
+    """
+    if who not in ("operator", "lead"):
+        raise UsageError(f"{who!r} cannot review plans: operator or lead")
+
+    def edit(config: Config) -> None:
+        config.plan_approver = "lead" if who == "lead" else "operator"
+
+    roster.change(team.directory, edit)
+
+
+def set_budget(team: Team, amount: str | None) -> None:
+    """Say what the whole team may use, as `parse_budget` reads it; None lifts the limit.
+
+    Raises:
+        UsageError: It is no budget.
+    """
+    if amount is not None:
+        parse_budget(amount)
+
+    def edit(config: Config) -> None:
+        config.budget = amount
+
+    roster.change(team.directory, edit)
+
+
+def approve_with_rule(team: Team, request_id: str, *, sha256: str | None = None) -> tuple[Request, Rule]:
+    """Say yes to a permission request, and to all that its rule covers.
+
+    Raises:
+        BadDataError: The answer changed nothing.
+        UsageError: The request proposes no rule, so there is no scope to agree to.
+    """
+    request_id = answers.find(team, request_id)
+    request = requests.load(team.directory, request_id)
+    scope = request.payload.get("scope") if request is not None else None
+    if request is not None and (request.type != "permission" or not isinstance(scope, str)):
+        raise UsageError(f"request {request_id} has no rule to agree to; approve it once")
+    decided = answers.approve(team, request_id, sha256=sha256)
+    rule = Rule(
+        id=f"rule-{mailbox.new_id()[:8]}",
+        agent=decided.from_,
+        tool=str(decided.payload.get("tool")),
+        scope=str(decided.payload.get("scope")),
+        at=team.now(),
+    )
+    roster.change(team.directory, lambda config: config.rules.append(rule))
+    return decided, rule
+
+
+def revoke(team: Team, rule_id: str) -> None:
+    """Take a rule back.
+
+    Raises:
+        UsageError: There is no such rule.
+    """
+
+    def edit(config: Config) -> None:
+        left = [rule for rule in config.rules if rule.id != rule_id]
+        if len(left) == len(config.rules):
+            known = ", ".join(rule.id for rule in config.rules) or "none"
+            raise UsageError(f"there is no rule {rule_id!r}; rules: {known}")
+        config.rules = left
+
+    roster.change(team.directory, edit)

@@ -1,0 +1,1 @@
+"""The only readers of /proc and callers of raw system calls."""

@@ -1,0 +1,1 @@
+"""Rules over the team's files that several processes share."""

@@ -1,0 +1,126 @@
+"""Asking and answering: a request in its file, and the mail that tells of it.
+
+The file is written first and alone decides; the ids of the mail are derived from the request's, so that a writer who
+was killed in between may do it all again.
+"""
+
+from pydantic import JsonValue
+
+from crewboard.protocol import requests
+from crewboard.records import Answer, Message, Request, RequestStatus, RequestType
+from crewboard.store import mailbox
+from crewboard.store.layout import TeamDirectory
+
+SHUTDOWN_PATIENCE = 30.0
+"""Seconds after which an unanswered shutdown request expires (contract § 4)."""
+
+_WORD: dict[RequestType, str] = {
+    "plan_approval": "plan", "shutdown": "reason", "permission": "summary", "question": "question",
+}  # fmt: skip
+"""Which part of a payload its mail carries as text."""
+
+
+def ask(
+    team: TeamDirectory,
+    request_id: str,
+    kind: RequestType,
+    author: str,
+    to: str,
+    payload: dict[str, JsonValue],
+    now: float,
+    *,
+    supersedes: str | None = None,
+) -> Request:
+    """Open a request and tell `to` of it; asking again with the same id changes nothing."""
+    request = requests.open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
+    mailbox.send(team, mail_of(request, now), durable=True)
+    return request
+
+
+def mail_of(request: Request, ts: float) -> Message:
+    """The mail that tells of a request."""
+    return mailbox.compose(
+        request.from_, request.to, f"{request.type}_request", str(request.payload.get(_WORD[request.type], "")),
+        ident=ask_id(request), ts=ts, metadata={"request_id": request.id},
+    )  # fmt: skip
+
+
+def respond(
+    team: TeamDirectory,
+    request_id: str,
+    status: RequestStatus,
+    by: str,
+    now: float,
+    *,
+    feedback: str | None = None,
+    sha256: str | None = None,
+    edited: str | None = None,
+) -> Request:
+    """Answer a request and tell who asked.
+
+    Raises:
+        BadDataError: The answer changed nothing; says why.
+    """
+    request = requests.decide(team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited)
+    approve = None if status == "answered" else status == "approved"
+    mailbox.send(
+        team,
+        mailbox.compose(
+            by, request.from_, f"{request.type}_response", feedback or status,
+            ident=_mail_id(request_id, "answer"), ts=now,
+            metadata={"request_id": request_id, "approve": approve, "feedback": feedback},
+        ),
+        durable=True,
+    )  # fmt: skip
+    return request
+
+
+def why_void(message: Message, request: Request | None) -> str | None:
+    """Why a response decides nothing; None if it tells of what was decided, or is no response.
+
+    `request` is the one that it names, if there is one: what counts is the state in its file.
+    """
+    if not message.type.endswith("_response"):
+        return None
+    ident = message.metadata.get("request_id")
+    if request is None:
+        return f"there is no request {ident}"
+    if message.type != f"{request.type}_response" or message.to != request.from_:
+        return f"{ident} is a {request.type} request of {request.from_}"
+    if request.status == "pending":
+        return f"{ident} still waits for its answer"
+    if message.id != response_id(request) or message.from_ != request.decided_by:
+        return f"{ident} is {request.status}" + (f" by {request.decided_by}" if request.decided_by else "")
+    return None
+
+
+def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | None:
+    """The newest open request that `name` shut down; those that waited too long are expired on the way."""
+    newest = None
+    for request in requests.pending(team):
+        if request.type != "shutdown" or request.to != name:
+            continue
+        if now - request.created_at > SHUTDOWN_PATIENCE:
+            requests.close(team, request.id, "expired", "system", now)
+        else:
+            newest = request
+    return newest
+
+
+def answer_id(name: str, answer: Answer) -> str:
+    """The id of the mail that carries an agent's answer, the same however often it is sent."""
+    return mailbox.derived_id(name, "answer", answer.run, answer.assignment)
+
+
+def ask_id(request: Request) -> str:
+    """The id of the mail that tells of a request."""
+    return _mail_id(request.id, "ask")
+
+
+def response_id(request: Request) -> str:
+    """The id of the mail that tells how a request was decided."""
+    return _mail_id(request.id, "answer")
+
+
+def _mail_id(request_id: str, part: str) -> str:
+    return mailbox.derived_id(request_id, part)

@@ -1,0 +1,147 @@
+"""Requests: questions that wait for an answer. The state in the file is what counts; mail only tells of it.
+
+The first valid answer wins, under a lock. An answer of the wrong type, from the wrong party, or to a request that is
+closed or unknown changes nothing and is reported.
+"""
+
+from typing import Any
+
+from pydantic import JsonValue
+
+from crewboard.errors import BadDataError
+from crewboard.names import OPERATOR, SYSTEM
+from crewboard.records import Request, RequestStatus, RequestType
+from crewboard.store import files, json_files
+from crewboard.store.json_folder import folder
+from crewboard.store.layout import TeamDirectory
+
+_LOCK = "requests"
+_ANSWERS: dict[RequestStatus, frozenset[RequestType]] = {
+    "approved": frozenset({"plan_approval", "shutdown", "permission"}),
+    "rejected": frozenset({"plan_approval", "shutdown", "permission"}),
+    "answered": frozenset({"question"}),
+}
+
+
+def load(team: TeamDirectory, request_id: str) -> Request | None:
+    """The request with this id, or None.
+
+    Raises:
+        BadDataError: Its file is damaged.
+    """
+    path = team.request(request_id)
+    request = json_files.load(path, Request)
+    if request is not None and request.id != request_id:
+        raise BadDataError(f"{path} is damaged: it says that it is request {request.id}")
+    return request
+
+
+def load_all(team: TeamDirectory) -> list[Request]:
+    """Every request that can be read, oldest first."""
+    found = folder(team.requests, Request).sound()
+    whole = (request for name, request in found.items() if name == f"{request.id}.json")
+    return sorted(whole, key=lambda request: (request.created_at, request.id))
+
+
+def pending(team: TeamDirectory) -> list[Request]:
+    """What still waits for an answer, oldest first."""
+    return [request for request in load_all(team) if request.status == "pending"]
+
+
+def open_request(
+    team: TeamDirectory,
+    request_id: str,
+    kind: RequestType,
+    author: str,
+    to: str,
+    payload: dict[str, JsonValue],
+    now: float,
+    *,
+    supersedes: str | None = None,
+) -> Request:
+    """Ask.
+
+    An id that exists is the same question asked again after a crash: it stands as it is, or is open again if the
+    asker's death had cancelled it.
+
+    What it `supersedes` is cancelled if it is still pending.
+    """
+    with files.locked(team.lock(_LOCK)):
+        existing = load(team, request_id)
+        if existing is not None and (existing.status, existing.decided_by) == ("cancelled", SYSTEM):
+            return _save(team, existing, status="pending", decided_at=None, decided_by=None)
+        if existing is not None:
+            return existing
+        old = load(team, supersedes) if supersedes else None
+        if old is not None and old.status == "pending":
+            _save(team, old, status="cancelled", decided_at=now, decided_by=author)
+        return _save(
+            team,
+            Request(
+                id=request_id, type=kind, from_=author, to=to, payload=payload,
+                supersedes=supersedes, created_at=now,
+            ),
+        )  # fmt: skip
+
+
+def decide(
+    team: TeamDirectory,
+    request_id: str,
+    status: RequestStatus,
+    by: str,
+    now: float,
+    *,
+    feedback: str | None = None,
+    sha256: str | None = None,
+    edited: str | None = None,
+) -> Request:
+    """Answer a request; the first valid answer wins.
+
+    Raises:
+        BadDataError: Nothing was changed: there is no such request, it is closed, `by` is not who was asked, the
+            answer does not fit its type, or it has changed since `sha256` was seen.
+    """
+    with files.locked(team.lock(_LOCK)):
+        request = load(team, request_id)
+        if request is None:
+            raise BadDataError(f"there is no request {request_id}")
+        _check_answer(request, status, by, sha256)
+        if edited is not None and request.type != "plan_approval":
+            raise BadDataError(f"request {request_id} is a {request.type}; only a plan can be edited")
+        return _save(
+            team, request, status=status, decided_at=now, decided_by=by, feedback=feedback, edited=edited
+        )  # fmt: skip
+
+
+def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str | None) -> None:
+    if request.status != "pending":
+        by_whom = f" by {request.decided_by}" if request.decided_by else ""
+        raise BadDataError(f"request {request.id} is already {request.status}{by_whom}; nothing was changed")
+    if by not in (request.to, OPERATOR):
+        raise BadDataError(f"request {request.id} is for {request.to} to answer, not for {by}")
+    if request.type not in _ANSWERS.get(status, frozenset()):
+        raise BadDataError(f"request {request.id} is a {request.type}; it cannot be {status}")
+    if sha256 is not None and sha256 != request.sha256:
+        raise BadDataError(f"request {request.id} is not what you saw (sha256 {request.sha256}); look again")
+
+
+def close(team: TeamDirectory, request_id: str, status: RequestStatus, by: str, now: float) -> Request | None:
+    """Expire or cancel a request; None if it was closed already."""
+    with files.locked(team.lock(_LOCK)):
+        request = load(team, request_id)
+        if request is None or request.status != "pending":
+            return None
+        return _save(team, request, status=status, decided_at=now, decided_by=by)
+
+
+def cancel_of(team: TeamDirectory, name: str, now: float) -> list[Request]:
+    """Cancel what an agent that ended had asked, and shutdowns that it was asked for; plans for it wait for others."""
+    mine = [each for each in pending(team) if name == each.from_ or (name == each.to and each.type == "shutdown")]
+    closed = (close(team, request.id, "cancelled", SYSTEM, now) for request in mine)
+    return [request for request in closed if request is not None]
+
+
+def _save(team: TeamDirectory, request: Request, **changes: Any) -> Request:
+    saved = request.model_copy(update={**changes, "rev": request.rev + 1})
+    json_files.save(team.request(request.id), saved, durable=True)
+    return saved

@@ -1,0 +1,129 @@
+"""The caller's side of the supervisor: starting it where none lives, and ringing its bell.
+
+A ring for a start carries the caller's whole environment, because the key is in no file; every other ring only says
+"look". Losing one is harmless: the supervisor looks by itself as well.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Literal
+
+from crewboard.errors import TryLaterError
+from crewboard.linux import process
+from crewboard.names import is_name
+from crewboard.records import Exit, Lease, Status, Supervisor
+from crewboard.store import files, json_files, leases
+from crewboard.store.layout import AgentDirectory, TeamDirectory
+
+Verb = Literal["bell", "start", "leave"]
+
+BELL = signal.SIGURG
+"""Does nothing to a process that does not listen for it yet."""
+
+UP_WITHIN = 15.0
+"""Seconds that a supervisor may need to come up on a busy machine."""
+
+_SECRET_PREFIXES = ("ANTHROPIC_",)
+_SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
+
+
+def is_secret(variable: str) -> bool:
+    """Whether an environment variable is one that only the process it was meant for may see."""
+    return variable.startswith(_SECRET_PREFIXES) or variable.upper().endswith(_SECRET_SUFFIXES)
+
+
+def is_alive(team: TeamDirectory) -> bool:
+    """Whether the team has a supervisor."""
+    return leases.is_held(team.supervisor_lock)
+
+
+def ring(
+    team: TeamDirectory,
+    verb: Verb = "bell",
+    *,
+    name: str | None = None,
+    run: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Ring the team's supervisor, after starting one if none lives.
+
+    Raises:
+        TryLaterError: None came up in time.
+    """
+    message = {"verb": verb, "name": name, "run": run, "environment": dict(environment or {})}
+    line = json.dumps(message).encode() + b"\n"
+    deadline = time.monotonic() + UP_WITHIN
+    started = 0.0
+    while time.monotonic() < deadline:
+        holder = leases.holder(team.supervisor_lock, Supervisor)
+        if holder is not None and holder.socket and _deliver(holder.socket, line):
+            return
+        if not is_alive(team) and time.monotonic() - started > 1:
+            started = time.monotonic()
+            _start(team)
+        time.sleep(0.01)
+    raise TryLaterError(f"the supervisor of {team.path.name} does not come up; see {team.supervisor_log}")
+
+
+def revive(team: TeamDirectory) -> None:
+    """Start a supervisor where none lives and an agent needs one, without waiting for it.
+
+    An agent does that lives, or of whose end the team was not told.
+    """
+    if not is_alive(team) and any(_needs_supervisor(team.agent(name)) for name in _hired(team)):
+        _start(team)
+
+
+def _hired(team: TeamDirectory) -> list[str]:
+    return [path.name for path in team.agents.glob("*") if is_name(path.name)]
+
+
+def _needs_supervisor(agent: AgentDirectory) -> bool:
+    return leases.is_held(agent.lease) or is_unburied(agent)
+
+
+def is_unburied(agent: AgentDirectory) -> bool:
+    """Whether a run began of whose end, if it has ended, the team was not told; one that never began has none."""
+    status, record = json_files.usable(agent.status, Status), json_files.usable(agent.exit, Exit)
+    return status is not None and (record is None or record.run < status.run or not record.buried)
+
+
+def ring_worker(team: TeamDirectory, name: str) -> None:
+    """Make the worker of `name` look at its files now, if it lives."""
+    holder = leases.holder(team.agent(name).lease, Lease)
+    if holder is not None:
+        process.send_signal(holder.pid, BELL, holder.start_ticks)
+
+
+def _deliver(path: str, line: bytes) -> bool:
+    """Hand one line to the socket at `path`; False if nobody took it."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+            caller.settimeout(5)
+            caller.connect(path)
+            caller.sendall(line)
+            return caller.recv(16).startswith(b"ok")
+    except OSError:
+        return False
+
+
+def _start(team: TeamDirectory) -> None:
+    """Start a supervisor, which detaches itself. If somebody else's is quicker, this one leaves at once."""
+    environment = {key: value for key, value in os.environ.items() if not is_secret(key)}
+    with open(team.supervisor_log, "ab", opener=files.open_private) as log:
+        subprocess.run(
+            [sys.executable, "-I", "-m", "crewboard.supervisor", str(team.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+            check=False,
+        )

@@ -1,0 +1,198 @@
+"""What an agent did, line by line, for peeks, logs and feeds: journal events in a person's words."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from crewboard.agent_types.builtin import LOOK
+from crewboard.readmodel.journal_tail import Successor
+from crewboard.readmodel.wording import person, tell
+from crewboard.records import (
+    ASKED_FOR,
+    EXIT_REASONS,
+    Answer,
+    Cleared,
+    Event,
+    Exit,
+    Gate,
+    Intake,
+    Reply,
+    Retry,
+    RunEnded,
+    RunStarted,
+    Sent,
+    Summary,
+    ToolResult,
+    ToolStart,
+    describe_exit,
+)  # fmt: skip
+from crewboard.store import journal
+from crewboard.store.json_files import Cached
+from crewboard.store.layout import AgentDirectory
+
+TAIL = 256 * 1024
+_MOST = 500
+_MOST_DETAIL = 8000
+"""Characters kept of what a tool call was given or gave; the journal has all of it."""
+
+
+@dataclass(frozen=True)
+class Activity:
+    """One line: when, of what kind, text, how long.
+
+    Kinds are `start mail think say tool done gate answer error sent retry room end died`.
+
+    `call` is the id of a tool call, the same for its begin and its outcome, `detail` what it was given or gave, as far
+    as a person reads such things.
+    """
+
+    ts: float
+    kind: str
+    text: str
+    seconds: float | None = None
+    call: str = ""
+    detail: str = ""
+
+
+def describe_tool(name: str, arguments: dict[str, Any]) -> str:
+    """A tool call in one line: `bash python -m pytest`, `edit_file src/app.py`."""
+    order = ("command", "path", "pattern", "question", "to", "task_id", "subject", "name", "plan", "content")
+    shown = [str(arguments[key]) for key in order if key in arguments][:2]
+    if name in ("write_file", "edit_file", "send_message"):
+        shown = shown[:1]
+    return " ".join([name, *shown]).replace("\n", " ")
+
+
+def describe(event: Event) -> list[Activity]:
+    """The lines that an event is worth."""
+    if isinstance(event, Intake):
+        return _describe_intake(event)
+    if isinstance(event, Reply):
+        return _describe_reply(event)
+    if isinstance(event, RunStarted) and event.before is not None:
+        return [describe_end(event.before), Activity(event.ts, *_words(event))]
+    kind, text = _words(event)
+    if isinstance(event, ToolStart):
+        return [Activity(event.ts, kind, text, call=event.tool_use_id, detail=_excerpt(_given(event.input)))]
+    if isinstance(event, ToolResult):
+        return [Activity(event.ts, kind, text, event.seconds, event.tool_use_id, _excerpt(event.content))]
+    return [Activity(event.ts, kind, text)]
+
+
+def describe_end(record: Exit) -> Activity:
+    """How a run ended that could not say so itself."""
+    kind = "end" if record.reason in ASKED_FOR else "died"
+    return Activity(record.at, kind, f"{describe_exit(record)}, run {record.run}")
+
+
+def _words(  # noqa: C901, PLR0911  one kind of event, one line
+    event: RunStarted | ToolStart | ToolResult | Gate | Answer | Sent | Retry | Cleared | Summary | RunEnded,
+) -> tuple[str, str]:
+    match event:
+        case RunStarted():
+            return "start", f"run {event.run}, pid {event.pid}, {event.model}"
+        case ToolStart():
+            return "tool", describe_tool(event.name, event.input)
+        case ToolResult():
+            return "done", f"{event.name} {_gist(event)}"
+        case Gate():
+            return "gate", "open: it may write and run" if event.open else "shut: it reads until its plan is approved"
+        case Answer():
+            return ("error", event.error) if event.error is not None else ("answer", event.text)
+        case Sent():
+            return "sent", f"→ {person(event.message.to)}: {tell(event.message)}"
+        case Retry():
+            return "retry", f"attempt {event.attempt}: {event.error}"
+        case Cleared():
+            return "room", f"left out {len(event.tool_use_ids)} old tool results"
+        case Summary():
+            return "room", f"summarised {event.covers} blocks"
+        case RunEnded():
+            return "end", f"{EXIT_REASONS.get(event.reason, event.reason)}, code {event.code}"
+
+
+def _describe_intake(event: Intake) -> list[Activity]:
+    prompt = [Activity(event.ts, "mail", f"{person(event.prompt_from)}: {event.prompt}")] if event.prompt else []
+    mail = [Activity(event.ts, "mail", f"{person(letter.from_)}: {tell(letter)}") for letter in event.messages]
+    return [*prompt, *mail]
+
+
+def _describe_reply(event: Reply) -> list[Activity]:
+    kinds = {"text": "say", "thinking": "think"}
+    return [
+        Activity(
+            event.ts,
+            kinds[block["type"]],
+            str(block.get("text") or block.get("thinking") or ""),
+            event.seconds,
+        )
+        for block in event.content
+        if block.get("type") in kinds
+    ]
+
+
+def _given(arguments: dict[str, Any]) -> str:
+    """Everything that a tool call was given, what is long on lines of its own."""
+    given = ((name, str(value)) for name, value in arguments.items())
+    return "\n".join(f"{name}:" + ("\n" if "\n" in text else " ") + text for name, text in given)
+
+
+def _excerpt(text: str) -> str:
+    """The beginning and the end of a long text."""
+    if len(text) <= _MOST_DETAIL:
+        return text
+    half = _MOST_DETAIL // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def _gist(event: ToolResult) -> str:
+    """What a tool gave, in a few words: how much, for one that only reads; else its last line."""
+    lines = len(event.content.splitlines())
+    if event.is_error:
+        return f"failed: {_last_line(event.content)}"
+    return f"{lines} lines" if event.name in LOOK and lines != 1 else _last_line(event.content)
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+@dataclass
+class ActivityReader:
+    """The end of an agent's journal, read forward, and how its last run ended if that is not in the journal."""
+
+    agent: AgentDirectory
+    lines: deque[Activity] = field(default_factory=lambda: deque(maxlen=_MOST))
+    damaged: int = 0
+    _offset: int = 0
+    _run: int = 0
+    _ended: bool = False
+    _successor: Successor = field(init=False)
+    _exit: Cached[Exit] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._exit = Cached(self.agent.exit, Exit)
+        self._successor = Successor(self.agent.journal)
+        self._offset = journal.tail_offset(self.agent.journal, TAIL)
+
+    def read(self) -> list[Activity]:
+        """The newest lines, newest last."""
+        record = self._exit.get()  # before the journal, in which a worker says first how it ends
+        if self._successor.came(self._offset):
+            self.lines.clear()
+            self.damaged, self._run, self._offset = 0, 0, journal.tail_offset(self.agent.journal, TAIL)
+        for event, end in journal.read(self.agent.journal, self._offset):
+            self._offset = end
+            if event is None:
+                self.damaged += 1
+            else:
+                self._run, self._ended = event.run, isinstance(event, RunEnded)
+                self.lines.extend(describe(event))
+        return [*self.lines, *self._untold(record)]
+
+    def _untold(self, record: Exit | None) -> list[Activity]:
+        """The end of the run that the journal was in, or of a later one that never came to write in it."""
+        if record is None or record.run < self._run or (record.run == self._run and self._ended):
+            return []
+        return [describe_end(record)]

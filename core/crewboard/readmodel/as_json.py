@@ -1,0 +1,66 @@
+"""The view as JSON, as `status --json` promises it (contract § 5)."""
+
+from typing import Any
+
+from crewboard.readmodel.crash_report import log_end
+from crewboard.readmodel.team import AgentView, Need, TeamView
+from crewboard.store.layout import TeamDirectory
+
+
+def status(view: TeamView) -> dict[str, Any]:
+    """The whole view."""
+    return {
+        "team": view.name,
+        "root": str(view.root),
+        "model_backend": view.model_backend,
+        "supervisor": {"pid": view.supervisor.pid, "alive": view.supervisor.alive},
+        "agents": [agent(each) for each in view.agents],
+        "requests": [request.model_dump() for request in view.requests],
+        "tasks": [task.model_dump() for task in view.tasks],
+        "needs_you": [need(each, TeamDirectory(view.path)) for each in view.needs],
+        "damaged": view.damaged,
+    }
+
+
+def agent(view: AgentView) -> dict[str, Any]:
+    """One agent."""
+    return {
+        "name": view.name,
+        "type": view.type,
+        "role": view.role,
+        "state": view.state,
+        "reason": view.reason,
+        "run": view.run,
+        "pid": view.pid,
+        "alive": view.alive,
+        "exit": view.exit.model_dump() if view.exit else None,
+        "unread": view.unread,
+        "doing": view.doing,
+        "since": view.since,
+        "turn": view.turn,
+        "task": view.task,
+        "waiting_for": view.waiting_for,
+        "last_error": view.last_error,
+        "last_tool": view.last_tool,
+        "tokens": view.tokens.model_dump(),
+        "context": view.context.model_dump(),
+        "cost_usd": view.cost_usd,
+        "cpu_percent": view.usage.cpu_percent if view.usage else None,
+        "rss_bytes": view.usage.rss_bytes if view.usage else None,
+        "sandbox": view.sandbox,
+        "model": view.model,
+        "damaged": view.damaged,
+    }
+
+
+def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
+    """One entry of needs-you; a death comes with the last lines of the worker's log."""
+    log = {"log": list(log_end(team.agent(each.agent)))} if each.kind == "death" else {}
+    return {
+        "kind": each.kind,
+        "agent": each.agent,
+        "since": each.since,
+        "request_id": each.request_id,
+        "summary": each.summary,
+        **log,
+    }

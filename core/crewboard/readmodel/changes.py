@@ -1,0 +1,163 @@
+"""What changed on a team, one thing after the other: views compared, and the tails of the mailboxes."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from crewboard.names import LEAD, OPERATOR
+from crewboard.readmodel.reader import TeamReader
+from crewboard.readmodel.team import AgentView, TeamView, summarise
+from crewboard.records import Request, Task, describe_exit
+from crewboard.store import files, mailbox
+from crewboard.store.json_folder import Folder
+from crewboard.store.layout import TeamDirectory
+
+Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
+
+_RESULT = re.compile(r"(?P<agent>[a-z][a-z0-9_-]*?)-(?P<run>\d+)-\d+\.md")
+_SHOWN_OF_TASK = {"id", "subject", "status", "owner", "last_owner", "blocked_by"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that changed: when (epoch seconds), of what kind, whose, and what it is now."""
+
+    ts: float
+    kind: Kind
+    agent: str | None
+    what: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `watch --json` promises it (contract § 5)."""
+        return {"ts": self.ts, "kind": self.kind, "agent": self.agent, **self.what}
+
+
+class ChangeReader:
+    """Tells what changed on a team since it looked last. It begins with what stands there when it is made."""
+
+    def __init__(self, team: TeamDirectory) -> None:
+        self._team = team
+        self._reader = TeamReader(team)
+        self._requests = Folder(team.requests, Request)
+        self._offsets: dict[str, int] = {}
+        self._known: set[str] = set()
+        self.view = self._reader.read()
+        self._skip_mail()
+        self._results = self._list_results()
+        self._asked = self._read_requests()
+
+    def read(self) -> list[Change]:
+        """Everything since the last time, and `view` is what stands there now."""
+        before, self.view = self.view, self._reader.read()
+        return [
+            *_roster(before, self.view),
+            *self._mail(),
+            *self._request_changes(),
+            *_tasks(before, self.view),
+            *_statuses(before, self.view),
+            *self._result_changes(),
+            *_exits(before, self.view),
+        ]
+
+    def _mailboxes(self) -> list[str]:
+        return [OPERATOR, LEAD, *(agent.name for agent in self.view.agents if agent.name != LEAD)]
+
+    def _skip_mail(self) -> None:
+        for name in self._mailboxes():
+            self._offsets[name] = files.tail_offset(self._team.inbox(name), 0)
+
+    def _mail(self) -> Iterator[Change]:
+        for name in self._mailboxes():
+            batch = mailbox.read(self._team, name, self._offsets.get(name, 0), known=self._known)
+            self._offsets[name] = batch.offset
+            self._known.update(message.id for message in batch.messages)
+            for message in batch.messages:
+                yield Change(message.ts, "message", name, message.model_dump(exclude={"v", "ts"}))
+
+    def _read_requests(self) -> dict[str, Request]:
+        return {request.id: request for request in self._requests.all()}
+
+    def _request_changes(self) -> Iterator[Change]:
+        before, self._asked = self._asked, self._read_requests()
+        for ident, request in self._asked.items():
+            if ident not in before or before[ident].status != request.status:
+                yield _request(request)
+
+    def _list_results(self) -> set[str]:
+        return {path.name for path in self._team.results.glob("*.md")}
+
+    def _result_changes(self) -> Iterator[Change]:
+        before, self._results = self._results, self._list_results()
+        for name in sorted(self._results - before):
+            found = _RESULT.fullmatch(name)
+            if found:
+                what = {"run": int(found["run"]), "result": f"results/{name}"}
+                yield Change(self.view.now, "result", found["agent"], what)
+
+
+def _request(request: Request) -> Change:
+    what = {
+        "id": request.id,
+        "type": request.type,
+        "to": request.to,
+        "status": request.status,
+        "decided_by": request.decided_by,
+        "feedback": request.feedback,
+        "summary": summarise(request),
+    }
+    return Change(request.decided_at or request.created_at, "request", request.from_, what)
+
+
+def _roster(before: TeamView, after: TeamView) -> Iterator[Change]:
+    old = {agent.name: agent for agent in before.agents}
+    new = {agent.name: agent for agent in after.agents}
+    for name in old.keys() - new.keys():
+        yield Change(after.now, "roster", name, {"change": "removed", **_terms(old[name])})
+    for name, agent in new.items():
+        if name not in old:
+            yield Change(after.now, "roster", name, {"change": "hired", **_terms(agent)})
+        elif _terms(agent) != _terms(old[name]):
+            yield Change(after.now, "roster", name, {"change": "changed", **_terms(agent)})
+
+
+def _terms(agent: AgentView) -> dict[str, str]:
+    return {"type": agent.type, "role": agent.role, "model": agent.model}
+
+
+def _statuses(before: TeamView, after: TeamView) -> Iterator[Change]:
+    for agent in after.agents:
+        old = before.agent(agent.name)
+        if old is None or _status(old) != _status(agent):
+            yield Change(after.now, "status", agent.name, _status(agent))
+
+
+def _status(agent: AgentView) -> dict[str, Any]:
+    return {
+        "state": agent.state,
+        "run": agent.run,
+        "pid": agent.pid,
+        "alive": agent.alive,
+        "doing": agent.doing,
+        "waiting_for": agent.waiting_for,
+    }
+
+
+def _tasks(before: TeamView, after: TeamView) -> Iterator[Change]:
+    old = {task.id: _task(task) for task in before.tasks}
+    for task in after.tasks:
+        if old.get(task.id) != _task(task):
+            yield Change(task.updated_at, "task", task.owner, _task(task))
+
+
+def _task(task: Task) -> dict[str, Any]:
+    return task.model_dump(include=_SHOWN_OF_TASK)
+
+
+def _exits(before: TeamView, after: TeamView) -> Iterator[Change]:
+    for agent in after.agents:
+        old = before.agent(agent.name)
+        known = old.exit.run if old and old.exit else 0
+        if agent.exit is not None and agent.exit.run > known:
+            what = {**agent.exit.model_dump(exclude={"at", "buried"}), "how": describe_exit(agent.exit)}
+            yield Change(agent.exit.at, "exit", agent.name, what)

@@ -1,0 +1,130 @@
+"""What agents have used: tokens, money where the price is known, and how much of a budget that is."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from crewboard.pricing import Budget, stated_budget
+from crewboard.readmodel.journal_tail import JournalTail
+from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.records import Reply, Summary, Tokens
+from crewboard.store.layout import AgentDirectory
+
+TAIL = 1024 * 1024
+"""Bytes of a journal that are searched for model calls when a pane is opened."""
+
+WINDOW = 600.0
+"""Seconds over which the rate is measured."""
+
+SHORTEST = 60.0
+"""Seconds below which a rate would be a guess."""
+
+_MOST = 500
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What an agent or a whole team has used.
+
+    `usd` is None where no price is known; `partial` says that some of the tokens have no price and are not in it.
+    """
+
+    tokens: Tokens
+    usd: float | None
+    partial: bool
+    budget: Budget | None
+
+    @property
+    def share(self) -> float | None:
+        """How much of the budget is used, 1 is all; None where there is none, or where it cannot be known."""
+        if self.budget is None or (self.budget.usd is not None and (self.usd is None or self.partial)):
+            return None
+        return self.budget.share(self.tokens, self.usd)
+
+
+def bill_agent(agent: AgentView) -> Bill:
+    """What one agent has used, over all of its runs."""
+    unpriced = agent.cost_usd is None and _any(agent.tokens)
+    budget = stated_budget(agent.spec.flags.budget) if agent.spec else None
+    return Bill(agent.tokens, agent.cost_usd, unpriced, budget)
+
+
+def bill_team(view: TeamView) -> Bill:
+    """What everybody on the team has used together."""
+    bills = [bill_agent(agent) for agent in view.agents]
+    known = [bill.usd for bill in bills if bill.usd is not None]
+    return Bill(
+        tokens=sum((bill.tokens for bill in bills), Tokens()),
+        usd=sum(known) if known else None,
+        partial=any(bill.partial for bill in bills),
+        budget=stated_budget(view.budget),
+    )
+
+
+def _any(tokens: Tokens) -> bool:
+    return tokens != Tokens()
+
+
+def hit_rate(tokens: Tokens) -> float | None:
+    """Which part of the prompts came from the cache, 0 to 1; None before the first prompt."""
+    prompt = tokens.input + tokens.cache_read + tokens.cache_write
+    return tokens.cache_read / prompt if prompt else None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a model: when its answer was there, how long that took, what it used.
+
+    `summary` says that it was made to shorten the conversation, not to go on with it.
+    """
+
+    ts: float
+    usage: Tokens
+    usd: float | None
+    seconds: float | None
+    summary: bool = False
+
+
+@dataclass
+class CallReader:
+    """The model calls in the end of an agent's journal, read forward."""
+
+    agent: AgentDirectory
+    calls: deque[Call] = field(default_factory=lambda: deque(maxlen=_MOST))
+    _tail: JournalTail = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._tail = JournalTail(self.agent, TAIL)
+
+    def read(self) -> deque[Call]:
+        """The newest calls, newest last."""
+        if self._tail.begins_anew():
+            self.calls.clear()
+        for event in self._tail.fresh():
+            if isinstance(event, Reply):
+                self.calls.append(Call(event.ts, event.usage, event.cost_usd, event.seconds))
+            elif isinstance(event, Summary):
+                self.calls.append(Call(event.ts, event.usage, event.cost_usd, None, summary=True))
+        return self.calls
+
+    @property
+    def known_since(self) -> float:
+        """From when on every call is known (epoch seconds); minus infinity when all are."""
+        if self._tail.whole and len(self.calls) < _MOST:
+            return float("-inf")
+        return self.calls[0].ts if self.calls else float("inf")
+
+
+def rate(readers: Iterable[CallReader], now: float) -> float | None:
+    """Dollars an hour over the last `WINDOW` seconds, or since the first call of a younger team.
+
+    None where it would be a guess: a call without a price, too short a time, or calls that were not read.
+    """
+    known = list(readers)
+    calls = [call for reader in known for call in reader.read()]
+    since = max(now - WINDOW, min((call.ts for call in calls), default=now))
+    recent = [call for call in calls if call.ts >= since]
+    covered = all(reader.known_since <= since for reader in known)
+    if not covered or now - since < SHORTEST or any(call.usd is None for call in recent):
+        return None
+    return round(sum(call.usd or 0 for call in recent) * 3600 / (now - since), 2)

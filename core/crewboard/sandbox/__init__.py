@@ -1,0 +1,1 @@
+"""The sandbox in which an agent's file tools and commands run."""

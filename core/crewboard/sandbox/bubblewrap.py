@@ -1,0 +1,198 @@
+"""The command line of bubblewrap for one policy, rule by rule.
+
+Later mounts lie over earlier ones: the host read-only, what is private hidden, tools and the workspace put back, and
+within the workspace what is not the agent's hidden again.
+"""
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from crewboard.sandbox import seccomp
+from crewboard.sandbox.host_paths import host_names, host_sockets, is_below, team_folders
+from crewboard.sandbox.policy import Policy
+from crewboard.sandbox.process import Child, Start
+
+PROBE_WITHIN = 10.0
+"""Seconds that the probe may take."""
+
+_GIT_KEEPS = ("hooks", "config", "config.worktree", "modules")
+"""What of a repository makes git run programs; submodules keep theirs in `modules`."""
+
+
+def program(root: Path) -> str | None:
+    """Bubblewrap's path; never one in the workspace, which an agent may have put there."""
+    return _program(root, os.environ.get("PATH", os.defpath))
+
+
+@lru_cache(maxsize=8)
+def _program(root: Path, path: str) -> str | None:
+    for folder in map(Path, path.split(os.pathsep)):
+        found = Path(os.path.realpath(folder / "bwrap"))
+        if folder.is_absolute() and os.access(found, os.X_OK) and not found.is_relative_to(root):
+            return str(found)
+    return None
+
+
+def rules(policy: Policy) -> dict[str, list[str]]:
+    """The arguments, by what they are for, in the order that bubblewrap needs."""
+    found = {
+        **_lasting(policy),
+        "repository": _repository(policy.root) if policy.writes else [],
+        "private": _private(policy),
+        "team": _team(policy),
+        "scratch": _bind("--bind", policy.scratch) if policy.scratch else [],
+        "sockets": _cover(_sockets(policy)),
+    }
+    return {name: arguments for name, arguments in found.items() if arguments}
+
+
+@lru_cache(maxsize=8)
+def _lasting(policy: Policy) -> dict[str, list[str]]:
+    """What is the same for every command of a worker."""
+    root, hidden = policy.root, policy.places.hidden
+    return {
+        "user": ["--unshare-user"],
+        "capabilities": ["--cap-drop", "ALL"],
+        "processes": ["--unshare-pid"],
+        "shared memory": ["--unshare-ipc"],
+        "network": [] if policy.network else ["--unshare-net"],
+        "session": ["--new-session"],
+        "lifetime": ["--die-with-parent"],
+        "host": ["--ro-bind", "/", "/"],
+        "devices": ["--dev", "/dev"],
+        "proc": ["--proc", "/proc"],
+        # Settings of the kernel stay as they are even for root, who in here is the machine's, without powers.
+        "settings": ["--remount-ro", "/proc"],
+        "hidden": _over("--tmpfs", hidden),
+        "system secrets": _cover(policy.places.secrets),
+        "tools": _put_back([path for path in policy.places.tools if is_below(path, hidden)]),
+        "names": _put_back([path for path in host_names() if policy.network and is_below(path, hidden)]),
+        "workspace": _bind("--bind" if policy.writes else "--ro-bind", root),
+        "own code": _put_back([path for path in policy.places.own if is_below(path, [root])]),
+    }
+
+
+def start(policy: Policy, start: Start) -> Child:
+    """Start a process behind the wall.
+
+    Raises:
+        OSError: bubblewrap is gone, or cannot be run.
+    """
+    filtered = _readable(_filter(policy))
+    about, told = os.pipe2(os.O_CLOEXEC)
+    try:
+        command = _command(policy, start.arguments, ["--seccomp", str(filtered), "--json-status-fd", str(told)])
+        return Child(replace(start, arguments=command).now(filtered, told), about)
+    except BaseException:
+        os.close(about)
+        raise
+    finally:
+        os.close(told)
+        os.close(filtered)
+
+
+def _command(policy: Policy, inner: list[str], more: list[str]) -> list[str]:
+    bwrap = program(policy.root)
+    if bwrap is None:
+        raise FileNotFoundError(errno.ENOENT, "bubblewrap is not installed")
+    arguments = [part for rule in rules(policy).values() for part in rule]
+    return [bwrap, *arguments, *more, "--chdir", str(policy.root), "--", *inner]
+
+
+def _filter(policy: Policy) -> bytes:
+    """The filter of system calls; the namespaces alone must do on a machine for which there is none."""
+    if seccomp.architecture() is None:
+        return seccomp.EVERYTHING
+    rules = seccomp.in_bubblewrap(network=policy.network)
+    return seccomp.program(tuple(rule for name in rules.values() for rule in name))
+
+
+def _readable(data: bytes) -> int:
+    """A descriptor to read `data` from, which fits a pipe."""
+    source, target = os.pipe2(os.O_CLOEXEC)
+    os.write(target, data)
+    os.close(target)
+    return source
+
+
+def complaint(policy: Policy) -> str | None:
+    """Why bubblewrap does not work for this policy here; None when it does. Runs it once."""
+    try:
+        done = subprocess.run(
+            _command(policy, ["true"], ["--as-pid-1"]),  # leaves nobody for us to reap
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_WITHIN,
+            env={"PATH": os.environ.get("PATH", os.defpath)},
+            check=False,
+        )
+    except FileNotFoundError as error:
+        return str(error.strerror)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap cannot be run: {error}"
+    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return (said[-1] if said else f"bubblewrap ended with {done.returncode}") if done.returncode else None
+
+
+def _bind(option: str, path: Path) -> list[str]:
+    return [option, str(path), str(path)]
+
+
+def _over(option: str, paths: Iterable[Path]) -> list[str]:
+    return [part for path in paths for part in (option, str(path))]
+
+
+def _put_back(paths: Iterable[Path]) -> list[str]:
+    return [part for path in paths for part in _bind("--ro-bind-try", path)]
+
+
+def _cover(paths: Iterable[Path]) -> list[str]:
+    """Nothing in the place of folders, /dev/null in the place of files."""
+    return [part for path in paths for part in (["--tmpfs", str(path)] if path.is_dir() else _nothing(path))]
+
+
+def _nothing(path: Path) -> list[str]:
+    return ["--ro-bind", "/dev/null", str(path)]
+
+
+def _private(policy: Policy) -> list[str]:
+    """What of a home in the workspace is private, with the tools that lie there put back."""
+    entries = policy.places.private_entries(policy.root)
+    tools = [path for path in policy.places.tools if path in entries or is_below(path, entries)]
+    return [*_cover(entries), *_put_back(tools)]
+
+
+def _repository(root: Path) -> list[str]:
+    """Let an agent commit, but not choose what git will run. A repository of an unusual form is read-only."""
+    git = root / ".git"
+    if git.is_symlink() or not git.exists():
+        return []
+    if not git.is_dir() or any((git / name).is_symlink() for name in _GIT_KEEPS):
+        return _bind("--ro-bind", git)
+    kept = [part for name in _GIT_KEEPS if (git / name).exists() for part in _bind("--ro-bind", git / name)]
+    absent = [] if (git / "hooks").exists() else ["--tmpfs", str(git / "hooks")]
+    # A mount of its own, so that the whole cannot be moved away and another put in its place.
+    return [*_bind("--bind", git), *kept, *absent]
+
+
+def _team(policy: Policy) -> list[str]:
+    """The team's own files: gone, but for the results that `hands` reads."""
+    folders = _visible(team_folders(policy.root), policy)
+    shown = [] if policy.results is None else _bind("--ro-bind-try", policy.results)
+    return [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", folders)]
+
+
+def _sockets(policy: Policy) -> list[Path]:
+    """Sockets of the host that no mount hides: a read-only mount does not keep anybody from connecting."""
+    gone = [*team_folders(policy.root), Path("/dev"), Path("/proc")]
+    return [path for path in _visible(host_sockets(), policy) if not is_below(path, gone)]
+
+
+def _visible(paths: list[Path], policy: Policy) -> list[Path]:
+    """Those that are not hidden with the folder they lie in: the workspace is shown wherever it lies."""
+    return [path for path in paths if path.is_relative_to(policy.root) or not is_below(path, policy.places.hidden)]

@@ -1,0 +1,49 @@
+"""Git's settings for commands: the user's own file may hold passwords, and is hidden."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from crewboard.store.layout import HOME as TEAMS
+
+_HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
+"""What of the user's own settings a command sees."""
+
+
+def write_git_settings(path: Path, agent: str) -> None:
+    """Write the settings that git uses in commands: the user's, where they are harmless; a name to commit under."""
+    every = _git_settings()
+    own = {name: value for name, value in every.items() if name in _HARMLESS}
+    own.setdefault("user.name", agent)
+    own.setdefault("user.email", f"{agent}@crewboard.invalid")
+    own["safe.directory"] = "*"  # nothing that a repository could start gets out of the sandbox
+    ignored = path.with_name(".gitignored")
+    ignored.write_text(f"{_ignored(every)}\n{TEAMS}/\n", encoding="utf-8")
+    own["core.excludesfile"] = str(ignored)
+    lines = []
+    for name, value in own.items():
+        section, _, key = name.rpartition(".")
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        lines.append(f'[{section}]\n\t{key} = "{escaped}"\n')
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _git_settings() -> dict[str, str]:
+    try:
+        done = subprocess.run(
+            ["git", "config", "--global", "--list", "-z"],
+            capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, timeout=5, check=False, cwd="/",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    pairs = (entry.partition("\n") for entry in done.stdout.split("\0") if entry)
+    return {name: value for name, _, value in pairs}
+
+
+def _ignored(settings: dict[str, str]) -> str:
+    """What the user lets git ignore everywhere."""
+    default = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "git/ignore"
+    try:
+        return Path(settings.get("core.excludesfile") or default).expanduser().read_text(errors="replace")
+    except (OSError, RuntimeError):
+        return ""

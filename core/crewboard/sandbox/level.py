@@ -1,0 +1,92 @@
+"""The ladder: bubblewrap, else Landlock with seccomp, else nothing, which an agent that executes must be hired for."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from crewboard.agent_types.builtin import AgentType
+from crewboard.errors import NoSandboxError, UsageError
+from crewboard.records import Flags
+from crewboard.sandbox import bubblewrap, landlock
+from crewboard.sandbox.policy import Policy
+
+Level = Literal["bubblewrap", "landlock", "none"]
+
+UNSAFE = "none (unsafe)"
+"""What status says of an agent that executes with nothing to hold it in."""
+
+UNSAFE_IN_WORDS = "hired with --unsafe-no-sandbox where no sandbox works: its commands run with your rights"
+
+VARIABLE = "CREWBOARD_SANDBOX"
+"""`auto`, or `none`: behave as where no kernel mechanism works."""
+
+MEANING: dict[Level, str] = {
+    "bubblewrap": "commands see the workspace, no secrets, no network, no process but their own",
+    "landlock": "commands read and write what their type may, no secrets, no network; "
+    "they see names of processes and files, cannot commit, nor make new entries in the root itself",
+    "none": "commands run unconfined, with your rights; file tools are held in by checks of paths alone",
+}
+"""Each level in words."""
+
+REMEDY = (
+    "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`); where it is installed, allow user "
+    "namespaces for it (Ubuntu: an AppArmor profile for /usr/bin/bwrap with `userns,`; in a container: "
+    "`--security-opt seccomp=unconfined`), or use a kernel with Landlock; SECURITY.md says more"
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What works here, and why the better ones do not."""
+
+    level: Level
+    complaints: tuple[str, ...] = ()
+
+
+def find(policy: Policy, environment: Mapping[str, str]) -> Found:
+    """The best level that works for a policy here; tries each once.
+
+    Raises:
+        UsageError: `CREWBOARD_SANDBOX` says something else than `auto` or `none`.
+    """
+    wanted = environment.get(VARIABLE) or "auto"
+    if wanted == "none":
+        return Found("none", (f"{VARIABLE} is none",))
+    if wanted != "auto":
+        raise UsageError(f"{VARIABLE} is {wanted!r}; it can be auto or none")
+    first = bubblewrap.complaint(policy)
+    if first is None:
+        return Found("bubblewrap")
+    second = landlock.complaint(policy)
+    return Found("landlock", (first,)) if second is None else Found("none", (first, second))
+
+
+def check(root: Path, kind: AgentType, flags: Flags, environment: Mapping[str, str]) -> None:
+    """Make sure that a worker of this type, with this environment, would be admitted.
+
+    Raises:
+        NoSandboxError: It would not; says what helps.
+        UsageError: The environment asks for a level that there is not.
+    """
+    if kind.executes:
+        policy = Policy(Path(os.path.realpath(root)), writes=kind.writes, network=flags.network)
+        admit(kind, flags, find(policy, environment))
+
+
+def admit(kind: AgentType, flags: Flags, found: Found) -> str:
+    """The word for status of an agent of this type at that level.
+
+    Raises:
+        NoSandboxError: It executes, nothing can hold it in, and it was not hired for that; says what helps.
+    """
+    if found.level != "none" or not kind.executes:
+        return found.level
+    if flags.unsafe_no_sandbox:
+        return UNSAFE
+    why = "; ".join(found.complaints)
+    raise NoSandboxError(
+        f"no sandbox works here ({why}), so an agent of type {kind.name} is not started: {REMEDY}; "
+        "or hire it with --unsafe-no-sandbox, and it runs commands with your rights"
+    )

@@ -1,0 +1,62 @@
+"""Burial: making the end of a run known. Each step may be done twice; the last one notes that all are done."""
+
+import logging
+
+from crewboard.linux import process
+from crewboard.names import LEAD, SYSTEM
+from crewboard.protocol import requests
+from crewboard.records import Config, Exit, Spec, Status, describe_exit
+from crewboard.sandbox import scratch
+from crewboard.store import agents, json_files, leases, mailbox, roster, tasks
+from crewboard.store.layout import AgentDirectory
+from crewboard.supervisor.launcher import Ended, end_marked
+
+log = logging.getLogger(__name__)
+
+
+def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float) -> Exit:
+    """Write how a run ended, unless its worker wrote that itself.
+
+    `now` is when, for an end that was seen; of one that nobody saw, the last sign of life is the best that is known.
+    """
+    spec, status = json_files.usable(agent.spec, Spec), json_files.usable(agent.status, Status)
+    unseen = ended == Ended() and status is not None and status.run == run
+    at = status.beat or now if unseen and status is not None else now
+    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=_reason(run, spec, status), at=at)
+    return agents.write_exit(agent, record)
+
+
+def _reason(run: int, spec: Spec | None, status: Status | None) -> str:
+    if spec is not None and spec.run == run and spec.want in ("killed", "stopped"):
+        return "killed" if spec.want == "killed" else "shutdown"
+    if status is not None and status.run == run and status.boot_id not in ("", process.boot_id()):
+        return "reboot"
+    return "died"
+
+
+def bury(agent: AgentDirectory, record: Exit, now: float) -> None:
+    """Tell the team of the end of `record.run`: its task goes back, what it asked is cancelled, the others hear."""
+    if record.buried:
+        return
+    status = json_files.usable(agent.status, Status)
+    if status is not None and status.run == record.run and status.start_ticks:
+        end_marked(f"{process.MARK}={process.mark(status.pid, status.start_ticks)}")
+    scratch.sweep()
+    team = agent.team
+    tasks.give_back(team, agent.name, now)
+    requests.cancel_of(team, agent.name, now)
+    words = describe_exit(record)
+    for name in _to_be_told(roster.load(team), agent):
+        ident = mailbox.derived_id("terminated", agent.name, record.run, name)
+        message = mailbox.compose(
+            SYSTEM, name, "teammate_terminated", f"{agent.name} ended: {words}", ident=ident, ts=now
+        )
+        mailbox.send(team, message)
+    agents.mark_buried(agent, record)
+    log.info("%s run %d ended: %s", agent.name, record.run, words)
+
+
+def _to_be_told(config: Config, agent: AgentDirectory) -> list[str]:
+    """The lead's seat, whoever reads it, and every living teammate."""
+    living = [m.name for m in config.members if leases.is_held(agent.team.agent(m.name).lease)]
+    return [name for name in dict.fromkeys([LEAD, *living]) if name != agent.name]

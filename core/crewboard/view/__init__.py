@@ -1,1 +1,0 @@
-"""What readers fold out of the files; nothing here writes."""

@@ -1,0 +1,203 @@
+"""What starts an assignment: the hire prompt, mail, a task left in progress, a task claimed from the board."""
+
+from crewboard.errors import CrewboardError, ExitCode
+from crewboard.protocol import approvals, requests
+from crewboard.records import Intake, Message, Spec, Status, Task
+from crewboard.store import json_files, mailbox, tasks
+from crewboard.worker import inbox
+from crewboard.worker.results import Answers
+from crewboard.worker.run_state import Recorder
+from crewboard.worker.tools.tasks import describe
+
+OUTAGE_REST = 60.0
+"""Seconds after an outage of the API before an agent that works by itself tries again."""
+
+COMING_WITHIN = 60.0
+"""Seconds that an agent which is being started may need until it is there."""
+
+
+class Starts:
+    """Looks for work for one worker."""
+
+    def __init__(self, recorder: Recorder, answers: Answers) -> None:
+        self._recorder = recorder
+        self._answers = answers
+        self._team = recorder.agent.team
+        self._name = recorder.agent.name
+
+    def look(self) -> bool:
+        """Begin an assignment if anything calls for one."""
+        return self._prompt() or self._mail() or self._unfinished() or self._claim()
+
+    def _prompt(self) -> bool:
+        """Begin with the hire prompt of a fresh conversation."""
+        recorder, spec = self._recorder, self._recorder.spec
+        if not recorder.fresh:
+            return False
+        recorder.fresh = False
+        notices = self._take(spec.flags.task) if spec.flags.task is not None else []
+        plans = self._plans_that_wait()
+        recorder.append(
+            Intake(
+                ts=recorder.now(), cursor=recorder.conversation.cursor, prompt=spec.prompt, prompt_from=spec.by,
+                notices=notices, assignment=spec.prompt_id, messages=plans, entered=[plan.id for plan in plans],
+            )
+        )  # fmt: skip
+        return True
+
+    def _plans_that_wait(self) -> list[Message]:
+        """The mail of plans that a lead has to review and, starting at its mailbox's end, would never read."""
+        asked = [
+            each for each in requests.pending(self._team) if each.type == "plan_approval" and each.to == self._name
+        ]
+        return [mailbox.fit(self._team, approvals.mail_of(each, each.created_at)) for each in asked]
+
+    def _mail(self) -> bool:
+        """Begin with mail that starts work; a task that it gives is put in progress first."""
+        arrived = inbox.look(self._recorder, self._waits)
+        if arrived.first is None:
+            inbox.pick_up(self._recorder, arrived)
+            return False
+        task_id = arrived.first.metadata.get("task_id")
+        inbox.start(self._recorder, arrived, self._take(task_id) if isinstance(task_id, int) else [])
+        return True
+
+    def _waits(self, message: Message) -> bool:
+        """Whether it gives a task that others stand in the way of: it starts work when they are completed."""
+        task_id = message.metadata.get("task_id")
+        if message.type != "task_assignment" or not isinstance(task_id, int):
+            return False
+        board = {task.id: task for task in tasks.load_all(self._team)}
+        task = board.get(task_id)
+        if task is None or task.status != "pending" or task.owner != self._name:
+            return False
+        return bool(tasks.blockers(task, board))
+
+    def _take(self, task_id: int) -> list[str]:
+        """Put a task that was given to this agent in progress; returns what to tell it."""
+        try:
+            task = tasks.claim(self._team, task_id, self._name, self._recorder.spec.type, self._recorder.now())
+        except CrewboardError as error:
+            return [f"task {task_id} could not be put in progress: {error}"]
+        self._recorder.task = task.id
+        return [self._yours(task)]
+
+    def _yours(self, task: Task) -> str:
+        board = {other.id: other for other in tasks.load_all(self._team)}
+        body = f"\n\n{task.description}" if task.description else ""
+        return f"Your task is {describe(task, board)}. Say with task_update when it is completed or failed.{body}"
+
+    def come_back(self) -> str | None:
+        """Take up again the task that went back to the board when the run before ended; returns why that cannot be.
+
+        Before anything shows that the agent is here: then others need not wait for it any more. A run that is killed
+        here leaves it to the next one: the journal says that the task was this agent's until it says that it is not.
+        """
+        recorder = self._recorder
+        own = tasks.in_progress(self._team, self._name)
+        recorder.task = own.id if own else None
+        return None if recorder.had_task in (None, recorder.task) else self._take_again(recorder.had_task)
+
+    def tell_lost(self, why: str) -> None:
+        """Tell the agent that it does not have the task that its conversation is about, and why."""
+        recorder = self._recorder
+        notice = f"Task {recorder.had_task} was in progress with you, and is not any more: {why}."
+        recorder.append(Intake(ts=recorder.now(), cursor=recorder.conversation.cursor, notices=[notice]))
+
+    def _take_again(self, task_id: int) -> str | None:
+        """Put a task in progress again, unless it is done or somebody gave it to others; returns why it is not."""
+        recorder = self._recorder
+        try:
+            task = tasks.load(self._team, task_id)
+            if task.status in tasks.CLOSED and task.owner == self._name:
+                return None
+            if self._name not in (task.owner, task.last_owner):
+                return describe(task, {each.id: each for each in tasks.load_all(self._team)})
+            recorder.task = tasks.claim(self._team, task_id, self._name, recorder.spec.type, recorder.now()).id
+        except CrewboardError as error:
+            return str(error)
+        return None
+
+    # ------------------------------------------------------------------------------------------------ unfinished
+
+    def _unfinished(self) -> bool:
+        """Go on with a task that was left in progress: after a reminder, or after an outage of the API."""
+        recorder, conversation = self._recorder, self._recorder.conversation
+        task = tasks.in_progress(self._team, self._name)
+        recorder.task = task.id if task else None
+        last = conversation.last_answer
+        if task is None or last is None:
+            return False
+        if last.code == ExitCode.API_UNAVAILABLE:
+            return self._after_outage(task, last.ts)
+        if task.id not in conversation.reminded:
+            notice = f"You ended your turn, and {describe(task, {})} is still in progress. "
+            self._begin(f"reminder-{task.id}-{task.rev}", notice + "Use task_update to say what became of it.", task.id)
+            return True
+        if recorder.spec.flags.autoclaim:
+            tasks.update(self._team, task.id, self._name, recorder.now(), status="failed")
+            recorder.task = None
+        return False
+
+    def _after_outage(self, task: Task, since: float) -> bool:
+        recorder = self._recorder
+        if not recorder.spec.flags.autoclaim or recorder.now() - since < OUTAGE_REST:
+            return False
+        notice = f"The API was unavailable. Go on with {describe(task, {})}."
+        self._begin(f"again-{task.id}-{recorder.conversation.answers}", notice)
+        return True
+
+    def _begin(self, ident: str, notice: str, reminds: int | None = None) -> None:
+        recorder = self._recorder
+        recorder.append(
+            Intake(
+                ts=recorder.now(), cursor=recorder.conversation.cursor, notices=[notice],
+                reminds=reminds, assignment=ident,
+            )
+        )  # fmt: skip
+
+    # -------------------------------------------------------------------------------------------------- the board
+
+    def _claim(self) -> bool:
+        """With `--autoclaim`: take the next task that fits."""
+        if not self._recorder.spec.flags.autoclaim:
+            return False
+        for task in self._candidates():
+            try:
+                claimed = tasks.claim(
+                    self._team, task.id, self._name, self._recorder.spec.type, self._recorder.now()
+                )  # fmt: skip
+            except CrewboardError:
+                continue  # somebody else was quicker
+            self._recorder.task = claimed.id
+            ident = mailbox.derived_id(self._name, "claimed", claimed.id, claimed.rev)
+            words = f"took task {claimed.id}: {claimed.subject}"
+            self._answers.send("task_claimed", words, ident=ident, metadata={"task_id": claimed.id})
+            self._begin(f"task-{claimed.id}-{claimed.rev}", self._yours(claimed))
+            return True
+        return False
+
+    def _candidates(self) -> list[Task]:
+        """Open tasks that this agent may take, its own first, in the order of the board."""
+        board = {task.id: task for task in tasks.load_all(self._team)}
+        fitting = [
+            task
+            for task in board.values()
+            if task.status == "pending"
+            and task.owner in (None, self._name)
+            and task.required_type in (None, self._recorder.spec.type)
+            and not tasks.blockers(task, board)
+            and not self._belongs_to_another(task)
+        ]
+        return sorted(fitting, key=lambda task: (self._name not in (task.owner, task.last_owner), task.id))
+
+    def _belongs_to_another(self, task: Task) -> bool:
+        """Whether its last owner, who lost it by dying, is on the way back; who is there has it again or lets it be."""
+        last = task.last_owner
+        if last is None or last == self._name:
+            return False
+        agent = self._team.agent(last)
+        spec, status = json_files.usable(agent.spec, Spec), json_files.usable(agent.status, Status)
+        if spec is None or spec.want != "running" or self._recorder.now() - spec.at > COMING_WITHIN:
+            return False
+        return status is None or status.run < spec.run or status.state == "starting"

@@ -1,0 +1,111 @@
+"""Reading mail: one append to the journal picks it up, moves the cursor and lets it enter the conversation."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from crewboard.records import Intake, Message
+from crewboard.store import mailbox
+from crewboard.worker.conversation import Conversation
+from crewboard.worker.run_state import Recorder
+
+MAIL_SHARE = 0.15
+"""Share of the model's window that the mail of one turn may take: all of it is shown before any is summarised."""
+
+BYTES_A_TOKEN = 3
+SMALL_WINDOW = 50_000
+"""Tokens that every model's window holds, where it is not known yet."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What lies in the mailbox, not picked up yet. `first` starts an assignment, if anything does."""
+
+    batch: mailbox.Batch
+    candidates: list[Message]
+    first: Message | None
+
+
+def take_in(
+    recorder: Recorder,
+    *,
+    notices: Sequence[str] = (),
+    shutdowns: Sequence[str] = (),
+) -> int:
+    """Take in what arrived while an assignment goes on, as much as one turn can hold; tasks wait for the next one.
+
+    Returns how many messages entered.
+    """
+    conversation = recorder.conversation
+    batch = _read(recorder)
+    candidates = _candidates(conversation, batch)
+    entering = [message.id for message in candidates if message.enters and message.type != "task_assignment"]
+    if batch.offset == conversation.cursor and not entering and not notices:
+        return 0
+    recorder.append(
+        Intake(
+            ts=recorder.now(),
+            messages=batch.messages,
+            cursor=batch.offset,
+            damaged=batch.damaged,
+            entered=entering,
+            notices=list(notices),
+            shutdowns=list(shutdowns),
+        )
+    )
+    return len(entering)
+
+
+def _read(recorder: Recorder) -> mailbox.Batch:
+    """As much as one turn can hold; what lies behind it comes with the next."""
+    conversation, agent = recorder.conversation, recorder.agent
+    share = int((recorder.context_limit or SMALL_WINDOW) * MAIL_SHARE * BYTES_A_TOKEN)
+    return mailbox.read(
+        agent.team, agent.name, conversation.cursor, known=conversation.known, limit=min(share, mailbox.MANY)
+    )
+
+
+def look(recorder: Recorder, waits: Callable[[Message], bool]) -> Arrived:
+    """What arrived while the agent was free. Mail that starts nothing, or `waits`, is picked up on the way."""
+    while True:
+        batch = _read(recorder)
+        candidates = _candidates(recorder.conversation, batch)
+        first = next((message for message in candidates if message.starts_work and not waits(message)), None)
+        arrived = Arrived(batch, candidates, first)
+        if first is not None or not batch.more:
+            return arrived
+        pick_up(recorder, arrived)
+
+
+def pick_up(recorder: Recorder, arrived: Arrived) -> None:
+    """Journal mail that starts no work."""
+    batch = arrived.batch
+    if batch.offset != recorder.conversation.cursor:
+        recorder.append(Intake(ts=recorder.now(), messages=batch.messages, cursor=batch.offset, damaged=batch.damaged))
+
+
+def start(recorder: Recorder, arrived: Arrived, notices: Sequence[str] = ()) -> None:
+    """Begin the assignment that `arrived.first` starts, with `notices` of ours beside the mail."""
+    if arrived.first is None:
+        return
+    batch = arrived.batch
+    recorder.append(
+        Intake(
+            ts=recorder.now(),
+            messages=batch.messages,
+            cursor=batch.offset,
+            damaged=batch.damaged,
+            entered=[message.id for message in _enter_with(arrived.first, arrived.candidates)],
+            notices=list(notices),
+            assignment=arrived.first.id,
+        )
+    )
+
+
+def _candidates(conversation: Conversation, batch: mailbox.Batch) -> list[Message]:
+    """What could enter: all but what a tool result already held."""
+    return [m for m in [*conversation.deferred, *batch.messages] if m.id not in conversation.consumed]
+
+
+def _enter_with(first: Message, candidates: list[Message]) -> list[Message]:
+    """What enters with the message that starts the work: all but tasks that wait for an assignment of their own."""
+    return [m for m in candidates if m.enters and (m.type != "task_assignment" or m is first)]

@@ -1,0 +1,132 @@
+"""Running the tool calls of a reply: through the gate, with permission where that is asked for, and journalled."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from crewboard.agent_types.builtin import GATED
+from crewboard.protocol import approvals, requests
+from crewboard.records import ToolResult, ToolStart
+from crewboard.worker.interrupts import Attention
+from crewboard.worker.llm.blocks import Block
+from crewboard.worker.run_state import Recorder
+from crewboard.worker.tools import permissions
+from crewboard.worker.tools.base import Context, Tool
+from crewboard.worker.tools.file_client import Helper
+from crewboard.worker.tools.outcome import Outcome
+from crewboard.worker.tools.registry import Gate
+
+UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran; check before doing it again"
+
+LARGEST_RESULT = 100_000
+"""Characters of a result, where the window is not known yet."""
+
+
+class Calls:
+    """The tool calls of one worker."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        attention: Attention,
+        gate: Gate,
+        helper: Helper,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._recorder = recorder
+        self._attention = attention
+        self._gate = gate
+        self._helper = helper
+        self._environment = environment
+        self._largest = LARGEST_RESULT
+
+    async def run_pending(self, largest: int) -> None:
+        """Run the calls of the last reply that have no result yet; of results, `largest` characters are kept.
+
+        Raises:
+            Interrupted: Somebody wants the agent to read its mail.
+            Leave: The run ends.
+        """
+        conversation = self._recorder.conversation
+        self._largest = largest
+        for block in list(conversation.pending):
+            self._attention.check_leave()
+            tool = self._gate.find(block["name"])
+            given = tool if isinstance(tool, Outcome) else Gate.parse(tool, block["input"])
+            if isinstance(tool, Outcome) or isinstance(given, Outcome):
+                self.result(block, given)
+            elif block["id"] not in conversation.started:
+                await self._start(block, tool, given)
+            elif tool.waits or tool.repeatable:
+                await self._run(block, tool, given)
+            else:
+                self.result(block, Outcome(UNKNOWN_OUTCOME, is_error=True), None)
+
+    async def _start(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  the tool's own input model
+        """Ask where that was wished for, note that the call begins, and run it."""
+        recorder = self._recorder
+        told: list[str] = []
+        if recorder.spec.flags.ask and tool.name in GATED:
+            decided = await permissions.ask(self._context(block), tool.name, block["input"])
+            if decided is not None and decided.status != "approved":
+                self.result(block, permissions.refusal(tool.name, decided))
+                return
+            told = [approvals.response_id(decided)] if decided is not None else []
+        start = ToolStart(
+            ts=recorder.now(), tool_use_id=block["id"], name=tool.name, input=block["input"], consumed=told
+        )  # fmt: skip
+        recorder.append(start)
+        await self._run(block, tool, given)
+
+    async def _run(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
+        recorder = self._recorder
+        began = recorder.now()
+        recorder.last_tool = in_words(tool.name, block["input"])
+        recorder.show("working", recorder.last_tool, deadline=Gate.deadline(tool, given, began))
+        work = tool.run(self._context(block), given)
+        outcome = await work if tool.waits else await self._attention.during(work)
+        self.result(block, outcome, recorder.now() - began)
+
+    def _context(self, block: Block) -> Context:
+        return Context(self._recorder, self._attention, self._helper, block["id"], self._environment)
+
+    def result(self, block: Block, outcome: Outcome, seconds: float | None = 0) -> None:
+        """Journal what a call gave, and how long it took where that is known."""
+        recorder = self._recorder
+        recorder.append(
+            ToolResult(
+                ts=recorder.now(),
+                tool_use_id=block["id"],
+                name=block["name"],
+                content=self._fitted(outcome.content),
+                is_error=outcome.is_error,
+                consumed=list(outcome.consumed),
+                seconds=seconds if seconds is None else round(seconds, 3),
+            )
+        )
+
+    def _fitted(self, text: str) -> str:
+        """A result that one window can hold."""
+        if len(text) <= self._largest:
+            return text
+        half = self._largest // 2
+        return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+    def drop_pending(self) -> None:
+        """After an interrupt: what was running has no outcome, what had not begun is not run."""
+        recorder = self._recorder
+        if recorder.status.waiting_for is not None:
+            requests.close(
+                recorder.agent.team, recorder.status.waiting_for, "cancelled", recorder.agent.name, recorder.now()
+            )
+        for block in list(recorder.conversation.pending):
+            began = recorder.conversation.started.get(block["id"])
+            words = "not run: interrupted" if began is None else "interrupted before it ended"
+            took = 0 if began is None else max(0, recorder.now() - began)
+            self.result(block, Outcome(f"{words}; read your mail", is_error=True), took)
+
+
+def in_words(name: str, arguments: dict[str, Any]) -> str:
+    """A tool call in one line, for the roster."""
+    order = ("command", "path", "pattern", "question", "to", "task_id", "teammate", "name", "subject", "plan")
+    first = next((str(arguments[key]) for key in order if key in arguments), "")
+    return f"{name} {first}".strip().replace("\n", " ")

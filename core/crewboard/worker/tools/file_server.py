@@ -1,0 +1,196 @@
+"""The helper in which a worker's file tools run: one JSON request a line on stdin, one answer a line on stdout.
+
+A process of its own, so that a pattern or a device that hangs it costs one tool call: the worker ends it and starts
+another. It imports nothing but the standard library, to start fast and weigh little.
+
+    python -I -m crewboard.worker.tools.file_server ROOT TEAM-RESULTS
+"""
+
+import fnmatch
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from crewboard.worker.tools.workspace import HIDDEN, Found, Place, RefusedError, Workspace
+
+MOST_TEXT = 60_000
+"""Characters of one answer."""
+
+MOST_WHOLE = 1024 * 1024
+"""Bytes of a file that is handed over as it stands."""
+
+MOST_LINES = 2000
+MOST_MATCHES = 500
+MOST_PATHS = 1000
+LONGEST_LINE = 500
+"""Characters of a line that grep shows."""
+
+
+def _bounded(lines: list[str], most: int, what: str) -> str:
+    """Lines as text, cut with a word about what was left out."""
+    text = "\n".join(lines[:most])
+    if len(lines) > most:
+        text += f"\n[{len(lines) - most} more {what} left out]"
+    if len(text) > MOST_TEXT:
+        text = text[:MOST_TEXT] + f"\n[cut after {MOST_TEXT} characters]"
+    return text
+
+
+def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MOST_LINES) -> str:
+    """Numbered lines, from line `offset` (1 is the first) on."""
+    lines = workspace.read(workspace.resolve(path, results=True)).decode("utf-8", "replace").splitlines()
+    first = max(offset, 1)
+    shown = [f"{number}\t{line}" for number, line in enumerate(lines[first - 1 :], first)]
+    if lines and not shown:
+        raise RefusedError(f"{path} has {len(lines)} lines; there is no line {first}")
+    return _bounded(shown, max(min(limit, MOST_LINES), 1), f"lines (of {len(lines)})") or "(an empty file)"
+
+
+def read_text(workspace: Workspace, path: str) -> str:
+    """A whole file as it stands."""
+    data = workspace.read(workspace.resolve(path))
+    if len(data) > MOST_WHOLE:
+        raise RefusedError(f"{path} has {len(data)} bytes; beyond {MOST_WHOLE} none is shown whole")
+    return data.decode("utf-8", "replace")
+
+
+def write_file(workspace: Workspace, path: str, content: str) -> str:
+    """Create or replace a file."""
+    place = workspace.resolve(path)
+    workspace.check_writable(place)
+    before = workspace.stat(place)
+    if before is not None:
+        if not stat.S_ISREG(before.st_mode):
+            raise RefusedError(f"{path} is not a regular file")
+        workspace.check_unchanged(place)
+    workspace.write(place, _encoded(content))
+    return f"{'created' if before is None else 'replaced'} {path} ({len(content.splitlines())} lines)"
+
+
+def edit_file(workspace: Workspace, path: str, old_text: str, new_text: str) -> str:
+    """Replace the one occurrence of a text."""
+    place = workspace.resolve(path)
+    workspace.check_writable(place)
+    workspace.check_unchanged(place)
+    if not old_text:
+        raise RefusedError("old_text is empty")
+    data = workspace.read(place)
+    count = data.count(_encoded(old_text))
+    if count != 1:
+        raise RefusedError(f"old_text occurs {count} times in {path}; it must occur exactly once")
+    workspace.write(place, data.replace(_encoded(old_text), _encoded(new_text)))
+    return f"edited {path} (+{len(new_text.splitlines())} −{len(old_text.splitlines())} lines)"
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise RefusedError("the text holds half of a surrogate pair, which no file can hold") from None
+
+
+def glob(workspace: Workspace, pattern: str, path: str = ".") -> str:
+    """Paths that match a pattern; `**` stands for any folders."""
+    place = workspace.resolve(path)
+    matches = _matcher(pattern)
+    found = [_named(place, file) for file in workspace.walk(place) if matches(file.path)]
+    return _bounded(found, MOST_PATHS, "paths") or f"no file matches {pattern}"
+
+
+def _named(place: Place, file: Found) -> str:
+    return "/".join((*place.steps, file.path))
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a relative path matches; a pattern without a slash is for the whole depth's file names."""
+    if "/" not in pattern and "**" not in pattern:
+        return lambda path: "/" not in path and fnmatch.fnmatchcase(path, pattern)
+    parts = re.split(r"(\*\*/?|\*|\?|\[[^]]+\])", pattern)
+    special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    expression = "".join(special.get(p) or (p if p.startswith("[") else re.escape(p)) for p in parts if p)
+    compiled = _compiled(expression, pattern)
+    return lambda path: compiled.fullmatch(path) is not None
+
+
+def _compiled(expression: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except (re.error, OverflowError) as error:
+        raise RefusedError(f"{pattern!r} is no usable pattern: {error}") from None
+
+
+def grep(workspace: Workspace, pattern: str, path: str = ".") -> str:
+    """`path:line:text` for each line that a regular expression matches."""
+    expression = _compiled(pattern, pattern)
+    place = workspace.resolve(path)
+    found: list[str] = []
+    for name, data in _texts(workspace, place):
+        lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
+        found += [f"{name}:{number}:{line[:LONGEST_LINE]}" for number, line in lines if expression.search(line)]
+        if len(found) > MOST_MATCHES:
+            break
+    return _bounded(found, MOST_MATCHES, "matches or more") or f"no line matches {pattern}"
+
+
+def _texts(workspace: Workspace, place: Place) -> Iterator[tuple[str, bytes]]:
+    """A file, or all files of a folder that are text."""
+    before = workspace.stat(place)
+    if before is None:
+        raise RefusedError(f"there is no file {place.given}")
+    if not stat.S_ISDIR(before.st_mode):
+        yield place.name, workspace.read(place)
+        return
+    for file in workspace.walk(place):
+        data = workspace.read_found(file)
+        if data is not None:
+            yield _named(place, file), data
+
+
+def list_dir(workspace: Workspace, path: str = ".") -> str:
+    """One entry a line, folders with a slash."""
+    with workspace.itself(workspace.resolve(path)) as folder, os.scandir(folder) as listing:
+        entries = sorted(listing, key=lambda entry: entry.name)
+        names = [entry.name + ("/" if entry.is_dir() else "") for entry in entries if entry.name != HIDDEN]
+    return _bounded(names, MOST_PATHS, "entries") or "(an empty directory)"
+
+
+_OPERATIONS: dict[str, Callable[..., str]] = {
+    "read_file": read_file, "read_text": read_text, "write_file": write_file, "edit_file": edit_file,
+    "glob": glob, "grep": grep, "list_dir": list_dir,
+}  # fmt: skip
+
+
+def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
+    """Do one request: `{name, input}` → `{content, is_error}`."""
+    try:
+        content = _OPERATIONS[request["name"]](workspace, **request["input"])
+    except RefusedError as refusal:
+        return {"content": str(refusal), "is_error": True}
+    except OSError as error:
+        return {"content": f"{error.filename or ''}: {error.strerror}".lstrip(": "), "is_error": True}
+    except RecursionError:
+        return {"content": "the pattern is nested too deeply", "is_error": True}
+    except MemoryError:
+        return {"content": "this takes more memory than there is", "is_error": True}
+    return {"content": content, "is_error": False}
+
+
+def main() -> None:
+    """Serve until stdin ends, or nobody is left who takes an answer."""
+    workspace = Workspace(Path(sys.argv[1]), Path(sys.argv[2]))
+    try:
+        for line in sys.stdin.buffer:
+            reply = json.dumps(answer(workspace, json.loads(line)))
+            sys.stdout.buffer.write(reply.encode() + b"\n")
+            sys.stdout.buffer.flush()
+    except ConnectionError:  # the worker was killed; what is left in the buffer would be tried, and fail, once more
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Waiting for the answer to a request."""
+
+import asyncio
+import contextlib
+
+from crewboard.protocol import approvals
+from crewboard.records import Request
+from crewboard.store import mailbox
+from crewboard.store.json_files import Cached
+from crewboard.worker.interrupts import TOLD_WITHIN
+from crewboard.worker.tools.base import Context
+
+_MAILED = ("approved", "rejected", "answered")
+"""How a request ends of which mail tells."""
+
+
+async def wait_for(context: Context, request: Request, doing: str) -> Request:
+    """Wait until a request is closed; the agent agrees to shut down meanwhile.
+
+    Raises:
+        Interrupted: Somebody wants the agent to read its mail; the request is cancelled.
+        Leave: The run ends; the request stays open unless the supervisor buries the agent.
+    """
+    team, recorder, attention = context.recorder.agent.team, context.recorder, context.attention
+    recorder.show("waiting", doing, waiting_for=request.id)
+
+    known = Cached(team.request(request.id), Request)  # a file that is damaged meanwhile is no answer
+
+    async def closed() -> Request:
+        while True:
+            current = known.get()
+            if current is not None and current.status != "pending":
+                return current
+            await attention.wait()
+
+    decided = await attention.during(closed(), waiting=True)
+    if decided.status in _MAILED:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_told(context, approvals.response_id(decided)), TOLD_WITHIN)
+    return decided
+
+
+async def _told(context: Context, ident: str) -> None:
+    """Wait for the mail that tells of the decision, so that it counts as read by whoever acts on it."""
+    team, conversation = context.recorder.agent.team, context.recorder.conversation
+    while not any(
+        message.id == ident
+        for message in mailbox.read(team, context.name, conversation.cursor, known=conversation.known).messages
+    ):
+        await context.attention.wait(0.02)

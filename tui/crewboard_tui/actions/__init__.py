@@ -1,0 +1,1 @@
+"""What the user can do with the selection of a view."""

@@ -1,0 +1,1 @@
+"""Jobs that must not block the screen, and the messages that report them."""

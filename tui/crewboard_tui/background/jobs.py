@@ -1,0 +1,65 @@
+"""Commands take their time: a worker needs a second to come up. Each runs in a thread of its own, never in the loop."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from textual.message import Message
+
+from crewboard.errors import CrewboardError
+from crewboard_tui.background.messages import ErrandDone
+
+log = logging.getLogger(__name__)
+
+Then = Callable[[bool, str], None]
+"""Called in the app's loop afterwards: whether it worked, and the sentence that says so."""
+
+
+class Errands:
+    """The commands that are under way. Daemon threads, so that none can keep the dashboard from ending."""
+
+    def __init__(self, post: Callable[[Message], bool]) -> None:
+        self._post = post
+        self._running: list[tuple[str, threading.Thread]] = []
+        self._unheard: dict[int, ErrandDone] = {}
+
+    def start(
+        self, label: str, command: Callable[[], str], then: Then | None = None, settle: Then | None = None
+    ) -> None:
+        """Run `command`, which returns the sentence that says what it did. `label` says what is being done."""
+        given = (command, then, settle)
+        thread = threading.Thread(target=self._run, args=given, name=f"crewboard {label}", daemon=True)
+        self._running = [*self.running(), (label, thread)]
+        thread.start()
+
+    def running(self) -> list[tuple[str, threading.Thread]]:
+        """What is still under way."""
+        return [(label, thread) for label, thread in self._running if thread.is_alive()]
+
+    def hear(self, done: ErrandDone) -> None:
+        """An outcome is about to be told: whatever is to be done in any case is done."""
+        self._unheard.pop(id(done), None)
+        if done.settle is not None:
+            done.settle(not done.error, done.says)
+
+    def hear_rest(self) -> list[str]:
+        """Hear what came back once nobody listened any more; returns what did not work, as sentences."""
+        rest = list(self._unheard.values())
+        for done in rest:
+            self.hear(done)
+        return [done.says for done in rest if done.error]
+
+    def _run(self, command: Callable[[], str], then: Then | None, settle: Then | None) -> None:
+        try:
+            done = ErrandDone(command(), error=False, then=then, settle=settle)
+        except CrewboardError as error:
+            done = ErrandDone(str(error), error=True, then=then, settle=settle)
+        except OSError as error:
+            done = ErrandDone(f"the system refused: {error}", error=True, then=then, settle=settle)
+        except Exception as error:
+            # A fault of ours must not vanish in a thread that nobody joins.
+            log.exception("a command failed")
+            says = f"an error in crewboard: {type(error).__name__}: {error}"
+            done = ErrandDone(says, error=True, then=then, settle=settle)
+        self._unheard[id(done)] = done  # the dashboard may be gone before it is told
+        self._post(done)

@@ -1,0 +1,1 @@
+"""Writing messages: parsing, drafts, input widgets."""

@@ -1,0 +1,132 @@
+"""The composer: one line at the bottom of a screen, in which one writes to the selected agent."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Label
+
+from crewboard_tui.compose.draft_input import Draft
+from crewboard_tui.context import Desk
+from crewboard_tui.keymap import bindings
+from crewboard_tui.render.lines import one_line
+
+
+@dataclass(frozen=True)
+class Letterhead:
+    """Something to be written. `label` says to whom, `draft` under which name it is kept until `send` takes it.
+
+    `check` says why a text cannot be sent; `names` are what it may begin with. An empty text is no text, unless
+    `nothing` says what it stands for.
+    """
+
+    label: str
+    draft: str
+    send: Callable[[str], None]
+    check: Callable[[str], str | None] = lambda _: None
+    names: Sequence[str] = ()
+    nothing: str | None = None
+
+    def hint(self, pressed: bindings.Pressed, leave: str = "composer.leave") -> str:
+        """What the keys do while one writes; `leave` is the id of the one that ends it."""
+        empty = f" · empty: {self.nothing}" if self.nothing is not None else ""
+        send, edit, back = map(pressed, ("draft.send", "draft.edit", leave))
+        return f"{send} sends · {edit} editor · {back} keeps it for later{empty}"
+
+    def is_sent(self, text: str) -> bool:
+        """Whether Enter sends this text."""
+        return bool(text.strip()) or self.nothing is not None
+
+
+class Composer(Horizontal):
+    """Follows the selection while nobody writes; whom one writes to stays, once one has begun."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("composer")]
+
+    def __init__(self, desk: Desk, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._desk = desk
+        self._head: Letterhead | None = None
+        self._came_from: Widget | None = None
+        self.line = Draft(prose=True, id="composer-line")
+        """Where one writes."""
+        self.line.keep = self._keep
+        self.line.refuse = self._refuse
+
+    def compose(self) -> ComposeResult:
+        yield Label("", id="composer-to")
+        yield self.line
+        yield Label("", id="composer-hint")
+
+    def rest(self, head: Letterhead | None) -> None:
+        """Be ready for `head`, unless somebody is writing; for nobody, be away."""
+        if not self.line.has_focus:
+            self.set_class(head is None, "-nobody")
+            self._take(head)
+
+    def begin(self, head: Letterhead) -> None:
+        """Write to `head` now."""
+        self._take(head)
+        self._came_from = self.screen.focused
+        self.line.focus()
+
+    def _take(self, head: Letterhead | None) -> None:
+        self._head = head
+        self._show(self.query_one("#composer-to", Label), f"▸ {head.label} ›" if head else "")
+        self.line.names = head.names if head else ()
+        self.reload()
+
+    def reload(self) -> None:
+        """Show what is kept for whom one writes to."""
+        kept = self._desk.drafts.get(self._head.draft, "") if self._head else ""
+        if kept != self.line.text:
+            self.line.load(kept)
+
+    def _show(self, label: Label, text: str) -> None:
+        """Set a label, only where it changes: each setting lays the line out anew."""
+        content = Content(one_line(text))
+        if label.content != content:
+            label.update(content)
+
+    def _keep(self, text: str) -> None:
+        if self._head is not None:
+            self._desk.drafts[self._head.draft] = text
+
+    def _refuse(self, why: str) -> None:
+        self._desk.say(why, "error")
+
+    def on_descendant_focus(self) -> None:
+        self._show(self.query_one("#composer-hint", Label), self._head.hint(self._desk.key) if self._head else "")
+
+    def on_descendant_blur(self) -> None:
+        self._show(self.query_one("#composer-hint", Label), "")
+
+    @on(Input.Submitted)
+    def _send(self, event: Input.Submitted) -> None:
+        event.stop()
+        text, head = self.line.text, self._head
+        problem = head.check(text) if head is not None and head.is_sent(text) else None
+        if problem is not None:
+            self._refuse(problem)
+            return
+        # From here on a second Enter finds nothing to send.
+        self._head = None
+        self.line.load("")
+        if head is not None and head.is_sent(text):
+            self._desk.drafts.pop(head.draft, None)
+            head.send(text)
+        self.action_leave()
+
+    def action_leave(self) -> None:
+        """Back to the pane that one came from; what is written stays."""
+        before, self._came_from = self._came_from, None
+        if before is not None and before.is_attached:
+            before.focus()
+        else:
+            self.screen.focus_next()

@@ -1,0 +1,119 @@
+"""A line that is being written: Tab completes how it begins, `^e` goes to an editor, no line of a paste is lost."""
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.keys import REPLACED_KEYS
+from textual.widgets import Input
+
+from crewboard.errors import CrewboardError
+from crewboard_tui.compose import editor
+from crewboard_tui.keymap import bindings
+
+BREAK = "↵"
+"""How a line break is written in a single line."""
+
+TAB = "⇥"
+"""How a tab is."""
+
+_LITERAL = "\N{VARIATION SELECTOR-15}"
+"""Takes no room; behind one of these marks it says that the mark itself was written."""
+
+_MEANT = {BREAK: "\n", TAB: "\t"}
+_MARKED = re.compile(f"([{BREAK}{TAB}])({_LITERAL}*)")
+
+
+def complete(text: str, names: Sequence[str]) -> str:
+    """`text` grown by what all names have in common that begin with it; unchanged if none does."""
+    found = fitting(text, names)
+    shared = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*found, strict=False))
+    return "".join(letters[0] for letters in shared) or text
+
+
+def fitting(text: str, names: Sequence[str]) -> list[str]:
+    """The names that begin with `text`."""
+    return [name for name in names if name.startswith(text)]
+
+
+def fold(text: str) -> str:
+    """A text on one line: breaks and tabs become visible, other controls a space."""
+    literal = _MARKED.sub(rf"\g<0>{_LITERAL}", text.replace("\r\n", "\n"))
+    marked = literal.replace("\n", BREAK).replace("\t", TAB)
+    return "".join(character if character.isprintable() else " " for character in marked)
+
+
+def unfold(value: str) -> str:
+    """The text that stands on one line, word for word."""
+    return _MARKED.sub(lambda found: found[1] + found[2][1:] if found[2] else _MEANT[found[1]], value)
+
+
+class Draft(Input):
+    """An input whose text may begin with one of `names`.
+
+    `keep` is told each change at once. Where `prose` is written, `^e` opens the editor; `refuse` is told why it did
+    not go. Where it `sends` nothing, Enter means what it means around it.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("draft")]
+
+    def __init__(self, text: str = "", names: Sequence[str] = (), *, prose: bool = False, **kwargs: Any) -> None:
+        self.keep: Callable[[str], None] | None = None
+        self.refuse: Callable[[str], None] | None = None
+        self.sends = True
+        super().__init__(fold(text), compact=True, select_on_focus=False, **kwargs)
+        self.cursor_blink = False
+        self.names = names
+        self.prose = prose
+
+    @property
+    def text(self) -> str:
+        """What is written, with its line breaks."""
+        return unfold(self.value)
+
+    def load(self, text: str) -> None:
+        """Show another text, which somebody keeps already."""
+        keep, self.keep = self.keep, None
+        self.value = fold(text)
+        self.cursor_position = len(self.value)
+        self.keep = keep
+
+    def watch_value(self) -> None:
+        if self.keep is not None:
+            self.keep(self.text)
+
+    def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        self.replace(fold(event.text), *self.selection)
+
+    def insert_text_at_cursor(self, text: str) -> None:
+        super().insert_text_at_cursor(fold(text))
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        # Textual asks about `/`, `@` and `+` by short names, for which it finds no character: they are typed too.
+        return super().check_consume_key(key, character) or key in REPLACED_KEYS
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "complete":
+            return complete(self.value, self.names) != self.value
+        if action == "edit":
+            return self.prose
+        if action == "submit":
+            return self.sends
+        return super().check_action(action, parameters)
+
+    def action_complete(self) -> None:
+        self.value = complete(self.value, self.names)
+        self.cursor_position = len(self.value)
+
+    def action_edit(self) -> None:
+        try:
+            self.value = fold(editor.edit(self.app, self.text))
+        except CrewboardError as error:
+            if self.refuse is not None:
+                self.refuse(str(error))
+        self.cursor_position = len(self.value)

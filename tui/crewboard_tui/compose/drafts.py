@@ -1,0 +1,119 @@
+"""What one writes and has not sent yet, kept where neither a lost line nor a killed dashboard loses it."""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from crewboard.errors import CrewboardError
+from crewboard.records import Request, Unsent
+from crewboard.redaction import mask
+from crewboard.store import json_files
+from crewboard_tui.user_dirs import make_private
+
+log = logging.getLogger(__name__)
+
+HIRE, TASK, EVERYBODY, TALK = "a new agent's prompt", "new task", "all", "talk"
+"""Names of drafts that are there once. A draft for agents has their names, one about a request begins with its id."""
+
+_CALLED = {HIRE: "your prompt for a hire", TASK: "a new task", EVERYBODY: "to everybody", TALK: "to the lead"}
+_NO, _EDIT = " no", " plan"
+_KINDS = {"plan_approval": "plan"}
+
+
+def to_agents(names: Iterable[str]) -> str:
+    """The draft of a message to some agents."""
+    return " ".join(names)
+
+
+def interrupting(names: Sequence[str]) -> str:
+    """The draft of an interrupt; also what is done to them."""
+    return f"interrupt {', '.join(names)}" if names else ""
+
+
+def for_no(request_id: str) -> str:
+    """The draft of why not; what goes with any other answer has the id alone."""
+    return request_id + _NO
+
+
+def edit_of(request_id: str) -> str:
+    """The draft of a plan as it was rewritten."""
+    return request_id + _EDIT
+
+
+def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
+    """The request that a draft is about; None if it is about none of those that were asked."""
+    return next((each for each in asked if draft in (each.id, for_no(each.id), edit_of(each.id))), None)
+
+
+def called(draft: str, asked: Iterable[Request]) -> str:
+    """What a person calls a draft: `to zed`, `your edit of tess's plan`."""
+    request = request_of(draft, asked)
+    if request is not None:
+        what = f"{request.from_}'s {_KINDS.get(request.type, request.type)}"
+        if draft == edit_of(request.id):
+            return f"your edit of {what}"
+        return f"your no to {what}" if draft == for_no(request.id) else f"your answer to {what}"
+    if draft in _CALLED or draft.startswith(interrupting([""])):
+        return _CALLED.get(draft, draft)
+    return f"to {', '.join(draft.split())}"
+
+
+class Drafts(dict[str, str]):
+    """The drafts of one team, by what they are for. Without a file they last as long as the dashboard.
+
+    Several dashboards may share the file: each writes what it changed itself, and takes over what others changed.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        super().__init__()
+        self._file = file
+        self._kept = None if file is None else json_files.Cached(file, Unsent)
+        self._seen: dict[str, str] = {}
+        self.safe: frozenset[str] = frozenset()
+        """Which of them stand in the file."""
+        self.take_over()
+
+    def take_over(self) -> bool:
+        """Take in what another dashboard wrote or sent; what changed here too stays. Whether anything is new."""
+        if self._kept is None:
+            return False
+        found = self._kept.get()
+        texts = found.texts if found is not None else {}
+        news = {whom for whom in {*texts, *self.safe} if texts.get(whom) != self._seen.get(whom)}
+        news = {whom for whom in news if self.get(whom) == self._seen.get(whom)}
+        for whom in news:
+            for known in (self, self._seen):
+                known.pop(whom, None)
+                known.update({whom: texts[whom]} if whom in texts else {})
+        self.safe = frozenset(texts)
+        return bool(news)
+
+    def keep(self) -> None:
+        """Write down what changed since it last could be; what a disk refuses is tried again each time."""
+        changed = {whom for whom in {*self, *self._seen} if self.get(whom) != self._seen.get(whom)}
+        if not changed or self._file is None:
+            return
+        self.safe -= changed
+        try:
+            make_private(self._file.parent)
+            kept = json_files.change(
+                self._file, self._file.parent / "lock", Unsent, lambda old: self._merge(old, changed), renew=True
+            )
+        except (CrewboardError, OSError) as error:
+            log.warning("drafts are not kept: %s", error)
+        else:
+            self._seen = dict(self)
+            self.safe = frozenset(kept.texts)
+
+    def _merge(self, old: Unsent | None, changed: set[str]) -> Unsent:
+        texts = {**(old.texts if old else {}), **{whom: self.get(whom, "") for whom in changed}}
+        return Unsent(texts={whom: text for whom, text in texts.items() if text.strip() and mask(text) == text})
+
+
+def file_for(folder: Path | None, team: Path) -> Path | None:
+    """The file of one team's drafts below a folder of the person's own; None where nothing is kept."""
+    if folder is None:
+        return None
+    place = hashlib.sha256(str(team).encode()).hexdigest()[:12]
+    return folder / f"{team.name}-{place}.json"

@@ -1,0 +1,118 @@
+"""One line at the bottom to type into: a filter, a name, a message."""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
+
+from crewboard_tui.compose.draft_input import Draft, fitting, unfold
+from crewboard_tui.keymap import bindings
+from crewboard_tui.render.lines import one_line
+
+_NAMES_SHOWN = 12
+
+
+class AskLine(ModalScreen[str | None]):
+    """Asks for one line; None when it is left with Esc.
+
+    `changed` is called as one types. `check` says why a text cannot be; then Enter leaves it standing. A `text` that
+    can be called says what `changed` keeps, which may grow meanwhile. Of `names`, those that fit stand in the hint, and
+    Tab completes.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("line")]
+
+    def __init__(
+        self,
+        label: str,
+        text: str | Callable[[], str] = "",
+        *,
+        hint: str = "",
+        changed: Callable[[str], None] | None = None,
+        check: Callable[[str], str | None] | None = None,
+        names: Sequence[str] = (),
+        prose: bool = False,
+    ) -> None:
+        super().__init__()
+        self._label = label
+        self._kept = text if callable(text) else None
+        self._text = text() if callable(text) else text
+        self._hint = hint
+        self._changed = changed
+        self._check = check
+        self._names = names
+        self._prose = prose
+        self.pressed: bindings.Pressed = bindings.default_key
+
+    def compose(self) -> ComposeResult:
+        draft = Draft(self._text, self._names, prose=self._prose, id="ask-input")
+        draft.refuse = self._refuse
+        draft.keep = self._changed if self._kept is not None else None
+        with Horizontal(id="ask"):
+            yield Label(Content(f"{one_line(self._label)} ›"), id="ask-label")
+            yield draft
+            yield Label(Content(self._hint), id="ask-hint")
+
+    def on_mount(self) -> None:
+        self.query_one(Draft).focus()
+        self._show_hint(self._text)
+        self._cover_footer()
+
+    def _cover_footer(self) -> None:
+        """Stand on the keys, which do nothing meanwhile, and on no more: what one answers stays in sight."""
+        behind = self.app.screen_stack[-2]
+        covered = max(2, sum(part.size.height for part in behind.query("Framed > #keys, Framed > #status")))
+        self.query_one("#ask").styles.height = covered
+        self.query_one("#ask-hint").styles.max_height = covered - 1
+
+    def take(self, character: str) -> None:
+        """Take what was typed before the line stood there: it is the line's, and no key."""
+        draft = next(iter(self.query(Draft)), None)
+        if draft is None:
+            self._text += character
+        else:
+            draft.insert_text_at_cursor(character)
+
+    @on(Input.Changed)
+    def _tell(self, event: Input.Changed) -> None:
+        self._show_hint(event.value)
+        if self._changed is not None and self._kept is None:
+            self._changed(unfold(event.value))
+
+    def reload(self) -> None:
+        """Show what is kept, where it is not what stands here."""
+        draft = next(iter(self.query(Draft)), None)
+        if draft is not None and self._kept is not None and draft.text != self._kept():
+            draft.load(self._kept())
+
+    def _show_hint(self, text: str) -> None:
+        names = fitting(text, self._names) if text or not self._prose else []
+        more = " …" if len(names) > _NAMES_SHOWN else ""
+        found = f"{' '.join(names[:_NAMES_SHOWN])}{more} · {self.pressed('draft.complete')} completes"
+        self._say(found if names else self._hint)
+
+    def _say(self, text: str, *, refused: bool = False) -> None:
+        hint = self.query_one("#ask-hint", Label)
+        hint.update(Content(one_line(text)))
+        hint.set_class(refused, "-refused")
+
+    def _refuse(self, why: str) -> None:
+        self._say(why, refused=True)
+
+    @on(Input.Submitted)
+    def _done(self, event: Input.Submitted) -> None:
+        text = unfold(event.value)
+        problem = self._check(text) if self._check is not None else None
+        if problem is not None:
+            self._refuse(problem)
+        elif self.is_current:
+            self.dismiss(text)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,116 @@
+"""What every screen works with: the team, what was last read of it, and the way to change it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+
+from crewboard.commands.context import Team
+from crewboard_tui.background.jobs import Errands, Then
+from crewboard_tui.compose.drafts import Drafts
+from crewboard_tui.keymap import bindings
+from crewboard_tui.poller import Interest, Reading, Snapshot
+
+SAID_FOR = 8.0
+"""Seconds that the outcome of a command stays on the screen; a failure stays twice as long."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """The last thing that a command said, from `at` until it is old news (monotonic seconds).
+
+    `until` is None for what is being done: that is true as long as it takes, and no longer.
+    """
+
+    text: str
+    tone: str
+    until: float | None
+    at: float = 0
+
+
+@dataclass
+class Desk:
+    """Shared by all screens of one team. `left` once the dashboard has turned to another one."""
+
+    team: Team
+    read_only: bool
+    snapshot: Snapshot
+    reading: Reading
+    errands: Errands
+    announce: Callable[[], None]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    reduced_motion: bool = False
+    ascii_only: bool = False
+    left: bool = False
+    said: Said | None = None
+    doing: str = ""
+    visited: str | None = None
+    """What somebody needs that was opened last, by its key."""
+    drafts: Drafts = field(default_factory=Drafts)
+
+    @property
+    def now(self) -> float:
+        """Epoch seconds by the team's clock."""
+        return self.team.now()
+
+    def key(self, ident: str) -> str:
+        """How the key `ident` is pressed here, for a line that names it."""
+        return bindings.show_key(self.keys_of(ident)[0], ascii_only=self.ascii_only)
+
+    def keys_of(self, ident: str) -> list[str]:
+        """The keys that do here what the key `ident` does, by their names."""
+        return self.keys.get(ident, bindings.BY_ID[ident].keys).split(",")
+
+    def do(
+        self, label: str, command: Callable[[], str], then: Then | None = None, *, settle: Then | None = None
+    ) -> None:
+        """Run a command in a thread, saying what is being done; its outcome is shown when it comes.
+
+        `then` is for the screen, and is not called once another team is shown. `settle` puts the drafts in order and
+        touches no screen: it is called in any case, also when the dashboard was left before the outcome came.
+        """
+
+        def after(worked: bool, says: str) -> None:  # noqa: FBT001
+            if then is not None and not self.left:
+                then(worked, says)
+
+        self.doing = label
+        self.said = _in_progress(label)
+        self.announce()
+        self.errands.start(label, command, after, settle)
+
+    def do_quietly(self, label: str, command: Callable[[], str]) -> None:
+        """Run a command in a thread of which only a failure is told."""
+        self.errands.start(label, command)
+
+    def say(self, text: str, tone: str = "success", lasts: float | None = None) -> None:
+        """Show a sentence on the status line for a while, or for as many seconds as it is true."""
+        if lasts is None:
+            lasts = 2 * SAID_FOR if tone == "error" else SAID_FOR
+        now = monotonic()
+        self.said = Said(text, tone, now + lasts, now)
+        self.announce()
+
+    def forget_hint(self, left: float) -> None:
+        """The screen was left (monotonic seconds) that a hint was about; one that was said since is about another."""
+        if self.said is not None and self.said.tone.startswith("warning") and self.said.at < left:
+            self.said = None
+            self.announce()
+
+    def hush(self) -> bool:
+        """Forget what was said if it is old news; whether there was something to forget.
+
+        What is still being done is said again.
+        """
+        is_busy = any(label == self.doing for label, _ in self.errands.running())
+        if self.said is None or (is_busy if self.said.until is None else monotonic() < self.said.until):
+            return False
+        self.said = _in_progress(self.doing) if is_busy else None
+        return True
+
+    def look_at(self, interest: Interest) -> None:
+        """Have what a screen shows read as well."""
+        self.reading.look_at(interest)
+
+
+def _in_progress(label: str) -> Said:
+    return Said(f"{label} …", "info", None)

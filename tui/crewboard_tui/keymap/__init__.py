@@ -1,0 +1,1 @@
+"""Key bindings, the user's own keys, and the command palette."""

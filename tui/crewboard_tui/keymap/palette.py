@@ -1,0 +1,98 @@
+"""The command palette: every command that works here and now by name, and why another one does not."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+
+from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap.bindings import Key
+from crewboard_tui.render.lines import pad
+from crewboard_tui.views.base import Framed
+from crewboard_tui.widgets.footer import press, working_keys
+
+_NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
+_LABEL = 14
+_UNLIKELY = 0.5
+
+
+@dataclass(frozen=True)
+class _Command:
+    key: Key
+    pressed: str
+    run: Callable[[], Awaitable[None]]
+    why_not: str = ""
+
+    @property
+    def title(self) -> Content:
+        if self.why_not:
+            return Content(f"{pad(bindings.name_of(self.key), _LABEL)}{self.why_not}: {self.key.says}").stylize("dim")
+        return Content(f"{pad(bindings.name_of(self.key), _LABEL)}{self.key.says}  ({self.pressed})")
+
+    def score(self, query: str) -> float:
+        """How well the words of `query` fit; 0 when one of them is nowhere."""
+        label, text = self.key.label.lower(), f"{self.key.label} {self.key.says} {self.key.id}".lower()
+        words = query.lower().split()
+        if not words or not all(word in text for word in words):
+            return 0
+        if self.why_not:
+            return _UNLIKELY
+        return 2 if any(label.startswith(word) for word in words) else 1
+
+
+class Commands(Provider):
+    """Offers what the binding table says, as far as it works on the screen that the palette was called from."""
+
+    async def discover(self) -> Hits:
+        for command in self._commands():
+            yield DiscoveryHit(command.title, command.run, text=command.title.plain)
+
+    async def search(self, query: str) -> Hits:
+        working = self._commands()
+        for command in [*working, *self._others(working)]:
+            score = command.score(query)
+            if score > 0:
+                yield Hit(score, command.title, command.run, text=command.title.plain)
+
+    def _commands(self) -> list[_Command]:
+        return [
+            _Command(key, pressed, self._press(key.id))
+            for key, pressed in working_keys(self.screen)
+            if key.id not in _NOT_HERE and key.says
+        ] + [
+            _Command(key, f":{key.label}", self._run(key.action))
+            for key in bindings.commands()
+            if self.app.check_action(key.action, ())
+        ]
+
+    def _others(self, working: list[_Command]) -> list[_Command]:
+        """What does not work here and now, each thing once, with the reason."""
+        found = {(command.key.label, command.key.says) for command in working}
+        others: list[_Command] = []
+        for key in bindings.KEYS:
+            if key.scope in bindings.WHERE and key.says and (key.label, key.says) not in found:
+                found.add((key.label, key.says))
+                why = self._why_not(key)
+                others.append(_Command(key, "", partial(self._tell, bindings.name_of(key), why), why))
+        return others
+
+    def _why_not(self, key: Key) -> str:
+        return self.screen.why_not(key) if isinstance(self.screen, Framed) else f"only {bindings.WHERE[key.scope]}"
+
+    async def _tell(self, name: str, why_not: str) -> None:
+        if isinstance(self.screen, Framed):
+            self.screen.desk.say(f"{name}: {why_not}", "warning")
+
+    def _run(self, action: str) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            await self.app.run_action(action)
+
+        return run
+
+    def _press(self, ident: str) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            await press(self.app, self.screen, ident)
+
+        return run

@@ -1,0 +1,145 @@
+"""The user's own keys: `keys.toml` in crewboard's configuration folder, lines of `id = "keys"`.
+
+What cannot be used is named and passed over; the rest holds. Nothing in the file can keep the dashboard from opening.
+"""
+
+import difflib
+import re
+import string
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual.keys import _character_to_key
+
+from crewboard_tui.keymap import bindings
+from crewboard_tui.user_dirs import config_home
+
+NAME = "keys.toml"
+
+_TOGETHER: tuple[frozenset[str], ...] = (
+    frozenset({"app", "view", "copy", "back", "agents", "inbox", "list", "marks", "sort"}),
+    frozenset({"app", "view", "copy", "back", "agents", "tabs", "log"}),
+    frozenset({"app", "view", "copy", "back", "agents", "tabs", "list", "folds"}),
+    frozenset({"app", "view", "copy", "back", "request", "question", "choices", "list"}),
+    frozenset({"app", "view", "copy", "back", "request", "edit", "log"}),
+    frozenset({"hire", "form", "choice"}),
+    frozenset({"hire", "form", "tick"}),
+    frozenset({"hire", "prompt"}),
+)
+"""Scopes whose keys can work at the same moment."""
+
+_NAMED = {f"f{number}" for number in range(1, 25)} | {
+    "escape", "enter", "tab", "space", "backspace", "delete", "insert", "home", "end", "pageup", "pagedown",
+    "left", "right", "up", "down",
+}  # fmt: skip
+_MARKS = {_character_to_key(mark) for mark in string.punctuation}
+_MODIFIED = re.compile(r"(?:(?:ctrl|alt|shift)\+)*(?P<key>.+)")
+_RESERVED = frozenset({"ctrl+c"})
+
+
+@dataclass(frozen=True)
+class Keymap:
+    """The keys that differ from the table, by id, and sentences about what could not be used."""
+
+    keys: Mapping[str, str]
+    problems: tuple[str, ...] = ()
+
+
+def path(environment: Mapping[str, str]) -> Path:
+    """Where the file lies; it need not be there."""
+    return config_home(environment) / NAME
+
+
+def read(file: Path) -> Keymap:
+    """The keys that the file gives; none if it is not there."""
+    try:
+        given = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Keymap({})
+    except (OSError, ValueError, RecursionError) as error:
+        return Keymap({}, (f"{file} cannot be read: {error}",))
+    return choose(dict(_flat(given)))
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """`app.next = "n"` is a table in a table to TOML; both spellings mean the same here."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def choose(given: Mapping[str, object]) -> Keymap:
+    """What of `given` can be used, and why the rest cannot."""
+    usable: dict[str, str] = {}
+    problems: list[str] = []
+    for ident, value in given.items():
+        problem = _problem(ident, value)
+        if problem:
+            problems.append(problem)
+        else:
+            usable[ident] = ",".join(_long(str(value)))
+    while clash := next(_clashes(usable), None):
+        ident, key, other = clash
+        del usable[ident]
+        problems.append(f"{ident}: {bindings.show_key(key)} is {other} already")
+    return Keymap(usable, tuple(problems))
+
+
+def _problem(ident: str, value: object) -> str | None:
+    key = bindings.BY_ID.get(ident)
+    if key is None:
+        near = difflib.get_close_matches(ident, bindings.BY_ID, n=1)
+        return f"there is no key {ident}" + (f", did you mean {near[0]}?" if near else "")
+    if not key.keys:
+        return f"{ident} is a command of the palette and takes no key"
+    if not isinstance(value, str) or not value.strip():
+        return f'{ident} takes keys in quotes, such as "{key.keys}"'
+    wrong = next((name for name in _long(value) if not _is_key(name)), None)
+    return f"{ident}: there is no key {wrong!r} to give away" if wrong is not None else None
+
+
+def _long(value: str) -> list[str]:
+    """The keys of a line by their names, as Textual knows them."""
+    names = [name.strip() for name in value.split(",")]
+    return [_character_to_key(name) if len(name) == 1 else name for name in names]
+
+
+def _is_key(name: str) -> bool:
+    found = _MODIFIED.fullmatch(name)
+    base = found["key"] if found else ""
+    one = len(base) == 1 and base.isascii() and base.isalnum()
+    return (one or base in _NAMED or base in _MARKS) and name not in _RESERVED
+
+
+def _clashes(mine: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """The lines whose key is another's too, the last line first, with the key and the other."""
+    for ident in reversed(mine):
+        for key in mine[ident].split(","):
+            for other in bindings.KEYS:
+                if other.id != ident and _meet(bindings.BY_ID[ident], other) and key in _now(other, mine):
+                    yield ident, key, other.id
+
+
+def _now(key: bindings.Key, mine: Mapping[str, str]) -> list[str]:
+    return _long(mine.get(key.id, key.keys))
+
+
+def _meet(one: bindings.Key, other: bindings.Key) -> bool:
+    """Whether both can work at once. Two that share a key from the first do: the one nearer to the cursor."""
+    if one.scope != other.scope and set(one.keys.split(",")) & set(other.keys.split(",")):
+        return False
+    return one.scope == other.scope or any({one.scope, other.scope} <= scopes for scopes in _TOGETHER)
+
+
+def template() -> str:
+    """A file with every id and its keys, all commented out: to be saved, and changed line by line."""
+    lines = ['# The keys of crewboard: take the "#" from a line to change it. Several keys are set apart by commas.']
+    for key in bindings.KEYS:
+        if key.keys:
+            given = f'{key.id} = "{key.keys}"'
+            lines.append(f"# {given:<32} # {key.says}")
+    return "\n".join(lines)

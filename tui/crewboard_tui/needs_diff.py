@@ -1,0 +1,34 @@
+"""Which needs have come and which are settled, from one reading of the team to the next."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from crewboard.readmodel.team import Need, TeamView
+
+
+@dataclass(frozen=True)
+class News:
+    """What is different since the last reading."""
+
+    came: tuple[Need, ...]
+    went: tuple[Need, ...]
+
+
+class Arrivals:
+    """Compares readings. A second death is another need; an agent that is stuck or loops on and on is one."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Need] = {}
+
+    def read(self, view: TeamView) -> News:
+        """What came and what went since the last call; at the first, everything there is came."""
+        before, self._known = self._known, {identity(need): need for need in view.needs}
+        return News(
+            came=tuple(need for each, need in self._known.items() if each not in before),
+            went=tuple(need for each, need in before.items() if each not in self._known),
+        )
+
+
+def identity(need: Need) -> Hashable:
+    """What stays the same of a need while its words change: the same for two readings of one."""
+    return need.kind, need.agent, need.request_id, need.since if need.kind == "death" else None

@@ -1,0 +1,117 @@
+"""What the terminal shows and says outside of the screen: its title, and a bell or a notification for a new need."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Literal
+
+from crewboard.readmodel.team import Need, TeamView
+from crewboard_tui.needs_diff import Arrivals, identity
+from crewboard_tui.render.ascii import to_ascii
+from crewboard_tui.render.lines import one_line
+from crewboard_tui.widgets.alert_bar import NEED_LOOKS
+
+Notify = Literal["off", "bell", "desktop"]
+
+WAYS: tuple[Notify, ...] = ("off", "bell", "desktop")
+"""How somebody can be told of a new need, the quietest first."""
+
+APART = 5.0
+"""Seconds between two bells or notifications; what comes meanwhile is told in one."""
+
+BELL = "\a"
+_SAVE_TITLE, _RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
+_MOST = 120
+
+
+def waiting(view: TeamView) -> str:
+    """How many things wait for the operator, by their shapes: `▲2 ✖1`."""
+    counts = Counter(NEED_LOOKS[need.kind].glyph for need in view.needs)
+    glyphs = dict.fromkeys(NEED_LOOKS[kind].glyph for kind in ("plan", "death", *NEED_LOOKS))
+    return " ".join(f"{glyph}{counts[glyph]}" for glyph in glyphs if counts[glyph])
+
+
+def title_of(view: TeamView) -> str:
+    """What waits, and the team: `▲2 ✖1 · demo · crewboard`."""
+    return one_line(" · ".join(part for part in (waiting(view), view.name, "crewboard") if part))
+
+
+def set_title(title: str) -> str:
+    """The sequence that names the window (OSC 2); `title` must be safe."""
+    return f"\x1b]2;{title}\x1b\\"
+
+
+def notification(text: str, environment: Mapping[str, str]) -> str:
+    """The sequence that has the terminal notify the desktop; it works through ssh, and tmux hands it on if it may.
+
+    OSC 9 as most terminals know it, OSC 777 where VTE or rxvt does the painting; both would notify twice on others.
+    """
+    text = one_line(text).replace(";", ",")[:_MOST]
+    speaks_777 = "VTE_VERSION" in environment or environment.get("TERM", "").startswith("rxvt")
+    sequence = f"\x1b]777;notify;crewboard;{text}\x1b\\" if speaks_777 else f"\x1b]9;{text}\x1b\\"
+    return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\" if "TMUX" in environment else sequence
+
+
+class Outside:
+    """Keeps the title true, and tells of needs that were not there at the start. `write` reaches the terminal."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        *,
+        notify: Notify = "off",
+        ascii_only: bool = False,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.notify: Notify = notify
+        self._write = write
+        self._ascii = ascii_only
+        self._clock = clock
+        self._arrivals: Arrivals | None = None
+        self._untold: list[Need] = []
+        self._told_at = float("-inf")
+        self._title = ""
+
+    def read(self, view: TeamView) -> None:
+        """The team was read again."""
+        self._show_title(title_of(view))
+        if self._arrivals is None:
+            self._arrivals = Arrivals()
+            self._arrivals.read(view)
+        self._untold += self._arrivals.read(view).came
+        waiting_now = {identity(need): need for need in view.needs}
+        self._untold = [waiting_now[each] for need in self._untold if (each := identity(need)) in waiting_now]
+        self.tick()
+
+    def turn(self, view: TeamView) -> None:
+        """Another team is shown from now on; what waits there already is no news."""
+        self._arrivals, self._untold = None, []
+        self.read(view)
+
+    def tick(self) -> None:
+        """Tell what is new, unless something was told just now."""
+        if not self._untold or self._clock() - self._told_at < APART:
+            return
+        first, *others = self._untold
+        self._untold, self._told_at = [], self._clock()
+        more = f" (+{len(others)} more)" if others else ""
+        if self.notify == "bell":
+            self._write(BELL)
+        elif self.notify == "desktop":
+            self._write(notification(self._spelled(f"{first.agent} {first.summary}{more}"), os.environ))
+
+    def restore(self) -> None:
+        """Give the window its former title back, and none where the terminal has not kept it."""
+        if self._title:
+            self._write(set_title("") + _RESTORE_TITLE)
+            self._title = ""
+
+    def _show_title(self, title: str) -> None:
+        title = self._spelled(title)
+        if title != self._title:
+            self._write(("" if self._title else _SAVE_TITLE) + set_title(title))
+            self._title = title
+
+    def _spelled(self, text: str) -> str:
+        return to_ascii(text) if self._ascii else text

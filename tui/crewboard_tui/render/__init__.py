@@ -1,0 +1,1 @@
+"""Turn records into styled text. Needs no running Textual app."""

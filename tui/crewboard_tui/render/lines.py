@@ -1,0 +1,168 @@
+"""Lines of a screen as plain data: what is said and in which tone, before any terminal is known.
+
+Panes are built from these by pure functions, so that what a person sees can be tested without a screen. Widths are
+terminal cells: a Chinese character takes two, a combining mark none.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+from crewboard_tui.render.sanitize import safe_line, safe_lines
+
+ELLIPSIS = "…"
+_MOST_SHOWN = 2000
+_WORD = re.compile(r"\S+\s*|\s+")
+
+
+class Span(NamedTuple):
+    """A piece of a line. `tone` names words of the style table, `key` the id of the key that a click presses."""
+
+    text: str
+    tone: str = ""
+    key: str = ""
+
+
+Line = tuple[Span, ...]
+
+Align = Literal["left", "right"]
+
+
+def one_line(text: str) -> str:
+    """Somebody else's text, made safe and put on one line, as far as any line could show it."""
+    return safe_line(text[:_MOST_SHOWN])
+
+
+def say(text: str, tone: str = "") -> Span:
+    """A span of somebody else's text, made safe and put on one line."""
+    return Span(one_line(text), tone)
+
+
+def line(*spans: Span | str) -> Line:
+    """A line of spans; a bare string is our own text in the plain tone."""
+    return tuple(Span(span) if isinstance(span, str) else span for span in spans)
+
+
+def plain(content: Line) -> str:
+    """What a line says, without its tones."""
+    return "".join(span.text for span in content)
+
+
+def width_of(content: Line) -> int:
+    """How many cells a line takes."""
+    return sum(cell_len(span.text) for span in content)
+
+
+def clip(text: str, width: int) -> str:
+    """`text` in at most `width` cells, with an ellipsis where something was left out."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, width - 1) + ELLIPSIS if width > 0 else ""
+
+
+def pad(text: str, width: int, align: Align = "left") -> str:
+    """`text` in exactly `width` cells."""
+    text = clip(text, width)
+    space = " " * (width - cell_len(text))
+    return space + text if align == "right" else text + space
+
+
+def crop(content: Line, width: int) -> Line:
+    """A line in at most `width` cells, with an ellipsis where something was left out."""
+    if width_of(content) <= width:
+        return content
+    kept: list[Span] = []
+    for span in content:
+        size = cell_len(span.text)
+        if size >= width:
+            # Something follows or is cut, so that the last cell must say so.
+            return (*kept, span._replace(text=clip(span.text + " ", width)))
+        kept.append(span)
+        width -= size
+    return tuple(kept)
+
+
+def spread(left: Line, right: Line, width: int) -> Line:
+    """One line with `left` at its beginning and `right` at its end; `left` gives way."""
+    left = crop(left, max(0, width - width_of(right) - 1))
+    return crop((*left, Span(" " * (width - width_of(left) - width_of(right))), *right), width)
+
+
+@lru_cache(maxsize=2048)
+def wrap(text: str, width: int, indent: str = "") -> tuple[str, ...]:
+    """Safe text broken into lines of at most `width` cells; what follows a break begins with `indent`."""
+    wrapped: list[str] = []
+    for raw in safe_lines(text):
+        wrapped += _wrap_one(raw.rstrip(), max(width, 1), indent if width > 2 * len(indent) else "")
+    return tuple(wrapped)
+
+
+def _wrap_one(text: str, width: int, indent: str) -> list[str]:
+    if cell_len(text) <= width:
+        return [text]
+    lead = text[: len(text) - len(text.lstrip())]
+    wrapped: list[str] = []
+    current = lead if cell_len(lead) < width else ""
+    fresh = True
+    for word in text.split():
+        joined = current + word if fresh else f"{current} {word}"
+        if cell_len(joined) <= width:
+            current, fresh = joined, False
+            continue
+        if not fresh:
+            wrapped.append(current)
+        current, fresh = indent, False
+        *whole, rest = chop_cells(word, width - cell_len(indent)) or [""]
+        wrapped += [indent + piece for piece in whole]
+        current = indent + rest
+    return [*wrapped, current]
+
+
+def hang(content: Line, width: int, indent: int, most: int) -> list[Line]:
+    """A line broken between words into at most `most` lines; what follows a break begins behind `indent` blanks."""
+    indent = indent if width > 2 * indent else 0
+    rows: list[list[Span]] = [[]]
+    used = 0
+    for word in (span._replace(text=text) for span in content for text in _words(span.text, max(1, width - indent))):
+        if rows[-1] and used + cell_len(word.text.rstrip()) > width:
+            rows.append([])
+            used = indent
+        rows[-1].append(word)
+        used += cell_len(word.text)
+    first, *rest = [*rows[: most - 1], list(itertools.chain(*rows[most - 1 :]))]
+    return [crop(_bare(first), width), *(crop((Span(" " * indent), *_bare(row)), width) for row in rest if row)]
+
+
+def _bare(row: list[Span]) -> Line:
+    """A row without the blanks at its end, which need no room."""
+    return (*row[:-1], *(span._replace(text=span.text.rstrip()) for span in row[-1:]))
+
+
+def _words(text: str, width: int) -> list[str]:
+    """The words of a text with the blanks behind them; a word wider than a line in pieces."""
+    return [piece for word in _WORD.findall(text) for piece in _pieces(word, width)]
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    return [word] if cell_len(word.rstrip()) <= width else chop_cells(word, width)
+
+
+def flow(pieces: Iterable[Line], width: int, most: int, gap: str = "  ") -> list[Line]:
+    """Set pieces side by side, breaking between them, in at most `most` lines; what does not fit is left out."""
+    rows: list[list[Span]] = [[Span(" ")]]
+    used = 1
+    for piece in pieces:
+        size = width_of(piece)
+        space = len(gap) if len(rows[-1]) > 1 else 0
+        if used + space + size > width:
+            if len(rows) == most or size + 1 > width:
+                continue
+            rows.append([Span(" ")])
+            used, space = 1, 0
+        rows[-1] += [Span(gap), *piece] if space else list(piece)
+        used += space + size
+    return [tuple(row) for row in rows]

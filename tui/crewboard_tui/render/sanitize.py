@@ -1,0 +1,42 @@
+"""The one door through which text of agents reaches a terminal: what could act on it becomes visible."""
+
+import re
+import unicodedata
+
+from crewboard.redaction import mask
+
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2028\u2029\u3164\uffa0")
+"""Characters that show nothing or break lines, and are in no control category."""
+
+_SUSPECT = re.compile(r"[^\x20-\x7e\n\t]")
+_TAB = "    "
+
+
+def safe_text(text: str) -> str:
+    """`text` with keys hidden, and every control character but newline and tab turned into a visible mark."""
+    text = mask(text)
+    if text.isprintable() and _INVISIBLE.isdisjoint(text):
+        return text
+    return _SUSPECT.sub(_mark, text.replace("\r\n", "\n"))
+
+
+def safe_line(text: str) -> str:
+    """`safe_text` on one line: newlines and tabs become spaces."""
+    return " ".join(safe_text(text).split())
+
+
+def safe_lines(text: str) -> list[str]:
+    """`safe_text` line by line, with tabs as spaces and long runs of anything left whole."""
+    return safe_text(text).replace("\t", _TAB).split("\n")
+
+
+def _mark(found: re.Match[str]) -> str:
+    character = found[0]
+    code = ord(character)
+    if character < " ":
+        return chr(0x2400 + code)
+    if character == "\x7f":
+        return "\u2421"
+    if character in _INVISIBLE or unicodedata.category(character) in ("Cc", "Cf", "Cs"):
+        return f"<U+{code:04X}>"
+    return character

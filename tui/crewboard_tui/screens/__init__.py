@@ -1,1 +1,0 @@
-"""Screens, one `.py` and one `.tcss` each."""

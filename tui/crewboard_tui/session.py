@@ -1,0 +1,102 @@
+"""The dashboard from its start to its end: opening it, leaving it, and what is said then."""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+
+from crewboard.commands.cli_hint import CommandLine, runs_offline
+from crewboard.commands.context import Team
+from crewboard.errors import CrewboardError, ExitCode, UsageError
+from crewboard.protocol import requests, supervisor_client
+from crewboard.readmodel.reader import read_team
+from crewboard.records import Request
+from crewboard.store.layout import TeamDirectory
+from crewboard_tui.compose.drafts import Drafts, called, request_of
+from crewboard_tui.render.sanitize import safe_line, safe_text
+from crewboard_tui.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def farewell(team: Team) -> str:
+    """What goes on without the dashboard, and how to come back."""
+    view = read_team(team.directory)
+    living = [agent.name for agent in view.agents if agent.alive]
+    typed = CommandLine.of(team)
+    back, stop = typed(), typed("stop NAME")
+    if not living:
+        return f"Nobody of {view.name} is running. `{back}` opens the board again."
+    goes, them = ("goes", "it") if len(living) == 1 else ("go", "one")
+    return f"{safe_line(', '.join(living))} {goes} on. `{back}` comes back, `{stop}` ends {them}."
+
+
+def as_it_runs(team: Team) -> Team:
+    """The team; one that runs on the embedded model goes on with it where there is no key for another."""
+    return replace(team, environment={**team.environment, "CREWBOARD_OFFLINE": "1"}) if runs_offline(team) else team
+
+
+def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
+    """What was written and not sent, for whoever leaves; it is kept besides.
+
+    What answers one of the requests that were `asked` and is over is said and then forgotten: no page shows it.
+    """
+    texts = {whom: text for whom, text in drafts.items() if text.strip()}
+    for whom in texts:
+        request = request_of(whom, asked)
+        if request is not None and request.status != "pending":
+            del drafts[whom]
+    drafts.keep()
+    return [
+        f"Not sent{', but kept' if whom in drafts.safe else ''} ({safe_line(called(whom, asked))}): {safe_text(text)}"
+        for whom, text in texts.items()
+    ]
+
+
+def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> ExitCode:  # noqa: A002
+    """Show the dashboard until it is left; says then what goes on without it, or `on_leave`.
+
+    Returns the exit code: whether it was left, or broke.
+
+    Raises:
+        UsageError: There is no terminal to show it on.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
+    team = as_it_runs(team)
+    gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
+    from crewboard_tui.app import CrewboardApp
+
+    if not read_only and team.directory.exists():
+        threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
+    app = CrewboardApp(
+        team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=Settings.read(os.environ)
+    )
+    terminated = signal.getsignal(signal.SIGTERM)
+    app.run()
+    signal.signal(signal.SIGTERM, terminated)  # the app took it over, and left it without a handler
+    for label, thread in app.desk.errands.running():
+        sys.stderr.write(f"{label} …\n")
+        thread.join()
+    sys.stderr.writelines(f"{safe_line(failure)}\n" for failure in app.desk.errands.hear_rest())
+    for path, drafts in app.drafts.items():
+        sys.stdout.writelines(f"{said}\n" for said in unsent(drafts, requests.load_all(TeamDirectory(path))))
+    sys.stdout.write((farewell(app.desk.team) if on_leave is None else on_leave) + "\n")
+    return ExitCode.INTERNAL if app.return_code == 1 else ExitCode(app.return_code or 0)
+
+
+def _wake_supervisor(team: Team) -> None:
+    """Ring, so that the supervisor has a warm parent for workers before the first agent is hired from here."""
+    try:
+        supervisor_client.ring(team.directory)
+    except (CrewboardError, OSError) as error:
+        log.warning("no supervisor: %s", error)  # a hire rings again, and says so if nobody comes
+
+
+def speaks_utf8() -> bool:
+    """Whether the terminal is said to show more than ASCII."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

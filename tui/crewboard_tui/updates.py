@@ -1,0 +1,275 @@
+"""What moves in the dashboard: from the reading thread and the errands to the screens, from one team to the next."""
+
+import asyncio
+import gc
+import itertools
+import signal
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from textual import events
+from textual.app import App
+from textual.css.query import NoMatches
+from textual.filter import LineFilter, Monochrome, NoColor
+from textual.screen import Screen
+from textual.widgets import Input, TextArea
+from textual.worker import WorkerFailed
+
+from crewboard.commands.context import Team
+from crewboard.errors import ExitCode
+from crewboard.readmodel.processes import Probe
+from crewboard.store.layout import TeamDirectory
+from crewboard_tui.background.jobs import Errands
+from crewboard_tui.background.messages import ErrandDone, TeamRead
+from crewboard_tui.compose.composer import Composer
+from crewboard_tui.compose.drafts import Drafts, called, file_for
+from crewboard_tui.compose.prompt_line import AskLine
+from crewboard_tui.context import Desk
+from crewboard_tui.notifications import Outside
+from crewboard_tui.poller import Reading, Snapshot
+from crewboard_tui.render.ascii import AsciiFilter
+from crewboard_tui.render.lines import one_line
+from crewboard_tui.render.stylesheet import SteadyStylesheet
+from crewboard_tui.render.themes import THEMES
+from crewboard_tui.settings import Settings
+from crewboard_tui.views import registry
+from crewboard_tui.views.base import Framed
+
+_HERE = Path(__file__).parent
+
+_FIRST = "board"
+"""The mode in which the dashboard opens."""
+
+TICK = 1.0
+"""Seconds between two looks at the ages on the screen."""
+
+_BETWEEN = "between"
+"""The mode of the moment in which one team's views are gone and the next one's are not there."""
+
+
+class Flow(App[None], inherit_bindings=False):
+    """One team on one terminal, without the keys."""
+
+    CSS_PATH = [_HERE / "app.tcss", *sorted((_HERE / "views").rglob("*.tcss"))]
+    DEFAULT_MODE = _FIRST
+
+    def __init__(
+        self,
+        team: Team,
+        *,
+        ascii_only: bool = False,
+        read_only: bool = False,
+        probe: Probe | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        super().__init__()
+        self.stylesheet = SteadyStylesheet(variables=self.get_css_variables())
+        self.settings = settings or Settings()
+        self.title = f"crewboard · {team.directory.path.name}"
+        self.animation_level = "none"
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        self.theme = THEMES[self.settings.theme].name
+        self.set_keymap(dict(self.settings.keys))
+        self.outside = Outside(self._write, notify=self.settings.notify, ascii_only=ascii_only)
+        self.ascii_only = ascii_only
+        """Whether the terminal shows ASCII alone."""
+        self._unshown = False
+        self._probe = probe
+        self.drafts: dict[Path, Drafts] = {}
+        """What was written and not sent, by team and by recipient."""
+        self.desk = self._sit_down(team, Errands(self.post_message), read_only=read_only)
+        self._add_views()
+
+    def _sit_down(self, team: Team, errands: Errands, *, read_only: bool) -> Desk:
+        """A desk for a team, which nobody reads for yet."""
+        may_ring = not read_only and self._probe is None
+
+        def publish(snapshot: Snapshot) -> None:
+            self._publish(reading, snapshot)
+
+        reading = Reading(team.directory, publish, clock=team.now, probe=self._probe, may_ring=may_ring)
+        return Desk(
+            team=team,
+            read_only=read_only,
+            snapshot=reading.first(),
+            reading=reading,
+            errands=errands,
+            announce=self._paint_status,
+            drafts=self._drafts_of(team, read_only=read_only),
+            keys=self.settings.keys,
+            reduced_motion=self.settings.reduced_motion,
+            ascii_only=self.ascii_only,
+        )
+
+    def _drafts_of(self, team: Team, *, read_only: bool) -> Drafts:
+        path = team.directory.path
+        if path not in self.drafts:
+            self.drafts[path] = Drafts(None if read_only else file_for(self.settings.drafts, path))
+        return self.drafts[path]
+
+    def on_mount(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
+        self.set_interval(TICK, self._tick)
+        self.outside.read(self.desk.snapshot.view)
+        if self.desk.drafts:
+            kept = ", ".join(called(draft, self.desk.snapshot.view.asked) for draft in self.desk.drafts)
+            self.desk.say(f"not sent yet, from the last time: {one_line(kept)}")
+        self._name_problems(self.settings.problems)
+
+    def _terminate(self) -> None:
+        self._keep_drafts()
+        self.exit(return_code=ExitCode.TERMINATED)
+
+    def on_ready(self) -> None:
+        if not gc.isenabled():  # the start has put it off; frozen again and again, the old would never go
+            gc.freeze()
+            gc.enable()
+        self.desk.reading.start()
+        threading.Thread(target=registry.load_all, name="crewboard-load", daemon=True).start()
+
+    def _add_views(self) -> None:
+        for mode in registry.VIEWS:
+            self.add_mode(mode, partial(_open_view, mode, self.desk))
+
+    async def turn_to(self, directory: TeamDirectory) -> None:
+        """Show another team: its own desk and views; what was asked of the old one is still done."""
+        old = self.desk
+        old.left = True
+        old.reading.stop()
+        team = replace(old.team, directory=directory)
+        self.desk = await asyncio.to_thread(self._sit_down, team, old.errands, read_only=old.read_only)
+        self._unshown = False
+        self.title = f"crewboard · {directory.path.name}"
+        self.add_mode(_BETWEEN, Screen)
+        await self.switch_mode(_BETWEEN)
+        for mode in registry.VIEWS:
+            await self.remove_mode(mode)
+        self._add_views()
+        await self.switch_mode(_FIRST)
+        await self.remove_mode(_BETWEEN)
+        self.outside.turn(self.desk.snapshot.view)
+        self.desk.reading.start()
+
+    def on_unmount(self) -> None:
+        self.desk.reading.stop()
+        self.outside.restore()
+
+    def _handle_exception(self, error: Exception) -> None:
+        # A page that opens while the dashboard ends finds its widgets gone: nothing broke.
+        reason = error.error if isinstance(error, WorkerFailed) else error
+        if self.is_running or not isinstance(reason, NoMatches):
+            super()._handle_exception(error)
+
+    def _name_problems(self, problems: tuple[str, ...]) -> None:
+        """Say which settings cannot be used, as far as that can be read at a glance."""
+        if problems:
+            more = f" … and {len(problems) - 2} more: `crewboard doctor`" if len(problems) > 2 else ""  # noqa: PLR2004
+            self.desk.say(" · ".join(problems[:2]) + more, "error")
+
+    def _write(self, sequence: str) -> None:
+        """Send a sequence to the terminal, past the screen."""
+        if self._driver is not None:
+            self._driver.write(sequence)
+
+    def get_line_filters(self) -> list[LineFilter]:
+        # Textual turns colours to greys, which are colours too (no-color.org).
+        filters = [NoColor() if isinstance(each, Monochrome) else each for each in super().get_line_filters()]
+        return [*filters, AsciiFilter()] if self.ascii_only else filters
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Paint anew what a terminal forgot that shrank and grew back before anybody looked: its size is no news."""
+        if event.size == self.size:
+            self.refresh()
+
+    def on_key(self, event: events.Key) -> None:
+        """A letter that was on its way to a page while a line to write in came up is the line's."""
+        if isinstance(self.screen, AskLine) and event.is_printable and event.character:
+            self.screen.take(event.character)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Nothing blinks, wherever one writes."""
+        if isinstance(event.widget, Input | TextArea):
+            event.widget.cursor_blink = False
+
+    # ------------------------------------------------------------------------------------------------ the flow
+
+    def _publish(self, reading: Reading, snapshot: Snapshot) -> None:
+        """Called in the reading thread."""
+        self.post_message(TeamRead(reading, snapshot))
+
+    def on_team_read(self, message: TeamRead) -> None:
+        if message.reading is not self.desk.reading:
+            return  # read for a team that was left meanwhile, be it for this one
+        before, self.desk.snapshot = self.desk.snapshot, message.snapshot
+        self.outside.read(message.snapshot.view)
+        # Where motion is reduced, what moves by itself waits for the tick; what somebody asked to see does not.
+        self._unshown = self.settings.reduced_motion and before.interest == message.snapshot.interest
+        if not self._unshown:
+            self._show()
+
+    def on_errand_done(self, message: ErrandDone) -> None:
+        self.desk.errands.hear(message)
+        self._reload_drafts()
+        if message.says:
+            self.desk.say(message.says, "error" if message.error else "success")
+        self.desk.reading.poke()
+        if message.then is not None:
+            message.then(not message.error, message.says)
+
+    def _reload_drafts(self) -> None:
+        """Show what came back among the drafts wherever one writes, lest what is typed next takes its place."""
+        for screen in itertools.chain.from_iterable(self._screen_stacks.values()):
+            if isinstance(screen, AskLine):
+                screen.reload()
+            for composer in screen.query(Composer):
+                if composer.is_mounted:
+                    composer.reload()
+
+    def _keep_drafts(self) -> None:
+        for screen in itertools.chain.from_iterable(self._screen_stacks.values()):
+            if isinstance(screen, Framed) and screen.is_ready:
+                screen.keep_drafts()
+        news = [drafts.take_over() for drafts in self.drafts.values()]
+        for drafts in self.drafts.values():
+            drafts.keep()
+        if any(news):
+            self._reload_drafts()
+
+    def _tick(self) -> None:
+        self._keep_drafts()
+        self.outside.tick()
+        hushed = self.desk.hush()
+        if self._unshown:
+            self._show()
+        for screen in self._framed():
+            screen.tick()
+            screen.paint_frame(self.desk.snapshot)
+            if hushed:
+                screen.paint_keys()
+
+    def _show(self) -> None:
+        self._unshown = False
+        for screen in self._framed():
+            screen.show(self.desk.snapshot)
+
+    def _framed(self) -> Iterable[Framed]:
+        """The full screens that can be seen, also behind something smaller."""
+        shown: list[Framed] = []
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, Framed):
+                shown.append(screen)
+                break
+        return [screen for screen in shown if screen.is_ready]
+
+    def _paint_status(self) -> None:
+        for screen in self._framed():
+            screen.paint_status()
+
+
+def _open_view(mode: str, desk: Desk) -> Screen[Any]:
+    return registry.load(mode)(desk)

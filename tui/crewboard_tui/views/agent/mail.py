@@ -1,0 +1,95 @@
+"""The mail of one agent in both directions, as a talk that unfolds: what it got, and what it sent to whom."""
+
+from collections.abc import Container, Sequence
+from functools import partial
+
+from crewboard.names import LEAD, OPERATOR
+from crewboard.readmodel.mail import Letter
+from crewboard.readmodel.wording import headline, in_words, person, tell
+from crewboard.records import Request
+from crewboard_tui.render import formats
+from crewboard_tui.render.lines import Line, Span, one_line, pad, say, spread, wrap
+from crewboard_tui.views.inbox.message_list import (
+    AUTHOR,
+    Box,
+    clock_width,
+    times_line,
+    unread_of,
+    void_mark,
+    void_of,
+    whole_letter,
+)
+from crewboard_tui.widgets.collapsible_list import MARK, Fold
+
+_BEGIN = 9 + AUTHOR + 1
+_RULE = "unread"
+
+
+def mail_folds(
+    letters: Sequence[Letter],
+    sent: Sequence[Letter],
+    box: Box,
+    yours: Container[str],
+    width: int,
+    asked: Sequence[Request] = (),
+) -> list[Fold]:
+    """Mail oldest first, a rule before what is not read; what a lead and you say is shown in full.
+
+    `yours` are the mailboxes that you read: nobody picks up anything there. `asked` are the requests that mail may be
+    about.
+    """
+    width -= MARK
+    name = box.name
+    first_unread = next((each.message.id for each in unread_of(letters, box)), None)
+    void = void_of([*letters, *sent], asked)
+    folds: list[Fold] = []
+    for letter in sorted([*letters, *sent], key=lambda each: each.message.ts):
+        if letter.message.id == first_unread:
+            folds.append(Fold(_RULE, (Span(" not read yet ".center(width, "─"), "dim"),)))
+        if _is_talk(letter):
+            folds.append(_spoken(letter, name, width))
+        else:
+            folds.append(_folded(letter, name, yours, width, void.get(letter.message.id)))
+    return folds
+
+
+def mail_head(width: int) -> Line:
+    """What the columns say."""
+    clock = clock_width(width - MARK)
+    left = (Span(f"{'SENT':<8} {'WHO':<{AUTHOR}} MESSAGE", "dim"),)
+    return spread(left, (Span(f" {'PICKED':>{clock}} {'TURN':>{clock}}", "dim"),), width - MARK)
+
+
+def _is_talk(letter: Letter) -> bool:
+    return {letter.message.from_, letter.message.to} == {OPERATOR, LEAD}
+
+
+def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: str | None) -> Fold:
+    message = letter.message
+    left = (
+        Span(formats.clock(message.ts) + " ", "dim"), _who(letter, name), *void_mark(void),
+        Span(in_words(message), "dim"), say(headline(message)),
+    )  # fmt: skip
+    times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
+    body = partial(whole_letter, letter, width, void)
+    return Fold(f"{message.to} {message.id}", spread(left, times, width), body=body, text=message.content)
+
+
+def _who(letter: Letter, name: str) -> Span:
+    """Its author, or with an arrow whom `name` wrote to."""
+    message = letter.message
+    who = f"→ {person(message.to)}" if message.from_ == name else person(message.from_)
+    return Span(pad(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
+
+
+def _spoken(letter: Letter, name: str, width: int) -> Fold:
+    """A message of the talk with the lead: the author, and every line of it."""
+    message = letter.message
+    words = message.content if message.type == "result" else tell(message)
+    times = times_line(letter, width) if message.to == name else ()
+    room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
+    first, *more = wrap(words.strip(), max(1, room)) or ("",)
+    author = Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent bold")
+    head = spread((Span(formats.clock(message.ts) + " ", "dim"), author, Span(first)), times, width)
+    rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
+    return Fold(f"{message.to} {message.id}", head, rest, text=message.content)

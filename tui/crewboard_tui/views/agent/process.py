@@ -1,0 +1,100 @@
+"""An agent's process in lines: what it uses over time, its tree, how it ended, the end of its log."""
+
+from crewboard.readmodel.crash_report import Autopsy
+from crewboard.readmodel.process_tree import Relative
+from crewboard.readmodel.team import AgentView
+from crewboard.records import Exit
+from crewboard_tui.poller import Snapshot
+from crewboard_tui.render import formats
+from crewboard_tui.render.lines import Line, Span, crop, say
+from crewboard_tui.render.sparkline import spark
+from crewboard_tui.views.agent.process_history import KEPT, Vitals
+from crewboard_tui.views.needs.explanation import death_lines, fact_lines
+
+_LABEL = 11
+_VALUE = 7
+_A_CORE = 100.0
+_TREE = (("PID", 8), ("CPU TIME", 10), ("RSS", 7))
+
+
+def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:
+    """A worker's process as it lives, or how it ended."""
+    vitals = snapshot.vitals if snapshot.vitals and snapshot.vitals.agent == agent.name else Vitals(agent.name)
+    autopsy = snapshot.autopsy
+    if not agent.alive and autopsy is not None and autopsy.agent == agent.name:
+        return _ended(agent, autopsy, now, width)
+    lines = [*_history(vitals, width), *_facts(agent, width), *_tree(vitals.family, width)]
+    return [*lines, *_log(vitals.log_lines, width)]
+
+
+def _ended(agent: AgentView, autopsy: Autopsy, now: float, width: int) -> list[Line]:
+    lines = death_lines(autopsy, now, width)
+    return [*lines, *fact_lines([("exit", _record(agent.exit))], width)]
+
+
+def _record(record: Exit | None) -> str:
+    """What stands in `exit.json`."""
+    if record is None:
+        return "none: it ended while nobody watched"
+    code = f"code {record.code}" if record.code is not None else "no code"
+    signal = f"signal {record.signal}" if record.signal is not None else "no signal"
+    told = "the team was told" if record.buried else "the team was not told yet"
+    return f"run {record.run}, {record.reason or 'no reason'}, {code}, {signal}; {told}"
+
+
+def _facts(agent: AgentView, width: int) -> list[Line]:
+    return fact_lines(
+        [
+            ("process", f"pid {agent.pid}, run {agent.run}" if agent.alive else "none"),
+            ("state", f"{agent.state} since {formats.clock(agent.since)}" if agent.since else agent.state),
+            ("why", agent.reason),
+            ("sandbox", agent.sandbox),
+            ("last error", agent.last_error or ""),
+        ],
+        width,
+    )
+
+
+def _history(vitals: Vitals, width: int) -> list[Line]:
+    """CPU and memory now, how they went, and their peaks."""
+    if not vitals.history:
+        return []
+    cpu = [usage.cpu_percent for usage in vitals.history]
+    memory = [float(usage.rss_bytes) for usage in vitals.history]
+    return [
+        _course("CPU", f"{cpu[-1]:.0f}%", cpu, max(_A_CORE, *cpu), f"peak {max(cpu):.0f}%", width),
+        _course(
+            "memory",
+            formats.size(int(memory[-1])),
+            memory,
+            max(memory),
+            f"peak {formats.size(int(max(memory)))}",
+            width,
+        ),
+    ]
+
+
+def _course(name: str, value: str, values: list[float], top: float, peak: str, width: int) -> Line:
+    room = min(KEPT, width - _LABEL - _VALUE - len(peak) - 2)
+    bars = spark(values, room, top)
+    return (Span(f"{name:<{_LABEL}}", "dim"), Span(f"{value:<{_VALUE}}"), Span(bars, "info"), Span(f"  {peak}", "dim"))
+
+
+def _tree(relatives: tuple[Relative, ...], width: int) -> list[Line]:
+    if not relatives:
+        return []
+    head = "".join(f"{name:<{size}}" for name, size in _TREE) + "COMMAND"
+    return [(), (Span(head, "dim"),), *(crop(_relative(each), width) for each in relatives)]
+
+
+def _relative(each: Relative) -> Line:
+    numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", formats.size(each.rss_bytes))
+    text = "".join(f"{cell:<{size}}" for cell, (_, size) in zip(numbers, _TREE, strict=True))
+    branch = "  " * (each.depth - 1) + "└ " if each.depth else ""
+    return (Span(text), Span(branch, "dim"), say(each.command, "" if each.depth else "bold"))
+
+
+def _log(lines: tuple[str, ...], width: int) -> list[Line]:
+    if not lines:
+        return []
+    return [(), (Span("the end of its log", "dim"),), *(crop((say(line),), width) for line in lines)]

@@ -1,0 +1,61 @@
+"""The process of an agent over time: what it used lately, what it started, what it wrote to its log."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from crewboard.readmodel.crash_report import log_end
+from crewboard.readmodel.process_tree import Relative
+from crewboard.readmodel.processes import Probe, Usage
+from crewboard.readmodel.reader import MEASURE_EVERY
+from crewboard.readmodel.team import TeamView
+from crewboard.store.layout import TeamDirectory
+
+KEPT = 120
+"""How many measurements are kept of each agent: two minutes, at one a second."""
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """What is known of one agent's process; `history` is oldest first, one entry a second while it lived."""
+
+    agent: str
+    history: tuple[Usage, ...] = ()
+    family: tuple[Relative, ...] = ()
+    log_lines: tuple[str, ...] = ()
+
+
+class VitalsReader:
+    """Keeps what the reader measured anyway, and looks at a tree of processes while it is shown."""
+
+    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
+        self._team = team
+        self._probe = probe
+        self._history: dict[str, deque[Usage]] = {}
+        self._noted_at = float("-inf")
+        self._seen: tuple[float, Vitals] = (float("-inf"), Vitals(""))
+
+    def note(self, view: TeamView) -> None:
+        """Remember what everybody uses now."""
+        now = view.now
+        if now - self._noted_at < MEASURE_EVERY:
+            return
+        self._noted_at = now
+        self._history = {agent.name: self._history.get(agent.name) or deque(maxlen=KEPT) for agent in view.agents}
+        for agent in view.agents:
+            if agent.usage is not None:
+                self._history[agent.name].append(agent.usage)
+
+    def read(self, view: TeamView, name: str) -> Vitals:
+        """What is known of one agent's process, looked at once a second at most."""
+        now = view.now
+        at, known = self._seen
+        if known.agent != name or now - at >= MEASURE_EVERY:
+            known = self._look(view, name)
+            self._seen = (now, known)
+        return known
+
+    def _look(self, view: TeamView, name: str) -> Vitals:
+        agent = view.agent(name)
+        lives = agent is not None and agent.alive and agent.pid
+        tree = self._probe.family(agent.pid) if agent is not None and lives and agent.pid else ()
+        return Vitals(name, tuple(self._history.get(name, ())), tree, log_end(self._team.agent(name)))

@@ -1,0 +1,136 @@
+"""The tabs of an agent's page: what each has read, and what it shows of that."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crewboard.names import LEAD
+from crewboard.readmodel.team import AgentView
+from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.render import formats
+from crewboard_tui.render.lines import Line
+from crewboard_tui.views.agent.cost import cost_lines
+from crewboard_tui.views.agent.files import file_folds, file_head
+from crewboard_tui.views.agent.mail import mail_folds, mail_head
+from crewboard_tui.views.agent.process import process_lines
+from crewboard_tui.views.agent.transcript import transcript_folds
+from crewboard_tui.views.board.activity import activity_lines
+from crewboard_tui.views.inbox.message_list import Box
+from crewboard_tui.views.inbox.screen import operators
+from crewboard_tui.views.needs.explanation import death_lines, fact_lines
+from crewboard_tui.views.tasks.rows import task_line
+from crewboard_tui.widgets.collapsible_list import Fold
+
+_RECENT = 40
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a tab is painted from: the agent, what was read for it, the time, the room, and a caret where text grows."""
+
+    agent: AgentView
+    snapshot: Snapshot
+    now: float
+    width: int
+    caret: bool = True
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One tab: lines in the pane `page` or `facts`, or entries that unfold in the pane `folds`.
+
+    `follows` says whether the end is what one wants to see; `nothing` is what it says when it is empty, `below` what
+    stands at its lower edge.
+    """
+
+    name: str
+    interest: Callable[[str], Interest]
+    lines: Callable[[Page], list[Line]] | None = None
+    folds: Callable[[Page], list[Fold]] | None = None
+    head: Callable[[int], Line] | None = None
+    follows: bool = False
+    nothing: str = ""
+    below: str = ""
+
+    @property
+    def pane(self) -> str:
+        """The id of the widget that shows it."""
+        return "folds" if self.folds else "page" if self.follows else "facts"
+
+
+def _now(page: Page) -> list[Line]:
+    agent, snapshot = page.agent, page.snapshot
+    if agent.shown == "dead" and snapshot.autopsy is not None:
+        return death_lines(snapshot.autopsy, page.now, page.width)
+    live = snapshot.live if agent.alive else ""
+    recent = activity_lines(snapshot.activity[-_RECENT:], live, page.width, caret=page.caret)
+    return [*recent, (), *fact_lines(_facts(agent), page.width)]
+
+
+def _mail(page: Page) -> list[Fold]:
+    agent, snapshot = page.agent, page.snapshot
+    box = Box(agent.name, unread=agent.unread)
+    received = [*snapshot.prompts, *snapshot.letters]
+    return mail_folds(received, snapshot.sent, box, operators(snapshot.view), page.width, snapshot.view.asked)
+
+
+def seat_mail(snapshot: Snapshot, width: int) -> list[Fold]:
+    """The mail of the lead's seat while nobody sits in it."""
+    box = Box(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
+    return mail_folds(snapshot.letters, snapshot.sent, box, operators(snapshot.view), width, snapshot.view.asked)
+
+
+def _transcript(page: Page) -> list[Fold]:
+    alive = page.agent.alive
+    live = page.snapshot.live if alive else ""
+    return transcript_folds(page.snapshot.activity, live, page.now, page.width, alive=alive, caret=page.caret)
+
+
+def _tasks(page: Page) -> list[Line]:
+    view, name = page.snapshot.view, page.agent.name
+    mine = [task for task in view.tasks if name in (task.owner, task.last_owner)]
+    return [task_line(task, view, page.now, page.width) for task in mine]
+
+
+def _process(page: Page) -> list[Line]:
+    return process_lines(page.agent, page.snapshot, page.now, page.width)
+
+
+def _files(page: Page) -> list[Fold]:
+    return file_folds(page.snapshot.touches, page.agent.name, page.now, page.width)
+
+
+def _cost(page: Page) -> list[Line]:
+    return cost_lines(page.agent, page.snapshot.view, page.snapshot.calls, page.width)
+
+
+def _facts(agent: AgentView) -> list[tuple[str, str]]:
+    count, tokens = formats.count, agent.tokens
+    used = f"in {count(tokens.input)}, out {count(tokens.output)}, cache {count(tokens.cache_read)}"
+    context = ""
+    if agent.context.limit:
+        context = f"{100 * agent.context.used // agent.context.limit}% of {formats.count(agent.context.limit)}"
+    return [
+        ("role", agent.role),
+        ("task", f"#{agent.task}" if agent.task else ""),
+        ("model", agent.model),
+        ("tokens", used if tokens.input or tokens.output else ""),
+        ("context", context),
+        ("last error", agent.last_error or ""),
+    ]
+
+
+TABS: tuple[Tab, ...] = (
+    Tab("Now", lambda name: Interest(agent=name, autopsy=name), _now, follows=True),
+    Tab("Mail", lambda name: Interest(mailbox=name, sent=name), folds=_mail, head=mail_head, follows=True,
+        nothing="no mail yet"),
+    Tab("Transcript", lambda name: Interest(agent=name), folds=_transcript, follows=True,
+        nothing="nothing in its journal yet"),
+    Tab("Tasks", lambda _: Interest(), _tasks, nothing="no task is its own"),
+    Tab("Files", lambda _: Interest(touches=True), folds=_files, head=file_head,
+        nothing="no file changed with its file tools", below="what its commands changed is not here"),
+    Tab("Process", lambda name: Interest(autopsy=name, process=name), _process),
+    Tab("Cost", lambda name: Interest(calls=name), _cost),
+)  # fmt: skip
+"""The tabs from left to right."""
+
+NAMES = tuple(tab.name for tab in TABS)

@@ -1,0 +1,111 @@
+"""Everything that an agent did and said: talk in full, tool calls on one line each that unfolds to all of it.
+
+And what everybody does, one line each, in the same manner.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+
+from crewboard.readmodel.activity import Activity
+from crewboard_tui.poller import FeedLine
+from crewboard_tui.render import formats
+from crewboard_tui.render.diff import exact_lines
+from crewboard_tui.render.lines import Line, Span, line, one_line, plain, spread, wrap
+from crewboard_tui.views.board.activity import feed_lines, live_lines, paired, shown
+from crewboard_tui.widgets.collapsible_list import MARK, Fold
+
+_INDENT = "  "
+
+
+def transcript_folds(
+    activity: Sequence[Activity], live: str, now: float, width: int, *, alive: bool, caret: bool = True
+) -> list[Fold]:
+    """What was done, oldest first. While the agent is `alive`, a call of its present run without an outcome runs."""
+    width -= MARK
+    began = max((what.ts for what in activity if what.kind == "start"), default=0.0)
+    folds = []
+    for what, outcome in paired(activity):
+        if what.kind == "tool":
+            open_since = now - what.ts if alive and what.ts >= began else None
+            folds.append(_call(what, outcome, open_since, width))
+        else:
+            folds.append(_said(what, width))
+    return [*folds, *_live(live, width, caret=caret)]
+
+
+def feed_folds(feed: Sequence[FeedLine], width: int) -> list[Fold]:
+    """What everybody did, newest last, on one line each, which unfolds to all that was done or said."""
+    width -= MARK
+    return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, width), strict=True)]
+
+
+@lru_cache(maxsize=4096)
+def _fed(each: FeedLine, head: Line, width: int) -> Fold:
+    what = each.what
+    cut = _is_cut(what, head)
+    body = partial(_whole_line, what, width, cut=cut) if cut or what.detail else None
+    return Fold(f"{each.agent} {_key(what)}", head, body=body, text="\n".join(filter(None, (what.text, what.detail))))
+
+
+def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
+    """What was said, where its line was `cut`, and what a call was given or gave."""
+    said = _wrapped(what.text, width) if cut else []
+    return [*said, *(_indented(what.detail, width, "dim") if what.detail else [])]
+
+
+def _is_cut(what: Activity, head: Line) -> bool:
+    """Whether its line says less than all of it."""
+    return one_line(what.text) not in plain(head)
+
+
+def _key(what: Activity) -> str:
+    return f"{what.ts} {what.kind} {what.call or hash(what.text)}"
+
+
+def _call(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> Fold:
+    (head,) = shown(what, outcome, width, 1)
+    if outcome is None:
+        head = spread(head, (_unfinished(open_since),), width)
+    parts = (what.text, what.detail, *((outcome.text, outcome.detail) if outcome else ()))
+    body = partial(_whole_call, what, outcome, width)
+    return Fold(_key(what), head, body=body, text="\n".join(filter(None, parts)))
+
+
+def _unfinished(open_since: float | None) -> Span:
+    """How long a call has run, or that nobody knows what came of it."""
+    if open_since is None:
+        return Span("  outcome unknown", "warning")
+    return Span(f"  {formats.took(open_since)} …", "info")
+
+
+def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Line]:
+    """What a call was given, and what came of it."""
+    lines = _indented(what.detail, width, "dim")
+    if outcome is None:
+        return lines
+    failed = outcome.text.partition(" ")[2].startswith("failed: ")
+    rule = line(
+        Span(f"{_INDENT}→ {formats.clock(outcome.ts)} {'failed' if failed else 'done'}", "error" if failed else "")
+    )
+    return [*lines, rule, *_indented(outcome.detail, width, "error" if failed else "")]
+
+
+def _indented(text: str, width: int, tone: str) -> list[Line]:
+    return [(Span(_INDENT), *each) for each in exact_lines(text, width - len(_INDENT), tone)]
+
+
+def _said(what: Activity, width: int) -> Fold:
+    """Talk, all of it; anything else on one line, which unfolds where it was cut."""
+    head, *rest = shown(what, None, width, 0)
+    cut = not rest and _is_cut(what, head)
+    body = partial(_wrapped, what.text, width) if cut else None
+    return Fold(_key(what), head, tuple(rest), body, what.text)
+
+
+def _wrapped(text: str, width: int) -> list[Line]:
+    return [(Span(_INDENT + piece),) for piece in wrap(text, width - len(_INDENT))]
+
+
+def _live(live: str, width: int, *, caret: bool) -> list[Fold]:
+    lines = live_lines(live, width, 0, caret=caret)
+    return [Fold("live", lines[0], tuple(lines[1:]), text=live)] if lines else []

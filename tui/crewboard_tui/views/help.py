@@ -1,0 +1,82 @@
+"""`?`: what the keys of this pane do, and what the shapes mean."""
+
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.screen import ModalScreen, Screen
+
+from crewboard_tui.keymap import bindings
+from crewboard_tui.render.lines import Line, Span, hang
+from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
+from crewboard_tui.widgets.footer import working_keys
+from crewboard_tui.widgets.line_view import Log
+
+_WORDS = {
+    "dead": "killed or crashed, until you acknowledge it",
+    "ask": "waits for your answer",
+    "stuck": "no progress past its deadline",
+    "loop": "the same call with the same outcome, again and again",
+    "run": "at work",
+    "wait": "waits for something that is not you",
+    "pause": "held by you",
+    "idle": "no work",
+    "done": "ended in order",
+    "died": "killed or crashed, and acknowledged by you",
+    "start": "coming up",
+    "unknown": "no telemetry, or facts that disagree",
+}
+
+
+_INDENT = 16
+"""Cells before what a key does."""
+
+_FRAME = 3
+"""Cells for the border and the scrollbar."""
+
+_MOST = 4
+"""Lines that one key may take."""
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys that work on the screen behind it, by scope."""
+
+    BINDINGS = [*bindings.bindings("help")]
+
+    def __init__(self, behind: Screen[Any], pressed: bindings.Pressed) -> None:
+        super().__init__()
+        self._lines = help_lines(behind)
+        self._foot = f"{pressed('log.down')} {pressed('log.up')} move · {pressed('help.leave')} back"
+
+    def compose(self) -> ComposeResult:
+        log = Log(id="help", classes="pane", follow=False, follows=False)
+        log.border_title = Content("Keys that work here")
+        log.border_subtitle = Content(self._foot)
+        yield log
+
+    def on_mount(self) -> None:
+        # How wide a line may be is known once it is laid out; a key that is pressed before that finds lines.
+        self._paint(self.app.size.width - _FRAME)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(lambda: self._paint(self.query_one(Log).line_width))
+
+    def _paint(self, width: int) -> None:
+        self.query_one(Log).show([part for line in self._lines for part in hang(line, width, _INDENT, _MOST)])
+
+
+def help_lines(screen: Screen[Any]) -> list[Line]:
+    """What the keys that work on `screen` do, and the legend of the states."""
+    working = working_keys(screen)
+    working += [(key, f":{key.label}") for key in bindings.commands() if screen.app.check_action(key.action, ())]
+    lines: list[Line] = []
+    for title, scopes in bindings.GROUPS.items():
+        here = [(key, pressed) for key, pressed in working if key.scope in scopes]
+        if here:
+            lines += [(Span(title, "bold"),)]
+            lines += [(Span(f"  {pressed:<14}", "key"), Span(key.says)) for key, pressed in here]
+            lines.append(())
+    lines.append((Span("States", "bold"),))
+    for look in (*LOOKS.values(), SEEN_DEATH):
+        lines.append((Span(f"  {look.glyph} {look.word:<12}", look.tone), Span(_WORDS[look.word])))
+    return lines

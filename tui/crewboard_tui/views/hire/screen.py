@@ -1,0 +1,262 @@
+"""Hiring an agent: a form that says what the type may do, and is a command at the same time."""
+
+import shlex
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import ClassVar
+
+from textual import on
+from textual.binding import BindingType
+from textual.widget import Widget
+from textual.widgets import Input, TextArea
+
+from crewboard.agent_types import custom
+from crewboard.commands import hire as hiring
+from crewboard.commands.cli_hint import CommandLine
+from crewboard.errors import CrewboardError, UsageError
+from crewboard.records import Profile
+from crewboard_tui.compose.drafts import HIRE
+from crewboard_tui.compose.prompt_line import AskLine
+from crewboard_tui.context import Desk
+from crewboard_tui.keymap import bindings
+from crewboard_tui.poller import Snapshot
+from crewboard_tui.render import formats
+from crewboard_tui.render.lines import Line, Span, hang, say
+from crewboard_tui.views.agent.foreground import ForegroundPage
+from crewboard_tui.views.base import Framed
+from crewboard_tui.views.board.columns import TALL
+from crewboard_tui.views.hire import profiles
+from crewboard_tui.views.hire.form import HireForm
+from crewboard_tui.views.hire.validation import Problem, free_name, problems, spawn_words
+from crewboard_tui.widgets.form.checkbox import Tick
+from crewboard_tui.widgets.form.select import Choice
+from crewboard_tui.widgets.static_lines import Still
+from crewboard_tui.widgets.view_tabs import crumbs_line
+
+
+class HireScreen(Framed):
+    """The form. `^s` hires; the form stays until the worker is up, and says why if it does not come.
+
+    It begins with what `profile` says, for an agent called `name`.
+    """
+
+    IS_FORM = True
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("hire")]
+    AUTO_FOCUS = "#hire-name"
+
+    def __init__(
+        self, desk: Desk, hired: Callable[[str], None], name: str | None = None, profile: Profile | None = None
+    ) -> None:
+        super().__init__(desk)
+        self._hired = hired
+        kept = desk.drafts.get(HIRE, "")
+        self._first = name or free_name(desk.snapshot.view, "agent1"), profile or Profile(type="code", prompt=kept)
+        self._kept_elsewhere = "" if profile is None else kept
+        """A prompt that is kept already and does not stand in this form."""
+        self._types, _ = custom.find_all(desk.team.directory.root)
+        self._busy = False
+        self._is_sent = False
+        self._refused: str | None = None
+        self._typed = CommandLine.of(desk.team)
+        self._shelf = profiles.folder(desk.team.environment)
+
+    @property
+    def form(self) -> HireForm:
+        """The fields."""
+        return self.query_one(HireForm)
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:
+        return crumbs_line([snapshot.view.name, "Hire an agent"], "", width)
+
+    def body(self) -> Iterable[Widget]:
+        yield HireForm(self._first[0], self._types, self.desk.snapshot.view, self.desk.team.environment, self.desk.key)
+        yield Still(id="hire-word")
+
+    def on_mount(self) -> None:
+        self._fill(*self._first)
+
+    # ------------------------------------------------------------------------------------------- what it says
+
+    def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002  the form does not change by itself
+        self.form.paint()
+        self._say_word()
+
+    def _say_word(self) -> None:
+        wrong = self.problems()
+        marked = self.form.mark(wrong)
+        width = max(10, self.size.width - 2)
+        word = hang((Span("  "), *self._word(wrong, marked)), width, 2, 2)
+        most = 2 if self.size.height >= TALL else 1
+        word += hang((Span("  = ", "dim"), say(self.command(), "dim")), width, 4, most)
+        self.query_one("#hire-word", Still).show(word)
+        self.refresh_bindings()
+
+    def _word(self, wrong: list[Problem], marked: list[str]) -> Line:
+        """How far the form is; what is wrong with the `marked` fields is told there."""
+        send = Span(self.desk.key("hire.send"), "key")
+        if self._busy:
+            return (Span("it is coming up …", "info"),)
+        if self._refused:
+            return (say(self._refused, "error"),)
+        if not wrong:
+            return (Span("✓ ready: ", "success"), send, Span(" hires it"))
+        what = f"mend the {' and the '.join(marked)}" if marked else wrong[0].says
+        return (send, Span(" hires, not yet: "), say(what, "error"))
+
+    def problems(self) -> list[Problem]:
+        """Why this cannot be hired yet; empty when it can."""
+        wrong: list[Problem] = []
+        try:
+            hire = self.form.hire()
+        except UsageError as error:
+            hire, wrong = self.form.hire(max_turns=1), [Problem("limits", str(error))]
+        return [*wrong, *problems(hire, self.desk.snapshot.view, self.desk.key)]
+
+    def command(self) -> str:
+        """The form as a command line."""
+        try:
+            return shlex.join(spawn_words(self.form.hire(), self._typed, foreground=self.form.foreground))
+        except CrewboardError:
+            return self._typed("spawn …")
+
+    # ------------------------------------------------------------------------------------------------ events
+
+    @on(Input.Changed)
+    @on(TextArea.Changed)
+    @on(Tick.Changed)
+    @on(Choice.Changed)
+    def _edited(self) -> None:
+        self._refused = None
+        self.paint(self.desk.snapshot)
+
+    def action_next_field(self) -> None:
+        self.focus_next()
+
+    def offers(self, action: str) -> bool | None:
+        if action == "send":
+            return self.is_ready and not self._busy and not self.problems()
+        if action == "next_field":
+            return not isinstance(self.focused, TextArea)
+        if action in ("save_profile", "load_profile"):
+            return not self._busy
+        return super().offers(action)
+
+    def action_back(self) -> None:
+        self.keep_drafts()
+        if self._is_written and HIRE in self.desk.drafts and not self._busy:
+            self.desk.say(f"not hired; {self.desk.key('agent.hire')} shows the prompt again")
+        super().action_back()
+
+    @property
+    def _is_written(self) -> bool:
+        """Whether the prompt is no longer what the form began with; a form that is not there has none."""
+        return self.is_ready and self.form.prompt != self._first[1].prompt
+
+    def keep_drafts(self) -> None:
+        """A prompt that was written and not sent is there when one hires again."""
+        if self._is_written and not self._is_sent:
+            self._keep(self.form.prompt, self._kept_elsewhere)
+
+    def _keep(self, *prompts: str) -> None:
+        if text := "\n\n".join(prompt for prompt in prompts if prompt.strip()):
+            self.desk.drafts[HIRE] = text
+        else:
+            self.desk.drafts.pop(HIRE, None)
+
+    def _forget_prompt(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
+        if worked:
+            self._is_sent = True
+            self._keep(self._kept_elsewhere)
+
+    def action_send(self) -> None:
+        hire = self.form.hire()
+        self._busy = True
+        self._say_word()
+        since = self.desk.now
+
+        def spawn() -> str:
+            """Runs in a thread."""
+            assignment = hiring.spawn(self.desk.team, hire)
+            return f"hired {assignment.agent}: run {assignment.run} is up"
+
+        came_back = partial(self._came_back, hire.name, since)
+        self.desk.do(f"hiring {hire.name}", spawn, came_back, settle=self._forget_prompt)
+
+    def _came_back(self, name: str, since: float, worked: bool, says: str) -> None:  # noqa: FBT001
+        self._busy = False
+        if worked:
+            self._hired(name)
+        if not self.is_attached:
+            return
+        if worked and self.is_current:
+            self._leave_for(name, since)
+            return
+        self._refused = None if worked else says
+        self._say_word()
+
+    def _leave_for(self, name: str, since: float) -> None:
+        """On to the Board, where the new agent is, or to its work."""
+        if self.form.foreground:
+            self.app.switch_screen(ForegroundPage(self.desk, name, since))
+        else:
+            self.dismiss()
+            self.app.call_later(self.app.run_action, f"meet({name!r})")
+
+    # ---------------------------------------------------------------------------------------------- profiles
+
+    def action_save_profile(self) -> None:
+        try:
+            profile = self.form.profile()
+        except UsageError as error:
+            self.desk.say(str(error), "error")
+            return
+
+        def done(name: str | None) -> None:
+            if name is not None:
+                self.desk.do(f"keeping the profile {name}", partial(self._save, name.strip(), profile))
+
+        def check(name: str) -> str | None:
+            return profiles.why_not(name.strip(), profile)
+
+        names = list(profiles.load_all(self._shelf).profiles)
+        hint = f"{self.desk.key('draft.send')} keeps it"
+        ask = AskLine("keep as profile", check=check, names=names, hint=hint)
+        ask.pressed = self.desk.key
+        self.app.push_screen(ask, done)
+
+    def _save(self, name: str, profile: Profile) -> str:
+        path = profiles.save(self._shelf, name, profile)
+        return f"kept as {name}, without a key, in {formats.homely(path)}"
+
+    def action_load_profile(self) -> None:
+        shelf = profiles.load_all(self._shelf)
+        damaged = f"damaged, left out: {', '.join(shelf.damaged)}" if shelf.damaged else ""
+        if not shelf.profiles:
+            self.desk.say(
+                damaged or f"no profile is kept yet: {self.desk.key('hire.save')} keeps this form as one", "warning"
+            )
+            return
+        if damaged:
+            self.desk.say(damaged, "warning")
+
+        def done(name: str | None) -> None:
+            if name is not None:
+                self._load(name.strip(), shelf.profiles[name.strip()])
+
+        def check(name: str) -> str | None:
+            return None if name.strip() in shelf.profiles else f"the profiles are {', '.join(shelf.profiles)}"
+
+        ask = AskLine("load profile", check=check, names=list(shelf.profiles))
+        ask.pressed = self.desk.key
+        self.app.push_screen(ask, done)
+
+    def _load(self, name: str, profile: Profile) -> None:
+        chosen = self.form.agent_name
+        untouched = chosen in ("", self._first[0])
+        self.desk.say(f"filled from the profile {name}")
+        self._fill(free_name(self.desk.snapshot.view, name) if untouched else chosen, profile)
+
+    def _fill(self, name: str, profile: Profile) -> None:
+        self.form.fill(name, profile)
+        if profile.type not in self._types:
+            self.desk.say(f"there is no type {profile.type} in this project: choose another", "error")

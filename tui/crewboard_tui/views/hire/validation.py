@@ -1,0 +1,103 @@
+"""A hiring in words: the same thing as a command, why it cannot be, names that nobody has yet."""
+
+from typing import NamedTuple
+
+from crewboard.commands.cli_hint import CommandLine
+from crewboard.commands.hire import Hire
+from crewboard.errors import UsageError
+from crewboard.names import check_agent
+from crewboard.pricing import parse_budget
+from crewboard.readmodel.team import TeamView
+from crewboard.records import Flags, Profile, Spec
+from crewboard.store.tasks import check_type
+from crewboard_tui.keymap.bindings import Pressed, default_key
+
+_LONGEST_STEM = 28
+
+
+def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> list[str]:
+    """The command line that hires the same agent."""
+    flags = hire.flags
+    terms: list[tuple[str, object]] = [
+        ("--role", hire.role),
+        ("--model", hire.model),
+        ("--plan", flags.plan),
+        ("--ask", flags.ask),
+        ("--network", flags.network),
+        ("--autoclaim", flags.autoclaim),
+        ("--once", flags.once),
+        ("--max-turns", flags.max_turns if flags.max_turns != Flags().max_turns else None),
+        ("--budget", flags.budget),
+        ("--task", flags.task),
+        ("--background", not foreground),
+    ]
+    words = typed.words("spawn", hire.name or "NAME", "--type", hire.type)
+    for name, value in terms:
+        if value:
+            words += [name] if value is True else [name, str(value)]
+    return [*words, "--prompt", hire.prompt.strip() or "…"]
+
+
+class Problem(NamedTuple):
+    """Why something cannot be hired yet, as a sentence, and the field in which that can be mended."""
+
+    field: str
+    says: str
+
+
+def problems(hire: Hire, view: TeamView, pressed: Pressed = default_key) -> list[Problem]:
+    """Why this cannot be hired yet, one for each field; empty when it can."""
+    wrong = {
+        "name": _wrong_name(hire, view, pressed),
+        "limits": _wrong_budget(hire.flags.budget),
+        "task": _wrong_task(hire, view),
+        "prompt": None if hire.prompt.strip() else "it needs a prompt: say what it should do",
+    }
+    return [Problem(field, says) for field, says in wrong.items() if says is not None]
+
+
+def _wrong_name(hire: Hire, view: TeamView, pressed: Pressed) -> str | None:
+    try:
+        check_agent(hire.name, hire.type)
+    except UsageError as error:
+        return str(error)
+    member = view.agent(hire.name)
+    if member is not None and member.type != hire.type:
+        return f"{hire.name} is of type {member.type}; choose another name"
+    if member is not None and member.alive and member.state != "idle":
+        return f"{hire.name} is at work; choose another name, or write to it with {pressed('agent.message')}"
+    return None
+
+
+def _wrong_task(hire: Hire, view: TeamView) -> str | None:
+    task = next((task for task in view.tasks if task.id == hire.flags.task), None)
+    try:
+        if task is not None:
+            check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def _wrong_budget(budget: str | None) -> str | None:
+    try:
+        if budget is not None:
+            parse_budget(budget)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def terms_of(spec: Spec) -> Profile:
+    """What an agent was hired for, to hire another alike: a task is one agent's, and a sandbox is asked for anew."""
+    flags = spec.flags.model_copy(update={"task": None, "unsafe_no_sandbox": False})
+    return Profile(type=spec.type, role=spec.role, prompt=spec.prompt, model=spec.model or None, flags=flags)
+
+
+def free_name(view: TeamView, like: str) -> str:
+    """`like` if nobody is called that; else with the next free number in the place of the one that it ends with."""
+    taken = {agent.name for agent in view.agents}
+    if like not in taken:
+        return like
+    stem = like.rstrip("0123456789")[:_LONGEST_STEM]
+    return next(name for number in range(2, len(taken) + 3) if (name := f"{stem}{number}") not in taken)

@@ -1,0 +1,265 @@
+"""`2` Inbox: every mailbox, and what lies in the selected one. Looking never moves a worker's cursor."""
+
+from collections.abc import Iterable
+from functools import partial
+from time import monotonic
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.widget import Widget
+
+from crewboard.commands import messages
+from crewboard.names import LEAD, OPERATOR
+from crewboard.readmodel.mail import Letter
+from crewboard.readmodel.team import TeamView
+from crewboard_tui.context import Desk
+from crewboard_tui.keymap import bindings
+from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.render.lines import Span, pad, spread, width_of
+from crewboard_tui.render.looks import look_of
+from crewboard_tui.views.base import Framed
+from crewboard_tui.views.inbox.message_list import Box, Letters, unread_of, whole_letter
+from crewboard_tui.views.inbox.threads import story_lines
+from crewboard_tui.views.numbered import Numbered
+from crewboard_tui.widgets.line_list import Row, Rows
+from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.pane_title import title
+
+LOOKED_AT = 1.5
+"""Seconds on the screen after which what was in sight of the operator's own mail is read, once that is left."""
+
+
+class InboxScreen(Numbered):
+    """Mailboxes left, their mail right; Enter reads one message in full."""
+
+    MODE = "inbox"
+    FINDS = "words of a message, its author or its type"
+    AUTO_FOCUS = "#boxes"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("inbox")]
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self._unread_only = False
+        self._seen: dict[str, int] = {}
+        self._came_at = monotonic()
+
+    def body(self) -> Iterable[Widget]:
+        with Horizontal():
+            yield Rows(id="boxes", classes="pane")
+            yield Letters(id="mail", classes="pane")
+        letter = Log(id="letter", classes="pane", follow=False, follows=False)
+        yield letter
+
+    def interest(self) -> Interest:
+        return Interest(mailbox=self._box_name())
+
+    def _box_name(self) -> str | None:
+        return (self.query_one("#boxes", Rows).selected or OPERATOR) if self.is_mounted else None
+
+    def show_box(self, name: str) -> None:
+        """Put the cursor on a mailbox."""
+        self.query_one("#boxes", Rows).want(name)
+
+    def selected_agent(self) -> str | None:
+        name = self._box_name()
+        return name if name and self.desk.snapshot.view.agent(name) else None
+
+    def offers(self, action: str) -> bool | None:
+        if action == "reply":
+            return self._writes_to() is not None
+        if action == "message":
+            return False
+        if action == "toggle_unread":
+            return True
+        return super().offers(action)
+
+    # ----------------------------------------------------------------------------------------------- painting
+
+    def paint(self, snapshot: Snapshot) -> None:
+        boxes = self.query_one("#boxes", Rows)
+        boxes.show([_box_row(name, snapshot.view, boxes.row_width) for name in mailboxes(snapshot.view)])
+        title(boxes, "Mailboxes")
+        self._paint_mail(snapshot)
+
+    def _box(self, view: TeamView) -> Box:
+        name = self._box_name() or OPERATOR
+        return Box(name, operators=name in operators(view), unread=view.unread.get(name, 0))
+
+    def _shown(self, snapshot: Snapshot) -> list[Letter]:
+        box = self._box(snapshot.view)
+        if snapshot.interest.mailbox != box.name:
+            return []
+        letters = unread_of(snapshot.letters, box) if self._unread_only else list(snapshot.letters)
+        words = self.filter.lower().split()
+        return [each for each in letters if all(word in _haystack(each) for word in words)]
+
+    def _paint_mail(self, snapshot: Snapshot) -> None:
+        pane = self.query_one("#mail", Letters)
+        box = self._box(snapshot.view)
+        pane.follows = self.query_one("#letter") not in (self.focused, self.zoomed)
+        pane.read(self._shown(snapshot), box, self._nothing(box), snapshot.view.asked)
+        title(pane, _whose(box, pane.size.width - 2), self._narrowed)
+        self._note_seen()
+        self._paint_letter()
+
+    def _note_seen(self) -> None:
+        """How far the operator's own mail was in sight so far; what a filter leaves out was not."""
+        snapshot, pane = self.desk.snapshot, self.query_one("#mail", Letters)
+        name = self._box_name()
+        in_sight = self.is_current and self.zoomed in (None, pane) and not self.filter
+        if not in_sight or name not in operators(snapshot.view) or snapshot.interest.mailbox != name:
+            return
+        seen = pane.shown_to(self._seen.get(name, 0))
+        last = snapshot.letters[-1].end if snapshot.letters else 0
+        # What is damaged behind the last message can never be in sight.
+        self._seen[name] = seen if seen < last else snapshot.mail_end
+
+    @property
+    def _narrowed(self) -> str:
+        """What is left out of a mailbox, and which keys show it."""
+        unread = f" · unread only · {self.desk.key('inbox.unread')} shows the rest" if self._unread_only else ""
+        return f"{unread}{self.narrowed_to}".removeprefix(" · ")
+
+    def _nothing(self, box: Box) -> str:
+        """What stands in a mailbox without mail."""
+        if self.filter:
+            return f"no mail matches; {self.desk.key('view.back')} shows all"
+        if self._unread_only:
+            return f"nothing unread; {self.desk.key('inbox.unread')} shows all"
+        if box.operators:
+            return "no mail; what agents write to you will stand here"
+        return "no mail" + ("" if self.desk.read_only else f"; {self.desk.key('inbox.reply')} writes some")
+
+    def _paint_letter(self) -> None:
+        pane = self.query_one("#letter", Log)
+        mail = self.query_one("#mail", Letters)
+        thread, letter = mail.thread, mail.letter
+        title(pane, "Thread" if thread else "Message")
+        if thread is not None:
+            pane.show(story_lines(thread, pane.line_width))
+        else:
+            pane.show(whole_letter(letter, pane.line_width, mail.void_of(letter)) if letter else [])
+
+    # ------------------------------------------------------------------------------------------------- events
+
+    @on(Rows.Moved, "#boxes")
+    def _other_box(self) -> None:
+        self._note_read(keep=self._box_name())
+        self._came_at = monotonic()
+        self.query_one("#mail", Letters).restart()
+        self.desk.look_at(self.interest())
+        self._paint_mail(self.desk.snapshot)
+        self.paint_keys()
+
+    @on(Rows.Moved, "#mail")
+    def _other_letter(self) -> None:
+        self.query_one("#letter", Log).restart()
+        self._note_seen()
+        self._paint_letter()
+
+    @on(Rows.Opened, "#boxes")
+    def _into_box(self) -> None:
+        self.query_one("#mail").focus()
+
+    @on(Rows.Opened, "#mail")
+    def _into_letter(self) -> None:
+        self.read_in(self.query_one("#letter"))
+
+    def on_screen_resume(self) -> None:
+        if not self._seen:  # it was left, and not only covered
+            self._came_at = monotonic()
+
+    def on_screen_suspend(self, event: events.ScreenSuspend) -> None:  # noqa: ARG002
+        # A palette or a help page on top still shows the mail behind it.
+        if isinstance(self.app.screen, Framed):
+            self._note_read(keep=None)
+
+    def on_unmount(self) -> None:
+        self._note_read(keep=None)
+
+    def _note_read(self, keep: str | None) -> None:
+        """The operator's own mail is left: what was in sight of it, and was not passed by, counts as read."""
+        looked_at = monotonic() - self._came_at >= LOOKED_AT
+        for name in [name for name in self._seen if name != keep]:
+            offset = self._seen.pop(name)
+            if offset and looked_at and not self.desk.read_only:
+                self.desk.do_quietly("noting what was read", partial(self._mark_read, name, offset))
+
+    def _mark_read(self, name: str, offset: int) -> str:
+        """Runs in a thread, for another process may hold the lock."""
+        messages.mark_read(self.desk.team, name, offset)
+        return ""
+
+    def action_toggle_unread(self) -> None:
+        self._unread_only = not self._unread_only
+        self._paint_mail(self.desk.snapshot)
+
+    def _writes_to(self) -> str | None:
+        """Whom a reply goes to: the owner of the mailbox, or who wrote to the operator."""
+        agent = self.selected_agent()
+        if agent is not None:
+            return agent
+        letter = self.query_one("#mail", Letters).letter if self.is_mounted else None
+        author = letter.message.from_ if letter else ""
+        return author if self.desk.snapshot.view.agent(author) else None
+
+    def action_reply(self) -> None:
+        name = self._writes_to()
+        if name is not None:
+            self.write_to([name])
+
+    def action_back(self) -> None:
+        focused = self.focused.id if self.focused else ""
+        if focused in ("mail", "letter") and not self.filter and self.zoomed is None:
+            self.query_one("#mail" if focused == "letter" else "#boxes").focus()
+            return
+        super().action_back()
+
+    @property
+    def copied(self) -> str:
+        mail = self.query_one("#mail", Letters)
+        reads_one = self.focused is not None and self.focused.id == "letter" and mail.thread is None
+        return mail.copied if reads_one else super().copied
+
+
+def _whose(box: Box, width: int) -> str:
+    """Which mailbox it is, who reads it, and how much is new there, as far as there is room."""
+    if not box.operators:
+        unread = f"{box.name} · {box.unread} unread"
+        whole = f"{unread} · seen as its worker sees it"
+        return whole if len(whole) <= width else unread
+    who = "nobody sits there: you read it" if box.name == LEAD else "your mail"
+    short = "you read it" if box.name == LEAD else "yours"
+    new = f" · {box.unread} new" if box.unread else ""
+    wordings = (f"{box.name} · {who}{new}", f"{box.name} · {who}", f"{box.name} · {short}{new}")
+    return next((words for words in wordings if len(words) <= width), f"{box.name} · {short}")
+
+
+def operators(view: TeamView) -> frozenset[str]:
+    """The mailboxes that the operator reads."""
+    return frozenset({OPERATOR} if view.agent(LEAD) else {OPERATOR, LEAD})
+
+
+def mailboxes(view: TeamView) -> list[str]:
+    """Every mailbox: the operator's, the lead's seat, then the agents'."""
+    return [OPERATOR, LEAD, *(agent.name for agent in view.agents if agent.name != LEAD)]
+
+
+def _box_row(name: str, view: TeamView, width: int) -> Row:
+    agent = view.agent(name)
+    count = view.unread.get(name, 0)
+    mine = name in operators(view)
+    shape = Span(f" {look_of(agent).glyph}", look_of(agent).tone) if agent else Span("")
+    left = (Span(pad(name, min(len(name), 14)), "bold" if mine else ""), shape)
+    words = (f"{count} new" if mine else f"{count} unread") if count else "0"
+    if width_of(left) + len(words) >= width:
+        words = str(count)
+    right = Span(words, ("warning" if mine or (agent and not agent.alive) else "") if count else "dim")
+    return Row(name, spread(left, (right,), width))
+
+
+def _haystack(letter: Letter) -> str:
+    message = letter.message
+    return f"{message.from_} {message.to} {message.type} {message.content}".lower()

@@ -1,0 +1,30 @@
+"""The numbered views by their modes. Each is loaded when it is first shown, or when nothing else is to do."""
+
+import importlib
+
+from crewboard_tui.views.numbered import Numbered
+
+VIEWS = {
+    "board": "BoardScreen",
+    "inbox": "InboxScreen",
+    "tasks": "TasksScreen",
+    "needs": "NeedsScreen",
+    "processes": "ProcessesScreen",
+    "feed": "FeedScreen",
+    "cost": "CostScreen",
+}
+"""Mode, which is its module's name too, and class."""
+
+_PAGES = ("agent_page", "help", "hire", "opening", "teams")
+
+
+def load(mode: str) -> type[Numbered]:
+    """The view of a mode."""
+    view: type[Numbered] = getattr(importlib.import_module(f"{__package__}.{mode}"), VIEWS[mode])
+    return view
+
+
+def load_all() -> None:
+    """Load every view and page, so that the first key that opens one need not wait for it."""
+    for module in (*VIEWS, *_PAGES):
+        importlib.import_module(f"{__package__}.{module}")

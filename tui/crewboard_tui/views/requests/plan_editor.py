@@ -1,0 +1,39 @@
+"""A plan to rewrite; what was made of it is kept among the drafts until it is sent."""
+
+from textual.content import Content
+from textual.widgets import TextArea
+
+from crewboard.records import Request
+from crewboard_tui.compose.drafts import edit_of
+from crewboard_tui.context import Desk
+from crewboard_tui.render.sanitize import safe_text
+
+
+class PlanEditor(TextArea):
+    """The plan of a request, as far as it was rewritten."""
+
+    def __init__(self, desk: Desk, request: Request) -> None:
+        self._drafts = desk.drafts
+        self._draft = edit_of(request.id)
+        self._original = safe_text(str(request.payload.get("plan", "")))
+        self._is_sent = False
+        super().__init__(self.rewritten or self._original, id="editor", classes="pane", soft_wrap=True)
+        self.cursor_blink = False
+        self.border_title = Content(f"Edit, then {desk.key('edit.send')} approves what stands here")
+
+    @property
+    def rewritten(self) -> str:
+        """What was made of the plan and kept; empty where nothing was."""
+        return self._drafts.get(self._draft, "")
+
+    def keep(self) -> None:
+        """Put what stands here among the drafts, if it is neither the plan itself nor sent."""
+        if self._is_sent or self.text == self._original:
+            self._drafts.pop(self._draft, None)
+        else:
+            self._drafts[self._draft] = self.text
+
+    def sent(self) -> None:
+        """What stands here is the plan now: it is no draft any more."""
+        self._is_sent = True
+        self.keep()

@@ -1,0 +1,103 @@
+"""`t`: the teams of this root and what waits on each; Enter turns the dashboard to one."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.message import Message
+
+from crewboard.commands.context import to_create
+from crewboard.errors import CrewboardError
+from crewboard.readmodel.team import TeamView
+from crewboard.store.layout import TeamDirectory
+from crewboard_tui.keymap import bindings
+from crewboard_tui.notifications import waiting
+from crewboard_tui.render.lines import Line, Span, pad, say, spread
+from crewboard_tui.views.modal import Boxed
+from crewboard_tui.widgets.line_list import Row, Rows
+
+Look = Callable[[TeamDirectory], TeamView]
+
+
+class TeamsScreen(Boxed[TeamDirectory | None]):
+    """A list of teams; what waits on them is read in a thread, since it takes a while where there are many."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("teams")]
+
+    @dataclass
+    class Seen(Message):
+        """One team was looked at; `line` is what there is to say about it."""
+
+        name: str
+        line: Line
+
+    def __init__(self, teams: list[TeamDirectory], here: TeamDirectory, look: Look, pressed: bindings.Pressed) -> None:
+        super().__init__()
+        self._teams = {team.path.name: team for team in teams}
+        self._here = here.path.name
+        self._create = to_create(here.root)
+        self._look = look
+        self._pressed = pressed
+        self._seen: dict[str, Line] = {}
+
+    def compose(self) -> ComposeResult:
+        rows = Rows(id="teams", classes="pane")
+        rows.border_title = Content(f"Teams · {len(self._teams)}")
+        go = f"{self._pressed('list.open')} go there · {self._pressed('teams.leave')} stay"
+        alone = len(self._teams) == 1
+        rows.border_subtitle = Content(f"`{self._create}` makes another" if alone else go)
+        yield rows
+
+    def on_mount(self) -> None:
+        self.query_one(Rows).want(self._here)
+        self._paint()
+        threading.Thread(target=self._look_at_all, name="crewboard-teams", daemon=True).start()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._paint)
+
+    def _look_at_all(self) -> None:
+        for name, team in self._teams.items():
+            try:
+                seen = _summary(self._look(team))
+            except (CrewboardError, OSError) as error:
+                seen = (say(str(error), "error"),)
+            self.post_message(self.Seen(name, seen))
+
+    @on(Seen)
+    def _note(self, event: Seen) -> None:
+        self._seen[event.name] = event.line
+        self._paint()
+
+    def _paint(self) -> None:
+        rows = self.query_one(Rows)
+        rows.show([self._row(name, rows.row_width) for name in self._teams])
+
+    def _row(self, name: str, width: int) -> Row:
+        here = "  here" if name == self._here else ""
+        longest = max(map(len, self._teams))
+        left = (Span(pad(name, longest) + "  ", "bold"), *self._seen.get(name, (Span("…", "dim"),)))
+        return Row(name, spread(left, (Span(here, "dim"),), width))
+
+    @on(Rows.Opened)
+    def _choose(self, event: Rows.Opened) -> None:
+        self.dismiss(self._teams[event.key])
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+def _summary(view: TeamView) -> Line:
+    """What waits, who is there, and what the team is for."""
+    alive = sum(agent.alive for agent in view.agents)
+    counts = waiting(view)
+    return (
+        Span(f"{counts}  " if counts else "", "warning bold"),
+        Span(f"{alive} of {len(view.agents)} alive  " if view.agents else "nobody is hired yet  ", "dim"),
+        say(view.description),
+    )

@@ -1,0 +1,175 @@
+"""A list whose entries unfold: one line each, and all of it for those that somebody wants to see."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from textual.binding import BindingType
+
+from crewboard_tui.actions.filters import matches
+from crewboard_tui.keymap import bindings
+from crewboard_tui.render.lines import Line, Span, plain
+from crewboard_tui.widgets.line_list import Row, Rows
+
+MARK = 2
+"""Cells before each line, for the mark that says whether there is more."""
+
+_INDENT = "  "
+
+
+class Fold(NamedTuple):
+    """One entry: its line, lines that always follow it, and what unfolds below, made when it is wanted.
+
+    `text` is all of it as it was written: what it can be found by beyond what its lines show, and what is copied.
+    """
+
+    key: str
+    head: Line
+    rest: tuple[Line, ...] = ()
+    body: Callable[[], Sequence[Line]] | None = None
+    text: str = ""
+
+    def has(self, wanted: str) -> bool:
+        """Whether every word of `wanted` is in it, also where it is folded."""
+        return not wanted or matches(" ".join([*map(plain, (self.head, *self.rest)), self.text]), wanted)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Which entry a row belongs to, and whether that entry can unfold."""
+
+    key: str
+    folds: bool
+
+
+class Folds(Rows):
+    """The list. Where it follows its end, it does so until somebody moves up, and again once they are back."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("folds")]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._folds: list[Fold] = []
+        self._places: list[_Place] = []
+        self._unfolded: set[str] = set()
+        self._follows = False
+        self.follow = False
+
+    @property
+    def copied(self) -> str:
+        """What is copied from here: all of the entry under the cursor."""
+        here = self._here
+        return next((fold.text for fold in self._folds if here is not None and fold.key == here.key), "")
+
+    @property
+    def follows(self) -> bool:
+        """Whether its end can be followed."""
+        return self._follows
+
+    @property
+    def came_by_itself(self) -> bool:
+        """No: what keys do here is done to whom the page is about, whatever is under the cursor."""
+        return False
+
+    def begin(self, *, follows: bool) -> None:
+        """Something else is shown from now on: at its end if it follows, else at its top, all of it folded."""
+        self.restart()
+        self._unfolded.clear()
+        self._follows = self.follow = follows
+        self.scroll_to(y=0, animate=False, force=True)
+
+    def read(self, folds: Sequence[Fold], nothing: str, head: Line | None = None) -> None:
+        """Show these entries."""
+        self._folds = list(folds)
+        rows: list[Row] = []
+        self._places = []
+        for fold in self._folds:
+            lines = self._lines_of(fold)
+            rows += [Row(f"{fold.key}\n{at}" if at else fold.key, line) for at, line in enumerate(lines)]
+            self._places += [_Place(fold.key, fold.body is not None)] * len(lines)
+        indented = (Span(_INDENT), *head) if head is not None and rows else None
+        self.show(rows or [Row("", (Span(nothing, "dim"),))], indented)
+        if self.follow and rows:
+            self.select(rows[-1].key)
+
+    def _lines_of(self, fold: Fold) -> list[Line]:
+        unfolded = fold.key in self._unfolded
+        mark = Span(_INDENT) if fold.body is None else Span("− " if unfolded else "+ ", "key")
+        below = fold.body() if fold.body is not None and unfolded else ()
+        return [(mark, *fold.head), *((Span(_INDENT), *line) for line in (*fold.rest, *below))]
+
+    def _move(self, at: int) -> None:
+        super()._move(at)
+        self.follow = self._follows and self._at >= len(self._rows) - 1
+
+    @property
+    def _here(self) -> _Place | None:
+        return self._places[self._at] if self._at < len(self._places) else None
+
+    @property
+    def key_labels(self) -> Mapping[str, str]:
+        """What the keys are called where they fold again."""
+        here = self._here is not None and self._here.key in self._unfolded
+        return {**({"fold.turn": "fold"} if here else {}), **({"fold.all": "fold all"} if self._is_whole else {})}
+
+    @property
+    def _can_unfold(self) -> set[str]:
+        return {fold.key for fold in self._folds if fold.body is not None}
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether nothing is left to unfold."""
+        return self._can_unfold <= self._unfolded
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "turn":
+            return self._here is not None and self._here.folds
+        if action == "turn_all":
+            return any(place.folds for place in self._places)
+        if action == "follow":
+            return self._follows
+        return super().check_action(action, parameters)
+
+    def action_open(self) -> None:
+        self.action_turn()
+
+    def action_turn(self) -> None:
+        """Unfold the entry under the cursor, or fold it again."""
+        if self._here is None or not self._here.folds:
+            return
+        key = self._here.key
+        self.select(key)
+        self._unfolded ^= {key}
+        self._show_again()
+        self._reveal(key)
+
+    def action_turn_all(self) -> None:
+        """Unfold every entry, or fold all where none is left to unfold."""
+        key = self._here.key if self._here else None
+        self.select(key)
+        self._unfolded = set() if self._is_whole else self._can_unfold
+        self._show_again()
+        self._keep_visible()
+
+    def action_follow(self) -> None:
+        """Follow the end, or stay."""
+        self.follow = not self.follow
+        if self.follow:
+            self._move(len(self._rows) - 1)
+        self.post_message(self.Moved(self, self.selected))
+
+    def _show_again(self) -> None:
+        # Who unfolds something reads it, and must not be taken away from it.
+        self.follow = False
+        head = self.head[1:] if self.head is not None else None
+        self.read(self._folds, "", head)
+        self.screen.refresh_bindings()
+        self.post_message(self.Moved(self, self.selected))
+
+    def _reveal(self, key: str) -> None:
+        """Scroll as far as needed to show an entry to its end, its first line at the top at most."""
+        size = sum(place.key == key for place in self._places)
+        top, room = self.scroll_offset.y, max(1, self.size.height - self._top)
+        wanted = max(top, min(self._at, self._at + size - room))
+        if wanted != top:
+            self.scroll_to(y=wanted, animate=False, force=True)

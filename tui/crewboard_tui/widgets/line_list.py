@@ -1,0 +1,252 @@
+"""A scrolling list of lines with a cursor. Only rows that changed are painted, however many there are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, ClassVar, NamedTuple
+
+from textual import events
+from textual.binding import BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from crewboard_tui.keymap import bindings
+from crewboard_tui.render.lines import Line, Span, plain
+from crewboard_tui.render.painter import Painter
+
+BLIND_FOR = 0.3
+"""Seconds for which nothing is done to what has come under the cursor by itself (ui.md § 1)."""
+
+SETTLE = 4.0
+"""Seconds without a key after which a list may take a new order."""
+
+
+class Row(NamedTuple):
+    """A line and the thing that it stands for."""
+
+    key: str
+    line: Line
+
+
+def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """`wanted` in the order of `before`, as far as it was there; what is new comes last."""
+    here = set(wanted)
+    known = set(before)
+    return [key for key in before if key in here] + [key for key in wanted if key not in known]
+
+
+class Rows(ScrollView, can_focus=True):
+    """A list. What is under the cursor stays under it when rows come, go or change their order."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("list")]
+
+    @dataclass
+    class Moved(Message):
+        """The cursor stands on something else."""
+
+        rows: "Rows"
+        key: str | None
+
+        @property
+        def control(self) -> "Rows":
+            return self.rows
+
+    @dataclass
+    class Opened(Message):
+        """Somebody wants to go into what is under the cursor."""
+
+        rows: "Rows"
+        key: str
+
+        @property
+        def control(self) -> "Rows":
+            return self.rows
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._rows: list[Row] = []
+        self._painter = Painter(self)
+        self._at = 0
+        self._selected: str | None = None
+        self._came_at = float("-inf")
+        self._wanted: str | None = None
+        self.head: Line | None = None
+
+    @property
+    def came_by_itself(self) -> bool:
+        """Whether what is under the cursor has come there just now, and not because somebody moved."""
+        return monotonic() - self._came_at < BLIND_FOR
+
+    @property
+    def rows(self) -> list[Row]:
+        """What is in the list."""
+        return self._rows
+
+    @property
+    def selected(self) -> str | None:
+        """The key under the cursor."""
+        return self._selected
+
+    @property
+    def copied(self) -> str:
+        """What is copied from here: the line under the cursor as it is shown, if it stands for something."""
+        return plain(self._rows[self._at].line).strip() if self._selected else ""
+
+    @property
+    def _top(self) -> int:
+        return 1 if self.head is not None else 0
+
+    def show(self, rows: list[Row], head: Line | None = None) -> None:
+        """Show these instead, with `head` above them, which does not scroll."""
+        before, before_head, before_at = self._rows, self.head, self._at
+        self._rows, self.head = rows, head
+        self._find_cursor()
+        self._go_to_wanted()
+        height = len(rows) + self._top
+        if self.virtual_size.height != height:
+            self.virtual_size = Size(0, height)
+        if len(before) != len(rows) or (before_head is None) != (head is None):
+            self.refresh()
+        else:
+            self._paint_changes(before, before_head, before_at)
+        self._keep_visible()
+
+    def select(self, key: str | None) -> None:
+        """Put the cursor on `key`, if it is there."""
+        at = next((y for y, row in enumerate(self._rows) if row.key == key), None)
+        if at is not None:
+            self._wanted = None
+            self._move(at)
+
+    def want(self, key: str) -> None:
+        """Put the cursor on `key` as soon as it is there."""
+        self._wanted = key
+        self.select(key)
+
+    def _go_to_wanted(self) -> None:
+        for at, row in enumerate(self._rows):
+            if row.key == self._wanted:
+                self._at, self._wanted = at, None
+                if self._selected != row.key:
+                    self._selected = row.key
+                    self.post_message(self.Moved(self, row.key))
+                return
+
+    def restart(self) -> None:
+        """Somebody chose to see something else here: what comes next has not come by itself."""
+        self._selected, self._at = None, 0
+
+    def _find_cursor(self) -> None:
+        if not self._rows:
+            self._at, self._selected = 0, None
+            return
+        at = next((y for y, row in enumerate(self._rows) if row.key == self._selected), None)
+        self._at = min(self._at, len(self._rows) - 1) if at is None else at
+        found = self._rows[self._at].key
+        if found != self._selected:
+            if self._selected:
+                self._came_at = monotonic()
+                self.set_timer(BLIND_FOR, self.refresh_bindings)
+            self._selected = found
+            self.post_message(self.Moved(self, found))
+
+    def _paint_changes(self, before: list[Row], head: Line | None, at: int) -> None:
+        dirty = {y for y, (old, new) in enumerate(zip(before, self._rows, strict=True)) if old != new}
+        if at != self._at:
+            dirty |= {at, self._at}
+        for y in dirty:
+            self._paint_row(y)
+        if head != self.head:
+            self.refresh(Region(0, 0, self.size.width, 1))
+
+    def _paint_row(self, index: int) -> None:
+        y = index + self._top - self.scroll_offset.y
+        if self._top <= y < self.size.height:
+            self.refresh(Region(0, y, self.size.width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        width = self.row_width + 1
+        if self.head is not None and y == 0:
+            return self._painter.strip((Span(" "), *self.head), width)
+        index = y - self._top + self.scroll_offset.y
+        if index >= len(self._rows):
+            return self._painter.strip((), width)
+        here = index == self._at
+        under = "" if not here else "cursor" if self.has_focus else "blurred"
+        mark = Span("▸" if here else " ", "key")
+        return self._painter.strip((mark, *self._rows[index].line), width, under=under)
+
+    @property
+    def row_width(self) -> int:
+        """How many cells a row's line may take; the first of the list is for the cursor's mark."""
+        return max(0, self.scrollable_content_region.width - 1)
+
+    def watch_show_vertical_scrollbar(self) -> None:
+        # A scrollbar that appears later does not know yet how far down we are.
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.position = self.scroll_y
+
+    # ---------------------------------------------------------------------------------------------- moving
+
+    def _move(self, at: int) -> None:
+        at = max(0, min(at, len(self._rows) - 1))
+        self._wanted = None
+        if not self._rows or (at == self._at and self._selected == self._rows[at].key):
+            return
+        old, self._at = self._at, at
+        self._selected = self._rows[at].key
+        self._paint_row(old)
+        self._paint_row(at)
+        self._keep_visible()
+        self.post_message(self.Moved(self, self._selected))
+
+    def _keep_visible(self) -> None:
+        room = max(1, self.size.height - self._top)
+        top = self.scroll_offset.y
+        wanted = min(max(top, self._at - room + 1), self._at)
+        if wanted != top:
+            self.scroll_to(y=wanted, animate=False, force=True)
+
+    def action_down(self) -> None:
+        self._move(self._at + 1)
+
+    def action_up(self) -> None:
+        self._move(self._at - 1)
+
+    def action_top(self) -> None:
+        self._move(0)
+
+    def action_bottom(self) -> None:
+        self._move(len(self._rows) - 1)
+
+    def action_page_down(self) -> None:
+        self._move(self._at + max(1, self.size.height // 2))
+
+    def action_page_up(self) -> None:
+        self._move(self._at - max(1, self.size.height // 2))
+
+    def action_open(self) -> None:
+        if self._selected is not None:
+            self.post_message(self.Opened(self, self._selected))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        return bool(self._selected) if action == "open" else True
+
+    def on_click(self, event: events.Click) -> None:
+        at = event.get_content_offset(self)
+        if at is None or at.y < self._top:
+            return
+        index = at.y - self._top + self.scroll_offset.y
+        if index < len(self._rows):
+            again = index == self._at
+            self._move(index)
+            if event.chain > 1 and again:
+                self.action_open()
+
+    def on_focus(self) -> None:
+        self._paint_row(self._at)
+
+    def on_blur(self) -> None:
+        self._paint_row(self._at)

@@ -1,0 +1,132 @@
+"""Lines to read: what an agent did, a plan, a thread. Follows its end as it grows, until somebody scrolls up."""
+
+from typing import Any, ClassVar
+
+from textual.binding import BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from crewboard_tui.keymap import bindings
+from crewboard_tui.render.lines import Line, plain
+from crewboard_tui.render.painter import Painter
+
+
+class Log(ScrollView, can_focus=True):
+    """Shows lines, and scrolls. With `follow`, the last one stays in sight."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("log")]
+
+    class Scrolled(Message):
+        """Other lines are in sight, or the end is followed or not."""
+
+    def __init__(self, *, follow: bool = True, follows: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._lines: list[Line] = []
+        self._painter = Painter(self)
+        self._can_follow = follows
+        self.follow = follow and follows
+
+    @property
+    def lines(self) -> list[Line]:
+        """What is shown, with what is out of sight."""
+        return self._lines
+
+    @property
+    def copied(self) -> str:
+        """What is copied from here: all that is shown."""
+        return "\n".join(plain(each).rstrip() for each in self._lines).strip("\n")
+
+    @property
+    def follows(self) -> bool:
+        """Whether its end can be followed."""
+        return self._can_follow
+
+    @property
+    def read_percent(self) -> int:
+        """How much of it has been in sight at the present place, in percent."""
+        if not self._lines:
+            return 100
+        return min(100, 100 * (self.scroll_offset.y + self.size.height) // len(self._lines))
+
+    def show(self, lines: list[Line]) -> None:
+        """Show these instead."""
+        before, self._lines = self._lines, lines
+        top = self.scroll_offset.y
+        if self.virtual_size.height != len(lines):
+            self.virtual_size = Size(0, len(lines))
+        if self.follow:
+            self._to_end()
+        if self.scroll_offset.y == top:
+            self._paint_changes(before)
+
+    def restart(self) -> None:
+        """Begin at the top again, or at the end where that is followed: something else is shown now."""
+        self.follow = self._can_follow
+        self.scroll_to(y=0, animate=False, force=True)
+
+    def _paint_changes(self, before: list[Line]) -> None:
+        top = self.scroll_offset.y
+        for y in range(self.size.height):
+            old = before[top + y] if top + y < len(before) else None
+            new = self._lines[top + y] if top + y < len(self._lines) else None
+            if old != new:
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def _to_end(self) -> None:
+        end = max(0, len(self._lines) - self.size.height)
+        if end != self.scroll_offset.y:
+            self.scroll_to(y=end, animate=False, force=True)
+
+    def render_line(self, y: int) -> Strip:
+        index = y + self.scroll_offset.y
+        content = self._lines[index] if index < len(self._lines) else ()
+        return self._painter.strip(content, self.line_width)
+
+    @property
+    def line_width(self) -> int:
+        """How many cells a line may take."""
+        return max(1, self.scrollable_content_region.width)
+
+    def watch_show_vertical_scrollbar(self) -> None:
+        # A scrollbar that appears later does not know yet how far down we are.
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.position = self.scroll_y
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) != round(new_value):
+            self.post_message(self.Scrolled())
+
+    def on_resize(self) -> None:
+        if self.follow:
+            self._to_end()
+        self.post_message(self.Scrolled())
+
+    def _scroll(self, rows: int) -> None:
+        end = max(0, len(self._lines) - self.size.height)
+        wanted = max(0, min(self.scroll_offset.y + rows, end))
+        self.follow = self._can_follow and wanted >= end
+        self.scroll_to(y=wanted, animate=False, force=True)
+
+    def action_scroll_line(self, rows: int) -> None:
+        self._scroll(rows)
+
+    def action_scroll_page(self, pages: int) -> None:
+        self._scroll(pages * max(1, self.size.height // 2))
+
+    def action_scroll_top(self) -> None:
+        self._scroll(-len(self._lines))
+
+    def action_scroll_bottom(self) -> None:
+        self._scroll(len(self._lines))
+
+    def action_follow(self) -> None:
+        self.follow = not self.follow
+        if self.follow:
+            self._to_end()
+        self.post_message(self.Scrolled())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        return self._can_follow if action == "follow" else True

@@ -1,0 +1,23 @@
+"""The frame of a pane: its title and what stands at its lower edge."""
+
+from textual.content import Content
+from textual.widget import Widget
+
+from crewboard_tui.render.lines import one_line
+from crewboard_tui.widgets.collapsible_list import Folds
+from crewboard_tui.widgets.line_view import Log
+
+
+def title(pane: Widget, above: str, below: str = "") -> None:
+    """Set a pane's titles, only where they change: each setting paints the frame."""
+    wanted = Content(one_line(above)), Content(one_line(below))
+    if pane.border_title != wanted[0]:
+        pane.border_title = wanted[0]
+    if pane.border_subtitle != wanted[1]:
+        pane.border_subtitle = wanted[1]
+
+
+def follow_words(pane: Log | Folds, key: str) -> str:
+    """Whether a pane follows its end; where `key` works, which turns that, it is named too."""
+    words = f"follow:{'on' if pane.follow else 'off'}"
+    return f"{key} {words}" if pane.has_focus else words

@@ -1,0 +1,67 @@
+"""The line below the strip: the numbered views, or where one has gone from there."""
+
+from collections.abc import Mapping
+
+from crewboard.names import LEAD, OPERATOR
+from crewboard.readmodel.team import TeamView
+from crewboard_tui.keymap.bindings import Pressed, default_key
+from crewboard_tui.render.lines import Line, Span, say, spread, width_of
+
+VIEWS: tuple[tuple[str, str, str], ...] = (
+    ("board", "1", "Board"),
+    ("inbox", "2", "Inbox"),
+    ("tasks", "3", "Tasks"),
+    ("needs", "4", "Needs-you"),
+    ("processes", "5", "Procs"),
+    ("feed", "6", "Feed"),
+    ("cost", "7", "Cost"),
+)
+"""Every view: mode, key, title."""
+
+_SHORT = {"needs": "Needs"}
+"""Titles that leave room for all of them on 60 columns."""
+
+
+def new_mail(view: TeamView) -> int:
+    """How many messages the operator has not read."""
+    names = [OPERATOR] if view.agent(LEAD) else [OPERATOR, LEAD]
+    return sum(view.unread.get(name, 0) for name in names)
+
+
+def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
+    """The views with what waits in them; short of room, closer together, then the keys and the current title."""
+    counts = {
+        "inbox": new_mail(view),
+        "needs": len(view.needs),
+    }
+    full = {mode: title for mode, _, title in VIEWS}
+    for titles, gap in ((full, " "), (full | _SHORT, "")):
+        tabs = _tabs(current, counts, pressed, titles, gap)
+        if width_of(tabs) <= width:
+            return tabs
+    return _tabs(current, counts, pressed, {current: full.get(current, "")}, "")
+
+
+def _tabs(current: str, counts: Mapping[str, int], pressed: Pressed, titles: Mapping[str, str], gap: str) -> Line:
+    spans: list[Span] = []
+    for mode, _, _ in VIEWS:
+        count = f"·{counts[mode]}" if counts.get(mode) else ""
+        here = mode == current
+        text = titles.get(mode, "") + count
+        tone = "tab" if here else ("warning" if count else "")
+        spans += [
+            Span(" "),
+            Span(pressed(f"app.{mode}"), "key" if not here else "tab", f"app.{mode}"),
+            Span(f" {text}" if text else "", tone, f"app.{mode}"),
+            Span(gap),
+        ]
+    return tuple(spans)
+
+
+def crumbs_line(crumbs: list[str], right: str, width: int) -> Line:
+    """The way from a view to here: `Board › api`."""
+    spans: list[Span] = [Span(" ")]
+    for index, crumb in enumerate(crumbs):
+        last = index == len(crumbs) - 1
+        spans += [say(crumb, "bold" if last else "dim"), Span("" if last else " › ", "dim")]
+    return spread(tuple(spans), (Span(f"{right} " if right else "", "dim"),), width)
