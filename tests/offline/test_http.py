@@ -18,7 +18,7 @@ async def _say_much(incoming: http.Incoming, client: http.Client) -> None:
 
 
 @pytest.mark.parametrize("turns", range(8))
-@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n"], ids=["silent", "deaf"])
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"], ids=["silent", "deaf"])
 def test_it_leaves_no_socket_open_however_young_a_connection_is(turns: int, said: bytes) -> None:
     async def serve(clients: ExitStack) -> None:
         async with http.listening(_say_much) as url:

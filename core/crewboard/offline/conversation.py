@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from crewboard.names import OPERATOR
-from crewboard.offline.validate import turns
-from crewboard.offline.wire import Block, CountRequest, Text, ToolResult, ToolUse
+from crewboard.offline.wire import Block, CountRequest, Text, ToolResult, ToolUse, turns
 from crewboard.untrusted import Fenced, fence, unfence
 
 _WHO = re.compile(r'^You are (\S+), an? (\S+) agent in the crewboard team "([^"\n]*)"\.', re.MULTILINE)

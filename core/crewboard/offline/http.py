@@ -1,4 +1,4 @@
-"""Just enough HTTP/1.1 for a loopback server with many patient clients: keep-alive, bodies, chunked streams."""
+"""HTTP/1.1 for a loopback server with many patient clients: h11 knows the protocol, asyncio moves the bytes."""
 
 import asyncio
 import contextlib
@@ -7,8 +7,9 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
+
+import h11
 
 MAX_BODY = 32 * 1024 * 1024
 """Largest request body in bytes; the Messages API has the same limit."""
@@ -16,16 +17,12 @@ MAX_BODY = 32 * 1024 * 1024
 _MAX_HEAD = 64 * 1024
 _BACKLOG = 512
 
-_TURNS_TO_CONNECT = 2
-"""Turns of the loop in which asyncio makes a transport of a socket that it has accepted, and tells of it."""
+_CONNECT_TURNS = 2
+"""Turns of the loop in which asyncio makes a transport of a socket that it has accepted, and reports it."""
 
 
 class BodyTooLargeError(Exception):
     """The body is beyond `MAX_BODY`."""
-
-
-class BadRequestError(Exception):
-    """That is no HTTP that we speak; the connection is of no more use."""
 
 
 @dataclass(frozen=True)
@@ -40,51 +37,79 @@ class Incoming:
 
 
 class Client:
-    """The other end of a connection, to answer."""
+    """The other end of a connection: read its requests, answer them."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
         self.usable = True
         """Whether the connection can carry another request."""
+
+    async def next_request(self) -> Incoming | None:
+        """Return the next request, or None if the client has closed its end.
+
+        Raises:
+            BodyTooLargeError: The body is beyond `MAX_BODY`.
+            h11.RemoteProtocolError: The client does not speak HTTP/1.1.
+        """
+        if self._protocol.our_state is h11.DONE:
+            self._protocol.start_next_cycle()
+        if self._protocol.our_state is not h11.IDLE:
+            return None
+        head: h11.Request | None = None
+        body = bytearray()
+        while True:
+            event = self._protocol.next_event()
+            if event is h11.NEED_DATA:
+                self._protocol.receive_data(await self._reader.read(_MAX_HEAD))
+            elif isinstance(event, h11.Request):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > MAX_BODY:
+                    raise BodyTooLargeError
+            else:
+                return _incoming(head, bytes(body)) if head and isinstance(event, h11.EndOfMessage) else None
 
     async def answer(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         """Send a whole JSON answer."""
         data = json.dumps(body).encode()
         fields = {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}
-        self._writer.write(_head(status, fields) + data)
-        await self._writer.drain()
+        self._send(h11.Response(status_code=status, headers=list(fields.items())))
+        self._send(h11.Data(data=data))
+        await self.end_stream()
 
     async def begin_stream(self, headers: dict[str, str]) -> None:
         """Begin an answer of events."""
-        fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-        self._writer.write(_head(200, {**fields, "transfer-encoding": "chunked", **headers}))
-        await self._writer.drain()
+        fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
+        self._send(h11.Response(status_code=200, headers=list(fields.items())))
+        await self.flush()
 
     def write(self, data: bytes) -> None:
-        """Put a piece of a stream on its way.
+        """Send a piece of a stream.
 
         Raises:
-            ConnectionResetError: Nobody reads it any more.
+            ConnectionResetError: The client has gone.
         """
         if self._writer.is_closing():
             raise ConnectionResetError
-        self._writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self._send(h11.Data(data=data))
 
     async def flush(self) -> None:
         """Wait until what was written is on its way."""
         await self._writer.drain()
 
     async def end_stream(self) -> None:
-        """End a stream as it should."""
-        self._writer.write(b"0\r\n\r\n")
-        await self._writer.drain()
+        """End a stream as it should end."""
+        self._send(h11.EndOfMessage())
+        await self.flush()
 
     async def cut(self) -> None:
-        """Close the connection in the middle of whatever is being said."""
+        """Close the connection in the middle of an answer."""
         self.usable = False
-        await self._writer.drain()
-        self._writer.close()
+        await self.flush()
+        self.close()
 
     async def gone(self) -> None:
         """Wait until the client gives up."""
@@ -92,107 +117,74 @@ class Client:
         while await self._reader.read(4096):
             pass
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
+    def _send(self, event: h11.Event) -> None:
+        if data := self._protocol.send(event):
+            self._writer.write(data)
+
 
 Handler = Callable[[Incoming, Client], Awaitable[None]]
 
 
-def _head(status: int, fields: dict[str, str]) -> bytes:
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = "Overloaded"
-    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in fields.items())]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+def error_body(kind: str, message: str) -> dict[str, Any]:
+    """Return an error in the API's form."""
+    return {"type": "error", "error": {"type": kind, "message": message}}
 
 
 @contextlib.asynccontextmanager
 async def listening(handler: Handler) -> AsyncIterator[str]:
-    """Answer requests on a free loopback port with `handler`, at the base URL that it gives.
+    """Answer requests on a free loopback port with `handler`, and yield the base URL.
 
-    On leaving, connections are dropped, in the middle of whatever is being said.
+    On leaving, connections are dropped, even in the middle of an answer.
     """
     serving: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(_serve(handler, reader, writer))
+        task = asyncio.create_task(_serve(handler, Client(reader, writer)))
         serving[task] = writer.transport
         task.add_done_callback(serving.pop)
 
-    server = await asyncio.start_server(connected, "127.0.0.1", backlog=_BACKLOG, limit=_MAX_HEAD)
+    server = await asyncio.start_server(connected, "127.0.0.1", backlog=_BACKLOG)
     host, port = server.sockets[0].getsockname()[:2]
     try:
         yield f"http://{host}:{port}"
     finally:
         for listener in server.sockets:
             asyncio.get_running_loop().remove_reader(listener)
-        for _ in range(_TURNS_TO_CONNECT):  # a server that is closed meanwhile would lose hold of the socket
+        # A server that is closed meanwhile would lose hold of a socket that was just accepted.
+        for _ in range(_CONNECT_TURNS):
             await asyncio.sleep(0)
         server.close()
         for task, transport in serving.items():
             task.cancel()
-            transport.abort()  # `_serve` closes nothing if it has not begun, and waits for those who do not read
-        await asyncio.sleep(0)  # transports let go of their sockets a turn later
+            # `_serve` closes nothing if it has not begun, and waits for clients that do not read.
+            transport.abort()
+        # Transports let go of their sockets a turn later.
+        await asyncio.sleep(0)
 
 
-async def _serve(handler: Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    client = Client(reader, writer)
+async def _serve(handler: Handler, client: Client) -> None:
     try:
-        while client.usable and (incoming := await _read(reader)) is not None:
+        while client.usable and (incoming := await client.next_request()) is not None:
             await handler(incoming, client)
     except BodyTooLargeError:
         with contextlib.suppress(OSError):
             await client.answer(413, error_body("request_too_large", "Request exceeds the maximum size"))
-    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadRequestError):
-        pass  # The client went away or speaks something else: nothing to tell anybody.
+    except (OSError, h11.RemoteProtocolError):
+        # The client went away or speaks another protocol.
+        pass
     except Exception:  # noqa: BLE001  one broken request must not end the server
         traceback.print_exc(file=sys.stderr)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, h11.LocalProtocolError):
             await client.answer(500, error_body("api_error", "Internal server error"))
     finally:
-        writer.close()
+        client.close()
 
 
-def error_body(kind: str, message: str) -> dict[str, Any]:
-    """An error in the API's form."""
-    return {"type": "error", "error": {"type": kind, "message": message}}
-
-
-async def _read(reader: asyncio.StreamReader) -> Incoming | None:
-    """The next request, None when the client has closed its end."""
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError as error:
-        if error.partial:
-            raise
-        return None
-    first, *rest = head.decode("latin-1").split("\r\n")[:-2]
-    try:
-        method, target, _ = first.split(" ")
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
-        body = await _read_body(reader, headers)
-    except ValueError as error:
-        raise BadRequestError(first) from error
-    path, _, query = target.partition("?")
-    return Incoming(method, path, query, headers, body)
-
-
-async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        return await _read_chunks(reader)
-    length = int(headers.get("content-length", "0"))
-    if length > MAX_BODY:
-        raise BodyTooLargeError
-    return await reader.readexactly(length)
-
-
-async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    while length := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-        size += length
-        if size > MAX_BODY:
-            raise BodyTooLargeError
-        pieces.append((await reader.readexactly(length + 2))[:-2])
-    while await reader.readuntil(b"\r\n") != b"\r\n":
-        pass  # trailers
-    return b"".join(pieces)
+def _incoming(head: h11.Request, body: bytes) -> Incoming:
+    path, _, query = head.target.decode("latin-1").partition("?")
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+    return Incoming(head.method.decode("ascii"), path, query, headers, body)

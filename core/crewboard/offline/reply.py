@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crewboard.offline.policy import Thought
-from crewboard.offline.validate import signature
-from crewboard.offline.wire import CountRequest, Text, ToolResult, ToolUse
+from crewboard.offline.wire import CountRequest, Text, ToolResult, ToolUse, signature
 
 CHARACTERS_A_TOKEN = 4
 LEAST_CACHED = 1024

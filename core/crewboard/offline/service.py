@@ -13,8 +13,7 @@ from crewboard.offline.http import Client, Incoming, error_body
 from crewboard.offline.reply import Event, Reply, count, events, message
 from crewboard.offline.scenario import Scenario, load_all
 from crewboard.offline.script import Script
-from crewboard.offline.validate import InvalidRequestError, parse
-from crewboard.offline.wire import CountRequest, MessagesRequest
+from crewboard.offline.wire import CountRequest, InvalidRequestError, MessagesRequest, parse
 
 R = TypeVar("R", bound=CountRequest)
 

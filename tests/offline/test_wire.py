@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from crewboard.offline.validate import InvalidRequestError, parse, signature
-from crewboard.offline.wire import MessagesRequest
+from crewboard.offline.wire import InvalidRequestError, MessagesRequest, parse, signature
 
 Blocks = list[dict[str, Any]]
 
