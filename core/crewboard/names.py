@@ -9,6 +9,9 @@ from crewboard.errors import UsageError
 
 NAME_RULE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
+TEAMS_FOLDER = ".crewboard"
+"""The folder of a workspace that holds its teams."""
+
 OPERATOR = "operator"
 LEAD = "lead"
 SYSTEM = "system"

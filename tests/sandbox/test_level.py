@@ -25,7 +25,7 @@ def policy(tmp_path: Path) -> Policy:
 
 def with_bwrap(folder: Path, text: str) -> str:
     """A PATH on which `bwrap` is a script."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o755, exist_ok=True)
     program = folder / "bwrap"
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
@@ -56,9 +56,9 @@ def test_where_neither_works_there_is_none(policy: Policy, tmp_path: Path, monke
 def test_a_bubblewrap_in_the_workspace_is_not_taken(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", "exit 0"))
-    taken = bubblewrap.program(tmp_path)
-    assert taken is None or not Path(taken).is_relative_to(tmp_path)
+    monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", f"touch {tmp_path}/ran"))
+    bubblewrap.complaint(policy)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_none_can_be_asked_for_and_nonsense_cannot(policy: Policy) -> None:

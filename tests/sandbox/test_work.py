@@ -45,7 +45,7 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def scratch() -> Iterator[Path]:
     made = Scratch.make()
-    write_git_settings(made.path / GIT_SETTINGS, "scout")
+    write_git_settings(made.path / GIT_SETTINGS, "scout", made.path)
     yield made.path
     made.remove()
 

@@ -1,6 +1,7 @@
 """Writing to agents: the composer from 100 columns on, a line below that; drafts, commands, the editor."""
 
 import contextlib
+import os
 import stat
 import threading
 from collections.abc import Iterator
@@ -402,16 +403,18 @@ async def test_a_command_goes_to_its_view(frozen: Frozen, size: tuple[int, int],
 
 
 @pytest.fixture
-def lent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def lent(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An editor that notes the file it was given and writes two lines; returns where it notes it."""
-    script = tmp_path / "editor.sh"
+    folder = tmp_path_factory.mktemp("editor")
+    script = folder / "editor.sh"
     script.write_text(
-        f'#!/bin/sh\nstat -c "%a %n" "$1" "$(dirname "$1")" > {tmp_path}/seen\ncat "$1" > {tmp_path}/draft\n'
+        f'#!/bin/sh\nstat -c "%a %n" "$1" "$(dirname "$1")" > {folder}/seen\ncat "$1" > {folder}/draft\n'
+        f"env > {folder}/environment\n"
         'printf "first\\nsecond\\n" > "$1"\n'
     )
     script.chmod(stat.S_IRWXU)
     monkeypatch.setenv("VISUAL", str(script))
-    return tmp_path
+    return folder
 
 
 def _lend(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,6 +429,8 @@ def _lend(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_draft_is_written_in_the_editor(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, lent: Path, size: tuple[int, int]
 ) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key")
+    monkeypatch.setenv("EDITOR_SETTING", "kept")
     async with opened(frozen, *size) as stage:
         _lend(stage, monkeypatch)
         await stage.press(*_API, "m")
@@ -436,6 +441,9 @@ async def test_a_draft_is_written_in_the_editor(
         await stage.sees("sent to api")
     assert _last(frozen, "api") == "first\nsecond"
     assert (lent / "draft").read_text() == "a thought"
+    environment = (lent / "environment").read_text()
+    assert "EDITOR_SETTING=kept" in environment
+    assert "a-key" not in environment
     (file_mode, file), (folder_mode, folder) = (line.split() for line in (lent / "seen").read_text().splitlines())
     assert (file_mode, folder_mode) == ("600", "700")
     assert not Path(file).exists()
@@ -455,6 +463,22 @@ async def test_an_editor_that_fails_leaves_the_draft(
         await stage.write("a thought")
         await stage.press("ctrl+e")
         await stage.sees(says, "a thought")
+
+
+async def test_an_editor_in_the_workspace_is_not_run(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = frozen.team.directory.root
+    planted = root / "planted-editor"
+    planted.write_text(f"#!/bin/sh\ntouch {root}/ran\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("VISUAL", "planted-editor")
+    async with opened(frozen, 120, 36) as stage:
+        _lend(stage, monkeypatch)
+        await stage.press(*_API, "m")
+        await stage.write("a thought")
+        await stage.press("ctrl+e")
+        await stage.sees("is in a workspace", "a thought")
+    assert not (root / "ran").exists()
 
 
 async def test_a_paste_of_several_lines_is_whole(frozen: Frozen) -> None:

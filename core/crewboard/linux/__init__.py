@@ -1,1 +1,1 @@
-"""The only readers of /proc and callers of raw system calls."""
+"""The only readers of /proc and callers of raw system calls; programs that the system provides."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from crewboard.linux.programs import clean_environment, find_program, passed_over, system_program
 from crewboard.sandbox import seccomp
 from crewboard.sandbox.host_paths import host_names, host_sockets, is_below, team_folders
 from crewboard.sandbox.policy import Policy
@@ -22,20 +23,6 @@ PROBE_WITHIN = 10.0
 
 _GIT_KEEPS = ("hooks", "config", "config.worktree", "modules")
 """What of a repository makes git run programs; submodules keep theirs in `modules`."""
-
-
-def program(root: Path) -> str | None:
-    """Bubblewrap's path; never one in the workspace, which an agent may have put there."""
-    return _program(root, os.environ.get("PATH", os.defpath))
-
-
-@lru_cache(maxsize=8)
-def _program(root: Path, path: str) -> str | None:
-    for folder in map(Path, path.split(os.pathsep)):
-        found = Path(os.path.realpath(folder / "bwrap"))
-        if folder.is_absolute() and os.access(found, os.X_OK) and not found.is_relative_to(root):
-            return str(found)
-    return None
 
 
 def rules(policy: Policy) -> dict[str, list[str]]:
@@ -97,11 +84,11 @@ def start(policy: Policy, start: Start) -> Child:
 
 
 def _command(policy: Policy, inner: list[str], more: list[str]) -> list[str]:
-    bwrap = program(policy.root)
+    bwrap = find_program("bwrap", policy.root)
     if bwrap is None:
-        raise FileNotFoundError(errno.ENOENT, "bubblewrap is not installed")
+        raise FileNotFoundError(errno.ENOENT, passed_over("bwrap") or "bubblewrap is not installed")
     arguments = [part for rule in rules(policy).values() for part in rule]
-    return [bwrap, *arguments, *more, "--chdir", str(policy.root), "--", *inner]
+    return [str(bwrap), *arguments, *more, "--chdir", str(policy.root), "--", *inner]
 
 
 def _filter(policy: Policy) -> bytes:
@@ -124,11 +111,11 @@ def complaint(policy: Policy) -> str | None:
     """Why bubblewrap does not work for this policy here; None when it does. Runs it once."""
     try:
         done = subprocess.run(
-            _command(policy, ["true"], ["--as-pid-1"]),  # leaves nobody for us to reap
+            _command(policy, [system_program("true", policy.root)], ["--as-pid-1"]),  # leaves nobody for us to reap
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PROBE_WITHIN,
-            env={"PATH": os.environ.get("PATH", os.defpath)},
+            env=clean_environment(),
             check=False,
         )
     except FileNotFoundError as error:

@@ -4,15 +4,16 @@ import os
 import subprocess
 from pathlib import Path
 
+from crewboard.linux.programs import clean_environment, find_program
 from crewboard.store.layout import HOME as TEAMS
 
 _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
 """What of the user's own settings a command sees."""
 
 
-def write_git_settings(path: Path, agent: str) -> None:
+def write_git_settings(path: Path, agent: str, workspace: Path) -> None:
     """Write the settings that git uses in commands: the user's, where they are harmless; a name to commit under."""
-    every = _git_settings()
+    every = _git_settings(workspace)
     own = {name: value for name, value in every.items() if name in _HARMLESS}
     own.setdefault("user.name", agent)
     own.setdefault("user.email", f"{agent}@crewboard.invalid")
@@ -28,12 +29,23 @@ def write_git_settings(path: Path, agent: str) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def _git_settings() -> dict[str, str]:
+def _git_settings(workspace: Path) -> dict[str, str]:
+    git = find_program("git", workspace)
+    if git is None:
+        return {}
     try:
         done = subprocess.run(
-            ["git", "config", "--global", "--list", "-z"],
-            capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, timeout=5, check=False, cwd="/",
-        )  # fmt: skip
+            [git, "config", "--global", "--no-includes", "--list", "-z"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=5,
+            check=False,
+            # Outside the workspace, whose own settings could name programs to run.
+            cwd="/",
+            env=clean_environment("XDG_CONFIG_HOME"),
+        )
     except (OSError, subprocess.TimeoutExpired):
         return {}
     pairs = (entry.partition("\n") for entry in done.stdout.split("\0") if entry)

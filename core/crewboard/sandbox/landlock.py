@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from crewboard.linux import syscalls
+from crewboard.linux.programs import clean_environment, system_program
 from crewboard.sandbox import seccomp
 from crewboard.sandbox.host_paths import Places, host_names, is_below, team_folders
 from crewboard.sandbox.policy import Policy
@@ -42,8 +43,9 @@ def complaint(policy: Policy) -> str | None:
     if seccomp.architecture() is None:
         return f"there is no filter of system calls for {os.uname().machine}"
     nothing = subprocess.DEVNULL
-    trial = Start(["true"], policy.root, {"PATH": os.environ.get("PATH", os.defpath)}, 0o077, nothing, nothing, nothing)
     try:
+        true = system_program("true", policy.root)
+        trial = Start([true], policy.root, clean_environment(), 0o077, nothing, nothing, nothing)
         code = _restricted(policy, trial).wait()
     except OSError as error:
         return f"Landlock cannot be used: {error}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from crewboard.agent_types.custom import type_of
 from crewboard.errors import StorageError
+from crewboard.linux.programs import system_program
 from crewboard.records import Spec
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.environment import GIT_SETTINGS, tool_environment
@@ -44,7 +45,7 @@ class Box:
             OSError: It cannot be started: the kernel refused, or it is too long.
             ValueError: It holds a NUL or half of a surrogate pair.
         """
-        inner = ["bash", "-c", f"{self._limits()}; {text}"]
+        inner = [system_program("bash", self.policy.root), "-c", f"{self._limits()}; {text}"]
         return self._start(inner, self.policy, subprocess.DEVNULL, stdout, subprocess.STDOUT)
 
     def hands(self, arguments: list[str], stdin: int) -> Child:
@@ -110,17 +111,17 @@ def opened(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Box]:
     if not kind.executes:
         yield Box(found.level, policy, results, word)
         return
-    scratch = _prepared(name)
+    scratch = _prepared(name, policy.root)
     try:
         yield Box(found.level, replace(policy, scratch=scratch.path), results, word)
     finally:
         scratch.remove()
 
 
-def _prepared(name: str) -> Scratch:
+def _prepared(name: str, workspace: Path) -> Scratch:
     try:
         scratch = Scratch.make()
-        write_git_settings(scratch.path / GIT_SETTINGS, name)
+        write_git_settings(scratch.path / GIT_SETTINGS, name, workspace)
     except OSError as error:
         raise StorageError(f"no private folder for commands could be made: {error}") from error
     return scratch

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard.errors import CrewboardError, StorageError, UsageError
-from crewboard.names import is_name
+from crewboard.names import TEAMS_FOLDER, is_name
 from crewboard.store import files
 
-HOME = ".crewboard"
+HOME = TEAMS_FOLDER
 DEFAULT_TEAM = "default"
 
 

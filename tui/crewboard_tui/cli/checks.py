@@ -18,6 +18,7 @@ import psutil
 
 from crewboard.commands.credentials import check_credentials
 from crewboard.errors import CredentialsError, UsageError
+from crewboard.linux.programs import clean_environment, find_program, passed_over
 from crewboard.readmodel.watcher import Watcher
 from crewboard.sandbox import level
 from crewboard.sandbox.policy import Policy
@@ -173,18 +174,22 @@ def _colours() -> str:
 
 def git(root: Path) -> Check:
     """Whether what agents change can be seen and undone."""
-    program = shutil.which("git")
+    program = find_program("git", root)
     if program is None:
-        return Check("git", "note", "not installed", "install it: changes of agents are easiest to review there")
-    version = _output([program, "--version"]).removeprefix("git version ")
-    if _output([program, "-C", str(root), "rev-parse", "--is-inside-work-tree"]) == "true":
+        why = passed_over("git") or "not installed"
+        return Check("git", "note", why, "install it: changes of agents are easiest to review there")
+    version = _output([str(program), "--version"]).removeprefix("git version ")
+    # Git itself is not asked: in the workspace it would obey settings that an agent may have written.
+    if any((folder / ".git").exists() for folder in (root, *root.parents)):
         return Check("git", "ok", f"{version}, and the root is in a repository")
     return Check("git", "note", f"{version}; the root is in no repository", "`git init`, to see and undo changes")
 
 
 def _output(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=False, cwd="/", env=clean_environment()
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip()

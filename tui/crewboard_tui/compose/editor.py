@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 from textual.app import App, SuspendNotSupported
 
+from crewboard import redaction
 from crewboard.errors import StorageError, UsageError
+from crewboard.linux.programs import find_user_program, path_outside_workspaces
 
 
 def command() -> list[str]:
@@ -44,12 +47,25 @@ def edit(app: App[Any], text: str) -> str:
 
 
 def _run(app: App[Any], words: list[str]) -> None:
+    program = find_user_program(words[0])
+    if program is None:
+        raise UsageError(_missing(words[0]))
     try:
         with app.suspend():
-            code = subprocess.run(words, check=False).returncode
+            code = subprocess.run([str(program), *words[1:]], env=_environment(), check=False).returncode
     except SuspendNotSupported as error:
         raise UsageError("this terminal cannot be lent to an editor") from error
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no editor {words[0]!r}: set $VISUAL or $EDITOR") from error
     if code:
         raise UsageError(f"{words[0]} ended with {code}; the draft stands as it was")
+
+
+def _missing(name: str) -> str:
+    if shutil.which(name):
+        return f"the editor {name!r} is in a workspace, where agents can change it: set $VISUAL or $EDITOR"
+    return f"there is no editor {name!r}: set $VISUAL or $EDITOR"
+
+
+def _environment() -> dict[str, str]:
+    """Return the user's environment without credentials; programs of a workspace are not found by their name."""
+    kept = {name: value for name, value in os.environ.items() if not redaction.is_secret(name)}
+    return {**kept, "PATH": path_outside_workspaces()}

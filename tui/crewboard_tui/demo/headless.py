@@ -1,6 +1,5 @@
 """The demo without a screen: prints what happens, answers in the operator's place, and checks that all goes well."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import TypeVar
 from crewboard.commands import answers as decisions
 from crewboard.commands import hire, messages
 from crewboard.errors import CrewboardError, ExitCode
+from crewboard.linux.programs import clean_environment
 from crewboard.names import LEAD
 from crewboard.readmodel.changes import ChangeReader
 from crewboard.records import Message, Request
@@ -154,10 +154,9 @@ class Director:
     def _run_tests(self) -> int:
         """Run the sample's own tests; returns their exit code."""
         command = [sys.executable, "-B", "-m", "unittest", "-q"]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
         left = max(1.0, self._deadline - time.monotonic())
         done = subprocess.run(
-            command, cwd=self._stage.root, env=environment, capture_output=True, timeout=left, check=False
+            command, cwd=self._stage.root, env=clean_environment(), capture_output=True, timeout=left, check=False
         )
         return done.returncode
 

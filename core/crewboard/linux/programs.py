@@ -1,0 +1,147 @@
+"""Where the programs lie that crewboard itself starts, and the environment that they get.
+
+A workspace may come first on PATH (an activated `.venv` does that), and agents write there. A program is therefore
+taken only from a place where no agent and no other user can put or replace one.
+"""
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from crewboard.names import TEAMS_FOLDER
+
+_MOST_LINKS = 40
+"""Links that the kernel follows in one path."""
+
+_KEPT = ("HOME", "LANG", "LC_ALL", "LC_CTYPE")
+
+
+def find_program(name: str, workspace: Path, path: str | None = None) -> Path | None:
+    """Return the first program `name` on PATH that no agent and no other user can replace, or None.
+
+    `path` is searched in place of PATH.
+    """
+    return _find(name, Path(os.path.realpath(workspace)), _search_path() if path is None else path)
+
+
+@lru_cache(maxsize=32)
+def _find(name: str, root: Path, path: str) -> Path | None:
+    # A workspace without a team yet has no folder of teams, which would tell that it is one.
+    return _first(_candidates(name, path), lambda step: step == root or _is_workspace(step) or _is_open_to_others(step))
+
+
+def system_program(name: str, workspace: Path) -> str:
+    """Return the program `name` for use in a sandbox, from the system's own folders if it is there.
+
+    A sandbox may hide the homes, where other programs of that name may be.
+
+    Raises:
+        FileNotFoundError: There is none that can be trusted.
+    """
+    found = find_program(name, workspace, os.pathsep.join((os.defpath, _search_path())))
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, passed_over(name) or f"{name} is not installed")
+    return str(found)
+
+
+def find_user_program(command: str) -> Path | None:
+    """Return a program that the user chose, such as an editor, unless it lies in a workspace; None if there is none.
+
+    `command` is a name on PATH, or a path.
+    """
+    candidates = [Path.cwd() / command] if "/" in command else _candidates(command, _search_path())
+    return _first(candidates, _is_workspace)
+
+
+def passed_over(name: str) -> str | None:
+    """Return why the program `name` of PATH is not used, or None if PATH has none."""
+    found = shutil.which(name)
+    return found and f"{found} is not used, because it is in a workspace or other users can change it"
+
+
+def clean_environment(*more: str) -> dict[str, str]:
+    """Return an environment without credentials, and without what makes programs load or run others.
+
+    Of the present one it has the home, the language and the variables `more`.
+    """
+    return {"PATH": os.defpath, **{name: os.environ[name] for name in (*_KEPT, *more) if name in os.environ}}
+
+
+def path_outside_workspaces() -> str:
+    """Return PATH without relative folders and folders in a workspace."""
+    folders = _candidates("", _search_path())
+    return os.pathsep.join(str(path) for path in folders if _is_clear(path, _is_workspace))
+
+
+def _search_path() -> str:
+    return os.environ.get("PATH", os.defpath)
+
+
+def _candidates(name: str, path: str) -> list[Path]:
+    """Return where a program could be; a relative folder of PATH depends on where the user stands, and is left out."""
+    return [Path(folder, name) for folder in path.split(os.pathsep) if folder.startswith("/")]
+
+
+def _first(candidates: list[Path], is_refused: Callable[[Path], bool]) -> Path | None:
+    return next((path for path in candidates if _is_clear(path, is_refused) and _is_program(path)), None)
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _is_clear(path: Path, is_refused: Callable[[Path], bool]) -> bool:
+    """Return True if `path` exists and no step on the way to it is refused."""
+    try:
+        return not any(map(is_refused, _steps(path)))
+    except OSError:
+        return False
+
+
+def _steps(path: Path) -> Iterator[Path]:
+    """Yield every folder and link that the kernel passes on the way to `path`, and the file at the end.
+
+    Looking at the first and the last alone would miss a link that an agent can change in between.
+
+    Raises:
+        OSError: There are too many links.
+    """
+    here = Path("/")
+    ahead = list(reversed(path.parts[1:]))
+    links = 0
+    yield here
+    while ahead:
+        part = ahead.pop()
+        if part == "..":
+            here = here.parent
+            continue
+        here /= part
+        yield here
+        if here.is_symlink():
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, "too many links", str(path))
+            target = here.readlink()
+            ahead.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
+            here = Path("/") if target.is_absolute() else here.parent
+
+
+def _is_workspace(step: Path) -> bool:
+    """Return True if a team works in the folder `step`, and so in all that is below."""
+    return os.path.lexists(step / TEAMS_FOLDER)
+
+
+def _is_open_to_others(step: Path) -> bool:
+    """Return True if another user, root apart, can change the file or folder `step` or replace what is in it."""
+    found = step.lstat()
+    # In a user namespace without root, files of root belong to another user, and so does the folder `/`.
+    if found.st_uid not in (0, os.geteuid(), os.stat("/").st_uid):  # noqa: PTH116
+        return True
+    if stat.S_ISLNK(found.st_mode) or not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return False
+    # In a sticky folder others can add entries, but not replace those of another user.
+    return not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX)
