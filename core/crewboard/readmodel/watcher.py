@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from watchdog.observers.api import BaseObserver
+    from crewboard.readmodel.file_events import FileEvents
 
 GATHER = 0.04
 """Seconds during which further changes are gathered after one was published."""
@@ -38,14 +38,16 @@ class Watcher:
         self._wake = threading.Event()
         self._poked = threading.Event()
         self._ended = threading.Event()
-        self._observer: BaseObserver | None = None
+        self._events: FileEvents | None = None
         self._watched: int | None = None
+        self.complaint: str | None = None
+        """Why the system grants no file events."""
         self._thread = threading.Thread(target=self._run, name="crewboard-watch", daemon=True)
 
     @property
     def hinted(self) -> bool:
-        """Whether file events arrive; of a team that is not there yet, none are missing."""
-        return self._watched is None or (self._observer is not None and self._observer.is_alive())
+        """Return True if file events arrive, or if there is no team yet whose events could."""
+        return self._watched is None or (self._events is not None and self._events.is_alive())
 
     def start(self) -> None:
         """Begin to watch. Where the kernel grants no watches, the sweep alone works."""
@@ -62,20 +64,25 @@ class Watcher:
         self.poke()
 
     def _arm(self) -> None:
-        """See that the directory that stands there now is watched: it may be new, or the observer may have died."""
-        from crewboard.readmodel.file_events import observe  # watchdog, which the first picture need not wait for
+        """Watch the directory that is at the path now: it may be new, or its file events may have ended."""
+        # Loads watchdog, which the first picture need not wait for.
+        from crewboard.readmodel.file_events import observe
 
         inode = self._inode()
-        if inode is None or (inode == self._watched and (self._observer is None or self.hinted)):
+        if inode is None or (inode == self._watched and (self._events is None or self.hinted)):
             return
         self._disarm()
         self._watched = inode
-        self._observer = observe(self._path, self._wake)
+        try:
+            self._events = observe(self._path, self._wake)
+            self.complaint = None
+        except OSError as error:
+            self.complaint = error.strerror or str(error)
 
     def _disarm(self) -> None:
-        if self._observer is not None:
-            self._observer.stop()
-            self._observer = None
+        if self._events is not None:
+            self._events.stop()
+            self._events = None
 
     def _inode(self) -> int | None:
         try:

@@ -18,6 +18,7 @@ from watchdog.events import (
     FileSystemEventHandler,
 )
 from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
 
 from crewboard.protocol.supervisor_client import ring_worker
 from crewboard.store.layout import TeamDirectory
@@ -41,7 +42,7 @@ class Doorbells:
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team
         self._dirty: set[str] = set()
-        self._observer = Observer()
+        self._observer: BaseObserver | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to watch; where the kernel grants no watches, workers find their mail by themselves."""
@@ -51,16 +52,20 @@ class Doorbells:
             loop.call_soon_threadsafe(self._ring)
 
         try:
+            # Its constructor already asks the kernel for an inotify instance.
+            self._observer = Observer()
             for folder in (self._team.inboxes, self._team.requests, self._team.tasks):
                 self._observer.schedule(_Notes(note), str(folder), recursive=False, event_filter=_EVENTS)
             self._observer.start()
         except OSError as error:
-            log.warning("no file events: %s", error)
+            log.warning("no file events, so workers look for mail themselves: %s", error)
+            self.stop()
 
     def stop(self) -> None:
-        """End the watching thread, without waiting for it."""
-        if self._observer.is_alive():
+        """End the watching threads."""
+        if self._observer is not None:
             self._observer.stop()
+            self._observer = None
 
     def _ring(self) -> None:
         dirty, self._dirty = self._dirty, set()

@@ -118,7 +118,8 @@ def watcher() -> Check:
     if hinted:
         return Check("watcher", "ok", "file events arrive")
     remedy = "raise fs.inotify.max_user_watches and max_user_instances (sysctl)"
-    return Check("watcher", "note", "no file events; the view is read once a second", remedy)
+    why = f" ({watching.complaint})" if watching.complaint else ""
+    return Check("watcher", "note", f"no file events{why}; the view is read once a second", remedy)
 
 
 def files(root: Path) -> Check:
