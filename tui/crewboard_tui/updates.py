@@ -4,6 +4,7 @@ import asyncio
 import gc
 import itertools
 import signal
+import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
@@ -111,6 +112,12 @@ class Flow(App[None], inherit_bindings=False):
         if path not in self.drafts:
             self.drafts[path] = Drafts(None if read_only else file_for(self.settings.drafts, path))
         return self.drafts[path]
+
+    def on_load(self) -> None:
+        # From Python 3.12 on Textual starts tasks eagerly, but not under run_test(): then the first screen is composed
+        # before it is on the stack, and an Input on it ends the app (Textual #6444).
+        if sys.version_info >= (3, 12):
+            asyncio.get_running_loop().set_task_factory(None)
 
     def on_mount(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)

@@ -1,6 +1,8 @@
 """Where everything of a team lies (contract § 2). Nothing else spells a path."""
 
+import contextlib
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,8 +179,10 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
 def _existing(named: str | os.PathLike[str]) -> Path:
     try:
         root = Path(named).expanduser().resolve()
-        if root.is_dir():
-            return root
+        # Asks itself, because from Python 3.13 on neither resolve() nor is_dir() raises for a loop of links.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if stat.S_ISDIR(root.stat().st_mode):
+                return root
     except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, no such user, a NUL
         raise UsageError(f"{str(named)!r} cannot be a root: {error}") from error
     raise UsageError(f"the root {root} is not a directory")
