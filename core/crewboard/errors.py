@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command and of every worker run (contract § 5)."""
+    """Exit codes of every command and of every worker run (docs/reference/exit-codes.md)."""
 
     DONE = 0
     FAILED = 1

@@ -1,6 +1,6 @@
 """Bad input, and what a trusted system does there. One entry, one test.
 
-`does` is the promise in words; the exit codes are those of the contract, § 5: 2 usage, 65 bad data, 74 I/O, 75 try
+`does` is the promise in words; docs/reference/exit-codes.md lists the exit codes: 2 usage, 65 bad data, 74 I/O, 75 try
 later, 78 no credentials.
 """
 

@@ -24,7 +24,7 @@ AGENT_KEYS = {
     "name", "type", "role", "state", "run", "pid", "alive", "exit", "unread", "doing", "since", "turn", "task",
     "tokens", "context", "cost_usd", "cpu_percent", "rss_bytes", "sandbox", "model", "damaged",
 }  # fmt: skip
-"""What contract § 5 promises of each agent in `status --json`."""
+"""What docs/reference/json.md promises of each agent in `status --json`."""
 
 
 def test_an_absent_default_team_is_told_kindly(cli: Cli) -> None:

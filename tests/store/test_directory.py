@@ -1,4 +1,4 @@
-"""Where everything lies: the contract's paths, made for the user alone, found from below."""
+"""Where everything lies: the paths of docs/reference/files.md, made for the user alone, found from below."""
 
 import stat
 from pathlib import Path

@@ -16,7 +16,7 @@ from crewboard.records import Request, Spec
 from crewboard.store import agents, files, json_files, leases, mailbox, roster, tasks
 
 DELETE_PATIENCE = 10.0
-"""Seconds that all workers together have to leave when their team is deleted (contract § 5)."""
+"""Seconds that all workers together have to leave when their team is deleted."""
 
 
 def ask_to_stop(team: Team, name: str, reason: str = "") -> Request | None:

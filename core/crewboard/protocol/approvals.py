@@ -12,7 +12,7 @@ from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 
 SHUTDOWN_PATIENCE = 30.0
-"""Seconds after which an unanswered shutdown request expires (contract § 4)."""
+"""Seconds after which an unanswered shutdown request expires."""
 
 _WORD: dict[RequestType, str] = {
     "plan_approval": "plan", "shutdown": "reason", "permission": "summary", "question": "question",

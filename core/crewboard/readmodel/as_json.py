@@ -1,4 +1,4 @@
-"""The view as JSON, as `status --json` promises it (contract § 5)."""
+"""The view as JSON, as `status --json` promises it (docs/reference/json.md#status)."""
 
 from typing import Any
 

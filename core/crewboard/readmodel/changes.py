@@ -29,7 +29,7 @@ class Change:
     what: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """As `watch --json` promises it (contract § 5)."""
+        """As `watch --json` promises it (docs/reference/json.md#watch)."""
         return {"ts": self.ts, "kind": self.kind, "agent": self.agent, **self.what}
 
 

@@ -21,7 +21,7 @@ from crewboard.records import (
 )  # fmt: skip
 
 Shown = Literal["dead", "ask", "stuck", "loop", "start", "run", "wait", "pause", "idle", "done", "unknown"]
-"""The words of the screen (ui.md § 2)."""
+"""The words of the screen (docs/reference/dashboard.md#states)."""
 
 URGENCY: tuple[Shown, ...] = (
     "dead", "ask", "stuck", "loop", "start", "run", "wait", "pause", "idle", "unknown", "done",

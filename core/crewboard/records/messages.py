@@ -23,7 +23,7 @@ class Unsent(Record):
 
 
 class Message(Record):
-    """One line of a mailbox (contract § 3)."""
+    """One line of a mailbox (docs/reference/messages.md)."""
 
     v: Literal[1] = 1
     id: Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE_ID)]

@@ -1,4 +1,4 @@
-"""Where everything of a team lies (contract § 2). Nothing else spells a path."""
+"""Where everything of a team lies (docs/reference/files.md). Nothing else spells a path."""
 
 import contextlib
 import os

@@ -17,7 +17,7 @@ from crewboard.store import codec, files
 from crewboard.store.layout import TeamDirectory
 
 MAX_MESSAGE = 256 * 1024
-"""Longest message line in bytes (contract § 3)."""
+"""Longest message line in bytes (docs/reference/messages.md#form)."""
 
 MANY = 2 * 1024 * 1024
 """Bytes of mail that make one entry of a journal: far below the longest line, however its text is escaped there."""

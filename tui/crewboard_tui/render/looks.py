@@ -1,4 +1,4 @@
-"""One table of what a state looks like: shape, word and colour (ui.md § 2), for agents and for tasks."""
+"""One table of what a state of an agent or a task looks like: shape, word, colour (docs/reference/dashboard.md#states)."""
 
 from dataclasses import dataclass
 

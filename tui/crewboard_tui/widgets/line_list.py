@@ -17,7 +17,7 @@ from crewboard_tui.render.lines import Line, Span, plain
 from crewboard_tui.render.painter import Painter
 
 BLIND_FOR = 0.3
-"""Seconds for which nothing is done to what has come under the cursor by itself (ui.md § 1)."""
+"""Seconds for which nothing is done to what has come under the cursor by itself (docs/reference/dashboard.md#laws)."""
 
 SETTLE = 4.0
 """Seconds without a key after which a list may take a new order."""

@@ -1,1 +1,1 @@
-"""The tools that the model sees (contract § 4)."""
+"""The tools that the model sees (docs/reference/tools.md)."""

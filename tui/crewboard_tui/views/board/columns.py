@@ -9,7 +9,7 @@ from crewboard_tui.render.lines import Align, Line, Span, one_line, pad
 from crewboard_tui.render.looks import look_of
 
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
-"""Columns of the terminal from which a size class begins (ui.md § 4)."""
+"""Columns of the terminal from which a size class begins (docs/reference/dashboard.md#sizes)."""
 
 SHORT, TALL, HIGH = 14, 22, 50
 """Rows below which headings give way, from which the footer may take two lines, and the Board says what all costs."""

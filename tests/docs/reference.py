@@ -1,0 +1,142 @@
+"""The generated parts of the reference: `python -m tests.docs.reference` writes them, a test compares them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from crewboard.agent_types.builtin import TEAM, TYPES
+from crewboard.worker.tools.registry import TOOLS
+from crewboard_tui.cli.program import crewboard
+from crewboard_tui.keymap.bindings import GROUPS, KEYS
+from tests.docs.pages import REFERENCE, replace_generated
+
+
+def cli() -> str:
+    """Return every command with its usage, help and options."""
+    return "\n\n".join(_command(crewboard, "crewboard"))
+
+
+def _command(command: click.Command, path: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    heading = "## Global options" if path == "crewboard" else f"## {path}"
+    yield heading
+    yield "```\n" + context.get_usage().removeprefix("Usage: ") + "\n```"
+    yield from _help(command.help or "")
+    if rows := list(_options(command, context)):
+        yield "\n".join(["| option | does |", "|---|---|", *rows])
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _command(below, f"{path} {name}")
+
+
+def _help(text: str) -> Iterator[str]:
+    for paragraph in text.split("\n\n"):
+        line = " ".join(paragraph.split())
+        if line.startswith("Example: "):
+            yield f"```\n{line.removeprefix('Example: ')}\n```"
+        else:
+            yield _text(line)
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    for option in command.params:
+        record = option.get_help_record(context)
+        if record is not None:
+            yield f"| `{record[0]}` | {_cell(record[1])} |"
+
+
+def _text(text: str) -> str:
+    return text.replace("<", "&lt;").replace(">", "&gt;").replace("*", "\\*")
+
+
+def _cell(text: str) -> str:
+    return _text(text.replace("|", "\\|"))
+
+
+def keys() -> str:
+    """Return the key table, by the headings of the help."""
+    return "\n\n".join(_group(heading, scopes) for heading, scopes in GROUPS.items())
+
+
+def _group(heading: str, scopes: tuple[str, ...]) -> str:
+    rows = [
+        f"| {_keys(key.keys)} | {_cell(key.says)} | `{key.id}` |"
+        for scope in scopes
+        for key in KEYS
+        if key.scope == scope
+    ]
+    return "\n".join([f"## {heading.capitalize()}", "", "| key | does | id |", "|---|---|---|", *rows])
+
+
+def _keys(names: str) -> str:
+    return " ".join(f"`{name}`" for name in names.split(",")) if names else "in the palette"
+
+
+def tools() -> str:
+    """Return each tool's words for the model and the form of its input."""
+    return "\n\n".join(_tool(TOOLS[name].definition()) for name in TOOLS)
+
+
+def _tool(definition: dict[str, Any]) -> str:
+    schema = definition["input_schema"]
+    required = schema.get("required", [])
+    rows = [
+        f"| `{name}` | {_form(field)} | {_default(field, needed=name in required)} "
+        f"| {_cell(field.get('description', ''))} |"
+        for name, field in schema.get("properties", {}).items()
+    ]
+    table = ["| input | type | default | |", "|---|---|---|---|", *rows] if rows else ["No input."]
+    return "\n".join([f"### {definition['name']}", "", _text(definition["description"]), "", *table])
+
+
+def _form(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(_form(each) for each in field["anyOf"])
+    if "enum" in field:
+        return " ".join(f"`{each}`" for each in field["enum"])
+    if field.get("type") == "array":
+        return f"list of {_form(field['items'])}s"
+    return str(field.get("type", ""))
+
+
+def _default(field: dict[str, Any], *, needed: bool) -> str:
+    return "required" if needed else f"`{field.get('default')}`"
+
+
+def agent_types() -> str:
+    """Return the built-in types."""
+    rows = [
+        f"| `{each.name}` | {' '.join(f'`{tool}`' for tool in each.tools)} "
+        f"| {_yes(each.writes)} | {_yes(each.executes)} | `{each.model}` |"
+        for each in TYPES.values()
+    ]
+    return "\n".join(
+        [
+            "| type | tools | writes | executes | default model |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            f"Every type also has {' '.join(f'`{tool}`' for tool in TEAM)}.",
+        ]
+    )
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+PARTS: dict[str, Callable[[], str]] = {"cli": cli, "keys": keys, "tools": tools, "agent-types": agent_types}
+"""The generated part of each page, which has the page's name."""
+
+
+def main() -> None:
+    """Write all parts."""
+    for name, render in PARTS.items():
+        replace_generated(REFERENCE / f"{name}.md", name, render())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The documentation holds together: links, anchors and paths exist, also those that comments in the code name."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, anchors, broken_links, links, missing_paths, pages
+
+_CITED = re.compile(r"docs/[\w/-]+\.md(?:#[\w-]+)?")
+_PRIVATE = re.compile(r"contract § ?\d|\bui\.md|\bfacts\.md|\bdesign\.md|\bcontract\.md")
+"""Words that name pages which are not in the repository."""
+
+_PASSED_OVER = frozenset({"__pycache__", "offline", "sample", "docs"})
+"""Folders whose files name pages of other projects, as examples."""
+
+
+def _sources() -> Iterator[Path]:
+    for folder in ("core", "tui", "tests"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".tcss") and not _PASSED_OVER & set(path.relative_to(ROOT).parts):
+                yield path
+
+
+SOURCES = {path: path.read_text(encoding="utf-8") for path in _sources()}
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_links_and_anchors_of_a_page_exist(page: Path) -> None:
+    assert list(broken_links(page)) == []
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page.name != "CHANGELOG.md"], ids=_name)
+def test_modules_and_folders_named_by_a_page_exist(page: Path) -> None:
+    assert list(missing_paths(page)) == []
+
+
+def test_pages_cited_in_the_code_exist() -> None:
+    wrong = []
+    for path, text in SOURCES.items():
+        for cited in _CITED.findall(text):
+            name, _, anchor = cited.partition("#")
+            page = ROOT / name
+            if not page.is_file() or (anchor and anchor not in anchors(page)):
+                wrong.append(f"{path.relative_to(ROOT)}: {cited}")
+    assert wrong == []
+
+
+def test_code_cites_no_page_outside_the_repository() -> None:
+    assert [str(path.relative_to(ROOT)) for path, text in SOURCES.items() if _PRIVATE.search(text)] == []
+
+
+def test_every_page_is_in_an_index() -> None:
+    indexes = [page for page in pages() if page.name == "README.md"]
+    linked = {(page.parent / link.partition("#")[0]).resolve() for page in indexes for link in links(page)}
+    below = {page for page in pages() if page.is_relative_to(ROOT / "docs")}
+    assert below - linked - {ROOT / "docs/README.md"} == set()

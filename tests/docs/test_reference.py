@@ -1,0 +1,93 @@
+"""The reference is complete: each table names exactly what the code has."""
+
+import inspect
+import re
+from typing import get_args
+
+import pytest
+
+from crewboard import records
+from crewboard.errors import ExitCode
+from crewboard.readmodel import as_json
+from crewboard.readmodel.changes import Kind
+from crewboard.readmodel.team import NeedKind
+from crewboard.records import EXIT_REASONS, STARTS_WORK, State
+from crewboard.worker.tools.registry import TOOLS
+from tests.docs.pages import REFERENCE, ROOT, generated, marked_names, marks
+from tests.docs.reference import PARTS
+
+_OF_THE_USER = frozenset({"Profile", "Unsent"})
+"""Records of a person's own files, which are no part of a team."""
+
+_VARIABLE = re.compile(r"(?<![A-Z_])_?CREWBOARD_[A-Z]+(?:_[A-Z]+)*(?![A-Z_])")
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_generated_page_is_up_to_date(name: str) -> None:
+    shown = generated(REFERENCE / f"{name}.md")
+    assert shown == {name: PARTS[name]()}, f"docs/reference/{name}.md is out of date: run `make docs`"
+
+
+def _record(name: str) -> type[records.Record]:
+    found: type[records.Record] = getattr(records, name)
+    assert issubclass(found, records.Record)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [(page, name) for page in ("files", "messages") for name in marks(REFERENCE / f"{page}.md", "record")],
+)
+def test_the_table_of_a_record_names_its_fields(page: str, name: str) -> None:
+    fields = _record(name).model_fields.items()
+    assert marked_names(REFERENCE / f"{page}.md", "record", name) == [field.alias or key for key, field in fields]
+
+
+def test_every_record_of_a_team_has_a_table() -> None:
+    classes = {name for name in records.__all__ if inspect.isclass(getattr(records, name))}
+    told = {name for page in ("files", "messages") for name in marks(REFERENCE / f"{page}.md", "record")}
+    assert told == classes - _OF_THE_USER - {"Record"}
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "known"),
+    [
+        ("exit-codes", "ExitCode", [str(int(code)) for code in ExitCode]),
+        ("files", "EXIT_REASONS", list(EXIT_REASONS)),
+        ("files", "State", list(get_args(State))),
+        ("json", "NeedKind", list(get_args(NeedKind))),
+        ("json", "ChangeKind", list(get_args(Kind))),
+        ("tools", "tools", list(TOOLS)),
+    ],
+)
+def test_a_table_names_exactly_what_there_is(page: str, name: str, known: list[str]) -> None:
+    assert sorted(marked_names(REFERENCE / f"{page}.md", "words", name)) == sorted(known)
+
+
+def test_exit_codes_have_their_names() -> None:
+    text = (REFERENCE / "exit-codes.md").read_text(encoding="utf-8")
+    assert [code.name for code in ExitCode if f"| {int(code)} | `{code.name}` |" not in text] == []
+
+
+def test_the_variables_of_the_environment_are_those_of_the_code() -> None:
+    code = [path for folder in ("core", "tui") for path in (ROOT / folder).rglob("*.py")]
+    read = {name for path in code for name in _VARIABLE.findall(path.read_text(encoding="utf-8"))}
+    assert set(marked_names(REFERENCE / "environment.md", "words", "environment")) == read
+
+
+def test_types_that_start_work_are_marked_so() -> None:
+    text = (REFERENCE / "messages.md").read_text(encoding="utf-8")
+    rows = [row.split("|") for row in text.splitlines() if row.startswith("| `")]
+    told = {row[1].strip(" `") for row in rows if len(row) > 5 and row[4].strip() == "yes"}
+    assert told == STARTS_WORK
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("status", as_json.status), ("agent", as_json.agent), ("need", as_json.need)],
+)
+def test_keys_of_status_json_are_told(name: str, function: object) -> None:
+    source = inspect.getsource(function)  # type: ignore[arg-type]  # each is a function
+    keys = re.findall(r'^\s+"(\w+)": ', source, re.MULTILINE)
+    shown = marked_names(REFERENCE / "json.md", "keys", name)
+    assert [key for key in shown if key != "log"] == keys
