@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadgroup
 export CUSTOM_COMPILE_COMMAND := make requirements
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint types imports screenshots bench format requirements clean
+.PHONY: help demo test test-long check lint types imports docs screenshots bench format requirements clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -41,6 +41,10 @@ imports: $(STAMP)
 format: $(STAMP) ## puts the code in its form, mends what can be mended
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+
+docs: $(STAMP) ## writes the generated parts of docs/reference, then checks all pages
+	@$(BIN)/python -m tests.docs.reference
+	@$(BIN)/pytest tests/docs -q
 
 screenshots: $(STAMP) ## paints screenshots/ anew
 	@$(BIN)/python -m tests.screenshots

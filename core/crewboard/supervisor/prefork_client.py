@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import crewboard
 from crewboard.linux import process
 from crewboard.protocol.prefork import FORK, PARENT, READY, Order
 from crewboard.store.layout import AgentDirectory, TeamDirectory
@@ -57,7 +56,7 @@ def code_stamp() -> str:
     """
     places = [sys.executable, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     seen = hashlib.sha256()
-    for place in sorted([*places, *_below(str(Path(crewboard.__file__).parent))]):
+    for place in sorted([*places, *_below(str(Path(__file__).parents[1]))]):
         with contextlib.suppress(OSError):  # an upgrade is under way; what is missing changes the stamp too
             found = os.stat(place)  # noqa: PTH116  three hundred of them at each start; `Path` takes three times as long
             seen.update(f"{place}\0{found.st_mtime_ns}\0{found.st_size}\0{found.st_ino}\n".encode())

@@ -1,4 +1,4 @@
-"""One table of what a state of an agent or a task looks like: shape, word, colour (docs/reference/dashboard.md#states)."""
+"""Shape, word and colour of each state of an agent or a task (docs/reference/dashboard.md#states)."""
 
 from dataclasses import dataclass
 

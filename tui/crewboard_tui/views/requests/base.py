@@ -22,7 +22,7 @@ from crewboard_tui.widgets.static_lines import Still
 from crewboard_tui.widgets.view_tabs import crumbs_line
 
 BLIND_FOR = 0.3
-"""Seconds for which a page takes no answer after what it shows has changed (law 4, docs/reference/dashboard.md#laws)."""
+"""Seconds for which a page takes no answer after what it shows has changed (docs/reference/dashboard.md#laws)."""
 
 _BELOW_FACTS, _BELOW_FACTS_LOW = 15, 13
 """Lines that the rest of a page needs, so that some of what is asked is in sight below its facts."""

@@ -1,0 +1,36 @@
+"""What a script may import from `crewboard`, and what the guide shows of it."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import crewboard
+from tests.docs.pages import ROOT
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert [name for name in crewboard.__all__ if getattr(crewboard, name, None) is None] == []
+
+
+def test_a_public_name_is_what_its_module_defines() -> None:
+    from crewboard.commands import context, stop
+
+    assert crewboard.create_team is context.create
+    assert crewboard.delete_team is stop.delete
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    code = "import sys, crewboard; print([name for name in sys.modules if name.startswith(('crewboard.', 'pydantic'))])"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_versions_agree() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == crewboard.__version__
+
+
+def test_names_that_the_guide_uses_are_public() -> None:
+    guide = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\bcrewboard\.([A-Za-z]\w+)\(", guide)) <= set(crewboard.__all__)
