@@ -60,10 +60,11 @@ class Cli:
     root: Path
     environment: Mapping[str, str] = field(default_factory=clean_environment)
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    python: str = sys.executable
 
     def __call__(self, *arguments: str, stdin: bytes = b"", seconds: float = 60) -> Ran:
         done = subprocess.run(
-            [*COMMAND, *arguments],
+            [self.python, *COMMAND[1:], *arguments],
             cwd=self.root,
             env=dict(self.environment),
             input=stdin,

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pexpect
 import pyte
 import pytest
 
+from tests.cli.audited import Audited
 from tests.cli.conftest import processes_of
 from tests.cli.shell import COMMAND, Cli, finish
 from tests.crew import eventually
+from tests.planted import Planted
 
 LIMIT = 90
 
@@ -36,8 +39,13 @@ def is_clean(scratch: Path) -> bool:
     return not list(scratch.iterdir()) and not processes_of(scratch)
 
 
-def test_the_headless_demo_ends_by_itself_with_0_and_leaves_nothing(demo: Cli, scratch: Path) -> None:
+def test_the_headless_demo_ends_by_itself_with_0_and_leaves_nothing(
+    demo: Cli, scratch: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     assert tempfile.gettempdir() != str(scratch)
+    audited = Audited(tmp_path_factory.mktemp("audited"))
+    planted = Planted(tmp_path_factory.mktemp("planted"))
+    demo = replace(demo.with_environment(PATH=planted.path), python=str(audited.python))
     ran = demo("demo", "--headless", seconds=LIMIT)
     assert ran.code == 0, ran.out + ran.err
     for scene in (
@@ -47,6 +55,15 @@ def test_the_headless_demo_ends_by_itself_with_0_and_leaves_nothing(demo: Cli, s
         assert scene in ran.out
     assert "no language model" in ran.out
     assert is_clean(scratch)
+    assert planted.ran == []
+    programs = {Path(each["program"]) for each in audited.started}
+    assert audited.python in programs
+    assert "git" in {program.name for program in programs}, "or this test sees nothing"
+    for program in programs:
+        assert program.is_absolute()
+        assert not program.is_relative_to(planted.root)
+        assert not program.is_relative_to(scratch)
+    assert not [each for each in audited.started if "sk-never-used" in each["environment"].values()]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from crewboard.sandbox import scratch
 from crewboard.sandbox.level import UNSAFE, Level
 from crewboard.sandbox.scratch import Scratch
 from crewboard.store import roster
+from tests.cli.shell import Cli
 from tests.crew import Crew, contents, eventually
+from tests.planted import NAMES, SHELLS, Planted
 from tests.sandbox.test_level import with_bwrap
 from tests.sandbox.test_shell import long_sleep, running
 
@@ -105,3 +107,17 @@ def test_the_scratch_folders_of_the_killed_are_removed(monkeypatch: pytest.Monke
     for left in (living, locked):
         left.remove()
     assert not list(tmp_path.iterdir())
+
+
+def test_no_program_that_an_agent_planted_is_run(
+    crew_on: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    planted = Planted(tmp_path, NAMES + SHELLS)
+    crew = crew_on([calls("bash", command="echo said"), says("done")], PATH=planted.path)
+    monkeypatch.setenv("PATH", planted.path)
+    crew.run("tester", "test", "work", unsafe_no_sandbox=True)
+    assert any("said" in result for result in results_of(crew, "tester"))
+    shell = Cli(tmp_path, crew.environment)
+    found = {check["name"]: check for check in shell("doctor", "--json").json}
+    assert "the root is in no repository" in found["git"]["detail"], "or git was not looked for"
+    assert planted.ran == []

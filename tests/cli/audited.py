@@ -1,0 +1,53 @@
+"""A Python that notes every program that it starts, and so do the Pythons that it starts in turn.
+
+It is a script that takes the place of `sys.executable`: it needs no variable, which crewboard would rightly drop, and
+no change of the environment that the tests run from.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+_SCRIPT = """#!{python} -I
+import contextlib, json, os, runpy, sys
+
+def note(event, arguments):
+    if event == "subprocess.Popen":
+        program, _, _, environment = arguments
+    elif event in ("os.exec", "os.posix_spawn"):
+        program, _, environment = arguments
+    elif event == "os.system":
+        program, environment = arguments[0], None
+    else:
+        return
+    environment = dict(os.environ if environment is None else environment)
+    line = json.dumps({{"program": os.fsdecode(program), "environment": environment}})
+    # In a sandbox the file cannot be written, and what starts there is held in.
+    with contextlib.suppress(OSError), open({log!r}, "a") as log:
+        log.write(line + "\\n")
+
+sys.addaudithook(note)
+sys.executable = {script!r}
+at = sys.argv.index("-m")
+isolated = "-I" in sys.argv[:at]
+module, sys.argv[:] = sys.argv[at + 1], sys.argv[at + 1 :]
+if not isolated:
+    sys.path.insert(0, os.getcwd())
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+class Audited:
+    """The script and what it noted, in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.python = folder / "python"
+        self._log = folder / "started.jsonl"
+        self.python.write_text(_SCRIPT.format(python=sys.executable, log=str(self._log), script=str(self.python)))
+        self.python.chmod(0o755)
+
+    @property
+    def started(self) -> list[dict[str, Any]]:
+        """Every program that was started outside a sandbox: `program`, `environment`."""
+        return [json.loads(line) for line in self._log.read_text().splitlines()]
