@@ -136,8 +136,9 @@ def test_the_program_of_another_user_is_passed_over(root: Path, good: Path, monk
 def test_relative_folders_and_files_that_do_not_run_are_passed_over(
     root: Path, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    program(tmp_path / f"x/{good}")
     monkeypatch.chdir(tmp_path)
-    search(monkeypatch, "bin", "", "./bin")
+    search(monkeypatch, "bin", "", "./bin", f"x{good.parent}")
     assert find_program("tool", root) is None
     good.chmod(0o644)
     search(monkeypatch, good.parent)

@@ -9,9 +9,10 @@ from crewboard.agent_types.builtin import TYPES
 from crewboard.errors import NoSandboxError, UsageError
 from crewboard.linux import syscalls
 from crewboard.records import Flags
-from crewboard.sandbox import bubblewrap, level
+from crewboard.sandbox import bubblewrap, landlock, level
 from crewboard.sandbox.level import Found, Level, admit, find
 from crewboard.sandbox.policy import Policy
+from tests.planted import Planted
 from tests.sandbox.conftest import need
 from tests.sandbox.scene import Scene
 
@@ -59,6 +60,14 @@ def test_a_bubblewrap_in_the_workspace_is_not_taken(
     monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", f"touch {tmp_path}/ran"))
     bubblewrap.complaint(policy)
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_planted_program_does_not_weaken_the_level(
+    policy: Policy, level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", Planted(tmp_path, ("true",)).path)
+    complaint = {"bubblewrap": bubblewrap.complaint, "landlock": landlock.complaint}[level]
+    assert complaint(policy) is None
 
 
 def test_none_can_be_asked_for_and_nonsense_cannot(policy: Policy) -> None:

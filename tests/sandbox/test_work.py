@@ -160,6 +160,8 @@ def test_the_programs_that_run_the_team_stay_as_they_are(
     (project / "env/notes").write_text("x\n")
     box = box_of(scene, "code", level, project, scratch)
     own = replace(box, policy=replace(box.policy, places=replace(box.policy.places, own=(venv,))))
-    outcome = run(own, "echo x > env/notes && echo noted; echo x > env/.venv/bin/python || echo kept")
+    tries = "echo x > env/notes && echo noted; echo x > env/.venv/bin/python || echo kept; mv env gone || echo stayed"
+    outcome = run(own, tries)
     assert outcome.content.splitlines()[0] == "noted"
     assert "kept" in outcome.content
+    assert "stayed" in outcome.content

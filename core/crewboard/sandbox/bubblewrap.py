@@ -60,7 +60,7 @@ def _lasting(policy: Policy) -> dict[str, list[str]]:
         "tools": _put_back([path for path in policy.places.tools if is_below(path, hidden)]),
         "names": _put_back([path for path in host_names() if policy.network and is_below(path, hidden)]),
         "workspace": _bind("--bind" if policy.writes else "--ro-bind", root),
-        "own code": _put_back([path for path in policy.places.own if is_below(path, [root])]),
+        "own code": _own_code(policy),
     }
 
 
@@ -145,6 +145,15 @@ def _cover(paths: Iterable[Path]) -> list[str]:
 
 def _nothing(path: Path) -> list[str]:
     return ["--ro-bind", "/dev/null", str(path)]
+
+
+def _own_code(policy: Policy) -> list[str]:
+    """Make the code that this program runs from read-only, where it lies in the workspace."""
+    own = [path for path in policy.places.own if is_below(path, [policy.root])]
+    above = sorted({folder for path in own for folder in path.parents if is_below(folder, [policy.root])})
+    # Each a mount of its own, so that none can be moved away with the code in it, and another put in its place.
+    kept = [part for folder in above for part in _bind("--bind" if policy.writes else "--ro-bind", folder)]
+    return [*kept, *_put_back(own)]
 
 
 def _private(policy: Policy) -> list[str]:
