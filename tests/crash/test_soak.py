@@ -35,7 +35,7 @@ class Sample:
     files: int
     """Bytes of all files that are no log."""
     odd_files: int
-    """How many files there are beside those that the contract names."""
+    """How many files there are beside those that docs/reference/files.md names."""
 
 
 class Soak:

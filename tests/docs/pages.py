@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -25,11 +26,13 @@ def pages() -> list[Path]:
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
+@cache
 def prose(page: Path) -> str:
     """Return a page without its fenced code blocks."""
     return _FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     seen: Counter[str] = Counter()

@@ -2,8 +2,10 @@
 
 import inspect
 import re
+from collections.abc import Iterator
 from typing import get_args
 
+import click
 import pytest
 
 from crewboard import records
@@ -13,6 +15,7 @@ from crewboard.readmodel.changes import Kind
 from crewboard.readmodel.team import NeedKind
 from crewboard.records import EXIT_REASONS, STARTS_WORK, State
 from crewboard.worker.tools.registry import TOOLS
+from crewboard_tui.cli.program import crewboard
 from tests.docs.pages import REFERENCE, ROOT, generated, marked_names, marks
 from tests.docs.reference import PARTS
 
@@ -62,6 +65,22 @@ def test_every_record_of_a_team_has_a_table() -> None:
 )
 def test_a_table_names_exactly_what_there_is(page: str, name: str, known: list[str]) -> None:
     assert sorted(marked_names(REFERENCE / f"{page}.md", "words", name)) == sorted(known)
+
+
+def _with_json(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the name of each command that takes --json, this one and those below it."""
+    context = click.Context(command)
+    if any("--json" in option.opts for option in command.params):
+        yield " ".join(path)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _with_json(below, (*path, name))
+
+
+def test_every_command_that_prints_json_is_told() -> None:
+    assert sorted(marked_names(REFERENCE / "json.md", "words", "commands")) == sorted(_with_json(crewboard))
 
 
 def test_exit_codes_have_their_names() -> None:

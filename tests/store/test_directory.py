@@ -29,7 +29,7 @@ def test_no_team_is_committed_to_git(tmp_path: Path) -> None:
     assert (tmp_path / ".crewboard" / ".gitignore").read_text() == "*\n"
 
 
-def test_paths_are_the_contracts(tmp_path: Path) -> None:
+def test_paths_are_those_of_the_reference(tmp_path: Path) -> None:
     team = TeamDirectory(tmp_path / ".crewboard" / "t")
     agent = team.agent("scout")
     assert team.root == tmp_path
