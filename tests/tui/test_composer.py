@@ -431,6 +431,7 @@ async def test_a_draft_is_written_in_the_editor(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key")
     monkeypatch.setenv("EDITOR_SETTING", "kept")
+    monkeypatch.setenv("PATH", f"{frozen.team.directory.root}{os.pathsep}{os.environ['PATH']}")
     async with opened(frozen, *size) as stage:
         _lend(stage, monkeypatch)
         await stage.press(*_API, "m")
@@ -444,6 +445,7 @@ async def test_a_draft_is_written_in_the_editor(
     environment = (lent / "environment").read_text()
     assert "EDITOR_SETTING=kept" in environment
     assert "a-key" not in environment
+    assert f"PATH={frozen.team.directory.root}" not in environment, "the editor may look programs up by their name"
     (file_mode, file), (folder_mode, folder) = (line.split() for line in (lent / "seen").read_text().splitlines())
     assert (file_mode, folder_mode) == ("600", "700")
     assert not Path(file).exists()
