@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, anchors, broken_links, links, missing_paths, pages
+from tests.docs.pages import ROOT, anchors, broken_links, links, missing_paths, pages, prose
 
 _CITED = re.compile(r"docs/[\w/-]+\.md(?:#[\w-]+)?")
 _PRIVATE = re.compile(r"contract § ?\d|\bui\.md|\bfacts\.md|\bdesign\.md|\bcontract\.md")
 """Words that name pages which are not in the repository."""
+
+_OUTDATED = re.compile(
+    r"(?i)\b(?:(?:some|no|every|any)body|whoever|whom|mend(?:s|ed)?|lest|amid|besides|zygote|doorbell|embedded model)\b"
+)
+"""Words that the glossary has replaced."""
+
+_GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 
 _PASSED_OVER = frozenset({"__pycache__", "offline", "sample", "docs"})
 """Folders whose files name pages of other projects, as examples."""
@@ -53,6 +60,11 @@ def test_pages_cited_in_the_code_exist() -> None:
 
 def test_code_cites_no_page_outside_the_repository() -> None:
     assert [str(path.relative_to(ROOT)) for path, text in SOURCES.items() if _PRIVATE.search(text)] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_a_page_uses_the_words_of_the_glossary(page: Path) -> None:
+    assert _OUTDATED.findall(_GENERATED.sub("", prose(page))) == []
 
 
 def test_every_page_is_in_an_index() -> None:

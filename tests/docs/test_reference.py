@@ -7,20 +7,23 @@ from typing import get_args
 
 import click
 import pytest
+from pydantic import BaseModel
 
 from crewboard import records
 from crewboard.errors import ExitCode
+from crewboard.pricing import Band
 from crewboard.readmodel import as_json
 from crewboard.readmodel.changes import Kind
 from crewboard.readmodel.team import NeedKind
 from crewboard.records import EXIT_REASONS, STARTS_WORK, State
 from crewboard.worker.tools.registry import TOOLS
 from crewboard_tui.cli.program import crewboard
+from crewboard_tui.render.looks import LOOKS, TASK_LOOKS
 from tests.docs.pages import REFERENCE, ROOT, generated, marked_names, marks
 from tests.docs.reference import PARTS
 
-_OF_THE_USER = frozenset({"Profile", "Unsent"})
-"""Records of a person's own files, which are no part of a team."""
+_WITH_RECORDS = ("files", "messages", "dashboard")
+"""Pages with a table for each record."""
 
 _VARIABLE = re.compile(r"(?<![A-Z_])_?CREWBOARD_[A-Z]+(?:_[A-Z]+)*(?![A-Z_])")
 
@@ -31,25 +34,23 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
     assert shown == {name: PARTS[name]()}, f"docs/reference/{name}.md is out of date: run `make docs`"
 
 
-def _record(name: str) -> type[records.Record]:
-    found: type[records.Record] = getattr(records, name)
-    assert issubclass(found, records.Record)
-    return found
+def _fields(name: str) -> list[str]:
+    model: type[BaseModel] = Band if name == "Band" else getattr(records, name)
+    return [field.alias or key for key, field in model.model_fields.items()]
 
 
 @pytest.mark.parametrize(
     ("page", "name"),
-    [(page, name) for page in ("files", "messages") for name in marks(REFERENCE / f"{page}.md", "record")],
+    [(page, name) for page in _WITH_RECORDS for name in marks(REFERENCE / f"{page}.md", "record")],
 )
 def test_the_table_of_a_record_names_its_fields(page: str, name: str) -> None:
-    fields = _record(name).model_fields.items()
-    assert marked_names(REFERENCE / f"{page}.md", "record", name) == [field.alias or key for key, field in fields]
+    assert marked_names(REFERENCE / f"{page}.md", "record", name) == _fields(name)
 
 
-def test_every_record_of_a_team_has_a_table() -> None:
+def test_every_record_has_a_table() -> None:
     classes = {name for name in records.__all__ if inspect.isclass(getattr(records, name))}
-    told = {name for page in ("files", "messages") for name in marks(REFERENCE / f"{page}.md", "record")}
-    assert told == classes - _OF_THE_USER - {"Record"}
+    told = {name for page in _WITH_RECORDS for name in marks(REFERENCE / f"{page}.md", "record")}
+    assert told == classes - {"Record"} | {"Band"}
 
 
 @pytest.mark.parametrize(
@@ -61,10 +62,18 @@ def test_every_record_of_a_team_has_a_table() -> None:
         ("json", "NeedKind", list(get_args(NeedKind))),
         ("json", "ChangeKind", list(get_args(Kind))),
         ("tools", "tools", list(TOOLS)),
+        ("dashboard", "looks", [look.word for look in LOOKS.values()]),
+        ("dashboard", "task-looks", [look.word for look in TASK_LOOKS.values()]),
     ],
 )
 def test_a_table_names_exactly_what_there_is(page: str, name: str, known: list[str]) -> None:
     assert sorted(marked_names(REFERENCE / f"{page}.md", "words", name)) == sorted(known)
+
+
+def test_the_dashboard_page_shows_the_glyphs_of_the_dashboard() -> None:
+    text = (REFERENCE / "dashboard.md").read_text(encoding="utf-8")
+    looks = [*LOOKS.values(), *TASK_LOOKS.values()]
+    assert [look.word for look in looks if f"| {look.word} | {look.glyph} | {look.ascii} |" not in text] == []
 
 
 def _with_json(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
