@@ -13,18 +13,18 @@ VIEWS = {
     "feed": "FeedScreen",
     "cost": "CostScreen",
 }
-"""Mode, which is its module's name too, and class."""
+"""Mode, which is its package's name too, and class."""
 
-_PAGES = ("agent_page", "help", "hire", "opening", "teams")
+_PAGES = ("agent.screen", "help", "hire.screen", "requests.routing", "teams")
 
 
 def load(mode: str) -> type[Numbered]:
     """The view of a mode."""
-    view: type[Numbered] = getattr(importlib.import_module(f"{__package__}.{mode}"), VIEWS[mode])
+    view: type[Numbered] = getattr(importlib.import_module(f"{__package__}.{mode}.screen"), VIEWS[mode])
     return view
 
 
 def load_all() -> None:
     """Load every view and page, so that the first key that opens one need not wait for it."""
-    for module in (*VIEWS, *_PAGES):
+    for module in (*(f"{mode}.screen" for mode in VIEWS), *_PAGES):
         importlib.import_module(f"{__package__}.{module}")
