@@ -1,32 +1,32 @@
-# Everything here sets itself up: it needs make and Python 3.11 or newer, nothing else.
+# Each target sets itself up: only make and Python 3.11 or newer are needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := $(VENV)/.packages
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
-# Most tests wait a part of their time: twice as many runners as cores use it.
+# Most tests spend part of their time waiting, so use more runners than cores.
 PYTEST := $(BIN)/pytest -n 4 --dist loadgroup
 
-# The header of the pinned files names the command that makes them, not its arguments on this machine.
+# Keep the arguments of this machine out of the header of the pinned files.
 export CUSTOM_COMPILE_COMMAND := make requirements
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long check lint types imports docs screenshots bench format requirements clean
 
-help: ## this list
+help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
-demo: $(STAMP) ## a team at work in your terminal: no key, no network
+demo: $(STAMP) ## show a team at work, without a key and a network
 	@$(BIN)/crewboard demo
 
-test: $(STAMP) ## the tests, under three minutes
+test: $(STAMP) ## run the tests, under three minutes
 	@$(PYTEST)
 
-test-long: $(STAMP) ## the long fault and soak runs
+test-long: $(STAMP) ## run the long fault and soak tests
 	@$(PYTEST) -m long --timeout 1800
 
-check: lint types imports test ## all that must hold: style, types, import contracts, tests
+check: lint types imports test ## check everything: format, lint, types, import contracts, tests
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check .
@@ -38,30 +38,30 @@ types: $(STAMP)
 imports: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
 
-format: $(STAMP) ## puts the code in its form, mends what can be mended
+format: $(STAMP) ## format the code, fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-docs: $(STAMP) ## writes the generated parts of docs/reference, then checks all pages
+docs: $(STAMP) ## write the generated parts of docs/reference, then check all pages
 	@$(BIN)/python -m tests.docs.reference
 	@$(BIN)/pytest tests/docs -q
 
-screenshots: $(STAMP) ## paints screenshots/ anew
+screenshots: $(STAMP) ## paint screenshots/
 	@$(BIN)/python -m tests.screenshots
 
-bench: $(STAMP) ## measures beside baselines, prints a table, writes .bench.json
+bench: $(STAMP) ## measure against baselines, print a table, write .bench.json
 	@$(BIN)/pytest tests/bench -m bench --timeout 900
 
-requirements: $(STAMP) ## pins what pyproject.toml asks for; UPGRADE=--upgrade takes the newest
+requirements: $(STAMP) ## pin the dependencies; UPGRADE=--upgrade takes the newest versions
 	@$(BIN)/pip-compile --quiet $(UPGRADE) --output-file requirements.txt pyproject.toml
 	@$(BIN)/pip-compile --quiet $(UPGRADE) --extra dev --constraint requirements.txt \
 		--output-file requirements-dev.txt pyproject.toml
 
-clean: ## removes .venv, caches and what was built
+clean: ## remove .venv, caches and builds
 	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find core tui tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps are written last: a set-up that was cut short starts afresh.
+# Stamps are written last, so that an interrupted set-up starts again.
 $(STAMP): $(PACKAGES) pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
