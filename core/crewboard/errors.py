@@ -57,6 +57,13 @@ class NoSandboxError(CrewboardError):
     exit_code = ExitCode.NO_SANDBOX
 
 
+class UntrustedError(CrewboardError):
+    """A team directory or a supervisor is not this user's own: nothing is read from it or sent to it."""
+
+    # EX_NOPERM, as for a missing sandbox: refused because going on would not be safe.
+    exit_code = ExitCode.NO_SANDBOX
+
+
 class CredentialsError(CrewboardError):
     """No API key, or one that the API does not accept."""
 

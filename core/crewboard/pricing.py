@@ -64,6 +64,8 @@ def load(root: Path) -> Prices:
     own = root / ".crewboard" / "prices.toml"
     if not own.exists():
         return shipped
+    if own.is_symlink():
+        raise BadDataError(f"the price table {own} is a symbolic link, and crewboard follows none in a team directory")
     mine = _read(own)
     return Prices({**shipped.bands, **mine.bands}, mine.as_of or shipped.as_of)
 

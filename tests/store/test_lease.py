@@ -18,10 +18,10 @@ HOLDER = """
 import sys
 from pathlib import Path
 from crewboard.records import Lease
-from crewboard.store import lease
-fd = lease.take(Path(sys.argv[1]))
+from crewboard.store import leases
+fd = leases.take(Path(sys.argv[1]))
 if fd is not None:
-    lease.sign(fd, Lease(pid=1, run=2))
+    leases.sign(fd, Lease(pid=1, run=2))
 print("held" if fd is not None else "refused", flush=True)
 sys.stdin.read()
 """

@@ -86,7 +86,7 @@ class CrewboardApp(Flow):
         if await goes_to_form(self, self.desk):
             return
         here = self.desk.team.directory
-        teams = team_directories(here.root)
+        teams = [team for team in team_directories(here.root) if team.is_own()]
 
         def chosen(team: TeamDirectory | None) -> None:
             if team is not None and team != here:

@@ -25,7 +25,7 @@ from crewboard.readmodel.team import SupervisorView, TeamView
 from crewboard.readmodel.usage import Call, CallReader, rate
 from crewboard.readmodel.watcher import GATHER, Watcher
 from crewboard.records import OperatorState
-from crewboard.store import json_files
+from crewboard.store import files, json_files
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard_tui.views.agent.process_history import Vitals, VitalsReader
 
@@ -226,7 +226,7 @@ class Details:
 def read_live(agent: AgentDirectory) -> str:
     """The reply that is being streamed, or its end if it is long."""
     try:
-        with agent.live.open("rb") as file:
+        with open(agent.live, "rb", opener=files.open_existing) as file:
             file.seek(max(0, file.seek(0, 2) - _LIVE_TAIL))
             return file.read().decode("utf-8", "replace")
     except OSError:

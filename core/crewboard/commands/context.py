@@ -86,11 +86,19 @@ def choose_team(root: Path, explicit: str | None) -> TeamDirectory:
 
     Raises:
         UsageError: The team that was named does not exist.
+        UntrustedError: The team is not this user's own.
     """
+    team = _chosen(root, explicit)
+    team.require_own()
+    return team
+
+
+def _chosen(root: Path, explicit: str | None) -> TeamDirectory:
     name = explicit or os.environ.get("CREWBOARD_TEAM")
     if name:
         found = find_team(root, check_team(name))
         if found is None:
+            TeamDirectory(root / ".crewboard" / name).require_own()
             known = ", ".join(team.path.name for team in team_directories(root)) or "none yet"
             raise UsageError(f"there is no team {name!r} in {root} (teams: {known}); `{to_create(root, name)}`")
         return found

@@ -38,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     team = TeamDirectory(args.team.resolve())
     try:
+        team.require_own()
         lock = leases.take(team.model_lock)
         if lock is None:
             return 0

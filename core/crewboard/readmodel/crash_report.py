@@ -7,7 +7,7 @@ from crewboard.readmodel.activity import Activity, describe, describe_tool
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView, Rest, TeamView
 from crewboard.records import RunStarted, Task, ToolResult, ToolStart, describe_exit
-from crewboard.store import journal
+from crewboard.store import files, journal
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _JOURNAL_TAIL = 256 * 1024
@@ -96,7 +96,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
 def log_end(agent: AgentDirectory) -> tuple[str, ...]:
     """The last lines that a worker wrote to its log."""
     try:
-        with agent.log.open("rb") as file:
+        with open(agent.log, "rb", opener=files.open_existing) as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
             text = file.read().decode("utf-8", "replace")
     except OSError:

@@ -100,6 +100,7 @@ def opened(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Box]:
 
     Raises:
         NoSandboxError: Nothing can hold it in.
+        UntrustedError: The team's folders, of which one is shown to it, are not this user's own.
         StorageError: There is no room for its scratch folder.
         UsageError: The environment asks for a level that there is not.
     """
@@ -107,7 +108,8 @@ def opened(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Box]:
     policy = Policy(Path(os.path.realpath(team.root)), writes=kind.writes, network=spec.flags.network)
     found = find(policy, os.environ)
     word = admit(kind, spec.flags, found)
-    results = Path(os.path.realpath(team.results))
+    team.require_own()
+    results = Path(os.path.realpath(team.path)) / team.results.name
     if not kind.executes:
         yield Box(found.level, policy, results, word)
         return

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import itertools
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,11 @@ MAX_LINE = 16 * 1024 * 1024
 _CHUNK = 1 << 20
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
+_WRITE_BY_OTHERS = 0o022
+
+_ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Flags of each open: O_NONBLOCK so that a named pipe in a file's place makes no process wait."""
+
 _TRIES = 8
 """How often a line is written anew because somebody else's came to stand in the middle of it."""
 
@@ -35,17 +41,27 @@ _Span = tuple[int, int]
 """Where in a file bytes of ours stand: offset and length."""
 
 
+def open_existing(path: str | Path, flags: int) -> int:
+    """Open the file at `path`, which no symbolic link stands for: the file behind it would be one outside the team.
+
+    The folders above it need no such care: `TeamDirectory.require_own` looked at them when the team was opened.
+
+    Raises:
+        OSError: It cannot be opened, or is a symbolic link (ELOOP).
+    """
+    return os.open(path, flags | _ALWAYS)
+
+
 def open_private(path: str | Path, flags: int) -> int:
     """Open the file at `path`; one that is not there yet is made, for its owner alone whatever the umask says.
 
     Raises:
-        OSError: It can neither be opened nor made.
+        OSError: It can neither be opened nor made, or is a symbolic link.
     """
-    flags |= os.O_CLOEXEC
     try:
-        return os.open(path, flags & ~os.O_CREAT)
+        return open_existing(path, flags & ~os.O_CREAT)
     except FileNotFoundError:
-        fd = os.open(path, flags | os.O_CREAT, _FILE_MODE)
+        fd = os.open(path, flags | os.O_CREAT | _ALWAYS, _FILE_MODE)
         _make_private(fd, _FILE_MODE)
         return fd
 
@@ -55,15 +71,49 @@ def _make_private(made: int | Path, mode: int) -> None:
         os.chmod(made, mode)
 
 
+def reason(error: OSError) -> str:
+    """Return why a file of a team could not be opened, in words."""
+    if error.errno == errno.ELOOP:
+        return "it is a symbolic link, and crewboard follows none in a team directory; remove it"
+    return error.strerror or str(error)
+
+
 def make_folder(path: Path) -> None:
     """Make the folder `path` if it is not there yet, for its owner alone whatever the umask says.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be made, or something else stands there: a file, a symbolic link.
     """
-    if not path.is_dir():
-        path.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    try:
+        os.mkdir(path, _FOLDER_MODE)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise
+    else:
         _make_private(path, _FOLDER_MODE)
+
+
+def unsafe_folder(path: Path) -> str | None:
+    """Return why another user, or a cloned repository, may have a hand in the folder `path`; None if none has.
+
+    None also where there is no folder, as the next one who opens it will say.
+
+    Raises:
+        OSError: It cannot be looked at.
+    """
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        return "is a symbolic link"
+    if not stat.S_ISDIR(found.st_mode):
+        return None
+    if found.st_uid != os.geteuid():
+        return f"belongs to another user (uid {found.st_uid})"
+    if found.st_mode & _WRITE_BY_OTHERS:
+        return f"can be written to by other users (mode {stat.S_IMODE(found.st_mode):o})"
+    return None
 
 
 @contextmanager
@@ -76,7 +126,7 @@ def locked(path: Path) -> Iterator[None]:
     try:
         fd = open_private(path, os.O_RDWR)
     except OSError as error:
-        raise StorageError(f"cannot lock {path}: {error.strerror}") from error
+        raise StorageError(f"cannot lock {path}: {reason(error)}") from error
     try:
         _wait_for_lock(fd, path)
         yield
@@ -89,7 +139,7 @@ def _wait_for_lock(fd: int, path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
     except OSError as error:
-        raise StorageError(f"cannot lock {path}: {error.strerror}") from error
+        raise StorageError(f"cannot lock {path}: {reason(error)}") from error
 
 
 def append_line(path: Path, lock: Path, line: bytes, *, durable: bool = False) -> None:
@@ -120,7 +170,7 @@ def append_unlocked(path: Path, line: bytes, *, durable: bool = False) -> None:
             os.close(fd)
     except OSError as error:
         _blank(path, ours)
-        raise StorageError(f"cannot write {path}: {error.strerror}; nothing was added") from error
+        raise StorageError(f"cannot write {path}: {reason(error)}; nothing was added") from error
 
 
 def _write_line(fd: int, path: Path, line: bytes, ours: list[_Span]) -> None:
@@ -156,7 +206,7 @@ def seal(path: Path) -> None:
         StorageError: The disk refused.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        fd = open_existing(path, os.O_RDWR | os.O_APPEND)
         try:
             _seal(fd)
         finally:
@@ -164,7 +214,7 @@ def seal(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+        raise StorageError(f"cannot write {path}: {reason(error)}") from error
 
 
 def _write_some(fd: int, data: bytes) -> int:
@@ -184,7 +234,7 @@ def _blank(path: Path, spans: list[_Span]) -> None:
     if not spans:
         return
     with contextlib.suppress(OSError):  # what stays is half a line, which the next writer seals
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = open_existing(path, os.O_WRONLY)
         try:
             for start, count in spans:
                 write_at(fd, b"\n" * count, start)
@@ -218,13 +268,13 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        raise StorageError(f"cannot write {path}: {error.strerror}; the old file stands") from error
+        raise StorageError(f"cannot write {path}: {reason(error)}; the old file stands") from error
     if durable:
         _sync_folder(path.parent)
 
 
 def _write_whole(path: Path, data: bytes, *, durable: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _ALWAYS, _FILE_MODE)
     try:
         _make_private(fd, _FILE_MODE)
         while data:
@@ -261,11 +311,12 @@ def read_file(path: Path) -> bytes | None:
         StorageError: It is there but cannot be read.
     """
     try:
-        return path.read_bytes()
+        with open(path, "rb", opener=open_existing) as file:
+            return file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        raise StorageError(f"cannot read {path}: {reason(error)}") from error
 
 
 def size(path: Path) -> int:
@@ -275,11 +326,11 @@ def size(path: Path) -> int:
         StorageError: It is there but cannot be looked at.
     """
     try:
-        return os.stat(path).st_size
+        return os.lstat(path).st_size
     except FileNotFoundError:
         return 0
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        raise StorageError(f"cannot read {path}: {reason(error)}") from error
 
 
 def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
@@ -291,13 +342,13 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes | None, int]
         StorageError: The file is there but cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_existing) as file:
             file.seek(offset)
             yield from _lines(file.read, offset)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        raise StorageError(f"cannot read {path}: {reason(error)}") from error
 
 
 def _lines(read: Callable[[int], bytes], offset: int) -> Iterator[tuple[bytes | None, int]]:
@@ -325,17 +376,17 @@ def tail_offset(path: Path, tail: int) -> int:
         StorageError: The file is there but cannot be read.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_existing(path, os.O_RDONLY)
     except FileNotFoundError:
         return 0
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        raise StorageError(f"cannot read {path}: {reason(error)}") from error
     try:
         end = _last_newline(fd, os.fstat(fd).st_size) + 1
         start = end - tail
         return 0 if start <= 0 else _first_newline(fd, start - 1, end) + 1
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        raise StorageError(f"cannot read {path}: {reason(error)}") from error
     finally:
         os.close(fd)
 

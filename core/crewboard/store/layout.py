@@ -1,17 +1,34 @@
-"""Where everything of a team lies (docs/reference/files.md). Nothing else spells a path."""
+"""Where everything of a team lies (docs/reference/files.md), and whether it is this user's own.
+
+Nothing else spells a path.
+
+Two checks are enough: one look at the folders when a team is opened, and O_NOFOLLOW for each file that is opened
+(`files.open_existing`). What could put a symbolic link, or a folder of its own, between us and a file of the team?
+
+- A cloned repository: all of it stands there before the team is opened, and is seen by that look.
+- An agent of the team: no sandbox lets one write in `.crewboard`.
+- Another user of the machine: cannot write in folders that are ours and closed to the group and to others, and a
+  `.crewboard` that is not ours is refused. In a root where others may rename our entries, they could exchange the whole
+  `.crewboard` while a supervisor runs; SECURITY.md says so.
+- Another program of this user, outside every sandbox: can do all that we can.
+"""
 
 import contextlib
+import functools
 import os
 import stat
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard.errors import CrewboardError, StorageError, UsageError
+from crewboard.errors import CrewboardError, StorageError, UntrustedError, UsageError
 from crewboard.names import TEAMS_FOLDER, is_name
 from crewboard.store import files
 
 HOME = TEAMS_FOLDER
 DEFAULT_TEAM = "default"
+
+_REMEDY = "crewboard opens only a team directory that this user made: remove it, or choose another folder with --root"
 
 
 @dataclass(frozen=True)
@@ -144,12 +161,39 @@ class TeamDirectory:
     def exists(self) -> bool:
         return self.config.exists()
 
+    def require_own(self) -> None:
+        """Refuse a team whose folders are not this user's own. Every process does so before it opens a file of it.
+
+        Raises:
+            UntrustedError: `.crewboard`, the team's folder or one inside is a symbolic link, belongs to another user
+                or can be written to by others.
+            StorageError: It cannot be looked at.
+        """
+        try:
+            for folder in (self.path.parent, self.path):
+                _require_own(folder)
+            for folder in (self.path, self.agents):
+                for inside in _folders_and_links(folder):
+                    _require_own(inside)
+        except OSError as error:
+            raise StorageError(f"cannot look at {self.path}: {files.reason(error)}") from error
+
+    def is_own(self) -> bool:
+        """Return True if this user alone holds every folder of the team."""
+        try:
+            self.require_own()
+        except CrewboardError:
+            return False
+        return True
+
     def make(self) -> None:
         """Make every folder of the team, readable by its owner alone.
 
         Raises:
             StorageError: The root cannot be written to.
+            UntrustedError: A part of it is there already and not this user's own.
         """
+        self.require_own()
         try:
             for folder in (
                 self.path.parent, self.path, self.inboxes, self.results, self.tasks,
@@ -157,23 +201,60 @@ class TeamDirectory:
             ):  # fmt: skip
                 files.make_folder(folder)
         except OSError as error:
-            raise StorageError(f"cannot make the team directory {self.path}: {error.strerror}") from error
+            raise StorageError(f"cannot make the team directory {self.path}: {files.reason(error)}") from error
         ignore = self.path.parent / ".gitignore"
         if not ignore.exists():
             files.replace_file(ignore, b"*\n")
 
 
+def _folders_and_links(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [folder / entry.name for entry in entries if entry.is_symlink() or entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _require_own(folder: Path) -> None:
+    unsafe = files.unsafe_folder(folder)
+    if unsafe is not None:
+        raise UntrustedError(f"{str(folder)!r} {unsafe}; {_REMEDY}")
+
+
 def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None = None) -> Path:
     """The root to work in: `explicit`, else `$CREWBOARD_ROOT`, else the nearest ancestor with a team, else here.
 
+    Teams of an ancestor that are not this user's own are passed over with a warning: another user can make them in each
+    shared folder above this one.
+
     Raises:
         UsageError: The root that was named is not a directory.
+        UntrustedError: The teams of the root that was named are not this user's own.
     """
     named = explicit or os.environ.get("CREWBOARD_ROOT")
     if named:
-        return _existing(named)
+        root = _existing(named)
+        _require_own(root / HOME)
+        return root
     here = (cwd or Path.cwd()).resolve()
-    return next((folder for folder in (here, *here.parents) if (folder / HOME).is_dir()), here)
+    return next((folder for folder in (here, *here.parents) if _has_own_teams(folder)), here)
+
+
+def _has_own_teams(folder: Path) -> bool:
+    home = folder / HOME
+    try:
+        unsafe = files.unsafe_folder(home)
+    except OSError:
+        return False
+    if unsafe is not None:
+        _warn_once(f"passed over {str(home)!r}: it {unsafe}")
+        return False
+    return home.is_dir()
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    sys.stderr.write(f"warning: {text}\n")
 
 
 def _existing(named: str | os.PathLike[str]) -> Path:
@@ -189,9 +270,15 @@ def _existing(named: str | os.PathLike[str]) -> Path:
 
 
 def team_directories(root: Path) -> list[TeamDirectory]:
-    """Every team below `root`, in the order of their directories' names."""
+    """Every team below `root`, in the order of their directories' names; a symbolic link is none.
+
+    Raises:
+        StorageError: They cannot be listed.
+        UntrustedError: They are not this user's own.
+    """
     try:
-        folders = sorted(path for path in (root / HOME).iterdir() if is_name(path.name))
+        _require_own(root / HOME)
+        folders = sorted(path for path in (root / HOME).iterdir() if is_name(path.name) and not path.is_symlink())
     except FileNotFoundError:
         return []
     except OSError as error:

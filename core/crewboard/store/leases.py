@@ -36,7 +36,7 @@ def take(path: Path) -> int | None:
     try:
         fd = files.open_private(path, os.O_RDWR)
     except OSError as error:
-        raise StorageError(f"cannot open {path}: {error.strerror}") from error
+        raise StorageError(f"cannot open {path}: {files.reason(error)}") from error
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
         os.ftruncate(fd, 0)
@@ -45,7 +45,7 @@ def take(path: Path) -> int | None:
         return None
     except OSError as error:
         _close(fd)
-        raise StorageError(f"cannot lock {path}: {error.strerror}") from error
+        raise StorageError(f"cannot lock {path}: {files.reason(error)}") from error
     return fd
 
 
@@ -74,15 +74,15 @@ def is_held(path: Path) -> bool:
         StorageError: The file is there but cannot be looked at, so that nobody may call its holder dead.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = files.open_existing(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise StorageError(f"cannot look at {path}: {error.strerror}") from error
+        raise StorageError(f"cannot look at {path}: {files.reason(error)}") from error
     try:
         answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
     except OSError as error:
-        raise StorageError(f"cannot look at {path}: {error.strerror}") from error
+        raise StorageError(f"cannot look at {path}: {files.reason(error)}") from error
     finally:
         _close(fd)
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
@@ -93,6 +93,6 @@ def holder(path: Path, model: type[R]) -> R | None:
     if not is_held(path):
         return None
     try:
-        return codec.decode(path.read_bytes(), model)
-    except (OSError, BadDataError):
+        return codec.decode(files.read_file(path) or b"", model)
+    except (StorageError, BadDataError):
         return None

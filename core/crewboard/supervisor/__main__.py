@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from crewboard.errors import UntrustedError
 from crewboard.linux import process
 from crewboard.records import Supervisor as SupervisorInfo
 from crewboard.store import files, leases
@@ -14,6 +15,8 @@ from crewboard.supervisor import offline_model
 from crewboard.supervisor import server as door
 from crewboard.supervisor.prefork_launcher import WarmLauncher
 from crewboard.supervisor.reconciler import Supervisor
+
+log = logging.getLogger(__name__)
 
 
 async def supervise(team: TeamDirectory, lock: int) -> None:
@@ -48,12 +51,17 @@ def main() -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     os.umask(0o077)
     team = TeamDirectory(Path(sys.argv[1]))
-    lock = leases.take(team.supervisor_lock)
-    if lock is None:
-        return 0
-    process.adopt_orphans()
-    files.clear_leftovers(team.path)
-    asyncio.run(supervise(team, lock))
+    try:
+        team.require_own()
+        lock = leases.take(team.supervisor_lock)
+        if lock is None:
+            return 0
+        process.adopt_orphans()
+        files.clear_leftovers(team.path)
+        asyncio.run(supervise(team, lock))
+    except UntrustedError as error:
+        log.error("%s", error)  # noqa: TRY400  the sentence says it all
+        return error.exit_code
     return 0
 
 

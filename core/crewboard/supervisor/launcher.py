@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from crewboard.linux import process
+from crewboard.store import files
 from crewboard.store.layout import AgentDirectory
 
 
@@ -67,7 +68,7 @@ class PopenLauncher:
 
     def launch(self, agent: AgentDirectory, environment: Mapping[str, str]) -> Ref:
         """Start the agent's worker, its output into `worker.log`."""
-        with agent.log.open("ab") as log:
+        with open(agent.log, "ab", opener=files.open_private) as log:
             return self.start(["crewboard.worker", str(agent.path)], environment, log.fileno())
 
     def start(

@@ -20,7 +20,9 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
+from crewboard.errors import StorageError
 from crewboard.protocol.supervisor_client import ring_worker
+from crewboard.store import files
 from crewboard.store.layout import TeamDirectory
 
 _EVENTS: list[type[FileSystemEvent]] = [FileCreatedEvent, FileModifiedEvent, FileMovedEvent]
@@ -88,7 +90,7 @@ class Doorbells:
 def _object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file, whatever else is wrong with it; None where there is none."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        value = json.loads(files.read_file(path) or b"")
+    except (StorageError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from crewboard.linux import process
 from crewboard.records import ModelServerInfo
-from crewboard.store import leases
+from crewboard.store import files, leases
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import Launcher
 
@@ -44,7 +44,7 @@ def _address(team: TeamDirectory, launcher: Launcher, environment: Mapping[str, 
             return holder.url
         if not started and not leases.is_held(team.model_lock):
             started = True
-            with team.model_log.open("ab") as output:
+            with open(team.model_log, "ab", opener=files.open_private) as output:
                 own = {key: value for key, value in environment.items() if not key.startswith("ANTHROPIC_")}
                 launcher.start(["crewboard.offline", str(team.path)], {**os.environ, **_settings(own)}, output.fileno())
         time.sleep(_POLL)

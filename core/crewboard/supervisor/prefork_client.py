@@ -14,6 +14,7 @@ from pathlib import Path
 
 from crewboard.linux import process
 from crewboard.protocol.prefork import FORK, PARENT, READY, Order
+from crewboard.store import files
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher
 
@@ -83,7 +84,7 @@ class Zygote:
         self._used = 0
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         room = " " * 64  # for the arguments of a worker, which are longer than these
-        with theirs, team.supervisor_log.open("ab") as output:
+        with theirs, open(team.supervisor_log, "ab", opener=files.open_private) as output:
             self.ref = launcher.start([PARENT, str(team.path), room], _environment(), output.fileno(), theirs.fileno())
 
     def hear(self) -> bool:

@@ -115,6 +115,7 @@ def main(path: Path) -> int:
     """Run the agent whose directory is `path`; returns the exit code."""
     agent = AgentDirectory(path)
     try:
+        agent.team.require_own()
         begun = _begin(agent)
         if begun is None:
             return ExitCode.DONE

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from crewboard.linux import process
 from crewboard.protocol.prefork import PARENT, READY, Order
+from crewboard.store import files
 
 _CHUNK = 65536
 
@@ -32,7 +33,7 @@ def _control() -> socket.socket:
 
 
 def _redirect(path: str | Path, flags: int, *descriptors: int) -> None:
-    opened = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    opened = files.open_private(path, flags)
     for descriptor in descriptors:
         os.dup2(opened, descriptor)
     os.close(opened)

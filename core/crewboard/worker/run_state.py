@@ -22,7 +22,7 @@ from crewboard.records import (
     ToolResult,
 )
 from crewboard.redaction import mask
-from crewboard.store import agents, journal, json_files
+from crewboard.store import agents, files, journal, json_files
 from crewboard.store.layout import AgentDirectory
 from crewboard.worker.conversation import Conversation, replay
 
@@ -159,14 +159,14 @@ class Recorder:
         self._live_at = time.monotonic()
         piece, self._live = self._live, b""
         # What is no part of the record must not end a run because the disk is full.
-        with contextlib.suppress(OSError), self.agent.live.open("ab") as file:
+        with contextlib.suppress(OSError), open(self.agent.live, "ab", opener=files.open_private) as file:
             file.write(piece)
 
     def clear_live(self) -> None:
         """A new reply begins."""
         self._live = b""
-        with contextlib.suppress(OSError):
-            self.agent.live.write_bytes(b"")
+        with contextlib.suppress(OSError), open(self.agent.live, "wb", opener=files.open_private):
+            pass
 
     def finish(self, code: int, reason: str) -> None:
         """Record how the run ends.

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from crewboard.records import Event
+from crewboard.store import files
 from crewboard_tui.cli.output import as_json, clock, note, note_damage, say, say_json_line
 from crewboard_tui.cli.session import Session
 
@@ -52,7 +53,7 @@ def _lines(path: Path, *, follow: bool) -> Iterator[str]:
 
 def _from(path: Path, offset: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=files.open_existing) as file:
             file.seek(offset)
             return file.read()
     except FileNotFoundError:

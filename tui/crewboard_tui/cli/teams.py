@@ -86,6 +86,7 @@ def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -
     directory = find_team(session.root, check_team(name))
     if directory is None:
         raise UsageError(f"there is no team {name!r} in {session.root}")
+    directory.require_own()
     alive = _describe(directory)["alive"]
     if alive:
         note(f"ends {alive} worker{'s' if alive > 1 else ''} of the team {name}")

@@ -68,7 +68,8 @@ class Workspace:
 
     def __init__(self, root: Path, results: Path) -> None:
         self.root = Path(os.path.realpath(root))
-        self.results = Path(os.path.realpath(results))
+        # Not resolved: a symbolic link in its place must lead nowhere.
+        self.results = Path(results)
         self._base = os.open(self.root, _FOLDER)
         self._results: int | None = None
         self._seen: dict[tuple[int, tuple[str, ...]], tuple[int, int, int]] = {}
@@ -89,7 +90,7 @@ class Workspace:
         if not real.is_relative_to(self.root):
             raise RefusedError(f"{given} lies outside the workspace {self.root}")
         steps = real.relative_to(self.root).parts
-        if HIDDEN in steps:
+        if HIDDEN in (*steps, *Path(given).parts):
             raise RefusedError(f"{given} belongs to the team's own files")
         return Place(given, self._base, steps)
 

@@ -49,6 +49,8 @@ def save(place: Path, name: str, profile: Profile) -> Path:
         make_private(place)
     except OSError as error:
         raise StorageError(f"cannot make {place}: {error.strerror}") from error
+    # Profiles are the user's own settings, which may lie elsewhere behind a link.
+    path = path.resolve()
     json_files.keep_if_damaged(path, Profile)
     json_files.save(path, profile)
     return path
@@ -59,7 +61,7 @@ def load_all(place: Path) -> Shelf:
     shelf = Shelf()
     for path in sorted(place.glob("*.json")):
         try:
-            profile = json_files.load(path, Profile)
+            profile = json_files.load(path.resolve(), Profile)
         except (BadDataError, StorageError):
             shelf.damaged.append(path.name)
             continue
