@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard.commands.context import Team, choose_team
+from crewboard.errors import UntrustedError
 from crewboard.protocol import supervisor_client
 from crewboard.store.layout import TeamDirectory, find_root
 from crewboard_tui.cli.output import note
@@ -44,5 +45,5 @@ def revive(team: TeamDirectory) -> None:
     """Start a supervisor if one is missed. Where none can be, what was asked for is done all the same."""
     try:
         supervisor_client.revive(team)
-    except OSError as error:
+    except (UntrustedError, OSError) as error:
         note(f"no supervisor can be started: {error}")

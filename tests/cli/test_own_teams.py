@@ -1,0 +1,47 @@
+"""What a user reads when a team, or what holds its lock, is not their own."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from crewboard.linux import process
+from crewboard.records import Supervisor
+from crewboard.store import leases
+from crewboard.store.layout import TeamDirectory
+from tests.cli.shell import Cli
+
+COMMANDS = [
+    ("spawn", "scout", "--type", "explore", "--prompt", "look"),
+    ("send", "scout", "hello"),
+    ("status",),
+    ("inbox", "scout"),
+    ("resume", "scout"),
+    ("team", "list"),
+    ("board", "--plain"),
+]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
+def test_no_command_works_in_a_linked_crewboard(cli: Cli, arguments: tuple[str, ...]) -> None:
+    (cli.root / "data").mkdir()
+    (cli.root / ".crewboard").symlink_to("data")
+    ran = cli.with_environment(ANTHROPIC_API_KEY="sk-ant-none")(*arguments)
+    assert ran.code == 77, (ran.out, ran.err)
+    assert "is a symbolic link" in ran.err
+    assert "Traceback" not in ran.err
+    assert list((cli.root / "data").iterdir()) == []
+
+
+def test_a_planted_supervisor_is_refused_in_one_sentence(cli: Cli, directory: TeamDirectory, tmp_path: Path) -> None:
+    assert cli.root == directory.root
+    lock = leases.take(directory.supervisor_lock)
+    assert lock is not None
+    me = os.getpid()
+    planted = Supervisor(
+        pid=me, socket=str(tmp_path / "s"), boot_id=process.boot_id(), start_ticks=process.start_ticks(me)
+    )
+    leases.sign(lock, planted)
+    ran = cli.with_environment(ANTHROPIC_API_KEY="sk-ant-none")("spawn", "scout", "--type", "plan", "--prompt", "look")
+    ran.refused(77, "in no folder of this user's own", "set that here too", "nothing was sent")
+    os.close(lock)

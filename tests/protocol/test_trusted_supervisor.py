@@ -1,0 +1,255 @@
+"""The environment with the API key goes to this user's own supervisor, and to no other process."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crewboard.errors import UntrustedError
+from crewboard.linux import process
+from crewboard.protocol import runtime_directory
+from crewboard.protocol.supervisor_client import ring
+from crewboard.records import Supervisor
+from crewboard.store import leases
+from crewboard.store.layout import TeamDirectory
+
+KEY = "sk-ant-very-secret"
+
+LISTENER = """
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o777)
+if len(sys.argv) > 2:
+    os.setuid(int(sys.argv[2]))
+listener.listen()
+print("listening", flush=True)
+taken, _ = listener.accept()
+received = b""
+while piece := taken.recv(65536):
+    received += piece
+    if piece.endswith(b"\\n"):
+        taken.sendall(b"ok\\n")
+        break
+print(received.decode(), flush=True)
+"""
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's address."""
+    folder = Path(tempfile.mkdtemp(prefix="cb", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def runtime(short: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This user's own folder for sockets."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short))
+    return runtime_directory.make(os.environ)
+
+
+@contextlib.contextmanager
+def listening(address: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that takes what is sent to `address`, and prints it."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", LISTENER, str(address), *options], stdout=subprocess.PIPE, text=True
+    ) as listener:
+        assert listener.stdout is not None
+        assert listener.stdout.readline() == "listening\n"
+        try:
+            yield listener
+        finally:
+            listener.kill()
+
+
+def plant(team: TeamDirectory, address: Path, pid: int) -> int:
+    """Hold the team's lock, and say that process `pid` is the supervisor, at `address`."""
+    lock = leases.take(team.supervisor_lock)
+    assert lock is not None
+    ticks = process.start_ticks(pid)
+    leases.sign(lock, Supervisor(pid=pid, socket=str(address), boot_id=process.boot_id(), start_ticks=ticks))
+    return lock
+
+
+def refused(team: TeamDirectory, address: Path, listener: subprocess.Popen[str], words: str) -> None:
+    """A start is refused for the reason given, and the listener got nothing."""
+    with pytest.raises(UntrustedError, match=words) as caught:
+        ring(team, "start", name="scout", run=1, environment={"ANTHROPIC_API_KEY": KEY})
+    assert caught.value.exit_code == 77
+    assert KEY not in str(caught.value)
+    assert listener.stdout is not None
+    # The listener says what came by its first connection once that is closed. If there was none, this is the first.
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as last:
+        last.connect(str(address))
+    assert listener.stdout.read().strip() == ""
+
+
+def test_a_socket_outside_the_runtime_directory_gets_no_key(
+    directory: TeamDirectory, short: Path, runtime: Path
+) -> None:
+    address = short / "planted.sock"
+    assert address.parent != runtime
+    with listening(address) as listener:
+        lock = plant(directory, address, listener.pid)
+        refused(directory, address, listener, "in no folder of this user's own")
+        os.close(lock)
+
+
+def test_a_socket_reached_from_the_runtime_directory_by_dots_gets_no_key(
+    directory: TeamDirectory, short: Path, runtime: Path
+) -> None:
+    address = runtime / ".." / "planted.sock"
+    with listening(address) as listener:
+        lock = plant(directory, address, listener.pid)
+        refused(directory, address, listener, "in no folder of this user's own")
+        os.close(lock)
+
+
+@pytest.mark.parametrize("state", ["open to others", "a link"])
+def test_a_runtime_directory_that_is_not_private_is_not_used(
+    directory: TeamDirectory, short: Path, runtime: Path, state: str
+) -> None:
+    address = runtime / "planted.sock"
+    with listening(address) as listener:
+        if state == "a link":
+            runtime.rename(short / "elsewhere")
+            runtime.symlink_to(short / "elsewhere")
+        else:
+            runtime.chmod(0o711)
+        lock = plant(directory, address, listener.pid)
+        refused(directory, address, listener, "in no folder of this user's own")
+        os.close(lock)
+
+
+def test_a_process_that_does_not_hold_the_lock_gets_no_key(directory: TeamDirectory, runtime: Path) -> None:
+    address = runtime / "planted.sock"
+    with listening(address) as listener:
+        lock = plant(directory, address, os.getpid())
+        refused(directory, address, listener, f"answered by process {listener.pid} of uid {os.geteuid()}")
+        os.close(lock)
+
+
+def test_a_process_that_took_the_pid_of_the_holder_gets_no_key(directory: TeamDirectory, runtime: Path) -> None:
+    address = runtime / "planted.sock"
+    with listening(address) as listener:
+        lock = plant(directory, address, listener.pid)
+        ticks = process.start_ticks(listener.pid) - 1
+        before = Supervisor(pid=listener.pid, socket=str(address), boot_id=process.boot_id(), start_ticks=ticks)
+        leases.sign(lock, before)
+        refused(directory, address, listener, f"answered by process {listener.pid}")
+        os.close(lock)
+
+
+@only_root
+def test_a_process_of_another_user_gets_no_key(directory: TeamDirectory, runtime: Path) -> None:
+    address = runtime / "planted.sock"
+    with listening(address, "65534") as listener:
+        lock = plant(directory, address, listener.pid)
+        refused(directory, address, listener, "of uid 65534")
+        os.close(lock)
+
+
+def test_the_own_supervisor_gets_the_environment(directory: TeamDirectory, runtime: Path) -> None:
+    heard: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(runtime / "own.sock"))
+        listener.listen()
+
+        def answer() -> None:
+            taken, _ = listener.accept()
+            with taken, taken.makefile("rb") as lines:
+                heard.append(lines.readline())
+                taken.sendall(b"ok\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        lock = plant(directory, runtime / "own.sock", os.getpid())
+        ring(directory, "start", name="scout", run=1, environment={"ANTHROPIC_API_KEY": KEY})
+        thread.join()
+        os.close(lock)
+    assert json.loads(heard[0])["environment"] == {"ANTHROPIC_API_KEY": KEY}
+
+
+# ---------------------------------------------------------------------------------------------- the folder itself
+
+
+def test_the_runtime_directory_is_made_for_its_owner_alone(short: Path) -> None:
+    made = runtime_directory.make({"XDG_RUNTIME_DIR": str(short)})
+    assert made == short / "crewboard"
+    assert made.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("way", ["a link", "open to others", "a file", pytest.param("another's", marks=only_root)])
+def test_a_runtime_directory_that_is_taken_is_passed_over(
+    short: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = short / "crewboard"
+    if way == "a file":
+        taken.write_text("")
+    elif way == "a link":
+        (short / "real").mkdir(mode=0o700)
+        taken.symlink_to("real")
+    else:
+        taken.mkdir(mode=0o755 if way == "open to others" else 0o700)
+    if way == "another's":
+        os.chown(taken, 65534, 65534)
+    state = short / "state" / "crewboard" / "run"
+    monkeypatch.setattr(runtime_directory, "candidates", lambda _: [taken, state])
+    assert runtime_directory.make({}) == state
+    assert runtime_directory.is_private(state)
+    monkeypatch.setattr(runtime_directory, "candidates", lambda _: [taken])
+    with pytest.raises(UntrustedError, match="set XDG_RUNTIME_DIR"):
+        runtime_directory.make({})
+
+
+@only_root
+def test_a_neighbour_that_took_the_folder_in_tmp_stops_no_start() -> None:
+    victim = 60_000 + os.getpid() % 5_000
+    squatted = Path(f"/tmp/crewboard-{victim}")
+    squatted.mkdir()
+    state = Path(tempfile.mkdtemp(prefix="cb", dir="/tmp"))
+    os.chown(squatted, 65534, 65534)
+    os.chown(state, victim, victim)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.setuid(victim)
+            made = runtime_directory.make({"XDG_STATE_HOME": str(state)})
+            os.write(writer, os.fsencode(made))
+        os._exit(0)
+    os.close(writer)
+    try:
+        assert os.read(reader, 4096) == os.fsencode(state / "crewboard/run")
+    finally:
+        os.close(reader)
+        os.waitpid(child, 0)
+        squatted.rmdir()
+        shutil.rmtree(state)
+
+
+def test_the_folders_are_derived_from_user_and_environment() -> None:
+    uid = os.geteuid()
+    assert runtime_directory.candidates({"XDG_RUNTIME_DIR": "/run/user/7", "XDG_STATE_HOME": "/s"}) == [
+        Path("/run/user/7/crewboard"),
+        Path(f"/tmp/crewboard-{uid}"),
+        Path("/s/crewboard/run"),
+    ]
+    too_long = "/" + "x" * 100
+    assert runtime_directory.candidates({"XDG_RUNTIME_DIR": too_long, "XDG_STATE_HOME": too_long}) == [
+        Path(f"/tmp/crewboard-{uid}")
+    ]
+    assert Path("crewboard") not in runtime_directory.candidates({"XDG_RUNTIME_DIR": ""})
