@@ -13,7 +13,7 @@ VIEWS = {
     "feed": "FeedScreen",
     "cost": "CostScreen",
 }
-"""Mode, which is its package's name too, and class."""
+"""Mode, which is its folder's name too, and the class in its module `screen`."""
 
 _PAGES = ("agent.screen", "help", "hire.screen", "requests.routing", "teams")
 
