@@ -16,7 +16,7 @@ from crewboard.protocol import requests, supervisor_client
 from crewboard.protocol.results import Follower
 from crewboard.readmodel.reader import read_team
 from crewboard.readmodel.team import AgentView, TeamView
-from crewboard.records import Answer, Event, Flags, Lease, Request
+from crewboard.records import Answer, Event, HireOptions, Lease, Request
 from crewboard.store import agents, journal, leases
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -66,7 +66,7 @@ class Crew:
         return self.directory.agent(name)
 
     def hire(self, name: str, kind: str, prompt: str, **flags: Any) -> hiring.Assignment:
-        return hiring.spawn(self.team, hiring.Hire(name, kind, prompt, flags=Flags(**flags)))
+        return hiring.spawn(self.team, hiring.Hire(name, kind, prompt, flags=HireOptions(**flags)))
 
     def answer(self, assignment: hiring.Assignment) -> Answer:
         """The answer to an assignment, however it ended."""

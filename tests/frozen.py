@@ -9,15 +9,15 @@ from pydantic import JsonValue
 
 from crewboard.commands.context import Team
 from crewboard.protocol import approvals
-from crewboard.readmodel.process_tree import Relative
+from crewboard.readmodel.process_tree import ProcessNode
 from crewboard.readmodel.processes import Usage
-from crewboard.records import (
+from crewboard.records import (  # fmt: skip
     Answer,
     Config,
     Context,
     Cursor,
     Exit,
-    Flags,
+    HireOptions,
     Intake,
     Member,
     Reply,
@@ -32,7 +32,7 @@ from crewboard.records import (
     Tokens,
     ToolResult,
     ToolStart,
-)  # fmt: skip
+)
 from crewboard.store import agents, journal, json_files, mailbox, roster
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -76,7 +76,7 @@ class FrozenProbe:
     supervisor_pid: int | None = 4380
     offline: bool = True
     gone: frozenset[int] = frozenset()
-    families: dict[int, tuple[Relative, ...]] = field(default_factory=dict)
+    families: dict[int, tuple[ProcessNode, ...]] = field(default_factory=dict)
 
     def boot_id(self) -> str:
         return "boot"
@@ -97,7 +97,7 @@ class FrozenProbe:
         held = dict(self.held)  # a test may end somebody meanwhile
         return {name: held[name] for name in workers if name in held}
 
-    def family(self, pid: int) -> tuple[Relative, ...]:
+    def family(self, pid: int) -> tuple[ProcessNode, ...]:
         return self.families.get(pid, ())
 
 
@@ -143,7 +143,7 @@ class Frozen:
     def _want(self, name: str, kind: str, role: str) -> AgentDirectory:
         agent = self.directory.agent(name)
         spec = Spec(
-            prompt=f"Be {name}", prompt_id=f"p-{name}", type=kind, role=role, model=_MODELS[kind], flags=Flags(),
+            prompt=f"Be {name}", prompt_id=f"p-{name}", type=kind, role=role, model=_MODELS[kind], flags=HireOptions(),
             at=NOW - 900,
         )  # fmt: skip
         agents.change_spec(agent, lambda _: spec)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from crewboard.readmodel.reader import TeamReader, read_team
     from crewboard.readmodel.team import AgentView, Need, TeamView
-    from crewboard.records import Flags
+    from crewboard.records import HireOptions
 
 __version__ = "0.2.0"
 
@@ -39,7 +39,7 @@ __all__ = [
     "CredentialsError",
     "CrewboardError",
     "ExitCode",
-    "Flags",
+    "HireOptions",
     "Hire",
     "Need",
     "NoSandboxError",
@@ -86,7 +86,7 @@ _PLACES = {
     ),
     "readmodel.reader": ("TeamReader", "read_team"),
     "readmodel.team": ("AgentView", "Need", "TeamView"),
-    "records": ("Flags",),
+    "records": ("HireOptions",),
 }  # fmt: skip
 """Where each public name is defined."""
 

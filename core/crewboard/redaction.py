@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import TextIO
 
-HIDDEN = "[key hidden]"
+REDACTED = "[key hidden]"
 
 _PREFIXES = ("ANTHROPIC_",)
 _SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
@@ -37,20 +37,20 @@ def is_secret(variable: str) -> bool:
     return variable.startswith(_PREFIXES) or variable.upper().endswith(_SUFFIXES)
 
 
-def learn(environment: Mapping[str, str]) -> None:
+def register_secrets(environment: Mapping[str, str]) -> None:
     """From now on, hide the values of secret variables wherever this process shows text."""
     secrets = {key: value for key, value in environment.items() if is_secret(key) and key not in _NO_SECRETS}
     _known.update(value for value in secrets.values() if len(value) >= _SHORTEST)
 
 
-def mask(text: str) -> str:
+def redact(text: str) -> str:
     """`text` without keys, as far as they can be told by their form or were learnt."""
     for value in _known:
-        text = text.replace(value, HIDDEN)
-    return _KEY.sub(HIDDEN, text) if any(hint in text for hint in _HINTS) else text
+        text = text.replace(value, REDACTED)
+    return _KEY.sub(REDACTED, text) if any(hint in text for hint in _HINTS) else text
 
 
-class MaskedStream:
+class RedactedStream:
     """A text stream, for stderr, that writes no key."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -58,7 +58,7 @@ class MaskedStream:
 
     def write(self, text: str) -> int:
         """Write text, masked."""
-        self._stream.write(mask(text))
+        self._stream.write(redact(text))
         return len(text)
 
     def flush(self) -> None:

@@ -16,7 +16,7 @@ _FENCED = re.compile(
 
 
 @dataclass(frozen=True)
-class Fenced:
+class UntrustedText:
     """One piece of fenced text, taken apart again."""
 
     author: str
@@ -25,13 +25,13 @@ class Fenced:
     text: str
 
 
-def fence(author: str, kind: str, ident: str, text: str) -> str:
+def delimit(author: str, kind: str, ident: str, text: str) -> str:
     """Wrap `text` with who wrote it and what kind of mail it is."""
     ident = ident.translate({ord('"'): "'", ord("\n"): " "})
     code = hashlib.sha256(f"{author}\0{kind}\0{ident}\0{text}".encode(errors="replace")).hexdigest()[:16]
     return f'<mail from="{author}" type="{kind}" id="{ident}" fence="{code}">\n{text}\n</mail fence="{code}">'
 
 
-def unfence(text: str) -> list[Fenced]:
+def undelimit(text: str) -> list[UntrustedText]:
     """Find every piece of fenced text, in order."""
-    return [Fenced(m["author"], m["kind"], m["id"], m["text"]) for m in _FENCED.finditer(text)]
+    return [UntrustedText(m["author"], m["kind"], m["id"], m["text"]) for m in _FENCED.finditer(text)]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from crewboard.records import Flags, Member, Spec
+from crewboard.records import HireOptions, Member, Spec
 from crewboard.store import agents, roster
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -55,7 +55,9 @@ def write_journal(agent: AgentDirectory, size: int, runs: int = 1) -> None:
 def enlist(team: TeamDirectory, name: str, runs: int = 1) -> Spec:
     """Put an agent on the roster whose next run goes on with the conversation of run `runs`."""
     roster.put(team, Member(name=name, type="explore"))
-    spec = Spec(prompt="Work.", prompt_id=f"prompt-{runs}", type="explore", model="m", flags=Flags(), run=runs + 1)
+    spec = Spec(
+        prompt="Work.", prompt_id=f"prompt-{runs}", type="explore", model="m", flags=HireOptions(), run=runs + 1
+    )
     return agents.change_spec(team.agent(name), lambda _: spec)
 
 

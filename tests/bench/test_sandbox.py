@@ -13,9 +13,9 @@ from crewboard.linux import process
 from crewboard.sandbox import bubblewrap, landlock, shell
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
-from crewboard.sandbox.sandbox import Box
+from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.scratch import Scratch
-from crewboard.worker.tools.file_client import Helper
+from crewboard.worker.tools.file_client import FileToolClient
 from tests.bench.baselines import python_ms
 from tests.bench.figures import Figures, median
 
@@ -44,8 +44,8 @@ def policy(tmp_path: Path, scratch: Path) -> Policy:
     return Policy(root, writes=True, scratch=scratch)
 
 
-def box(level: Level, policy: Policy) -> Box:
-    return Box(level, policy, policy.root / ".crewboard/default/results")
+def box(level: Level, policy: Policy) -> Sandbox:
+    return Sandbox(level, policy, policy.root / ".crewboard/default/results")
 
 
 def in_turns(acts: dict[str, Callable[[], Awaitable[object]]], times: int) -> dict[str, float]:
@@ -73,8 +73,8 @@ async def plain() -> None:
 
 def test_commands(figures: Figures, policy: Policy) -> None:
     works: dict[Level, str | None] = {
-        "bubblewrap": bubblewrap.complaint(policy),
-        "landlock": landlock.complaint(policy),
+        "bubblewrap": bubblewrap.unavailable_reason(policy),
+        "landlock": landlock.unavailable_reason(policy),
     }
     keep = set(process.descendants(os.getpid()))
     levels = [level for level, complaint in works.items() if complaint is None]
@@ -91,7 +91,7 @@ def test_commands(figures: Figures, policy: Policy) -> None:
 
 
 def test_hands(figures: Figures, policy: Policy) -> None:
-    helper = Helper(box("bubblewrap" if bubblewrap.complaint(policy) is None else "none", policy))
+    helper = FileToolClient(box("bubblewrap" if bubblewrap.unavailable_reason(policy) is None else "none", policy))
 
     async def start() -> None:
         await helper.end()

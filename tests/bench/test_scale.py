@@ -112,7 +112,7 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
 
 @pytest.mark.timeout(900)
 def test_two_hundred_workers(figures: Figures, crew: Crew) -> None:
-    supervisor_client.ring(crew.directory)
+    supervisor_client.wake_supervisor(crew.directory)
     eventually(lambda: "warm after" in crew.directory.supervisor_log.read_text(), "the warm parent")
     names = [f"agent{number}" for number in range(WORKERS)]
     began = time.monotonic()

@@ -38,7 +38,7 @@ def crew(tmp_path: Path, server: TimedServer) -> Iterator[Crew]:
     """A team whose warm parent is ready."""
     crew = Crew(tmp_path, server)
     try:
-        supervisor_client.ring(crew.directory)
+        supervisor_client.wake_supervisor(crew.directory)
         eventually(lambda: "warm after" in crew.directory.supervisor_log.read_text(), "the warm parent")
         yield crew
     finally:
@@ -66,7 +66,7 @@ def test_a_warm_start(figures: Figures, crew: Crew, server: TimedServer) -> None
 
 def test_a_cold_start(figures: Figures, tmp_path: Path, server: TimedServer) -> None:
     crew = Crew(tmp_path, server, CREWBOARD_WARM="0")
-    supervisor_client.ring(crew.directory)
+    supervisor_client.wake_supervisor(crew.directory)
     first = median([start(crew, server, f"agent{number}")[0] for number in range(3)])
     crew.end()
     figures.add("spec to first API request, cold", first, "ms", ("import anthropic", import_ms()))

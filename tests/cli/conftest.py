@@ -29,14 +29,14 @@ def shell(tmp_path: Path) -> Iterator[Cli]:
     run.end()
     revived = [found for found in team_directories(tmp_path) if supervisor_client.is_alive(found)]
     for found in revived:
-        supervisor_client.ring(found, "leave")
+        supervisor_client.wake_supervisor(found, "leave")
     eventually(lambda: not any(map(supervisor_client.is_alive, revived)), "the end of every supervisor")
 
 
 @pytest.fixture
 def team(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
     """The default team in that directory, with nobody at work, and no supervisor for agents that are only files."""
-    monkeypatch.setattr(supervisor_client, "revive", lambda _: None)
+    monkeypatch.setattr(supervisor_client, "ensure_running", lambda _: None)
     return Team(directory)
 
 

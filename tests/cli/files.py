@@ -7,14 +7,14 @@ from pydantic import JsonValue
 
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
-from crewboard.records import Flags, Member, Request, RequestType, Spec, Status
+from crewboard.records import HireOptions, Member, Request, RequestType, Spec, Status
 from crewboard.store import agents, json_files, leases, roster
 
 
 def enlist(team: Team, name: str, kind: str = "code", **status: object) -> None:
     """Put an agent on the roster that has run once."""
     roster.put(team.directory, Member(name=name, type=kind, model="m"))
-    spec = Spec(prompt="work", prompt_id=f"p-{name}", type=kind, model="m", flags=Flags(), at=1)
+    spec = Spec(prompt="work", prompt_id=f"p-{name}", type=kind, model="m", flags=HireOptions(), at=1)
     agents.change_spec(team.directory.agent(name), lambda _: spec)
     set_status(team, name, **status)
 

@@ -16,7 +16,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, ToolStart
 from crewboard.store import agents, journal
 from crewboard_tui.cli import plain
-from crewboard_tui.needs_diff import Arrivals
+from crewboard_tui.needs_diff import NeedsDiff
 from tests.cli.files import ask, enlist
 from tests.cli.shell import Cli, finish
 from tests.frozen import make_team
@@ -84,7 +84,7 @@ def test_a_quiet_team_says_so(shell: Cli, team: Team) -> None:
 def test_every_kind_of_need_has_a_sentence_of_its_own(tmp_path: Path) -> None:
     frozen = make_team(tmp_path / "inkpot")
     view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
-    told = list(plain.news(view, Arrivals(), CommandLine()))
+    told = list(plain.news(view, NeedsDiff(), CommandLine()))
     assert [line.partition(";")[0] for line in told] == [
         "parser died: killed by SIGKILL, last tool bash pytest -x tests/parser",
         "auth-plan hands in a plan: Rotate the JWT signing keys",

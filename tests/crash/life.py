@@ -11,15 +11,15 @@ from typing import Any, cast
 
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard.names import LEAD
-from crewboard.records import Event, Flags, Member, Reply, RunStarted, Spec, Tokens, ToolStart
+from crewboard.records import Event, HireOptions, Member, Reply, RunStarted, Spec, Tokens, ToolStart
 from crewboard.store import agents, journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
-from crewboard.untrusted import unfence
-from crewboard.worker.interrupts import Attention, Leave
+from crewboard.untrusted import undelimit
+from crewboard.worker.interrupts import Interrupts, WorkerExit
 from crewboard.worker.llm.model import Model
 from crewboard.worker.loop import Loop
-from crewboard.worker.run_state import Recorder
-from crewboard.worker.tools.file_client import Helper
+from crewboard.worker.run_state import RunState
+from crewboard.worker.tools.file_client import FileToolClient
 from crewboard.worker.tools.outcome import Outcome
 from tests.crash.faults import Disk, Fault, Killed
 from tests.crash.stories import message
@@ -75,7 +75,7 @@ def arrange(team: TeamDirectory) -> None:
     """An agent is hired, has mail and a task; it will end when it is done."""
     for name in ("scout", "other"):
         roster.put(team, Member(name=name, type="code"))
-    spec = Spec(prompt="do it", prompt_id="p1", type="code", model="m", run=1, flags=Flags(once=True))
+    spec = Spec(prompt="do it", prompt_id="p1", type="code", model="m", run=1, flags=HireOptions(once=True))
     agents.change_spec(team.agent("scout"), lambda _: spec)
     tasks.add(team, "x", 1.0)
     for number in range(3):
@@ -87,12 +87,12 @@ def run(team: TeamDirectory, model: ScriptedModel) -> int:
     spec = agents.spec(team.agent("scout"))
     assert spec is not None
     try:
-        return _live_and_end(Recorder(team.agent("scout"), spec), model)
+        return _live_and_end(RunState(team.agent("scout"), spec), model)
     except CrewboardError as error:
         return error.exit_code
 
 
-def _live_and_end(recorder: Recorder, model: ScriptedModel) -> int:
+def _live_and_end(recorder: RunState, model: ScriptedModel) -> int:
     spec = recorder.spec
     recorder.append(
         RunStarted(ts=1, pid=1, type="code", model="m", fresh=recorder.fresh, prompt_id=spec.prompt_id)
@@ -100,15 +100,15 @@ def _live_and_end(recorder: Recorder, model: ScriptedModel) -> int:
     recorder.show("starting")
     try:
         asyncio.run(_live(recorder, model))
-    except Leave as leave:
+    except WorkerExit as leave:
         recorder.finish(leave.code, leave.reason)
         return leave.code
     raise AssertionError("a worker does not end by itself")
 
 
-async def _live(recorder: Recorder, model: ScriptedModel) -> None:
-    helper = cast("Helper", NoHands())
-    await Loop(recorder, Attention(recorder), cast("Model", model), helper, {}).run()
+async def _live(recorder: RunState, model: ScriptedModel) -> None:
+    helper = cast("FileToolClient", NoHands())
+    await Loop(recorder, Interrupts(recorder), cast("Model", model), helper, {}).run()
 
 
 def resume(team: TeamDirectory) -> None:
@@ -180,4 +180,4 @@ def check_request(asked: list[dict[str, Any]]) -> None:
 def mails(asked: list[dict[str, Any]]) -> list[str]:
     """The ids of the prompt and of all mail that a request shows to the model, in order."""
     texts = (block["text"] for turn in asked for block in turn["content"] if block["type"] == "text")
-    return [piece.id for text in texts for piece in unfence(text) if piece.kind != "notice"]
+    return [piece.id for text in texts for piece in undelimit(text) if piece.kind != "notice"]

@@ -15,16 +15,16 @@ from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import LEAD
 from crewboard.protocol import approvals, requests
-from crewboard.records import Exit, Flags, Intake, Lease, Member, Message, RunStarted, Spec, Status, describe_exit
+from crewboard.records import Exit, HireOptions, Intake, Lease, Member, Message, RunStarted, Spec, Status, describe_exit
 from crewboard.sandbox import scratch
 from crewboard.store import agents, journal, json_files, leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended
-from crewboard.untrusted import unfence
+from crewboard.untrusted import undelimit
 from crewboard.worker import inbox
-from crewboard.worker.results import Answers
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.results import Results
+from crewboard.worker.run_state import RunState
 from tests.store.letters import append, line
 
 Outcome = Literal["done", "refused", "killed"]
@@ -47,7 +47,7 @@ class Story(ABC):
 
 
 def hire(team: TeamDirectory, name: str, run: int = 1, kind: str = "code") -> Spec:
-    spec = Spec(prompt="do it", prompt_id=f"prompt-{name}", type=kind, run=run, flags=Flags())
+    spec = Spec(prompt="do it", prompt_id=f"prompt-{name}", type=kind, run=run, flags=HireOptions())
     roster.put(team, Member(name=name, type=kind))
     return agents.change_spec(team.agent(name), lambda _: spec)
 
@@ -60,7 +60,7 @@ def at_work(team: TeamDirectory, name: str) -> None:
     recorder.show("working", "bash make")
 
 
-def resume(team: TeamDirectory, name: str) -> Recorder:
+def resume(team: TeamDirectory, name: str) -> RunState:
     """A worker that begins its next run."""
     recorder = worker(team, name)
     recorder.append(
@@ -69,20 +69,20 @@ def resume(team: TeamDirectory, name: str) -> Recorder:
     return recorder
 
 
-def worker(team: TeamDirectory, name: str) -> Recorder:
+def worker(team: TeamDirectory, name: str) -> RunState:
     """A worker as it is before it does anything: all it knows is in its journal."""
     spec = agents.spec(team.agent(name))
     assert spec is not None
-    return Recorder(team.agent(name), spec)
+    return RunState(team.agent(name), spec)
 
 
-def conversation(recorder: Recorder) -> list[str]:
+def conversation(recorder: RunState) -> list[str]:
     """The ids of all mail that the model is shown, in order."""
     texts = [block["text"] for turn in recorder.conversation.messages() for block in turn["content"] if "text" in block]
-    return [piece.id for text in texts for piece in unfence(text) if piece.kind not in ("prompt", "notice")]
+    return [piece.id for text in texts for piece in undelimit(text) if piece.kind not in ("prompt", "notice")]
 
 
-def take_in_all(recorder: Recorder) -> None:
+def take_in_all(recorder: RunState) -> None:
     """Turn by turn, until nothing is left."""
     while recorder.conversation.cursor != mailbox.size(recorder.agent.team, recorder.agent.name):
         before = recorder.conversation.cursor
@@ -171,7 +171,7 @@ class Begin(Story):
 
     def arrange(self, team: TeamDirectory) -> None:
         at_work(team, "scout")
-        Answers(worker(team, "scout")).answer("done")
+        Results(worker(team, "scout")).answer("done")
         mailbox.send(team, message("note", kind="idle_notification"))
         mailbox.send(team, message("work"))
 
@@ -197,15 +197,15 @@ class Answer(Story):
         at_work(team, "scout")
 
     def act(self, team: TeamDirectory) -> None:
-        Answers(worker(team, "scout")).answer("it is done")
+        Results(worker(team, "scout")).answer("it is done")
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         recorder = worker(team, "scout")
         if recorder.conversation.assignment is not None:
             assert outcome != "done"
-            Answers(recorder).answer("it is done")
+            Results(recorder).answer("it is done")
         else:
-            Answers(recorder).send_unsent()
+            Results(recorder).send_unsent()
         results = [letter for letter in mailbox.read(team, LEAD).messages if letter.type == "result"]
         assert [(letter.content, letter.metadata["answers"]) for letter in results] == [
             ("it is done", ["prompt-scout"])
@@ -450,7 +450,7 @@ class Bury(Story):
         agent = team.agent("scout")
         record = finalizer.record_exit(agent, 1, Ended(signal=9), 5.0)
         with mock.patch.object(scratch, "sweep"):  # what lies in /tmp is no part of the team
-            finalizer.bury(agent, record, 5.0)
+            finalizer.finalize(agent, record, 5.0)
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         agent = team.agent("scout")
@@ -459,7 +459,7 @@ class Bury(Story):
         assert known is not None or outcome != "done"
         # A successor no longer learns how it ended.
         record = known or finalizer.record_exit(agent, 1, Ended(), 6.0)
-        finalizer.bury(agent, record, 6.0)
+        finalizer.finalize(agent, record, 6.0)
         buried = agents.exit_record(agent)
         assert buried is not None
         assert buried.buried

@@ -18,7 +18,7 @@ from crewboard.linux import process
 from crewboard.offline.server import ModelServer
 from crewboard.records import Supervisor
 from crewboard.store import journal, leases, mailbox
-from crewboard.untrusted import unfence
+from crewboard.untrusted import undelimit
 from tests.crash.outsiders import read_for_ever, send_for_ever
 from tests.crew import Crew, eventually
 from tests.store.crowd import CONTEXT
@@ -70,7 +70,7 @@ def _mail(body: dict[str, Any]) -> list[str]:
         for block in turn["content"]
         if block["type"] == "text"
     )
-    return [piece.id for text in texts for piece in unfence(text) if piece.kind == "message"]
+    return [piece.id for text in texts for piece in undelimit(text) if piece.kind == "message"]
 
 
 # -------------------------------------------------------------------------------------------------------- storm

@@ -12,7 +12,7 @@ import pytest
 from crewboard.commands import hire, messages
 from crewboard.store import leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
-from crewboard.untrusted import unfence
+from crewboard.untrusted import undelimit
 from tests.cli.shell import Inside
 from tests.crash.outsiders import EACH, add_a_task, give_a_command, write_to_scout
 from tests.crew import Crew, eventually
@@ -29,7 +29,7 @@ def _shown(model_requests: list[dict[str, Any]]) -> list[list[str]]:
             for turn in body["messages"]
             for block in turn["content"]
             if block["type"] == "text"
-            for piece in unfence(block["text"])
+            for piece in undelimit(block["text"])
             if piece.kind == "message"
         ]
         for body in model_requests

@@ -26,8 +26,8 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.worker import inbox
 from crewboard.worker.conversation import Conversation
-from crewboard.worker.results import Answers
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.results import Results
+from crewboard.worker.run_state import RunState
 from tests.crash import interleavings, test_life
 from tests.crash.enumeration import enumerate_story, new_team
 from tests.crash.life import ScriptedModel, check
@@ -123,7 +123,7 @@ def forgetful_read(team: TeamDirectory, name: str, offset: int = 0, **how: Any) 
     return _READ(team, name, offset, **{**how, "known": ()})
 
 
-_READ, _APPEND, _INIT = mailbox.read, Recorder.append, Recorder.__init__
+_READ, _APPEND, _INIT = mailbox.read, RunState.append, RunState.__init__
 
 
 def mail_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -132,20 +132,20 @@ def mail_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def cursor_first(patch: pytest.MonkeyPatch) -> None:
-    def append(self: Recorder, event: Event) -> None:
+    def append(self: RunState, event: Event) -> None:
         if isinstance(event, Intake):
             json_files.save(self.agent.cursor, Cursor(offset=event.cursor))
         _APPEND(self, event)
 
-    def init(self: Recorder, agent: AgentDirectory, spec: Spec) -> None:
+    def init(self: RunState, agent: AgentDirectory, spec: Spec) -> None:
         _INIT(self, agent, spec)
         self.conversation.cursor = agents.cursor(agent).offset
 
-    patch.setattr(Recorder, "append", append)
-    patch.setattr(Recorder, "__init__", init)
+    patch.setattr(RunState, "append", append)
+    patch.setattr(RunState, "__init__", init)
 
 
-def projections_left_as_they_are(self: Recorder, event: Event) -> None:
+def projections_left_as_they_are(self: RunState, event: Event) -> None:
     if isinstance(event, RunStarted):
         journal.append(self.agent.journal, event)
         self.conversation.apply(event)
@@ -194,7 +194,7 @@ def damage_overwritten(path: Path, lock: Path, model: Any, edit: Any, **how: Any
 
 
 def good_state_dropped(self: json_files.Cached[Any]) -> None:
-    self._record, self.damaged = json_files.usable(self.path, self._model), False
+    self._record, self.damaged = json_files.load_or_none(self.path, self._model), False
 
 
 def probing_by_taking(path: Path) -> bool:
@@ -239,7 +239,7 @@ class ReadsTheEndFirst(AgentReader):
         self.exit.get = lambda: early  # type: ignore[method-assign]
 
 
-_BURY = finalizer.bury
+_BURY = finalizer.finalize
 
 
 def marked_before_it_is_told(agent: AgentDirectory, record: Exit, now: float) -> None:
@@ -336,7 +336,7 @@ MUTANTS = (
     Mutant("the journal is the commit, not the cursor", cursor_first, story("receive")),
     Mutant(
         "the cursor is written again after a death",
-        replaced(Recorder, "append", projections_left_as_they_are),
+        replaced(RunState, "append", projections_left_as_they_are),
         story("begin with mail"),
     ),
     Mutant(
@@ -479,7 +479,7 @@ MUTANTS = (
     # interrupted work
     Mutant("an answer is sent by a derived id", replaced(approvals, "answer_id", random_answer_id), story("answer")),
     Mutant(
-        "a committed answer is sent after a death", replaced(Answers, "send_unsent", lambda self: None), story("answer")
+        "a committed answer is sent after a death", replaced(Results, "send_unsent", lambda self: None), story("answer")
     ),
     Mutant("a kept reply is not asked for again", replaced(Conversation, "unfinished", None), life("killed after")),
     Mutant("a tool call is not begun again", replaced(Conversation, "apply", starts_forgotten), life("killed after")),

@@ -12,7 +12,7 @@ from typing import Any, cast
 from anthropic import Anthropic
 from anthropic.types import Message
 
-from crewboard.untrusted import fence
+from crewboard.untrusted import delimit
 from crewboard.worker.tools.file_server import answer
 from crewboard.worker.tools.workspace import Workspace
 
@@ -54,7 +54,7 @@ class Desk:
         return f"{who}\nYou report to lead.\n\n{self.rules}"
 
     def hear(self, text: str, kind: str = "prompt", author: str = "operator") -> None:
-        self._add("user", [{"type": "text", "text": fence(author, kind, f"m{len(self.messages)}", text)}])
+        self._add("user", [{"type": "text", "text": delimit(author, kind, f"m{len(self.messages)}", text)}])
 
     def ask(self, text: str, kind: str = "prompt", author: str = "operator") -> str:
         """Hear something and work until the answer."""

@@ -7,7 +7,7 @@ import pytest
 from anthropic import Anthropic
 
 from crewboard.offline.ask import clauses
-from crewboard.untrusted import fence
+from crewboard.untrusted import delimit
 from tests.offline.conftest import NewDesk
 from tests.offline.desk import APPROVED, CODE, LOOK, PLAN_REQUIRED, SHUT, TEAM, Desk, rejected
 
@@ -412,7 +412,9 @@ def test_a_result_that_was_left_out_is_not_guessed(desk: NewDesk, project: Path)
 def test_a_summary_is_an_extract_and_says_so(desk: NewDesk) -> None:
     worker = desk(tools=())
     worker.rules = "You summarise the work of an agent."
-    asked = "Summarise the work below.\n\n" + fence("operator", "prompt", "p", "run: ls") + "\nassistant calls bash: ls"
+    asked = (
+        "Summarise the work below.\n\n" + delimit("operator", "prompt", "p", "run: ls") + "\nassistant calls bash: ls"
+    )
     worker.messages = [{"role": "user", "content": [{"type": "text", "text": asked}]}]
     answer = worker.work()
     assert "assistant calls bash: ls" in answer
@@ -421,7 +423,7 @@ def test_a_summary_is_an_extract_and_says_so(desk: NewDesk) -> None:
 
 def test_work_goes_on_from_a_summary(desk: NewDesk, tmp_path: Path) -> None:
     worker = desk(**CODER, rules=PLAN_REQUIRED)
-    mail = fence("operator", "prompt", "p", "Create made.txt containing hi")
+    mail = delimit("operator", "prompt", "p", "Create made.txt containing hi")
     kept = f"{mail}\n\nYour plan, which is approved:\n# Plan"
     worker.hear(
         f"The conversation so far, summarised:\n\nx\n\nYour assignment, word for word:\n\n{kept}", "notice", "system"

@@ -19,7 +19,11 @@ LEVELS: tuple[Level, ...] = ("bubblewrap", "landlock")
 def works(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, str | None]:
     """Why a level does not work here, or None."""
     policy = Policy(tmp_path_factory.mktemp("trial"), writes=False)
-    return {"bubblewrap": bubblewrap.complaint(policy), "landlock": landlock.complaint(policy), "none": None}
+    return {
+        "bubblewrap": bubblewrap.unavailable_reason(policy),
+        "landlock": landlock.unavailable_reason(policy),
+        "none": None,
+    }
 
 
 @pytest.fixture(params=LEVELS)

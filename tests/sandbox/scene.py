@@ -18,12 +18,12 @@ from pathlib import Path
 
 from crewboard.agent_types.builtin import TYPES
 from crewboard.linux import process
-from crewboard.records import Flags, Spec
+from crewboard.records import HireOptions, Spec
 from crewboard.sandbox import shell
-from crewboard.sandbox.host_paths import Places
+from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
-from crewboard.sandbox.sandbox import Box
+from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.shell import CommandResult
 from crewboard.store.layout import TeamDirectory
 
@@ -61,15 +61,15 @@ class Scene:
     def team(self) -> TeamDirectory:
         return TeamDirectory(self.root / ".crewboard" / "default")
 
-    def box(self, kind: str, level: Level, *, network: bool = False) -> Box:
+    def box(self, kind: str, level: Level, *, network: bool = False) -> Sandbox:
         """The wall of an agent of a type."""
         scratch = self.scratch if TYPES[kind].executes else None
         policy = Policy(self.root, writes=TYPES[kind].writes, network=network, scratch=scratch, places=self.places())
-        return Box(level, policy, self.team.results)
+        return Sandbox(level, policy, self.team.results)
 
-    def places(self) -> Places:
+    def places(self) -> HostPaths:
         """This machine's, but that what lies beside the workspace is seen: nothing but the scene's home hides there."""
-        found = Places.look()
+        found = HostPaths.look()
         hidden = (path for path in found.hidden if path not in self.base.parents)
         return replace(found, homes=(*found.homes, self.home), hidden=(*hidden, self.home))
 
@@ -202,13 +202,13 @@ def fingerprint(folder: Path, *, without: tuple[str, ...] = (), folder_times: bo
     return digest.hexdigest()
 
 
-def run(box: Box, text: str, seconds: float = 20) -> CommandResult:
+def run(box: Sandbox, text: str, seconds: float = 20) -> CommandResult:
     """Run a command behind a wall, as a worker does."""
     keep = set(process.descendants(os.getpid()))
     return asyncio.run(shell.run(text, box, seconds, keep))
 
 
-def run_as_hands(box: Box, text: str) -> CommandResult:
+def run_as_hands(box: Sandbox, text: str) -> CommandResult:
     """Run a command where `hands` runs: what an agent could do that had taken it over."""
     source, target = os.pipe()
 
@@ -226,4 +226,4 @@ def run_as_hands(box: Box, text: str) -> CommandResult:
 
 
 def spec(kind: str, **flags: bool) -> Spec:
-    return Spec(prompt="x", prompt_id="p", type=kind, flags=Flags.model_validate(flags))
+    return Spec(prompt="x", prompt_id="p", type=kind, flags=HireOptions.model_validate(flags))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from crewboard.sandbox.level import Level
-from crewboard.sandbox.sandbox import Box
+from crewboard.sandbox.sandbox import Sandbox
 from crewboard.worker.tools import file_server
-from crewboard.worker.tools.file_client import CALL_WITHIN, Helper
+from crewboard.worker.tools.file_client import CALL_WITHIN, FileToolClient
 from crewboard.worker.tools.outcome import Outcome
 from crewboard.worker.tools.workspace import LARGEST_FILE, Workspace
 from tests.sandbox.scene import SECRET, Scene
@@ -197,11 +197,11 @@ def test_a_folder_that_is_swapped_for_a_link_shows_nothing(workspace: Workspace,
     assert any("harmless" in content for content in seen)
 
 
-def ask_helper(box: Box, *requests: tuple[str, dict[str, Any]]) -> list[Outcome]:
+def ask_helper(box: Sandbox, *requests: tuple[str, dict[str, Any]]) -> list[Outcome]:
     """What a real helper answers."""
 
     async def story() -> list[Outcome]:
-        helper = Helper(box)
+        helper = FileToolClient(box)
         try:
             return [await helper.ask(name, given) for name, given in requests]
         finally:
@@ -214,7 +214,7 @@ def test_a_pattern_that_hangs_costs_one_call(scene: Scene, level: Level) -> None
     (scene.root / "src/slow").write_text("a" * 40 + "!\n")
 
     async def story() -> tuple[Outcome, Outcome]:
-        helper = Helper(scene.box("explore", level))
+        helper = FileToolClient(scene.box("explore", level))
         try:
             await helper.ask("list_dir", {})  # it is up, so that the time goes to the pattern
             helper._within = 0.4

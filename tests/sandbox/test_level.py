@@ -8,9 +8,9 @@ import pytest
 from crewboard.agent_types.builtin import TYPES
 from crewboard.errors import NoSandboxError, UsageError
 from crewboard.linux import syscalls
-from crewboard.records import Flags
+from crewboard.records import HireOptions
 from crewboard.sandbox import bubblewrap, landlock, level
-from crewboard.sandbox.level import Found, Level, admit, find
+from crewboard.sandbox.level import Found, Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
 from tests.planted import Planted
 from tests.sandbox.conftest import need
@@ -58,7 +58,7 @@ def test_a_bubblewrap_in_the_workspace_is_not_taken(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", f"touch {tmp_path}/ran"))
-    bubblewrap.complaint(policy)
+    bubblewrap.unavailable_reason(policy)
     assert not (tmp_path / "ran").exists()
 
 
@@ -66,7 +66,7 @@ def test_a_planted_program_does_not_weaken_the_level(
     policy: Policy, level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", Planted(tmp_path, ("true",)).path)
-    complaint = {"bubblewrap": bubblewrap.complaint, "landlock": landlock.complaint}[level]
+    complaint = {"bubblewrap": bubblewrap.unavailable_reason, "landlock": landlock.unavailable_reason}[level]
     assert complaint(policy) is None
 
 
@@ -79,16 +79,16 @@ def test_none_can_be_asked_for_and_nonsense_cannot(policy: Policy) -> None:
 @pytest.mark.parametrize("kind", sorted(TYPES))
 def test_who_executes_is_refused_without_a_sandbox(kind: str) -> None:
     if not TYPES[kind].executes:
-        assert admit(TYPES[kind], Flags(), NOTHING) == "none"
+        assert require_allowed(TYPES[kind], HireOptions(), NOTHING) == "none"
         return
     with pytest.raises(NoSandboxError, match="install bubblewrap") as refused:
-        admit(TYPES[kind], Flags(), NOTHING)
+        require_allowed(TYPES[kind], HireOptions(), NOTHING)
     assert refused.value.exit_code == 77
-    assert admit(TYPES[kind], Flags(unsafe_no_sandbox=True), NOTHING) == level.UNSAFE
+    assert require_allowed(TYPES[kind], HireOptions(unsafe_no_sandbox=True), NOTHING) == level.UNSAFE
 
 
 def test_the_word_of_the_unsafe_does_not_weaken_what_works() -> None:
-    assert admit(TYPES["code"], Flags(unsafe_no_sandbox=True), Found("landlock")) == "landlock"
+    assert require_allowed(TYPES["code"], HireOptions(unsafe_no_sandbox=True), Found("landlock")) == "landlock"
 
 
 def test_tools_below_the_home_are_seen(scene: Scene, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:

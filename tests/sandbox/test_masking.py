@@ -19,28 +19,31 @@ KEYS = [
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_is_hidden(key: str) -> None:
-    assert redaction.mask(f"before {key} after") == f"before {redaction.HIDDEN} after"
+    assert redaction.redact(f"before {key} after") == f"before {redaction.REDACTED} after"
 
 
 def test_what_stands_before_a_key_stays() -> None:
     assert (
-        redaction.mask("Authorization: Bearer abcdefghijklmnopqrstuvwx") == f"Authorization: Bearer {redaction.HIDDEN}"
+        redaction.redact("Authorization: Bearer abcdefghijklmnopqrstuvwx")
+        == f"Authorization: Bearer {redaction.REDACTED}"
     )
-    assert redaction.mask("https://me:pass@host/x") == f"https://{redaction.HIDDEN}@host/x"
+    assert redaction.redact("https://me:pass@host/x") == f"https://{redaction.REDACTED}@host/x"
 
 
 @pytest.mark.parametrize("text", ["", "task-list", "risk-free", "https://example.com/a:b", "a sk- b", "src/sk.py:12"])
 def test_other_text_is_left_alone(text: str) -> None:
-    assert redaction.mask(text) == text
+    assert redaction.redact(text) == text
 
 
 def test_a_key_of_any_form_is_hidden_once_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_known", set())
-    redaction.learn({"ANTHROPIC_API_KEY": "an-odd-key", "HOME": "/home/me", "X_TOKEN": "short"})
-    assert redaction.mask("401 for an-odd-key in /home/me, short") == f"401 for {redaction.HIDDEN} in /home/me, short"
+    redaction.register_secrets({"ANTHROPIC_API_KEY": "an-odd-key", "HOME": "/home/me", "X_TOKEN": "short"})
+    assert (
+        redaction.redact("401 for an-odd-key in /home/me, short") == f"401 for {redaction.REDACTED} in /home/me, short"
+    )
 
 
 def test_a_log_holds_no_key() -> None:
     below = io.StringIO()
-    print("key", KEYS[0], file=cast("io.StringIO", redaction.MaskedStream(below)))
-    assert below.getvalue() == f"key {redaction.HIDDEN}\n"
+    print("key", KEYS[0], file=cast("io.StringIO", redaction.RedactedStream(below)))
+    assert below.getvalue() == f"key {redaction.REDACTED}\n"

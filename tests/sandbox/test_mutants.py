@@ -10,7 +10,7 @@ from crewboard.linux import syscalls
 from crewboard.sandbox import bubblewrap, landlock, seccomp
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
-from crewboard.sandbox.sandbox import Box
+from crewboard.sandbox.sandbox import Sandbox
 from tests.sandbox.attempts import ATTEMPTS
 from tests.sandbox.conftest import need
 from tests.sandbox.scene import ESCAPED, Scene, fingerprint, run, run_as_hands
@@ -183,7 +183,7 @@ def test_a_home_as_workspace_keeps_its_private_entries(scene: Scene, level: Leve
     (scene.home / "work.txt").write_text("work\n")
     for writes in (False, True):
         policy = Policy(scene.home, writes=writes, places=scene.places())
-        box = Box(level, policy, scene.team.results)
+        box = Sandbox(level, policy, scene.team.results)
         for outcome in (
             run(box, "cat work.txt .ssh/id_rsa; ls -A .ssh"),
             run_as_hands(box, "cat work.txt .ssh/id_rsa"),

@@ -12,9 +12,9 @@ import pytest
 
 from crewboard.sandbox.environment import GIT_SETTINGS
 from crewboard.sandbox.git import write_git_settings
-from crewboard.sandbox.host_paths import Places
+from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
-from crewboard.sandbox.sandbox import Box
+from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.scratch import Scratch
 from tests.sandbox.scene import Scene, fingerprint, run
 
@@ -50,9 +50,9 @@ def scratch() -> Iterator[Path]:
     made.remove()
 
 
-def box_of(scene: Scene, kind: str, level: Level, project: Path, scratch: Path, *, network: bool = False) -> Box:
+def box_of(scene: Scene, kind: str, level: Level, project: Path, scratch: Path, *, network: bool = False) -> Sandbox:
     box = scene.box(kind, level, network=network)
-    policy = replace(box.policy, root=project, scratch=scratch, places=Places.look())
+    policy = replace(box.policy, root=project, scratch=scratch, places=HostPaths.look())
     return replace(box, policy=policy, results=project / ".crewboard/default/results")
 
 

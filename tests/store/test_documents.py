@@ -97,11 +97,11 @@ def test_loading_a_damaged_file_says_which_and_why(path: Path) -> None:
 
 
 def test_who_can_do_without_gets_none_for_a_damaged_file(path: Path) -> None:
-    assert json_files.usable(path, Task) is None
+    assert json_files.load_or_none(path, Task) is None
     path.write_bytes(b"{")
-    assert json_files.usable(path, Task) is None
+    assert json_files.load_or_none(path, Task) is None
     json_files.save(path, Task(id=7, subject="x"))
-    assert json_files.usable(path, Task) == Task(id=7, subject="x")
+    assert json_files.load_or_none(path, Task) == Task(id=7, subject="x")
 
 
 def test_what_is_known_from_elsewhere_takes_the_place_of_damage_once_a_copy_is_kept(path: Path, lock: Path) -> None:
@@ -113,12 +113,12 @@ def test_what_is_known_from_elsewhere_takes_the_place_of_damage_once_a_copy_is_k
 
 
 def test_a_projection_that_is_damaged_is_kept_before_it_is_written_anew(path: Path) -> None:
-    json_files.keep_if_damaged(path, Task)
+    json_files.quarantine_if_damaged(path, Task)
     json_files.save(path, Task(id=7, subject="x"))
-    json_files.keep_if_damaged(path, Task)
+    json_files.quarantine_if_damaged(path, Task)
     assert [left.name for left in path.parent.iterdir()] == ["7.json"]
     path.write_bytes(b"damage")
-    json_files.keep_if_damaged(path, Task)
+    json_files.quarantine_if_damaged(path, Task)
     (aside,) = path.parent.glob("*.damaged-*")
     assert aside.read_bytes() == b"damage"
 

@@ -226,8 +226,8 @@ def test_an_answer_that_changes_nothing_tells_nobody(directory: TeamDirectory) -
 def test_a_wish_to_shut_down_expires(directory: TeamDirectory) -> None:
     approvals.ask(directory, "s1", "shutdown", "operator", "a", {}, 1.0)
     assert approvals.pending_shutdown(directory, "b", 2.0) is None
-    found = approvals.pending_shutdown(directory, "a", 1.0 + approvals.SHUTDOWN_PATIENCE)
+    found = approvals.pending_shutdown(directory, "a", 1.0 + approvals.SHUTDOWN_TIMEOUT)
     assert found is not None
     assert found.id == "s1"
-    assert approvals.pending_shutdown(directory, "a", 1.1 + approvals.SHUTDOWN_PATIENCE) is None
+    assert approvals.pending_shutdown(directory, "a", 1.1 + approvals.SHUTDOWN_TIMEOUT) is None
     assert stands(directory, "s1").status == "expired"

@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from crewboard.store.layout import TeamDirectory
-from crewboard.supervisor.notifier import Doorbells
+from crewboard.supervisor.notifier import ChangeNotifier
 
 
 async def test_without_an_inotify_instance_it_starts_and_stops(
@@ -16,7 +16,7 @@ async def test_without_an_inotify_instance_it_starts_and_stops(
         raise OSError(errno.EMFILE, "inotify instance limit reached")
 
     monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", refuse)
-    notifier = Doorbells(directory)
+    notifier = ChangeNotifier(directory)
     notifier.start(asyncio.get_running_loop())
     notifier.stop()
     assert "inotify instance limit reached" in caplog.text
@@ -26,7 +26,7 @@ async def test_without_a_watch_for_a_folder_it_starts_and_stops(
     directory: TeamDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory.requests.rmdir()
-    notifier = Doorbells(directory)
+    notifier = ChangeNotifier(directory)
     notifier.start(asyncio.get_running_loop())
     notifier.stop()
     assert "no file events" in caplog.text

@@ -21,7 +21,7 @@ def runs(crew: Crew, name: str) -> list[int]:
 
 
 def test_many_callers_at_once_get_one_supervisor(crew: Crew) -> None:
-    callers = [threading.Thread(target=supervisor_client.ring, args=(crew.directory,)) for _ in range(8)]
+    callers = [threading.Thread(target=supervisor_client.wake_supervisor, args=(crew.directory,)) for _ in range(8)]
     for caller in callers:
         caller.start()
     for caller in callers:
@@ -33,14 +33,14 @@ def test_many_callers_at_once_get_one_supervisor(crew: Crew) -> None:
 
 
 def test_the_supervisor_sees_no_key_and_stands_in_no_folder_of_the_user(guild: Crew) -> None:
-    supervisor_client.ring(guild.directory)
+    supervisor_client.wake_supervisor(guild.directory)
     pid = guild.supervisor_pid()
     assert b"ANTHROPIC" not in process.environment(pid)
     assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
 
 
 def test_its_socket_is_for_its_user_alone(guild: Crew) -> None:
-    supervisor_client.ring(guild.directory)
+    supervisor_client.wake_supervisor(guild.directory)
     holder = leases.holder(guild.directory.supervisor_lock, Supervisor)
     assert holder is not None
     socket = Path(holder.socket)
@@ -52,7 +52,7 @@ def test_the_same_run_is_started_once_however_often_it_is_rung_for(guild: Crew) 
     guild.run("twice", "explore", "List all Python files", once=True)
     guild.wait_for("twice", "exited")
     for _ in range(3):
-        supervisor_client.ring(guild.directory, "start", name="twice", run=1, environment=guild.environment)
+        supervisor_client.wake_supervisor(guild.directory, "start", name="twice", run=1, environment=guild.environment)
     hire.resume(guild.team, "twice")
     assert runs(guild, "twice") == [1, 2]
 
@@ -116,7 +116,7 @@ def test_a_death_that_nobody_watched_is_found_and_told(guild: Crew) -> None:
     guild.kill("unwatched")
     gone = guild.wait_for("unwatched", "vanished")
     assert gone.shown == "dead"
-    supervisor_client.revive(guild.directory)
+    supervisor_client.ensure_running(guild.directory)
 
     def buried() -> bool:
         record = agents.exit_record(guild.agent("unwatched"))
@@ -132,7 +132,7 @@ def test_while_a_successor_finds_out_how_a_worker_died_nobody_guesses(guild: Cre
     old = guild.supervisor_pid()
     process.send_signal(old, signal.SIGKILL)
     eventually(lambda: not supervisor_client.is_alive(guild.directory), "its end")
-    supervisor_client.revive(guild.directory)
+    supervisor_client.ensure_running(guild.directory)
     eventually(lambda: guild.view().supervisor.pid not in (None, old), "a successor")
     now = guild.team.now()
     reader = TeamReader(guild.directory, clock=lambda: now)  # however long the successor takes
@@ -154,12 +154,12 @@ def test_while_a_successor_finds_out_how_a_worker_died_nobody_guesses(guild: Cre
 def test_nobody_is_brought_back_for_a_team_whose_dead_are_buried(crew: Crew) -> None:
     crew.run("scout", "explore", "List all Python files")
     stop.delete(crew.team, now=True)
-    supervisor_client.revive(crew.directory)
+    supervisor_client.ensure_running(crew.directory)
     assert not supervisor_client.is_alive(crew.directory)
 
 
 def test_a_start_whose_caller_died_is_something_the_operator_hears_of(guild: Crew) -> None:
-    from crewboard.records import Flags, Member, Spec
+    from crewboard.records import HireOptions, Member, Spec
     from crewboard.store import roster
 
     def needs() -> list[str]:
@@ -169,7 +169,7 @@ def test_a_start_whose_caller_died_is_something_the_operator_hears_of(guild: Cre
     long_ago = guild.team.now() - 60
     agents.change_spec(
         guild.agent("unborn"),
-        lambda _: Spec(prompt="x", prompt_id="p", type="explore", model="m", flags=Flags(), at=long_ago),
+        lambda _: Spec(prompt="x", prompt_id="p", type="explore", model="m", flags=HireOptions(), at=long_ago),
     )
     roster.put(guild.directory, Member(name="unborn", type="explore"))
     assert needs() == ["failed_start"]

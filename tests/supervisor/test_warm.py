@@ -24,7 +24,7 @@ from crewboard.offline.server import ModelServer
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.prefork import FORK, PARENT, READY
 from crewboard.records import Retry
-from crewboard.supervisor.prefork_client import suits
+from crewboard.supervisor.prefork_client import can_prefork
 from tests.crew import Crew, eventually
 
 pytestmark = [
@@ -54,7 +54,7 @@ def hearth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
 
 def parent_of(crew: Crew) -> int:
     """The pid of the warm parent, once it is ready."""
-    supervisor_client.ring(crew.directory)
+    supervisor_client.wake_supervisor(crew.directory)
     log = crew.directory.supervisor_log
 
     def look() -> int | None:
@@ -216,10 +216,10 @@ def test_the_warm_parent_has_one_thread_and_nothing_secret_in_its_environment(he
 
 
 def test_an_environment_that_is_read_when_code_is_loaded_needs_a_new_interpreter() -> None:
-    assert suits({"PATH": "/bin", "ANTHROPIC_API_KEY": "key"})
-    assert not suits({"ANTHROPIC_LOG": "debug"})
-    assert not suits({"OTEL_PYTHON_TRACER_PROVIDER": "mine"})
-    assert not suits(COLD)
+    assert can_prefork({"PATH": "/bin", "ANTHROPIC_API_KEY": "key"})
+    assert not can_prefork({"ANTHROPIC_LOG": "debug"})
+    assert not can_prefork({"OTEL_PYTHON_TRACER_PROVIDER": "mine"})
+    assert not can_prefork(COLD)
 
 
 # -------------------------------------------------------------------------------------------- where there is no warmth
@@ -255,7 +255,7 @@ def test_a_warm_parent_that_hangs_costs_a_moment_and_no_start(warm: Crew) -> Non
 
 @pytest.mark.long
 def test_a_warm_parent_that_hangs_while_it_warms_up_is_not_waited_for(crew: Crew) -> None:
-    supervisor_client.ring(crew.directory)
+    supervisor_client.wake_supervisor(crew.directory)
     supervisor = psutil.Process(crew.supervisor_pid())
     begun = eventually(lambda: [child for child in supervisor.children() if PARENT in child.cmdline()], "the parent")
     process.send_signal(begun[0].pid, signal.SIGSTOP)

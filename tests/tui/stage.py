@@ -104,7 +104,7 @@ class Stage:
 
     def _is_read(self) -> bool:
         screen = self.app.screen
-        return isinstance(screen, Framed) and self.app.desk.snapshot.interest == screen.interest()
+        return isinstance(screen, Framed) and self.app.context.snapshot.interest == screen.interest()
 
     async def press(self, *keys: str) -> None:
         """Press keys, one after the other, each when what is shown was read, as a person does."""
@@ -127,7 +127,7 @@ class Stage:
             screen = self.app.screen
             if not isinstance(screen, Framed) or not screen.is_ready:
                 return
-            if self.app.desk.snapshot.interest == screen.interest():
+            if self.app.context.snapshot.interest == screen.interest():
                 return
             await asyncio.sleep(0.01)
 

@@ -85,7 +85,7 @@ async def test_what_was_begun_for_the_marked_is_no_draft_for_everybody(frozen: F
         await stage.press(*_API, "space", "b")
         await stage.write("only you")
         await stage.press("escape", "k", "space", "b")
-        assert stage.app.desk.drafts == {"api": "only you"}
+        assert stage.app.context.drafts == {"api": "only you"}
 
 
 async def test_x_asks_to_shut_down_and_shows_a_refusal(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,14 @@ import time
 
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
-from crewboard.readmodel.process_tree import Relative, family
+from crewboard.readmodel.process_tree import ProcessNode, process_tree
 from crewboard.readmodel.processes import Usage
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Intake, RunStarted, ToolResult
 from crewboard.store import journal
 from crewboard_tui.render.sparkline import spark
 from crewboard_tui.settings import Settings
-from crewboard_tui.views.agent.process_history import VitalsReader
+from crewboard_tui.views.agent.process_history import ProcessHistoryReader
 from crewboard_tui.views.base import Framed
 from crewboard_tui.views.board.activity import paired
 from tests.frozen import NOW, Frozen
@@ -58,7 +58,7 @@ async def test_a_page_shows_its_own_whatever_a_view_behind_it_asks_for(frozen: F
         page, behind = stage.app.screen, stage.app.screen_stack[-2]
         assert isinstance(page, Framed)
         assert isinstance(behind, Framed)
-        reading = stage.app.desk.reading
+        reading = stage.app.context.reading
         reading.look_at(behind.interest())  # a message to the view was still under way
         await stage.until(lambda: reading._interest == page.interest(), "the reading for the page")
         await stage.sees("what is the cursor parameter")
@@ -152,8 +152,8 @@ async def test_without_a_task_the_tab_says_how_to_give_one(frozen: Frozen) -> No
 
 async def test_a_process_shows_its_course_its_tree_and_the_end_of_its_log(frozen: Frozen) -> None:
     frozen.probe.families[4402] = (
-        Relative(4402, 0, "crewboard worker flaky-hunt", 12.5, 90 * 1024 * 1024),
-        Relative(5001, 1, "python -m pytest -k sync", 200.0, 220 * 1024 * 1024),
+        ProcessNode(4402, 0, "crewboard worker flaky-hunt", 12.5, 90 * 1024 * 1024),
+        ProcessNode(5001, 1, "python -m pytest -k sync", 200.0, 220 * 1024 * 1024),
     )
     frozen.directory.agent("flaky-hunt").log.write_text("started\nwarning: slow disk\n")
     async with opened(frozen, 100, 30) as stage:
@@ -179,7 +179,7 @@ def test_a_course_keeps_its_newest_values() -> None:
 def test_the_course_is_kept_while_one_looks_elsewhere(frozen: Frozen) -> None:
     now = [NOW]
     team = TeamReader(frozen.directory, clock=lambda: now[0], probe=frozen.probe)
-    vitals = VitalsReader(frozen.directory, frozen.probe)
+    vitals = ProcessHistoryReader(frozen.directory, frozen.probe)
     for cpu in (10, 20, 30):
         frozen.probe.held["api"] = Usage(cpu, 1024, 0)
         vitals.note(team.read())
@@ -192,15 +192,15 @@ def test_a_family_is_a_tree_of_what_a_process_started() -> None:
     child = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait"])
     try:
         deadline = time.monotonic() + 20
-        while len(found := family(child.pid)) < 2:
+        while len(found := process_tree(child.pid)) < 2:
             assert time.monotonic() < deadline
         assert [(each.pid == child.pid, each.depth) for each in found] == [(True, 0), (False, 1)]
         assert "sleep 60" in found[1].command
     finally:
-        for each in reversed(family(child.pid)):
+        for each in reversed(process_tree(child.pid)):
             os.kill(each.pid, signal.SIGKILL)
         child.wait()
-    assert family(child.pid) == ()
+    assert process_tree(child.pid) == ()
 
 
 async def test_a_tool_call_is_one_line_that_unfolds_to_all_of_it(frozen: Frozen) -> None:

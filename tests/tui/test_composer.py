@@ -18,7 +18,7 @@ from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui import session
 from crewboard_tui.compose import parser
-from crewboard_tui.compose.draft_input import fold, unfold
+from crewboard_tui.compose.draft_input import escape_newlines, unescape_newlines
 from crewboard_tui.compose.parser import Note, Visit
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
@@ -76,13 +76,13 @@ def test_what_a_line_cannot_say(text: str, why: str) -> None:
 
 
 def test_a_line_holds_its_breaks_and_no_control_character() -> None:
-    assert unfold(fold("one\r\ntwo\n\x1b[31mthree")) == "one\ntwo\n [31mthree"
+    assert unescape_newlines(escape_newlines("one\r\ntwo\n\x1b[31mthree")) == "one\ntwo\n [31mthree"
 
 
 @pytest.mark.parametrize("text", ["a:\n\tb", "↵ and ⇥", "↵\n↵\t⇥\n", "↵\ufe0e\n", "\n\t\n"])
 def test_a_line_is_what_was_written_word_for_word(text: str) -> None:
-    assert unfold(fold(text)) == text
-    assert "\n" not in fold(text)
+    assert unescape_newlines(escape_newlines(text)) == text
+    assert "\n" not in escape_newlines(text)
 
 
 async def test_a_break_sign_and_a_tab_are_sent_as_they_are(frozen: Frozen) -> None:
@@ -224,7 +224,7 @@ async def test_what_could_not_be_sent_stands_before_what_is_typed_meanwhile(
         await stage.sees("first↵seco")
         await stage.write("nd")
         await stage.sees("first↵second")
-        assert stage.app.desk.drafts == {"api": "first\nsecond"}
+        assert stage.app.context.drafts == {"api": "first\nsecond"}
 
 
 async def test_what_could_not_be_sent_is_a_draft_of_the_team_that_was_left(
@@ -240,7 +240,7 @@ async def test_what_could_not_be_sent_is_a_draft_of_the_team_that_was_left(
         may_fail.set()
         await stage.sees("the disk is full")
         assert stage.app.drafts[frozen.directory.path] == {"api": "how far?"}
-        assert stage.app.desk.drafts == {}
+        assert stage.app.context.drafts == {}
 
 
 async def test_what_was_sent_to_a_team_that_was_left_is_no_draft(
@@ -273,12 +273,12 @@ async def test_leaving_while_a_send_fails_loses_neither_text_nor_reason(
         await stage.press(*_API, "m")
         await stage.write("how far?")
         await stage.press("enter", "q")
-    errands = stage.app.desk.errands
+    errands = stage.app.context.jobs
     may_fail.set()
     for _, thread in errands.running():
         thread.join()
     assert errands.hear_rest() == ["the disk is full"]
-    assert session.unsent(stage.app.desk.drafts) == ["Not sent (to api): how far?"]
+    assert session.unsent(stage.app.context.drafts) == ["Not sent (to api): how far?"]
 
 
 async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +296,7 @@ async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, m
         await stage.write("freeze")
         await stage.press("enter")
         await stage.sees("sent to parser, but not to docs: the disk is full")
-        assert stage.app.desk.drafts == {"docs": "freeze"}
+        assert stage.app.context.drafts == {"docs": "freeze"}
     assert _last(frozen, "parser") == "freeze"
 
 
@@ -321,7 +321,7 @@ async def test_whoever_has_a_text_for_several_is_not_sent_it_again(
         await stage.write("freeze")
         await stage.press("enter")
         await stage.sees("but not to perf: the disk is full")
-        assert stage.app.desk.drafts == {draft: "freeze"}
+        assert stage.app.context.drafts == {draft: "freeze"}
 
 
 async def test_leaving_shows_what_was_not_sent(frozen: Frozen) -> None:
@@ -329,7 +329,7 @@ async def test_leaving_shows_what_was_not_sent(frozen: Frozen) -> None:
         await stage.press(*_API, "m")
         await stage.write("half a thought")
         await stage.press("escape", "q")
-    assert session.unsent(stage.app.desk.drafts) == ["Not sent (to api): half a thought"]
+    assert session.unsent(stage.app.context.drafts) == ["Not sent (to api): half a thought"]
 
 
 # -------------------------------------------------------------------------------------------- names and commands
@@ -360,7 +360,7 @@ async def test_at_name_picks_the_recipient_and_tab_completes(frozen: Frozen, siz
     ],
 )
 def test_a_beginning_means_the_only_one_who_is_called_so(text: str, names: list[str], name: str) -> None:
-    assert parser.meant(text, names) == name
+    assert parser.resolve_prefix(text, names) == name
 
 
 @_SIZES

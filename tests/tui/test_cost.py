@@ -4,7 +4,7 @@ import pytest
 
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.usage import CallReader, bill_agent, bill_team, hit_rate, rate
-from crewboard.records import Config, Flags, Reply, Spec, Status, Tokens
+from crewboard.records import Config, HireOptions, Reply, Spec, Status, Tokens
 from crewboard.store import agents, journal, json_files
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
@@ -20,7 +20,7 @@ def _unpriced(frozen: Frozen, name: str) -> None:
 def _limit(frozen: Frozen, name: str, budget: str) -> None:
     def with_budget(spec: Spec | None) -> Spec:
         assert spec is not None
-        return spec.model_copy(update={"flags": Flags(budget=budget)})
+        return spec.model_copy(update={"flags": HireOptions(budget=budget)})
 
     agents.change_spec(frozen.directory.agent(name), with_budget)
 

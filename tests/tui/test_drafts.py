@@ -30,7 +30,7 @@ async def test_what_was_written_comes_back_in_the_next_dashboard(frozen: Frozen,
         await stage.sees("how far?")
         await stage.press("enter")
         await stage.sees("sent to api")
-        assert session.unsent(stage.app.desk.drafts) == []
+        assert session.unsent(stage.app.context.drafts) == []
     async with opened(frozen, 80, 24, settings=settings) as stage:
         assert "not sent yet" not in stage.all
 
@@ -57,7 +57,7 @@ def _written(folder: Path) -> str:
 
 async def test_who_only_looks_keeps_nothing(frozen: Frozen, tmp_path: Path) -> None:
     async with opened(frozen, 80, 24, settings=Settings(drafts=tmp_path / "drafts"), read_only=True) as stage:
-        stage.app.desk.drafts["api"] = "how far?"
+        stage.app.context.drafts["api"] = "how far?"
         stage.app._tick()
     assert not (tmp_path / "drafts").exists()
 
@@ -164,7 +164,7 @@ async def test_what_was_kept_is_named_as_a_person_calls_it(frozen: Frozen, tmp_p
         "your edit of auth-plan's plan", "your no to auth-plan's plan", "your answer to docs's question",
     )  # fmt: skip
     async with opened(frozen, 120, 24, settings=settings) as stage:
-        said = stage.app.desk.said
+        said = stage.app.context.said
         assert said is not None
         assert sorted(said.text.partition(": ")[2].split(", ")) == sorted(called)
 

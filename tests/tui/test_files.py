@@ -5,7 +5,7 @@ from types import FrameType
 
 import pytest
 
-from crewboard.readmodel.file_activity import LATELY, Touch, Touched, TouchReader
+from crewboard.readmodel.file_activity import LATELY, FileAccess, FileAccessReader, Touched
 from crewboard.records import Request
 from crewboard_tui.views.agent.files import file_folds
 from crewboard_tui.views.requests.plan_impact import stake_lines
@@ -70,7 +70,7 @@ async def test_the_keys_are_called_what_they_do_to_the_entry_under_the_cursor(fr
 
 async def test_a_change_that_failed_is_no_change(frozen: Frozen) -> None:
     frozen.did("ui", 6, "edit_file", _edit("x", "y", "gone.py"), "Error: there is no file gone.py", 0)
-    touches = TouchReader(frozen.directory.agent("ui")).read()
+    touches = FileAccessReader(frozen.directory.agent("ui")).read()
     assert not touches
 
 
@@ -87,18 +87,18 @@ async def test_who_else_has_it_open_is_said_and_a_clash_warns(frozen: Frozen) ->
 async def test_what_was_written_over_is_not_guessed(frozen: Frozen) -> None:
     frozen.did("ui", 60, "write_file", {"path": "a.py", "content": "1\n"}, "replaced a.py (1 lines)", 0)
     frozen.did("ui", 50, "write_file", {"path": "a.py", "content": "2\n"}, "replaced a.py (1 lines)", 0)
-    first, second = TouchReader(frozen.directory.agent("ui")).read()
+    first, second = FileAccessReader(frozen.directory.agent("ui")).read()
     assert first.removed is None
     assert (second.added, second.removed) == (1, 1), "its own text of before is known"
 
 
 def test_what_was_open_long_ago_is_open_no_more(frozen: Frozen) -> None:
     frozen.did("ui", LATELY + 60, "read_file", {"path": ROUTES}, "(48 lines)", 0)
-    assert not Touched(TouchReader(frozen.directory.agent("ui")).read()).others(ROUTES, "api", NOW)
+    assert not Touched(FileAccessReader(frozen.directory.agent("ui")).read()).others(ROUTES, "api", NOW)
 
 
 def test_reading_goes_on_where_it_stopped(frozen: Frozen) -> None:
-    reader = TouchReader(frozen.directory.agent("ui"))
+    reader = FileAccessReader(frozen.directory.agent("ui"))
     reader.read()
     frozen.did("ui", 60, "edit_file", _edit("a", "b"), "edited", 0)
     assert len(reader.read()) == 1
@@ -139,7 +139,7 @@ def test_a_count_of_files_reads_as_one(files: list[str], words: str) -> None:
     request = Request.model_validate(
         {"id": "q", "type": "plan_approval", "from": "docs", "to": "operator", "payload": {"files": files}}
     )
-    touched = Touched([Touch(NOW - 9, name, "a.py", "read") for name in ("api", "ui")])
+    touched = Touched([FileAccess(NOW - 9, name, "a.py", "read") for name in ("api", "ui")])
     said = "".join(span.text for span in stake_lines(request, touched, NOW)[0])
     assert words in said
 
@@ -153,7 +153,7 @@ async def test_a_plan_of_files_that_nobody_has_open_says_so(frozen: Frozen) -> N
 
 def test_a_folder_is_open_where_a_file_in_it_is(frozen: Frozen) -> None:
     frozen.did("ui", 60, "edit_file", _edit("a", "b", "src/deep/a.py"), "edited", 0)
-    touched = Touched(TouchReader(frozen.directory.agent("ui")).read())
+    touched = Touched(FileAccessReader(frozen.directory.agent("ui")).read())
     assert touched.others("src/", "api", NOW)
     assert not touched.others("sr", "api", NOW)
 
@@ -161,11 +161,11 @@ def test_a_folder_is_open_where_a_file_in_it_is(frozen: Frozen) -> None:
 def test_of_each_the_last_change_counts_before_a_later_reading_and_changes_come_first() -> None:
     touched = Touched(
         [
-            Touch(NOW - 10, "ui", "a.py", "read"),
-            Touch(NOW - 90, "ui", "a.py", "edit"),
-            Touch(NOW - 60, "ui", "a.py", "edit"),
-            Touch(NOW - 5, "docs", "a.py", "read"),
-            Touch(NOW - 1, "api", "a.py", "edit"),
+            FileAccess(NOW - 10, "ui", "a.py", "read"),
+            FileAccess(NOW - 90, "ui", "a.py", "edit"),
+            FileAccess(NOW - 60, "ui", "a.py", "edit"),
+            FileAccess(NOW - 5, "docs", "a.py", "read"),
+            FileAccess(NOW - 1, "api", "a.py", "edit"),
         ]
     )
     found = [(touch.agent, NOW - touch.ts, touch.kind) for touch in touched.others("./a.py", "api", NOW)]
@@ -173,7 +173,7 @@ def test_of_each_the_last_change_counts_before_a_later_reading_and_changes_come_
 
 
 def test_a_path_of_slashes_is_a_path() -> None:
-    touched = Touched([Touch(NOW - 1, "ui", path, "edit") for path in ("//x", "//", "/", ".", "", "../up/x")])
+    touched = Touched([FileAccess(NOW - 1, "ui", path, "edit") for path in ("//x", "//", "/", ".", "", "../up/x")])
     assert [touch.path for touch in touched.others("../up", "api", NOW)] == ["../up/x"]
 
 
@@ -181,12 +181,12 @@ def test_much_reading_pushes_no_change_out(frozen: Frozen) -> None:
     frozen.did("ui", 900, "edit_file", _edit("a", "b"), "edited", 0)
     for number in range(400):
         frozen.did("ui", 800 - number, "read_file", {"path": "README.md"}, "(9 lines)", 0)
-    touches = TouchReader(frozen.directory.agent("ui")).read()
+    touches = FileAccessReader(frozen.directory.agent("ui")).read()
     assert [touch.path for touch in touches if touch.changed] == [ROUTES]
 
 
 def test_a_change_keeps_its_key_when_older_ones_are_forgotten(frozen: Frozen) -> None:
-    reader = TouchReader(frozen.directory.agent("ui"))
+    reader = FileAccessReader(frozen.directory.agent("ui"))
     for number in range(300):
         frozen.did("ui", 900 - number, "edit_file", _edit("a", f"{number}"), "edited", 0)
     before = file_folds(Touched(reader.read()), "ui", NOW, 80)[0]
@@ -199,7 +199,7 @@ def test_a_change_keeps_its_key_when_older_ones_are_forgotten(frozen: Frozen) ->
 def test_many_changes_of_many_agents_are_painted_quickly() -> None:
     names = [f"a-{number}" for number in range(8)]
     everything = [
-        Touch(NOW - 300 + number, name, f"src/{number}.py", kind)
+        FileAccess(NOW - 300 + number, name, f"src/{number}.py", kind)
         for name in names for number in range(300) for kind in ("read", "edit")
     ]  # fmt: skip
     touched = Touched(everything)

@@ -14,8 +14,8 @@ import crewboard_tui
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.help import HelpScreen
-from crewboard_tui.widgets.line_view import Log
-from crewboard_tui.widgets.static_lines import Still
+from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets.static_lines import StaticLines
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 
@@ -141,8 +141,8 @@ async def helped(stage: Stage) -> str:
     """What the help says about the pane that has the focus."""
     await stage.press("?")
     await stage.until(lambda: isinstance(stage.app.screen, HelpScreen), "the help")
-    await stage.until(lambda: any(log.lines for log in stage.app.screen.query(Log)), "its lines")
-    text = "\n".join("".join(span.text for span in line) for line in stage.app.screen.query_one(Log).lines)
+    await stage.until(lambda: any(log.lines for log in stage.app.screen.query(LineView)), "its lines")
+    text = "\n".join("".join(span.text for span in line) for line in stage.app.screen.query_one(LineView).lines)
     await stage.press("escape")
     return text
 
@@ -187,7 +187,7 @@ async def test_help_of_a_question_says_how_to_answer(frozen: Frozen) -> None:
 async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.can("!", "next")
-        footer = stage.app.screen.query_one("#keys", Still)
+        footer = stage.app.screen.query_one("#keys", StaticLines)
         await stage.pilot.hover("#keys", offset=(2, 0))
         says = "what needs you next: a request opened, else why it needs you"
         await stage.until(lambda: footer.tooltip == says, "what the key does")

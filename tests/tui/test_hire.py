@@ -9,7 +9,7 @@ import pytest
 from crewboard.commands import hire as hiring
 from crewboard.commands.context import Team
 from crewboard.errors import CredentialsError, UsageError
-from crewboard.records import Answer, Exit, Flags, Member, Profile, Spec
+from crewboard.records import Answer, Exit, HireOptions, Member, Profile, Spec
 from crewboard.store import agents, journal, roster
 from crewboard_tui.views.board.roster import Roster
 from crewboard_tui.views.hire import profiles
@@ -203,7 +203,7 @@ async def test_who_leaves_while_somebody_is_hired_is_not_told_that_nobody_is(
         may_end.set()
         assert "nobody is hired" not in said
         await stage.sees("hired fixer2: run 1 is up")
-        assert stage.app.desk.drafts == {}
+        assert stage.app.context.drafts == {}
 
 
 async def test_a_failure_leaves_the_form_as_it_was_and_says_why(
@@ -273,7 +273,7 @@ async def test_a_prompt_that_was_not_sent_is_there_when_one_hires_again(
         await stage.sees("Hire an agent", "mend it")
         await stage.press("ctrl+s")
         await stage.sees("hired agent1")
-        assert stage.app.desk.drafts == {}
+        assert stage.app.context.drafts == {}
 
 
 async def test_a_kept_prompt_is_no_message_to_an_agent_called_hire(frozen: Frozen) -> None:
@@ -282,7 +282,7 @@ async def test_a_kept_prompt_is_no_message_to_an_agent_called_hire(frozen: Froze
         await _fill(stage, "fixer2", "mend it")
         await stage.press("escape")
         await stage.sees("Peek · ")
-        assert "hire" not in stage.app.desk.drafts
+        assert "hire" not in stage.app.context.drafts
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20)])
@@ -523,7 +523,7 @@ def test_profiles_are_where_the_user_keeps_configuration(tmp_path: Path) -> None
 
 
 async def test_a_clone_begins_with_the_terms_of_the_selected_agent(frozen: Frozen) -> None:
-    terms = Flags(plan=True, max_turns=7, task=14, unsafe_no_sandbox=True)
+    terms = HireOptions(plan=True, max_turns=7, task=14, unsafe_no_sandbox=True)
     agents.change_spec(frozen.directory.agent("parser"), lambda old: _with(old, terms))
     async with opened(frozen, 120, 36) as stage:
         await stage.press("N")
@@ -544,12 +544,12 @@ async def test_a_clone_leaves_the_prompt_that_was_kept_before(frozen: Frozen, mo
         await stage.write(" now")
         await stage.press("escape")
         await stage.sees("Peek · ")
-        assert list(stage.app.desk.drafts.values()) == ["Be parser now\n\nmend it"]
+        assert list(stage.app.context.drafts.values()) == ["Be parser now\n\nmend it"]
         await stage.press("N")
         await stage.sees("Name     parser2")
         await stage.press("ctrl+s")
         await stage.sees("hired parser2")
-        assert list(stage.app.desk.drafts.values()) == ["Be parser now\n\nmend it"]
+        assert list(stage.app.context.drafts.values()) == ["Be parser now\n\nmend it"]
 
 
 async def test_a_clone_of_a_clone_counts_on(frozen: Frozen) -> None:
@@ -568,7 +568,7 @@ async def test_the_lead_is_not_cloned(empty: Frozen) -> None:
         ago=5,
         pid=4500,
     )
-    agents.change_spec(empty.directory.agent("lead"), lambda old: _with(old, Flags(), "lead"))
+    agents.change_spec(empty.directory.agent("lead"), lambda old: _with(old, HireOptions(), "lead"))
     roster.put(empty.directory, Member(name="lead", type="lead"))
     async with opened(empty, 80, 24) as stage:
         await stage.settles()
@@ -577,7 +577,7 @@ async def test_the_lead_is_not_cloned(empty: Frozen) -> None:
         assert "Hire an agent" not in stage.all
 
 
-def _with(old: Spec | None, flags: Flags, kind: str = "code") -> Spec:
+def _with(old: Spec | None, flags: HireOptions, kind: str = "code") -> Spec:
     assert old is not None
     return old.model_copy(update={"flags": flags, "type": kind})
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.readmodel.process_tree import Relative
+from crewboard.readmodel.process_tree import ProcessNode
 from crewboard.records import Exit, Intake
 from crewboard.store import agents, journal
 from crewboard_tui.views.agent.screen import AgentPage
@@ -38,7 +38,7 @@ def _fill(frozen: Frozen, text: str) -> None:
     frozen.said("mole", 19, text, "thinking")
     frozen.did("mole", 18, "bash", {"command": text, "path": text}, f"Error: {text}", 0.2)
     frozen.did("mole", 16, "edit_file", {"path": text, "old_text": text, "new_text": f"{text}\n{text}"}, "edited", 0)
-    frozen.probe.families[11] = (Relative(11, 0, text, 1.0, 1024), Relative(17, 1, text, 1.0, 1024))
+    frozen.probe.families[11] = (ProcessNode(11, 0, text, 1.0, 1024), ProcessNode(17, 1, text, 1.0, 1024))
     frozen.began("corpse", 17, "bash", {"command": text})
     agent = frozen.directory.agent("mole")
     journal.append(agent.journal, Intake(ts=NOW, run=1, prompt=text))
@@ -88,7 +88,7 @@ async def test_every_tab_of_a_page_shows_it_as_text_folded_and_unfolded(
     hostile: Frozen, width: int, height: int
 ) -> None:
     async with opened(hostile, width, height) as stage:
-        await stage.app.push_screen(AgentPage(stage.app.desk, "mole"))
+        await stage.app.push_screen(AgentPage(stage.app.context, "mole"))
         for name in NAMES:
             await stage.sees(f"[{name}]")
             await stage.settles()

@@ -6,15 +6,15 @@ from textual.geometry import Region
 from crewboard.protocol.requests import load
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.views.inbox import screen
-from crewboard_tui.widgets.line_list import Rows
+from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 
 
-def list_of(stage: Stage) -> tuple[Rows, Region]:
+def list_of(stage: Stage) -> tuple[LineList, Region]:
     """The list that has the keys, and where its rows lie on the screen."""
     rows = stage.app.focused
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, LineList)
     place = rows.content_region
     heads = 1 if rows.head is not None else 0
     return rows, Region(place.x, place.y + heads, place.width, min(place.height - heads, len(rows.rows)))

@@ -6,13 +6,13 @@ from crewboard.records import Exit
 from crewboard.store import agents
 from crewboard_tui.render import formats
 from crewboard_tui.views.hire.screen import HireScreen
-from crewboard_tui.widgets.line_list import Rows
+from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 
 def shown(stage: Stage, ident: str = "needs") -> list[str]:
-    return [row.key for row in stage.app.screen.query_one(f"#{ident}", Rows).rows]
+    return [row.key for row in stage.app.screen.query_one(f"#{ident}", LineList).rows]
 
 
 def die(frozen: Frozen, name: str) -> None:
@@ -155,7 +155,7 @@ async def test_esc_leads_back_to_what_the_next_key_opened(frozen: Frozen) -> Non
     async with opened(frozen, 80, 24) as stage:
         await stage.press("4")
         await stage.sees("▸✖ parser")
-        for _ in stage.app.desk.snapshot.view.needs:
+        for _ in stage.app.context.snapshot.view.needs:
             await stage.press("!")
             await stage.settles()
             if "auth-plan › PLAN" in stage.all:

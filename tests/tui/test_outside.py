@@ -7,7 +7,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
 from crewboard.records import Status
 from crewboard.store import json_files
-from crewboard_tui.notifications import APART, BELL, Notify, Outside, notification
+from crewboard_tui.notifications import APART, BELL, Notify, TerminalNotifications, notification
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened
@@ -20,7 +20,9 @@ class Ear:
         self.frozen = frozen
         self.written: list[str] = []
         self.now = 100.0
-        self.outside = Outside(self.written.append, notify=notify, ascii_only=ascii_only, clock=lambda: self.now)
+        self.outside = TerminalNotifications(
+            self.written.append, notify=notify, ascii_only=ascii_only, clock=lambda: self.now
+        )
         self.outside.read(self.view())
 
     def view(self) -> TeamView:

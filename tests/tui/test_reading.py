@@ -13,7 +13,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
 from crewboard.store import agents
 from crewboard.store.layout import AgentDirectory, TeamDirectory
-from crewboard_tui.poller import BURST, Details, Interest, Pace, Reading, Snapshot
+from crewboard_tui.poller import BURST, Details, Interest, Pace, Snapshot, TeamPoller
 from tests.crew import eventually
 from tests.frozen import NOW, Frozen, make_empty, make_team
 
@@ -25,7 +25,7 @@ class Listener:
 
     def __init__(self, frozen: Frozen, *, may_ring: bool = False) -> None:
         self.heard: queue.Queue[Snapshot] = queue.Queue()
-        self.reading = Reading(
+        self.reading = TeamPoller(
             frozen.directory, self.heard.put, clock=lambda: NOW, probe=frozen.probe, may_ring=may_ring
         )
 
@@ -62,7 +62,7 @@ def test_that_no_file_events_arrive_is_said_once_it_is_known(frozen: Frozen, mon
 
 def test_where_there_is_no_team_yet_no_file_events_are_missing(tmp_path: Path) -> None:
     published: list[Snapshot] = []
-    reading = Reading(TeamDirectory(tmp_path / ".crewboard" / "default"), published.append, clock=time.time)
+    reading = TeamPoller(TeamDirectory(tmp_path / ".crewboard" / "default"), published.append, clock=time.time)
     reading.start()
     eventually(lambda: published, "the first reading")
     assert published[0].hinted
@@ -143,7 +143,7 @@ def test_the_pace_slows_down_in_a_burst_and_not_before() -> None:
 
 def test_a_supervisor_that_is_gone_is_rung_for_once_in_a_while(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     rung: queue.Queue[TeamDirectory] = queue.Queue()
-    monkeypatch.setattr(supervisor_client, "ring", rung.put)
+    monkeypatch.setattr(supervisor_client, "wake_supervisor", rung.put)
     monkeypatch.setattr("crewboard_tui.poller.RING_EVERY", 3600.0)
     frozen.probe.supervisor_pid = None
     listener = Listener(frozen, may_ring=True)
@@ -161,7 +161,7 @@ def test_nobody_rings_where_nothing_lives_or_may_be_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
     rung: queue.Queue[TeamDirectory] = queue.Queue()
-    monkeypatch.setattr(supervisor_client, "ring", rung.put)
+    monkeypatch.setattr(supervisor_client, "wake_supervisor", rung.put)
     team = make_empty(tmp_path / "w") if gone else make_team(tmp_path / "w")
     team.probe.supervisor_pid = None
     listener = Listener(team, may_ring=gone)
@@ -178,7 +178,7 @@ def test_a_start_that_was_taken_back_needs_no_supervisor_and_an_end_that_nobody_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool
 ) -> None:
     rung: queue.Queue[TeamDirectory] = queue.Queue()
-    monkeypatch.setattr(supervisor_client, "ring", rung.put)
+    monkeypatch.setattr(supervisor_client, "wake_supervisor", rung.put)
     team = make_empty(tmp_path)
     team.probe.supervisor_pid = None
     agent = team.hire("scout", "explore", "working", "", ago=5, pid=7)

@@ -3,7 +3,7 @@
 import pytest
 
 from crewboard.commands import answers
-from crewboard_tui.widgets.line_list import Rows
+from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 
@@ -80,7 +80,7 @@ async def test_q_in_a_form_says_why_it_does_not_leave(frozen: Frozen) -> None:
 async def test_only_a_key_that_is_taken_there_is_to_be_pressed_again(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str, says: str
 ) -> None:
-    monkeypatch.setattr(Rows, "came_by_itself", True)
+    monkeypatch.setattr(LineList, "came_by_itself", True)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", key)
         await stage.sees(says)

@@ -19,7 +19,7 @@ from crewboard_tui.views.board.roster import Roster
 from crewboard_tui.views.requests import base as request_page
 from crewboard_tui.views.requests import plan_screen
 from crewboard_tui.views.requests.request_text import plan_text
-from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.line_view import LineView
 from tests.frozen import NOW, PLAN, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -185,7 +185,7 @@ async def test_what_was_written_for_a_no_does_not_go_along_with_a_yes(frozen: Fr
         await stage.press("a")
         await stage.sees("your words for a no were not sent")
         assert _request(frozen, "req-004281").feedback is None
-        assert stage.app.desk.drafts == {"req-004281 no": "too risky"}, "leaving says what was not sent"
+        assert stage.app.context.drafts == {"req-004281 no": "too risky"}, "leaving says what was not sent"
 
 
 async def test_words_for_a_yes_have_a_box_of_their_own_beside_those_for_a_no(frozen: Frozen) -> None:
@@ -206,7 +206,7 @@ async def test_words_for_a_yes_have_a_box_of_their_own_beside_those_for_a_no(fro
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
         await stage.sees("your words for a no were not sent")
         assert _request(frozen, "req-004281").feedback == "with love"
-        assert stage.app.desk.drafts == {"req-004281 no": "half a reason"}
+        assert stage.app.context.drafts == {"req-004281 no": "half a reason"}
 
 
 @pytest.mark.parametrize(("key", "says"), [("d", "denied: auth-plan reads why"), ("c", "asked back: auth-plan")])
@@ -223,7 +223,7 @@ async def test_a_no_says_that_words_for_a_yes_were_not_sent_and_forgets_them(
         await stage.sees(says)
         assert "your words for a yes were not sent" in stage.part("status")
         await stage.sees("Peek · auth-plan")
-        assert stage.app.desk.drafts == {}
+        assert stage.app.context.drafts == {}
 
 
 async def test_a_no_says_that_the_edit_was_not_sent(frozen: Frozen) -> None:
@@ -267,7 +267,7 @@ async def test_a_rewritten_plan_is_kept_for_later(frozen: Frozen) -> None:
         await stage.write("0. Ask first. ")
         await stage.press("escape", "escape")
         await stage.sees("Peek · auth-plan")
-        assert stage.app.desk.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}
+        assert stage.app.context.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}
         await stage.press("a")
         await stage.sees("PLAN v2")
         await stage.can("a", "approve")
@@ -276,7 +276,7 @@ async def test_a_rewritten_plan_is_kept_for_later(frozen: Frozen) -> None:
         await stage.press("ctrl+s")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
         await stage.sees("Peek · auth-plan")
-        assert stage.app.desk.drafts == {}
+        assert stage.app.context.drafts == {}
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 10)])
@@ -291,16 +291,18 @@ async def test_leaving_the_editor_says_that_the_edit_is_kept_and_what_approves_w
         await stage.press("E")
         await stage.write("0. Ask first. ")
         await stage.press("escape")
-        assert stage.app.desk.said is not None
-        assert stage.app.desk.said.text == "your edit is kept, not sent: E goes on with it, a approves what is shown"
-        stage.app.desk.forget_hint(math.inf)
+        assert stage.app.context.said is not None
+        assert stage.app.context.said.text == "your edit is kept, not sent: E goes on with it, a approves what is shown"
+        stage.app.context.forget_hint(math.inf)
         await stage.sees("kept: E shows it")
         if size[0] > 40:
             await stage.can("E", "your edit")
         await stage.press("a")
         await stage.sees("approved: auth-plan goes on; your edit")
         assert _request(frozen, "req-004281").edited is None
-        assert stage.app.desk.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}, "leaving says what was not sent"
+        assert stage.app.context.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}, (
+            "leaving says what was not sent"
+        )
 
 
 async def test_while_the_plan_is_edited_the_box_names_no_key_that_would_only_be_typed(frozen: Frozen) -> None:
@@ -339,7 +341,7 @@ async def test_a_rewritten_plan_is_kept_however_soon_one_goes_to_a_view(
         await stage.write("0. Ask first. ")
         await stage.press("escape", "1")
         await stage.sees("Peek · auth-plan")
-        assert stage.app.desk.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}
+        assert stage.app.context.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}
 
 
 async def test_feedback_that_was_emptied_is_forgotten(frozen: Frozen) -> None:
@@ -352,7 +354,7 @@ async def test_feedback_that_was_emptied_is_forgotten(frozen: Frozen) -> None:
         await stage.can("a", "approve")
         await stage.press("tab", "backspace", "backspace", "escape", "escape")
         await stage.sees("Peek · auth-plan")
-        assert stage.app.desk.drafts == {}
+        assert stage.app.context.drafts == {}
 
 
 async def test_a_plan_that_was_decided_elsewhere_is_not_answered_again(frozen: Frozen) -> None:
@@ -511,7 +513,7 @@ async def test_a_request_that_was_passed_by_does_not_wait_below_the_number_of_a_
         await stage.sees("Needs-you", "parser died")
         await stage.press("3")
         await stage.sees("Tasks · 1/8")
-        for _ in stage.app.desk.snapshot.view.needs:
+        for _ in stage.app.context.snapshot.view.needs:
             before = stage.all
             await stage.press("!")
             await stage.settles()
@@ -555,12 +557,12 @@ async def test_an_answer_is_kept_however_soon_one_leaves_and_forgotten_once_it_i
         await stage.write("no")
         await stage.press("escape", "escape")
         await stage.sees("Peek · docs")
-        assert stage.app.desk.drafts == {"req-004290": "no"}
+        assert stage.app.context.drafts == {"req-004290": "no"}
         await stage.press("a")
         await stage.sees("QUESTION")
         await stage.press("c", "backspace", "backspace", "escape", "escape")
         await stage.sees("Peek · docs")
-        assert stage.app.desk.drafts == {}
+        assert stage.app.context.drafts == {}
 
 
 @pytest.mark.parametrize("height", [10, 15, 20])
@@ -600,7 +602,7 @@ async def test_where_one_may_only_look_nobody_gets_into_the_answer_box(frozen: F
             await stage.press("tab", "z")
             assert not stage.app.screen.query_one("#answer").has_focus
             assert "⏎ send" not in stage.part("keys")
-        assert stage.app.desk.drafts == {}
+        assert stage.app.context.drafts == {}
 
 
 async def test_an_answer_to_a_question_that_is_over_meanwhile_is_not_sent_and_stays(frozen: Frozen) -> None:
@@ -651,7 +653,7 @@ async def test_on_a_question_without_choices_the_keys_are_live(frozen: Frozen) -
         await stage.sees("Which name, ", "item 4 of 7")
         await stage.press("!")
         await stage.sees("Which name, ", "item 5 of 7")
-        assert stage.app.desk.drafts == {}
+        assert stage.app.context.drafts == {}
 
 
 async def test_a_permission_shows_its_tool_and_takes_a_yes(frozen: Frozen) -> None:
@@ -677,7 +679,7 @@ async def test_a_permission_shows_the_change_and_is_given_with_its_rule(frozen: 
     async with opened(frozen, 100, 30) as stage:
         await stage.app.action_open_need("permission:release:perm-1")
         await stage.sees("A says yes to every write_file of release directly in src/", "-x = 1", "+x = 2")
-        tones = {span.text: span.tone for line in stage.app.screen.query_one("#plan", Log).lines for span in line}
+        tones = {span.text: span.tone for line in stage.app.screen.query_one("#plan", LineView).lines for span in line}
         assert (tones["-x = 1"], tones["+x = 2"]) == ("error", "success")
         await stage.can("A", "approve+rule")
         await stage.press("A")
@@ -695,7 +697,7 @@ async def test_a_permission_shows_the_exact_command_and_no_rule_where_none_is_of
     async with opened(frozen, 80, 24) as stage:
         await stage.app.action_open_need("permission:release:perm-1")
         await stage.sees("git  push origin  rel-2.0 && rm -rf build # xx")
-        shown = "".join(span.text for line in stage.app.screen.query_one("#plan", Log).lines for span in line)
+        shown = "".join(span.text for line in stage.app.screen.query_one("#plan", LineView).lines for span in line)
         assert command in shown
         await stage.can("a", "approve")
         assert "A approve" not in stage.part("keys")
@@ -790,7 +792,7 @@ async def test_of_what_is_asked_at_once_the_plan_comes_first(frozen: Frozen) -> 
     frozen.asks("req-1", "question", "api", 3, {"question": "Which name?"})
     frozen.asks("req-2", "plan_approval", "ui", 1, {"plan": "# Scroll"})
     async with opened(frozen, 80, 24) as stage:
-        view = stage.app.desk.snapshot.view
+        view = stage.app.context.snapshot.view
         needs = [need.agent for need in view.needs]
         roster = stage.app.screen.query_one(Roster)
         await stage.until(lambda: roster.rows, "the team")

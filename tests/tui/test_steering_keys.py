@@ -121,7 +121,7 @@ async def test_halt_ends_everybody_once_the_teams_name_is_typed(
 
 
 def _is_held(app: object, name: str) -> bool:
-    agent = app.desk.snapshot.view.agent(name)  # type: ignore[attr-defined]
+    agent = app.context.snapshot.view.agent(name)  # type: ignore[attr-defined]
     return bool(agent.spec.want == "paused")
 
 
@@ -136,7 +136,7 @@ async def test_what_is_being_done_stands_there_until_it_is_done_and_no_longer(
         return ""
 
     async with opened(frozen, 80, 24) as stage:
-        desk = stage.app.desk
+        desk = stage.app.context
         desk.do("asking api", wordless)
         assert not desk.hush()
         desk.say("copied: api")
@@ -153,7 +153,7 @@ async def test_the_offer_of_a_second_press_goes_when_it_is_void(
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "X")
         await stage.sees("X again within 2 s ends auth-plan")
-        said = stage.app.desk.said
+        said = stage.app.context.said
         assert said is not None
         assert said.until is not None
         assert said.until - time.monotonic() <= AGAIN_WITHIN

@@ -81,7 +81,7 @@ async def test_a_new_tasks_text_is_kept_while_it_is_written(frozen: Frozen) -> N
     async with opened(frozen, 80, 24) as stage:
         await stage.press("3", "+")
         await stage.write("tidy up")
-        assert stage.app.desk.drafts == {"new task": "tidy up"}
+        assert stage.app.context.drafts == {"new task": "tidy up"}
 
 
 async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
@@ -100,9 +100,9 @@ async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
         await stage.press("enter", "+")
         await stage.write("then rest")
         may_end.set()
-        await stage.until(lambda: not stage.app.desk.errands.running(), "the task")
+        await stage.until(lambda: not stage.app.context.jobs.running(), "the task")
         await stage.sees("#24")
-        assert stage.app.desk.drafts == {"new task": "then rest"}
+        assert stage.app.context.drafts == {"new task": "then rest"}
         await stage.sees("new task › then rest")
 
 

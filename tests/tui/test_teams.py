@@ -50,7 +50,7 @@ async def test_enter_turns_to_the_other_team_and_ends_the_old_reading(frozen: Fr
     async with opened(frozen, 80, 24, settings=Settings(notify="bell")) as stage:
         written: list[str] = []
         stage.app.outside._write = written.append
-        old = stage.app.desk
+        old = stage.app.context
         await stage.press("3", "t", "j", "enter")
         await stage.sees("webshop", "cashier", "Round up?")
         assert "demo" not in stage.part("strip")
@@ -70,12 +70,12 @@ async def test_enter_turns_to_the_other_team_and_ends_the_old_reading(frozen: Fr
 async def test_what_was_read_before_one_left_is_no_news_when_one_is_back(frozen: Frozen) -> None:
     second(frozen)
     async with opened(frozen, 80, 24) as stage:
-        left = stage.app.desk
+        left = stage.app.context
         await stage.press("t", "j", "enter")
         await stage.sees("webshop", "cashier")
         await stage.press("t", "k", "enter")
         await stage.sees("flaky-hunt")
-        now, late = stage.app.desk, replace(left.snapshot, problem="read long ago")
+        now, late = stage.app.context, replace(left.snapshot, problem="read long ago")
         before = now.snapshot
         stage.app.on_team_read(TeamRead(left.reading, late))
         assert now.snapshot is before
@@ -92,7 +92,7 @@ async def test_an_errand_of_the_old_team_is_finished_there(frozen: Frozen) -> No
             may_end.wait(20)
             return "it is done"
 
-        stage.app.desk.do("something slow", slow, lambda worked, _: ended.append(worked))
+        stage.app.context.do("something slow", slow, lambda worked, _: ended.append(worked))
         await stage.press("t", "j", "enter")
         await stage.sees("cashier")
         may_end.set()

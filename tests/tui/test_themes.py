@@ -106,7 +106,7 @@ async def test_reduced_motion_has_no_caret_and_waits_for_the_tick(
         assert "▌" not in stage.all
         with frozen.directory.agent("api").live.open("a") as live:
             live.write("say so in the docs.")
-        await stage.until(lambda: "docs." in stage.app.desk.snapshot.live, "the reading")
+        await stage.until(lambda: "docs." in stage.app.context.snapshot.live, "the reading")
         assert "docs." not in stage.all
         stage.app._tick()
         await stage.sees("docs.")

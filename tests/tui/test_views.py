@@ -376,7 +376,7 @@ async def test_a_settled_request_is_not_what_a_view_comes_back_to(frozen: Frozen
         await stage.press("3")
         await stage.sees("┌─ Tasks")
         requests.close(frozen.directory, "req-004281", "cancelled", "system", NOW)
-        await stage.until(lambda: not stage.app.desk.snapshot.view.request("req-004281"), "its end")
+        await stage.until(lambda: not stage.app.context.snapshot.view.request("req-004281"), "its end")
         await stage.press("4")
         await stage.sees("┌─ Needs you")
         assert "PLAN v2" not in stage.all

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from crewboard.readmodel import as_json
 from crewboard.readmodel.activity import ActivityReader
-from crewboard.readmodel.crash_report import Autopsy, examine
+from crewboard.readmodel.crash_report import CrashReport, examine
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
 from crewboard.records import Answer, Exit, State
@@ -17,7 +17,7 @@ def _view(frozen: Frozen) -> TeamView:
     return TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read()
 
 
-def _examine(frozen: Frozen, name: str) -> Autopsy:
+def _examine(frozen: Frozen, name: str) -> CrashReport:
     view = _view(frozen)
     agent = view.agent(name)
     assert agent is not None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from crewboard.linux import process
-from crewboard.readmodel.process_tree import family
+from crewboard.readmodel.process_tree import process_tree
 from crewboard.readmodel.processes import KernelProbe
 from crewboard.records import State, Status
 from tests.crew import eventually
@@ -20,10 +20,10 @@ def worker() -> Iterator[int]:
     """A process with one child."""
     child = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait"])
     try:
-        eventually(lambda: len(family(child.pid)) > 1, "the child's child")
+        eventually(lambda: len(process_tree(child.pid)) > 1, "the child's child")
         yield child.pid
     finally:
-        for each in reversed(family(child.pid)):
+        for each in reversed(process_tree(child.pid)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each.pid, signal.SIGKILL)
         child.wait()
@@ -36,7 +36,7 @@ def _status(pid: int, state: State, since: float = 1.0) -> dict[str, Status]:
 @pytest.mark.parametrize("state", ["working", "idle"])
 def test_children_count_whether_an_agent_works_or_rests(worker: int, state: State) -> None:
     probe = KernelProbe()
-    tree = family(worker)
+    tree = process_tree(worker)
     for _ in range(2):
         usage = probe.measure(_status(worker, state))["api"]
         assert usage.children == len(tree) - 1

@@ -6,7 +6,7 @@ import pytest
 
 from crewboard.commands import messages, stop
 from crewboard.readmodel.activity import ActivityReader
-from crewboard.readmodel.file_activity import TouchReader
+from crewboard.readmodel.file_activity import FileAccessReader
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
@@ -53,7 +53,7 @@ def test_the_panes_forget_who_bore_the_name_before_and_show_its_beginning(frozen
     agent = frozen.directory.agent("parser")
     frozen.did("parser", 200, "edit_file", {"path": "old.py", "old_text": "a", "new_text": "b"}, "edited", 0)
     frozen.said("parser", 190, "of the old one")
-    work, calls, touches = ActivityReader(agent), CallReader(agent), TouchReader(agent)
+    work, calls, touches = ActivityReader(agent), CallReader(agent), FileAccessReader(agent)
     letters = MailReader(frozen.directory, "parser")
     for reader in (work, calls, touches, letters):
         assert reader.read()

@@ -361,7 +361,7 @@ def test_deleting_a_team_ends_everybody_under_one_deadline(crew_on: Make, monkey
         waits.append((sorted(names), seconds))
         wait(team, names, seconds, **how)
 
-    monkeypatch.setattr(stop, "DELETE_PATIENCE", 2)
+    monkeypatch.setattr(stop, "DELETE_TIMEOUT", 2)
     monkeypatch.setattr(stop, "_wait_for_leases", watched)
     stubborn = calls("bash", command="(setsid sleep 301 &) ; sleep 300")
     names = ["ann", "ben", "cid"]

@@ -13,7 +13,7 @@ from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.offline.script import calls, says
 from crewboard.pricing import Budget, load, parse_budget
-from crewboard.records import Cleared, Flags, Intake, Summary, Task, Tokens
+from crewboard.records import Cleared, HireOptions, Intake, Summary, Task, Tokens
 from crewboard.store import agents, mailbox, tasks
 from tests.crew import Crew, eventually
 
@@ -215,12 +215,12 @@ def test_a_budget_is_shown_as_what_it_is(text: str, shown: str) -> None:
 def test_what_is_no_budget_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no budget"):
         parse_budget(text)
-    assert Flags().budget is None
+    assert HireOptions().budget is None
 
 
 def test_a_budget_in_money_needs_a_model_with_a_price(crew: Crew) -> None:
     with pytest.raises(UsageError, match="no price is known of claude-unheard-of"):
-        hire.spawn(crew.team, hire.Hire("scout", "explore", "go", "", "claude-unheard-of", Flags(budget="$5")))
+        hire.spawn(crew.team, hire.Hire("scout", "explore", "go", "", "claude-unheard-of", HireOptions(budget="$5")))
     assert crew.team.config.members == []
 
 

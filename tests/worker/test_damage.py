@@ -7,7 +7,7 @@ import pytest
 from crewboard.commands import hire, messages, recovery, stop
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
-from crewboard.records import Flags
+from crewboard.records import HireOptions
 from crewboard.store import agents, mailbox
 from tests.crew import Crew, eventually
 
@@ -29,7 +29,7 @@ def test_an_agent_whose_spec_is_damaged_answers_still(guild: Crew, name: str) ->
 
 
 def test_an_agent_whose_spec_was_damaged_comes_back_on_the_terms_that_it_was_hired_on(guild: Crew) -> None:
-    terms = Flags(ask=True, budget="90k", max_turns=7, autoclaim=True)
+    terms = HireOptions(ask=True, budget="90k", max_turns=7, autoclaim=True)
     guild.run("bound", "explore", "List all Python files", **terms.model_dump())
     guild.agent("bound").spec.write_bytes(b"garbage")
     stop.stop_now(guild.team, "bound")

@@ -21,8 +21,8 @@ from crewboard.records import Member, Request, Retry, Spec, ToolResult
 from crewboard.store import agents, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker import interrupts
-from crewboard.worker.interrupts import Attention, Leave
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.interrupts import Interrupts, WorkerExit
+from crewboard.worker.run_state import RunState
 from tests.crash.stories import hire, worker
 from tests.crew import Crew, contents, eventually
 
@@ -138,7 +138,7 @@ def test_stop_asks_an_idle_agent_and_it_leaves(guild: Crew) -> None:
 
 
 @pytest.fixture
-def idler(directory: TeamDirectory) -> Recorder:
+def idler(directory: TeamDirectory) -> RunState:
     """An idle agent in the test's own process, so that the test says what happens while it waits."""
     hire(directory, "idler")
     recorder = worker(directory, "idler")
@@ -146,7 +146,7 @@ def idler(directory: TeamDirectory) -> Recorder:
     return recorder
 
 
-def asked_to_leave(idler: Recorder) -> Request:
+def asked_to_leave(idler: RunState) -> Request:
     """A request that an idle agent sees before the mail that tells of it is there."""
     team = idler.agent.team
     return requests.open_request(team, "shutdown-1", "shutdown", "operator", "idler", {}, time.time())
@@ -165,12 +165,12 @@ def while_it_waits(patch: pytest.MonkeyPatch, act: Callable[[], object]) -> None
     patch.setattr(interrupts, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=sleep))
 
 
-def test_what_an_idle_agent_agreed_to_it_has_read(idler: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_idle_agent_agreed_to_it_has_read(idler: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it sees the request before the mail that tells of it."""
     team, asked = idler.agent.team, asked_to_leave(idler)
     while_it_waits(monkeypatch, lambda: mailbox.send(team, approvals.mail_of(asked, time.time())))
-    with pytest.raises(Leave, match="shutdown"):
-        Attention(idler).agree_to_leave()
+    with pytest.raises(WorkerExit, match="shutdown"):
+        Interrupts(idler).accept_shutdown()
     decided = requests.load(team, asked.id)
     assert decided is not None
     assert (decided.status, decided.decided_by) == ("approved", "idler")
@@ -192,10 +192,10 @@ def test_work_that_nobody_did_is_not_read_because_its_reader_left(guild: Crew) -
     assert guild.see("leaver").unread > 0
 
 
-def test_a_shutdown_that_was_called_off_harms_nobody(idler: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shutdown_that_was_called_off_harms_nobody(idler: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
     team, asked = idler.agent.team, asked_to_leave(idler)
     while_it_waits(monkeypatch, lambda: requests.close(team, asked.id, "cancelled", "operator", time.time()))
-    Attention(idler).agree_to_leave()
+    Interrupts(idler).accept_shutdown()
     decided = requests.load(team, asked.id)
     assert decided is not None
     assert (decided.status, decided.decided_by) == ("cancelled", "operator"), "while it waited for the mail"

@@ -12,7 +12,7 @@ from crewboard.offline.script import calls, says
 from crewboard.records import Cursor, Intake, Message, Record, ToolResult
 from crewboard.store import agents, json_files, mailbox
 from crewboard.store.layout import TeamDirectory
-from crewboard.untrusted import unfence
+from crewboard.untrusted import undelimit
 from tests.crash.stories import hire, worker
 from tests.crew import Crew, eventually
 
@@ -45,7 +45,7 @@ def test_mail_wakes_an_idle_agent_and_is_answered(guild: Crew) -> None:
     assert answer.answers == [sent.id]
     last = guild.model.asked_by("woken")[-1]["messages"][-1]
     texts = [block["text"] for block in last["content"] if block["type"] == "text"]
-    (letter,) = unfence(texts[-1])
+    (letter,) = undelimit(texts[-1])
     assert (letter.author, letter.kind, letter.text) == ("operator", "message", "Give me a summary")
 
 

@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from crewboard.commands.context import Team
-from crewboard_tui.background.jobs import Errands, Then
+from crewboard_tui.background.jobs import BackgroundJobs, Then
 from crewboard_tui.compose.drafts import Drafts
 from crewboard_tui.keymap import bindings
-from crewboard_tui.poller import Interest, Reading, Snapshot
+from crewboard_tui.poller import Interest, Snapshot, TeamPoller
 
 SAID_FOR = 8.0
 """Seconds that the outcome of a command stays on the screen; a failure stays twice as long."""
 
 
 @dataclass(frozen=True)
-class Said:
+class StatusMessage:
     """The last thing that a command said, from `at` until it is old news (monotonic seconds).
 
     `until` is None for what is being done: that is true as long as it takes, and no longer.
@@ -28,20 +28,20 @@ class Said:
 
 
 @dataclass
-class Desk:
+class AppContext:
     """Shared by all screens of one team. `left` once the dashboard has turned to another one."""
 
     team: Team
     read_only: bool
     snapshot: Snapshot
-    reading: Reading
-    errands: Errands
+    reading: TeamPoller
+    jobs: BackgroundJobs
     announce: Callable[[], None]
     keys: Mapping[str, str] = field(default_factory=dict)
     reduced_motion: bool = False
     ascii_only: bool = False
     left: bool = False
-    said: Said | None = None
+    said: StatusMessage | None = None
     doing: str = ""
     visited: str | None = None
     """What somebody needs that was opened last, by its key."""
@@ -76,18 +76,18 @@ class Desk:
         self.doing = label
         self.said = _in_progress(label)
         self.announce()
-        self.errands.start(label, command, after, settle)
+        self.jobs.start(label, command, after, settle)
 
     def do_quietly(self, label: str, command: Callable[[], str]) -> None:
         """Run a command in a thread of which only a failure is told."""
-        self.errands.start(label, command)
+        self.jobs.start(label, command)
 
     def say(self, text: str, tone: str = "success", lasts: float | None = None) -> None:
         """Show a sentence on the status line for a while, or for as many seconds as it is true."""
         if lasts is None:
             lasts = 2 * SAID_FOR if tone == "error" else SAID_FOR
         now = monotonic()
-        self.said = Said(text, tone, now + lasts, now)
+        self.said = StatusMessage(text, tone, now + lasts, now)
         self.announce()
 
     def forget_hint(self, left: float) -> None:
@@ -101,7 +101,7 @@ class Desk:
 
         What is still being done is said again.
         """
-        is_busy = any(label == self.doing for label, _ in self.errands.running())
+        is_busy = any(label == self.doing for label, _ in self.jobs.running())
         if self.said is None or (is_busy if self.said.until is None else monotonic() < self.said.until):
             return False
         self.said = _in_progress(self.doing) if is_busy else None
@@ -112,5 +112,5 @@ class Desk:
         self.reading.look_at(interest)
 
 
-def _in_progress(label: str) -> Said:
-    return Said(f"{label} …", "info", None)
+def _in_progress(label: str) -> StatusMessage:
+    return StatusMessage(f"{label} …", "info", None)

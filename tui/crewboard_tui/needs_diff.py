@@ -14,7 +14,7 @@ class News:
     went: tuple[Need, ...]
 
 
-class Arrivals:
+class NeedsDiff:
     """Compares readings. A second death is another need; an agent that is stuck or loops on and on is one."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Literal
 
 from crewboard.readmodel.team import Need, TeamView
-from crewboard_tui.needs_diff import Arrivals, identity
+from crewboard_tui.needs_diff import NeedsDiff, identity
 from crewboard_tui.render.ascii import to_ascii
 from crewboard_tui.render.lines import one_line
 from crewboard_tui.widgets.alert_bar import NEED_LOOKS
@@ -53,7 +53,7 @@ def notification(text: str, environment: Mapping[str, str]) -> str:
     return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\" if "TMUX" in environment else sequence
 
 
-class Outside:
+class TerminalNotifications:
     """Keeps the title true, and tells of needs that were not there at the start. `write` reaches the terminal."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Outside:
         self._write = write
         self._ascii = ascii_only
         self._clock = clock
-        self._arrivals: Arrivals | None = None
+        self._arrivals: NeedsDiff | None = None
         self._untold: list[Need] = []
         self._told_at = float("-inf")
         self._title = ""
@@ -77,7 +77,7 @@ class Outside:
         """The team was read again."""
         self._show_title(title_of(view))
         if self._arrivals is None:
-            self._arrivals = Arrivals()
+            self._arrivals = NeedsDiff()
             self._arrivals.read(view)
         self._untold += self._arrivals.read(view).came
         waiting_now = {identity(need): need for need in view.needs}

@@ -16,8 +16,8 @@ from crewboard.errors import CrewboardError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.activity import Activity, ActivityReader
-from crewboard.readmodel.crash_report import Autopsy, examine
-from crewboard.readmodel.file_activity import Touch, Touched, TouchReader
+from crewboard.readmodel.crash_report import CrashReport, examine
+from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, Touched
 from crewboard.readmodel.mail import Letter, MailReader
 from crewboard.readmodel.processes import KernelProbe, Probe
 from crewboard.readmodel.reader import TeamReader
@@ -27,7 +27,7 @@ from crewboard.readmodel.watcher import GATHER, Watcher
 from crewboard.records import OperatorState
 from crewboard.store import files, json_files
 from crewboard.store.layout import AgentDirectory, TeamDirectory
-from crewboard_tui.views.agent.process_history import Vitals, VitalsReader
+from crewboard_tui.views.agent.process_history import ProcessHistory, ProcessHistoryReader
 
 BURST = 1 / 8
 """Seconds between two publications while changes keep coming."""
@@ -57,7 +57,7 @@ class Interest:
 
     agent: str | None = None
     mailbox: str | None = None
-    autopsy: str | None = None
+    crash_report: str | None = None
     sent: str | None = None
     calls: str | None = None
     process: str | None = None
@@ -93,12 +93,12 @@ class Snapshot:
     mail_end: int = 0
     sent: tuple[Letter, ...] = ()
     prompts: tuple[Letter, ...] = ()
-    autopsy: Autopsy | None = None
+    crash_report: CrashReport | None = None
     feed: tuple[FeedLine, ...] = ()
     calls: tuple[Call, ...] = ()
     rate: float | None = None
     touches: Touched = field(default_factory=Touched)
-    vitals: Vitals | None = None
+    vitals: ProcessHistory | None = None
     hinted: bool = True
     problem: str | None = None
 
@@ -125,14 +125,14 @@ class Details:
     def __init__(self, team: TeamDirectory, probe: Probe) -> None:
         self._team = team
         self._kept = _KEPT
-        self._vitals = VitalsReader(team, probe)
+        self._vitals = ProcessHistoryReader(team, probe)
         self._activity: OrderedDict[str, ActivityReader] = OrderedDict()
         self._mail: OrderedDict[str, MailReader] = OrderedDict()
         self._calls: OrderedDict[str, CallReader] = OrderedDict()
-        self._touches: OrderedDict[str, TouchReader] = OrderedDict()
-        self._found: list[Touch] = []
+        self._touches: OrderedDict[str, FileAccessReader] = OrderedDict()
+        self._found: list[FileAccess] = []
         self._index = Touched()
-        self._autopsies: dict[str, tuple[object, Autopsy]] = {}
+        self._autopsies: dict[str, tuple[object, CrashReport]] = {}
 
     def read(self, view: TeamView, interest: Interest) -> Snapshot:
         """Everything that `interest` names."""
@@ -148,8 +148,8 @@ class Details:
             shown = replace(shown, letters=tuple(reader.read()), mail_end=reader.offset)
         if interest.sent:
             shown = replace(shown, sent=self._sent_by(view, interest.sent), prompts=self._prompts_of(interest.sent))
-        if interest.autopsy:
-            shown = replace(shown, autopsy=self._autopsy(view, interest.autopsy))
+        if interest.crash_report:
+            shown = replace(shown, crash_report=self._autopsy(view, interest.crash_report))
         if interest.everybody:
             shown = replace(shown, feed=self._feed(view))
         if interest.calls:
@@ -169,7 +169,7 @@ class Details:
         """How far the operator has read a mailbox of theirs: what is new there is shown, however much it is."""
         if name not in (OPERATOR, LEAD):
             return None
-        state = json_files.usable(self._team.operator, OperatorState)
+        state = json_files.load_or_none(self._team.operator, OperatorState)
         return state.read.get(name, 0) if state else 0
 
     def _sent_by(self, view: TeamView, author: str) -> tuple[Letter, ...]:
@@ -196,8 +196,8 @@ class Details:
             self._found, self._index = found, Touched(found)
         return self._index
 
-    def _touches_of(self, name: str) -> TouchReader:
-        return self._keep(self._touches, name, lambda: TouchReader(self._team.agent(name)))
+    def _touches_of(self, name: str) -> FileAccessReader:
+        return self._keep(self._touches, name, lambda: FileAccessReader(self._team.agent(name)))
 
     def _keep(self, readers: OrderedDict[str, R], name: str, make: Callable[[], R]) -> R:
         """The reader of `name`, made if need be; the ones that were used longest ago are let go."""
@@ -212,7 +212,7 @@ class Details:
         lines = [FeedLine(agent.name, what) for agent in view.agents for what in self._activity_of(agent.name)]
         return tuple(sorted(lines, key=lambda each: each.what.ts)[-_FEED_MOST:])
 
-    def _autopsy(self, view: TeamView, name: str) -> Autopsy | None:
+    def _autopsy(self, view: TeamView, name: str) -> CrashReport | None:
         agent = view.agent(name)
         if agent is None or agent.alive:
             return None
@@ -233,7 +233,7 @@ def read_live(agent: AgentDirectory) -> str:
         return ""
 
 
-class Reading:
+class TeamPoller:
     """The thread that reads. `publish` is called in it, with what is new."""
 
     def __init__(
@@ -311,11 +311,13 @@ class Reading:
             threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
 
     def _is_needed(self, view: TeamView) -> bool:
-        return any(agent.alive or supervisor_client.is_unburied(self._team.agent(agent.name)) for agent in view.agents)
+        return any(
+            agent.alive or supervisor_client.is_unfinalized(self._team.agent(agent.name)) for agent in view.agents
+        )
 
     def _ring(self) -> None:
         try:
-            supervisor_client.ring(self._team)
+            supervisor_client.wake_supervisor(self._team)
         except (CrewboardError, OSError) as error:
             log.warning("no supervisor: %s", error)
 

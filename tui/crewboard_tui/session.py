@@ -79,20 +79,20 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     terminated = signal.getsignal(signal.SIGTERM)
     app.run()
     signal.signal(signal.SIGTERM, terminated)  # the app took it over, and left it without a handler
-    for label, thread in app.desk.errands.running():
+    for label, thread in app.context.jobs.running():
         sys.stderr.write(f"{label} …\n")
         thread.join()
-    sys.stderr.writelines(f"{safe_line(failure)}\n" for failure in app.desk.errands.hear_rest())
+    sys.stderr.writelines(f"{safe_line(failure)}\n" for failure in app.context.jobs.hear_rest())
     for path, drafts in app.drafts.items():
         sys.stdout.writelines(f"{said}\n" for said in unsent(drafts, requests.load_all(TeamDirectory(path))))
-    sys.stdout.write((farewell(app.desk.team) if on_leave is None else on_leave) + "\n")
+    sys.stdout.write((farewell(app.context.team) if on_leave is None else on_leave) + "\n")
     return ExitCode.INTERNAL if app.return_code == 1 else ExitCode(app.return_code or 0)
 
 
 def _wake_supervisor(team: Team) -> None:
     """Ring, so that the supervisor has a warm parent for workers before the first agent is hired from here."""
     try:
-        supervisor_client.ring(team.directory)
+        supervisor_client.wake_supervisor(team.directory)
     except (CrewboardError, OSError) as error:
         log.warning("no supervisor: %s", error)  # a hire rings again, and says so if nobody comes
 

@@ -24,14 +24,14 @@ from crewboard.commands.context import Team
 from crewboard.errors import ExitCode
 from crewboard.readmodel.processes import Probe
 from crewboard.store.layout import TeamDirectory
-from crewboard_tui.background.jobs import Errands
-from crewboard_tui.background.messages import ErrandDone, TeamRead
+from crewboard_tui.background.jobs import BackgroundJobs
+from crewboard_tui.background.messages import JobDone, TeamRead
 from crewboard_tui.compose.composer import Composer
 from crewboard_tui.compose.drafts import Drafts, called, file_for
-from crewboard_tui.compose.prompt_line import AskLine
-from crewboard_tui.context import Desk
-from crewboard_tui.notifications import Outside
-from crewboard_tui.poller import Reading, Snapshot
+from crewboard_tui.compose.prompt_line import PromptLine
+from crewboard_tui.context import AppContext
+from crewboard_tui.notifications import TerminalNotifications
+from crewboard_tui.poller import Snapshot, TeamPoller
 from crewboard_tui.render.ascii import AsciiFilter
 from crewboard_tui.render.lines import one_line
 from crewboard_tui.render.stylesheet import SteadyStylesheet
@@ -76,30 +76,30 @@ class Flow(App[None], inherit_bindings=False):
             self.register_theme(theme)
         self.theme = THEMES[self.settings.theme].name
         self.set_keymap(dict(self.settings.keys))
-        self.outside = Outside(self._write, notify=self.settings.notify, ascii_only=ascii_only)
+        self.outside = TerminalNotifications(self._write, notify=self.settings.notify, ascii_only=ascii_only)
         self.ascii_only = ascii_only
         """Whether the terminal shows ASCII alone."""
         self._unshown = False
         self._probe = probe
         self.drafts: dict[Path, Drafts] = {}
         """What was written and not sent, by team and by recipient."""
-        self.desk = self._sit_down(team, Errands(self.post_message), read_only=read_only)
+        self.context = self._sit_down(team, BackgroundJobs(self.post_message), read_only=read_only)
         self._add_views()
 
-    def _sit_down(self, team: Team, errands: Errands, *, read_only: bool) -> Desk:
+    def _sit_down(self, team: Team, errands: BackgroundJobs, *, read_only: bool) -> AppContext:
         """A desk for a team, which nobody reads for yet."""
         may_ring = not read_only and self._probe is None
 
         def publish(snapshot: Snapshot) -> None:
             self._publish(reading, snapshot)
 
-        reading = Reading(team.directory, publish, clock=team.now, probe=self._probe, may_ring=may_ring)
-        return Desk(
+        reading = TeamPoller(team.directory, publish, clock=team.now, probe=self._probe, may_ring=may_ring)
+        return AppContext(
             team=team,
             read_only=read_only,
             snapshot=reading.first(),
             reading=reading,
-            errands=errands,
+            jobs=errands,
             announce=self._paint_status,
             drafts=self._drafts_of(team, read_only=read_only),
             keys=self.settings.keys,
@@ -122,10 +122,10 @@ class Flow(App[None], inherit_bindings=False):
     def on_mount(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
         self.set_interval(TICK, self._tick)
-        self.outside.read(self.desk.snapshot.view)
-        if self.desk.drafts:
-            kept = ", ".join(called(draft, self.desk.snapshot.view.asked) for draft in self.desk.drafts)
-            self.desk.say(f"not sent yet, from the last time: {one_line(kept)}")
+        self.outside.read(self.context.snapshot.view)
+        if self.context.drafts:
+            kept = ", ".join(called(draft, self.context.snapshot.view.asked) for draft in self.context.drafts)
+            self.context.say(f"not sent yet, from the last time: {one_line(kept)}")
         self._name_problems(self.settings.problems)
 
     def _terminate(self) -> None:
@@ -136,20 +136,20 @@ class Flow(App[None], inherit_bindings=False):
         if not gc.isenabled():  # the start has put it off; frozen again and again, the old would never go
             gc.freeze()
             gc.enable()
-        self.desk.reading.start()
+        self.context.reading.start()
         threading.Thread(target=registry.load_all, name="crewboard-load", daemon=True).start()
 
     def _add_views(self) -> None:
         for mode in registry.VIEWS:
-            self.add_mode(mode, partial(_open_view, mode, self.desk))
+            self.add_mode(mode, partial(_open_view, mode, self.context))
 
     async def turn_to(self, directory: TeamDirectory) -> None:
         """Show another team: its own desk and views; what was asked of the old one is still done."""
-        old = self.desk
+        old = self.context
         old.left = True
         old.reading.stop()
         team = replace(old.team, directory=directory)
-        self.desk = await asyncio.to_thread(self._sit_down, team, old.errands, read_only=old.read_only)
+        self.context = await asyncio.to_thread(self._sit_down, team, old.jobs, read_only=old.read_only)
         self._unshown = False
         self.title = f"crewboard · {directory.path.name}"
         self.add_mode(_BETWEEN, Screen)
@@ -159,11 +159,11 @@ class Flow(App[None], inherit_bindings=False):
         self._add_views()
         await self.switch_mode(_FIRST)
         await self.remove_mode(_BETWEEN)
-        self.outside.turn(self.desk.snapshot.view)
-        self.desk.reading.start()
+        self.outside.turn(self.context.snapshot.view)
+        self.context.reading.start()
 
     def on_unmount(self) -> None:
-        self.desk.reading.stop()
+        self.context.reading.stop()
         self.outside.restore()
 
     def _handle_exception(self, error: Exception) -> None:
@@ -176,7 +176,7 @@ class Flow(App[None], inherit_bindings=False):
         """Say which settings cannot be used, as far as that can be read at a glance."""
         if problems:
             more = f" … and {len(problems) - 2} more: `crewboard doctor`" if len(problems) > 2 else ""  # noqa: PLR2004
-            self.desk.say(" · ".join(problems[:2]) + more, "error")
+            self.context.say(" · ".join(problems[:2]) + more, "error")
 
     def _write(self, sequence: str) -> None:
         """Send a sequence to the terminal, past the screen."""
@@ -195,7 +195,7 @@ class Flow(App[None], inherit_bindings=False):
 
     def on_key(self, event: events.Key) -> None:
         """A letter that was on its way to a page while a line to write in came up is the line's."""
-        if isinstance(self.screen, AskLine) and event.is_printable and event.character:
+        if isinstance(self.screen, PromptLine) and event.is_printable and event.character:
             self.screen.take(event.character)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -205,33 +205,33 @@ class Flow(App[None], inherit_bindings=False):
 
     # ------------------------------------------------------------------------------------------------ the flow
 
-    def _publish(self, reading: Reading, snapshot: Snapshot) -> None:
+    def _publish(self, reading: TeamPoller, snapshot: Snapshot) -> None:
         """Called in the reading thread."""
         self.post_message(TeamRead(reading, snapshot))
 
     def on_team_read(self, message: TeamRead) -> None:
-        if message.reading is not self.desk.reading:
+        if message.reading is not self.context.reading:
             return  # read for a team that was left meanwhile, be it for this one
-        before, self.desk.snapshot = self.desk.snapshot, message.snapshot
+        before, self.context.snapshot = self.context.snapshot, message.snapshot
         self.outside.read(message.snapshot.view)
         # Where motion is reduced, what moves by itself waits for the tick; what somebody asked to see does not.
         self._unshown = self.settings.reduced_motion and before.interest == message.snapshot.interest
         if not self._unshown:
             self._show()
 
-    def on_errand_done(self, message: ErrandDone) -> None:
-        self.desk.errands.hear(message)
+    def on_job_done(self, message: JobDone) -> None:
+        self.context.jobs.hear(message)
         self._reload_drafts()
         if message.says:
-            self.desk.say(message.says, "error" if message.error else "success")
-        self.desk.reading.poke()
+            self.context.say(message.says, "error" if message.error else "success")
+        self.context.reading.poke()
         if message.then is not None:
             message.then(not message.error, message.says)
 
     def _reload_drafts(self) -> None:
         """Show what came back among the drafts wherever one writes, lest what is typed next takes its place."""
         for screen in itertools.chain.from_iterable(self._screen_stacks.values()):
-            if isinstance(screen, AskLine):
+            if isinstance(screen, PromptLine):
                 screen.reload()
             for composer in screen.query(Composer):
                 if composer.is_mounted:
@@ -250,19 +250,19 @@ class Flow(App[None], inherit_bindings=False):
     def _tick(self) -> None:
         self._keep_drafts()
         self.outside.tick()
-        hushed = self.desk.hush()
+        hushed = self.context.hush()
         if self._unshown:
             self._show()
         for screen in self._framed():
             screen.tick()
-            screen.paint_frame(self.desk.snapshot)
+            screen.paint_frame(self.context.snapshot)
             if hushed:
                 screen.paint_keys()
 
     def _show(self) -> None:
         self._unshown = False
         for screen in self._framed():
-            screen.show(self.desk.snapshot)
+            screen.show(self.context.snapshot)
 
     def _framed(self) -> Iterable[Framed]:
         """The full screens that can be seen, also behind something smaller."""
@@ -278,5 +278,5 @@ class Flow(App[None], inherit_bindings=False):
             screen.paint_status()
 
 
-def _open_view(mode: str, desk: Desk) -> Screen[Any]:
+def _open_view(mode: str, desk: AppContext) -> Screen[Any]:
     return registry.load(mode)(desk)

@@ -2,7 +2,7 @@
 
 import re
 
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import OPERATOR
@@ -26,7 +26,7 @@ def find(team: Team, beginning: str) -> str:
         BadDataError: None does, or several do; names those that wait.
     """
     if not REQUEST_ID.fullmatch(beginning) or not team.directory.exists():
-        raise BadDataError(f"there is no request {beginning}; `{typed(team, 'requests')}` lists what waits")
+        raise BadDataError(f"there is no request {beginning}; `{command_for(team, 'requests')}` lists what waits")
     if requests.load(team.directory, beginning) is not None:
         return beginning
     waiting = [request.id for request in requests.pending(team.directory)]

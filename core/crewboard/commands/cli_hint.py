@@ -39,7 +39,7 @@ class CommandLine:
         return f"{words} {rest}" if rest else words
 
 
-def typed(team: Team, command: str) -> str:
+def command_for(team: Team, command: str) -> str:
     """The whole line of one command for `team`."""
     return CommandLine.of(team)(command)
 

@@ -1,6 +1,6 @@
 """Interrupting and holding agents that live."""
 
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
 from crewboard.commands.messages import post
 from crewboard.errors import TryLaterError
@@ -21,7 +21,7 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
     """
     agent = _living(team, name)
     message = post(team, name, "interrupt", text.strip() or WHERE_DO_YOU_STAND)
-    supervisor_client.ring_worker(agent.team, name)
+    supervisor_client.wake_worker(agent.team, name)
     return message
 
 
@@ -67,11 +67,11 @@ def _want(team: Team, agent: AgentDirectory, wanted: str) -> None:
     spec = agents.spec(agent)
     if spec is not None and spec.want in ("running", "paused"):
         agents.want(agent, wanted, run=spec.run)
-    supervisor_client.ring_worker(team.directory, agent.name)
+    supervisor_client.wake_worker(team.directory, agent.name)
 
 
 def _living(team: Team, name: str) -> AgentDirectory:
     agent = team.agent(name)
     if not leases.is_held(agent.lease):
-        raise TryLaterError(f"{name} is not running; `{typed(team, f'resume {name}')}` brings it back")
+        raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` brings it back")
     return agent

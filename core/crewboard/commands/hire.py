@@ -9,7 +9,7 @@ from typing import NoReturn
 from crewboard import pricing
 from crewboard.agent_types import custom
 from crewboard.agent_types.builtin import AgentType
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import POLL, Team
 from crewboard.commands.credentials import check_credentials
 from crewboard.commands.messages import post
@@ -18,7 +18,7 @@ from crewboard.errors import TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.pricing import parse_budget
 from crewboard.protocol import supervisor_client
-from crewboard.records import Flags, Member, Spec, Task, Tokens
+from crewboard.records import HireOptions, Member, Spec, Task, Tokens
 from crewboard.store import agents, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory
 
@@ -40,7 +40,7 @@ class Hire:
     prompt: str
     role: str = ""
     model: str | None = None
-    flags: Flags = field(default_factory=Flags)
+    flags: HireOptions = field(default_factory=HireOptions)
     given: frozenset[str] | None = None
     foreground: bool = False
     prompt_id: str | None = None
@@ -91,11 +91,11 @@ def spawn(team: Team, hire: Hire) -> Assignment:
 def _check_task(team: Team, task: Task, hire: Hire) -> None:
     """Whether somebody can be hired for this task, and begin it."""
     if task.status in tasks.CLOSED:
-        again = f"`{typed(team, f'task update {task.id} --status pending')}` opens it again"
+        again = f"`{command_for(team, f'task update {task.id} --status pending')}` opens it again"
         raise UsageError(f"task {task.id} is {task.status}; {again}")
     tasks.check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
     if waiting := tasks.blockers(task, {each.id: each for each in tasks.load_all(team.directory)}):
-        assign = f"`{typed(team, f'task update {task.id} --owner {hire.name}')}` lets it wait"
+        assign = f"`{command_for(team, f'task update {task.id} --owner {hire.name}')}` lets it wait"
         raise TryLaterError(
             f"task {task.id} is blocked by {', '.join(map(str, waiting))}; once {hire.name} is hired, {assign}"
         )
@@ -106,7 +106,7 @@ def _give_more(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
     spec, status = agents.spec(agent), agents.status(agent)
     if spec is None or status is None or status.state != "idle":
         doing = status.state if status else "starting"
-        send = typed(team, f"send {hire.name} TEXT")
+        send = command_for(team, f"send {hire.name} TEXT")
         raise TryLaterError(f"{hire.name} is at work ({doing}); `{send}` reaches it there")
     _check_terms(hire, spec)
     if hire.flags.task is not None:
@@ -117,7 +117,7 @@ def _give_more(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
 
 
 def _check_terms(hire: Hire, spec: Spec) -> None:
-    given = (set(Flags.model_fields) if hire.given is None else hire.given) - {"task"}
+    given = (set(HireOptions.model_fields) if hire.given is None else hire.given) - {"task"}
     differing = [name for name in sorted(given) if getattr(hire.flags, name) != getattr(spec.flags, name)]
     differing += ["role"] if hire.role and hire.role != spec.role else []
     differing += ["model"] if hire.model and hire.model != spec.model else []
@@ -126,7 +126,7 @@ def _check_terms(hire: Hire, spec: Spec) -> None:
         raise UsageError(f"{hire.name} was hired on other terms ({terms}); spawn it without them, or stop it first")
 
 
-def _check_sandbox(team: Team, kind: AgentType, flags: Flags) -> None:
+def _check_sandbox(team: Team, kind: AgentType, flags: HireOptions) -> None:
     from crewboard.sandbox import level  # who only looks at a team has no use for it
 
     level.check(team.directory.root, kind, flags, team.environment)
@@ -250,7 +250,7 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     return spec.run
 
 
-def tell_lead(team: Team, text: str, flags: Flags | None = None) -> Assignment:
+def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assignment:
     """Say something to the lead; hires one if the seat is empty, resumes one that has ended.
 
     Raises:
@@ -260,7 +260,7 @@ def tell_lead(team: Team, text: str, flags: Flags | None = None) -> Assignment:
     if not text.strip():
         raise UsageError("there is nothing to say to the lead: the text is empty")
     if team.ensure().config.member(LEAD) is None:
-        return spawn(team, Hire(LEAD, LEAD, text, flags=flags or Flags()))
+        return spawn(team, Hire(LEAD, LEAD, text, flags=flags or HireOptions()))
     run = resume(team, LEAD)
     return Assignment(LEAD, post(team, LEAD, "message", text).id, run, fresh=False)
 
@@ -287,7 +287,9 @@ def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
         if _is_up(agent, spec.run):
             return
         if time.monotonic() >= next_ring:
-            supervisor_client.ring(team.directory, "start", name=agent.name, run=spec.run, environment=team.environment)
+            supervisor_client.wake_supervisor(
+                team.directory, "start", name=agent.name, run=spec.run, environment=team.environment
+            )
             next_ring = time.monotonic() + 1
         time.sleep(POLL)
     raise TryLaterError(f"{agent.name} did not come up within {UP_WITHIN:.0f} s; see {agent.log}")

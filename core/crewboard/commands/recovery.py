@@ -2,7 +2,7 @@
 
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
-from crewboard.records import Flags, Intake, Lease, Member, RunStarted, Spec
+from crewboard.records import HireOptions, Intake, Lease, Member, RunStarted, Spec
 from crewboard.store import agents, journal, json_files, leases
 from crewboard.store.layout import AgentDirectory
 
@@ -50,10 +50,10 @@ def _from_elsewhere(agent: AgentDirectory, member: Member | None) -> Spec:
     )
 
 
-def _flags(started: RunStarted | None, member: Member | None) -> Flags:
+def _flags(started: RunStarted | None, member: Member | None) -> HireOptions:
     """The terms of a hire; where no journal tells them, all that holds an agent back is taken for agreed."""
     if started is not None and started.flags is not None:
         return started.flags
-    return Flags(
+    return HireOptions(
         ask=True, plan=member is None or member.plan_required, autoclaim=member is not None and member.autoclaim
     )

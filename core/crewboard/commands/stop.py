@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from crewboard.commands import messages
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import POLL, Team, wait_until
 from crewboard.commands.recovery import want_killed
 from crewboard.errors import BadDataError, StorageError, TryLaterError
@@ -15,7 +15,7 @@ from crewboard.protocol import approvals, requests, supervisor_client
 from crewboard.records import Request, Spec
 from crewboard.store import agents, files, json_files, leases, mailbox, roster, tasks
 
-DELETE_PATIENCE = 10.0
+DELETE_TIMEOUT = 10.0
 """Seconds that all workers together have to leave when their team is deleted."""
 
 
@@ -45,7 +45,7 @@ def stop(team: Team, name: str, reason: str = "") -> None:
         _have_seen(team, [name])
         return
     agent = team.agent(name)
-    deadline = time.monotonic() + approvals.SHUTDOWN_PATIENCE
+    deadline = time.monotonic() + approvals.SHUTDOWN_TIMEOUT
     while leases.is_held(agent.lease):
         answer = requests.load(team.directory, request.id)
         if answer is not None and answer.status == "rejected":
@@ -53,9 +53,9 @@ def stop(team: Team, name: str, reason: str = "") -> None:
         if (answer is None or answer.status == "pending") and time.monotonic() > deadline:
             requests.close(team.directory, request.id, "expired", "system", team.now())
         if answer is not None and answer.status in ("expired", "cancelled"):
-            raise TryLaterError(f"{name} did not answer; `{typed(team, f'stop {name} --now')}` ends it anyway")
+            raise TryLaterError(f"{name} did not answer; `{command_for(team, f'stop {name} --now')}` ends it anyway")
         time.sleep(POLL)
-    supervisor_client.ring(team.directory)
+    supervisor_client.wake_supervisor(team.directory)
 
 
 def stop_now(team: Team, name: str) -> None:
@@ -71,7 +71,7 @@ def stop_now(team: Team, name: str) -> None:
         _have_seen(team, [name])
         return
     want_killed(team, name)
-    supervisor_client.ring(team.directory)
+    supervisor_client.wake_supervisor(team.directory)
     _wait_for_leases(team, [name], 10, again=True)
     if leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is still alive; see {team.directory.supervisor_log}")
@@ -113,8 +113,8 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
         TryLaterError: Something is still alive.
     """
     if supervisor_client.is_alive(team.directory):
-        supervisor_client.ring(team.directory, "leave")
-    names = everybody(team)
+        supervisor_client.wake_supervisor(team.directory, "leave")
+    names = all_agents(team)
     end_all(team, names, now=now)
     _take_back_starts(team, names)
     _have_seen(team, names)
@@ -132,12 +132,12 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
     if not now:
         for name in names:
             _ask(team, name, "the team is being deleted")
-        _wait_for_leases(team, names, DELETE_PATIENCE)
+        _wait_for_leases(team, names, DELETE_TIMEOUT)
     left = [name for name in names if leases.is_held(team.directory.agent(name).lease)]
     for name in left:
         want_killed(team, name)
     if left:
-        supervisor_client.ring(team.directory)
+        supervisor_client.wake_supervisor(team.directory)
     _wait_for_leases(team, left, 10, again=True)
     if any(leases.is_held(team.directory.agent(name).lease) for name in left):
         raise TryLaterError(f"some workers are still alive; see {team.directory.supervisor_log}")
@@ -147,7 +147,7 @@ def _take_back_starts(team: Team, names: list[str]) -> None:
     """Want no more what never came to be."""
     for name in names:
         agent = team.directory.agent(name)
-        spec = json_files.usable(agent.spec, Spec)
+        spec = json_files.load_or_none(agent.spec, Spec)
         if spec is not None and spec.run > agents.last_run(agent):
             agents.want(agent, "killed", spec.run)
 
@@ -160,7 +160,7 @@ def _have_seen(team: Team, names: list[str]) -> None:
         messages.acknowledge_all(team, names)
 
 
-def everybody(team: Team) -> list[str]:
+def all_agents(team: Team) -> list[str]:
     """Whoever is on the roster or has files: a damaged roster must not keep workers from being ended."""
     try:
         names = [member.name for member in team.config.members]
@@ -178,6 +178,6 @@ def _wait_for_leases(team: Team, names: list[str], seconds: float, *, again: boo
         if not any(leases.is_held(team.directory.agent(name).lease) for name in names):
             return
         if again and time.monotonic() > next_ring:
-            supervisor_client.ring(team.directory)
+            supervisor_client.wake_supervisor(team.directory)
             next_ring = time.monotonic() + 1
         time.sleep(POLL)

@@ -1,7 +1,7 @@
 """The task board, as the operator or the lead changes it."""
 
 from crewboard.agent_types import custom
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
 from crewboard.commands.messages import post
 from crewboard.errors import UsageError
@@ -64,7 +64,7 @@ def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:
     return tasks.block(team.directory, task_id, blocked_by, team.now())
 
 
-def hindrances(team: Team, task: Task, *, owner_lives: bool | None = None) -> list[str]:
+def blocking_reasons(team: Team, task: Task, *, owner_lives: bool | None = None) -> list[str]:
     """Why an open task is not begun by itself, each with the command that helps.
 
     `owner_lives` is for whoever knows that already; else the owner's lease says it.
@@ -73,31 +73,31 @@ def hindrances(team: Team, task: Task, *, owner_lives: bool | None = None) -> li
         return []
     board = {each.id: each for each in tasks.load_all(team.directory)}
     waiting = tasks.blockers(task, board) if task.status == "pending" else []
-    hopeless = {ident: fate for ident in waiting if (fate := tasks.fate(ident, board))}
+    hopeless = {ident: fate for ident in waiting if (fate := tasks.terminal_state(ident, board))}
     found = [_lift(team, task, hopeless)] if hopeless else []
-    plight = owner_plight(team, task.owner) if task.owner is not None and not owner_lives else None
+    plight = owner_problem(team, task.owner) if task.owner is not None and not owner_lives else None
     if plight == "gone":
-        found.append(f"{task.owner} is gone: `{typed(team, f'task update {task.id} --owner NAME')}`")
+        found.append(f"{task.owner} is gone: `{command_for(team, f'task update {task.id} --owner NAME')}`")
     elif plight is not None:
-        found.append(f"{task.owner} is {plight}: `{typed(team, f'resume {task.owner}')}`")
+        found.append(f"{task.owner} is {plight}: `{command_for(team, f'resume {task.owner}')}`")
     return found
 
 
 def _lift(team: Team, task: Task, hopeless: dict[int, str]) -> str:
     fates = ", ".join(f"#{ident} is {fate}" for ident, fate in hopeless.items())
     others = ",".join(str(other) for other in task.blocked_by if other not in hopeless)
-    command = typed(team, f"task update {task.id} --blocked-by {others or repr('')}")
+    command = command_for(team, f"task update {task.id} --blocked-by {others or repr('')}")
     return f"{fates}, so that it never begins: `{command}`"
 
 
-def owner_plight(team: Team, name: str) -> str | None:
+def owner_problem(team: Team, name: str) -> str | None:
     """`dead`, `not running` or `gone`, of an owner who has no process; None of one who lives."""
     agent = team.directory.agent(name)
     if leases.is_held(agent.lease):
         return None
     if team.config.member(name) is None:
         return "gone"
-    record = json_files.usable(agent.exit, Exit)
+    record = json_files.load_or_none(agent.exit, Exit)
     if record is None:
         return "dead" if agents.last_run(agent) else "not running"
     return "not running" if is_orderly(record) else "dead"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from crewboard.names import OPERATOR
 from crewboard.offline.wire import Block, CountRequest, Text, ToolResult, ToolUse, turns
-from crewboard.untrusted import Fenced, fence, unfence
+from crewboard.untrusted import UntrustedText, delimit, undelimit
 
 _WHO = re.compile(r'^You are (\S+), an? (\S+) agent in the crewboard team "([^"\n]*)"\.', re.MULTILINE)
 _REPORTS_TO = re.compile(r"^You report to (\S+?)\.", re.MULTILINE)
@@ -193,7 +193,7 @@ def _heard(blocks: list[Block], calls: dict[str, ToolUse], turn: int) -> Iterabl
 
 def _read_text(text: str, turn: int) -> Iterable[Entry]:
     """Mail and notices of one text, in their order."""
-    for piece in unfence(text):
+    for piece in undelimit(text):
         before, _, text = text.partition(_as_it_stood(piece))
         if before.strip():
             yield Notice(before.strip(), turn)
@@ -206,5 +206,5 @@ def _read_text(text: str, turn: int) -> Iterable[Entry]:
         yield Notice(text.strip(), turn)
 
 
-def _as_it_stood(piece: Fenced) -> str:
-    return fence(piece.author, piece.kind, piece.id, piece.text)
+def _as_it_stood(piece: UntrustedText) -> str:
+    return delimit(piece.author, piece.kind, piece.id, piece.text)

@@ -11,7 +11,7 @@ from crewboard.records import Answer, Message, Request, RequestStatus, RequestTy
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 
-SHUTDOWN_PATIENCE = 30.0
+SHUTDOWN_TIMEOUT = 30.0
 """Seconds after which an unanswered shutdown request expires."""
 
 _WORD: dict[RequestType, str] = {
@@ -75,7 +75,7 @@ def respond(
     return request
 
 
-def why_void(message: Message, request: Request | None) -> str | None:
+def ineffective_reason(message: Message, request: Request | None) -> str | None:
     """Why a response decides nothing; None if it tells of what was decided, or is no response.
 
     `request` is the one that it names, if there is one: what counts is the state in its file.
@@ -100,7 +100,7 @@ def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | No
     for request in requests.pending(team):
         if request.type != "shutdown" or request.to != name:
             continue
-        if now - request.created_at > SHUTDOWN_PATIENCE:
+        if now - request.created_at > SHUTDOWN_TIMEOUT:
             requests.close(team, request.id, "expired", "system", now)
         else:
             newest = request

@@ -22,7 +22,7 @@ FORK = b"fork"
 
 
 @dataclass(frozen=True)
-class Order:
+class SpawnRequest:
     """What a worker that is being born must know: whose it is, and all of its environment."""
 
     agent: Path
@@ -33,7 +33,7 @@ class Order:
         return json.dumps({"agent": str(self.agent), "environment": dict(self.environment)}).encode() + b"\n"
 
     @classmethod
-    def decode(cls, line: bytes) -> "Order | None":
+    def decode(cls, line: bytes) -> "SpawnRequest | None":
         """From what was received until the end; None if it was not all."""
         if not line.endswith(b"\n"):
             return None

@@ -26,10 +26,10 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 Verb = Literal["bell", "start", "leave"]
 
-BELL = signal.SIGURG
+WAKE_SIGNAL = signal.SIGURG
 """Does nothing to a process that does not listen for it yet."""
 
-UP_WITHIN = 15.0
+START_TIMEOUT = 15.0
 """Seconds that a supervisor may need to come up on a busy machine."""
 
 _SECRET_PREFIXES = ("ANTHROPIC_",)
@@ -46,7 +46,7 @@ def is_alive(team: TeamDirectory) -> bool:
     return leases.is_held(team.supervisor_lock)
 
 
-def ring(
+def wake_supervisor(
     team: TeamDirectory,
     verb: Verb = "bell",
     *,
@@ -62,7 +62,7 @@ def ring(
     """
     message = {"verb": verb, "name": name, "run": run, "environment": dict(environment or {})}
     line = json.dumps(message).encode() + b"\n"
-    deadline = time.monotonic() + UP_WITHIN
+    deadline = time.monotonic() + START_TIMEOUT
     started = 0.0
     while time.monotonic() < deadline:
         holder = leases.holder(team.supervisor_lock, Supervisor)
@@ -75,7 +75,7 @@ def ring(
     raise TryLaterError(f"the supervisor of {team.path.name} does not come up; see {team.supervisor_log}")
 
 
-def revive(team: TeamDirectory) -> None:
+def ensure_running(team: TeamDirectory) -> None:
     """Start a supervisor where none lives and an agent needs one, without waiting for it.
 
     An agent does that lives, or of whose end the team was not told.
@@ -89,20 +89,20 @@ def _hired(team: TeamDirectory) -> list[str]:
 
 
 def _needs_supervisor(agent: AgentDirectory) -> bool:
-    return leases.is_held(agent.lease) or is_unburied(agent)
+    return leases.is_held(agent.lease) or is_unfinalized(agent)
 
 
-def is_unburied(agent: AgentDirectory) -> bool:
+def is_unfinalized(agent: AgentDirectory) -> bool:
     """Whether a run began of whose end, if it has ended, the team was not told; one that never began has none."""
-    status, record = json_files.usable(agent.status, Status), json_files.usable(agent.exit, Exit)
+    status, record = json_files.load_or_none(agent.status, Status), json_files.load_or_none(agent.exit, Exit)
     return status is not None and (record is None or record.run < status.run or not record.buried)
 
 
-def ring_worker(team: TeamDirectory, name: str) -> None:
+def wake_worker(team: TeamDirectory, name: str) -> None:
     """Make the worker of `name` look at its files now, if it lives."""
     holder = leases.holder(team.agent(name).lease, Lease)
     if holder is not None:
-        process.send_signal(holder.pid, BELL, holder.start_ticks)
+        process.send_signal(holder.pid, WAKE_SIGNAL, holder.start_ticks)
 
 
 class Peer(NamedTuple):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crewboard.agent_types.builtin import LOOK
-from crewboard.readmodel.journal_tail import Successor
+from crewboard.readmodel.journal_tail import ReplacedFileDetector
 from crewboard.readmodel.wording import person, tell
 from crewboard.records import (
     ASKED_FOR,
@@ -168,12 +168,12 @@ class ActivityReader:
     _offset: int = 0
     _run: int = 0
     _ended: bool = False
-    _successor: Successor = field(init=False)
+    _successor: ReplacedFileDetector = field(init=False)
     _exit: Cached[Exit] = field(init=False)
 
     def __post_init__(self) -> None:
         self._exit = Cached(self.agent.exit, Exit)
-        self._successor = Successor(self.agent.journal)
+        self._successor = ReplacedFileDetector(self.agent.journal)
         self._offset = journal.tail_offset(self.agent.journal, TAIL)
 
     def read(self) -> list[Activity]:

@@ -5,7 +5,7 @@ from crewboard.readmodel.team import Need, TeamView
 from crewboard.records import Task
 
 
-def held_up(view: TeamView, need: Need) -> tuple[Task, ...]:
+def blocked_by(view: TeamView, need: Need) -> tuple[Task, ...]:
     """The task that the agent has, or left behind when it died, and every open task behind that, nearest first."""
     held = list(freed_by(view, need.agent) if need.kind == "death" else _own(view, need.agent))
     for task in held:  # grows while it is gone through: what waits for what waits

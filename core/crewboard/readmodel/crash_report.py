@@ -25,7 +25,7 @@ class LastTool:
 
 
 @dataclass(frozen=True)
-class Autopsy:
+class CrashReport:
     """What is known of a death. Times are epoch seconds.
 
     `did_last` is what it did last, oldest first, `rested` in which state it was if it did nothing any more. `freed` are
@@ -47,13 +47,13 @@ class Autopsy:
     unread_from: tuple[str, ...]
 
 
-def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> Autopsy:
+def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> CrashReport:
     """Gather what is known of how `agent` ended."""
     directory = team.agent(agent.name)
     began, last_tool, did_last = _journal_end(directory, agent.run)
     letters = [letter for letter in MailReader(team, agent.name).read() if letter.picked_up_at is None]
     unread = letters[-agent.unread :] if agent.unread else []
-    return Autopsy(
+    return CrashReport(
         agent=agent.name,
         how=describe_exit(agent.exit) if agent.exit else agent.reason,
         at=agent.exit.at if agent.exit else agent.since,

@@ -28,7 +28,7 @@ _NEW = "created "
 
 
 @dataclass(frozen=True)
-class Touch:
+class FileAccess:
     """A file that somebody read or changed, by which call.
 
     `diff` is a unified diff, `removed` is None where it is not known what stood there before.
@@ -50,12 +50,12 @@ class Touch:
 
 
 @dataclass
-class TouchReader:
+class FileAccessReader:
     """The file calls in the end of an agent's journal that succeeded, read forward."""
 
     agent: AgentDirectory
-    _reads: deque[Touch] = field(default_factory=lambda: deque(maxlen=_MOST))
-    _changes: deque[Touch] = field(default_factory=lambda: deque(maxlen=_MOST))
+    _reads: deque[FileAccess] = field(default_factory=lambda: deque(maxlen=_MOST))
+    _changes: deque[FileAccess] = field(default_factory=lambda: deque(maxlen=_MOST))
     _tail: JournalTail = field(init=False)
     _begun: dict[str, ToolStart] = field(default_factory=dict)
     _known: dict[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class TouchReader:
     def __post_init__(self) -> None:
         self._tail = JournalTail(self.agent, TAIL)
 
-    def read(self) -> list[Touch]:
+    def read(self) -> list[FileAccess]:
         """The newest ones, newest last."""
         if self._tail.begins_anew():
             for gathered in (self._reads, self._changes, self._begun, self._known):
@@ -78,9 +78,9 @@ class TouchReader:
                     (self._changes if touch.changed else self._reads).append(touch)
         return sorted([*self._reads, *self._changes], key=lambda touch: touch.ts)
 
-    def _touch(self, begun: ToolStart, result: ToolResult) -> Touch:
+    def _touch(self, begun: ToolStart, result: ToolResult) -> FileAccess:
         path = normal(str(begun.input.get("path", "")))
-        touch = Touch(result.ts, self.agent.name, path, _TOOLS[begun.name], call=begun.tool_use_id)
+        touch = FileAccess(result.ts, self.agent.name, path, _TOOLS[begun.name], call=begun.tool_use_id)
         if not touch.changed:
             self._known.pop(path, None)  # somebody else may have changed it meanwhile
             return touch
@@ -104,7 +104,7 @@ def normal(path: str) -> str:
     return posixpath.normpath(path.strip()) if path.strip() else ""
 
 
-def _with_diff(touch: Touch, before: str | None, after: str) -> Touch:
+def _with_diff(touch: FileAccess, before: str | None, after: str) -> FileAccess:
     lines = list(difflib.unified_diff((before or "").splitlines(), after.splitlines(), lineterm="", n=2))[2:]
     if touch.kind == "edit":
         lines = _without_numbers(lines)
@@ -132,9 +132,9 @@ def _places(path: str) -> Iterator[str]:
 class Touched:
     """What everybody touched, oldest first, and by file and folder what each did there last. It never changes."""
 
-    def __init__(self, touches: Iterable[Touch] = ()) -> None:
+    def __init__(self, touches: Iterable[FileAccess] = ()) -> None:
         self.all = tuple(sorted(touches, key=lambda touch: touch.ts))
-        self._last: dict[str, dict[tuple[str, bool], Touch]] = {}
+        self._last: dict[str, dict[tuple[str, bool], FileAccess]] = {}
         for touch in self.all:
             for place in _places(touch.path):
                 self._last.setdefault(place, {})[touch.agent, touch.changed] = touch
@@ -145,12 +145,12 @@ class Touched:
     def __hash__(self) -> int:
         return hash(self.all)
 
-    def others(self, path: str, own: str, now: float) -> list[Touch]:
+    def others(self, path: str, own: str, now: float) -> list[FileAccess]:
         """Who else had a file, or one in a folder, open lately: of each the last change, else the last reading.
 
         Who changed it comes first.
         """
-        last: dict[str, Touch] = {}
+        last: dict[str, FileAccess] = {}
         known = self._last.get(normal(path), {}).values()
         for touch in sorted(known, key=lambda each: each.changed):
             if touch.agent != own and now - touch.ts <= LATELY:

@@ -9,7 +9,7 @@ from crewboard.store import journal
 from crewboard.store.layout import AgentDirectory
 
 
-class Successor:
+class ReplacedFileDetector:
     """Notices when another file stands where one was read: a name may be given again after its bearer was removed."""
 
     def __init__(self, path: Path) -> None:
@@ -39,10 +39,10 @@ class JournalTail:
     length: int
     whole: bool = field(init=False)
     _offset: int = field(init=False)
-    _successor: Successor = field(init=False)
+    _successor: ReplacedFileDetector = field(init=False)
 
     def __post_init__(self) -> None:
-        self._successor = Successor(self.agent.journal)
+        self._successor = ReplacedFileDetector(self.agent.journal)
         self._begin()
 
     def _begin(self) -> None:

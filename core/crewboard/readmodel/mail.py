@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from crewboard.readmodel.journal_tail import Successor
+from crewboard.readmodel.journal_tail import ReplacedFileDetector
 from crewboard.records import Intake, Message, ToolResult, ToolStart
 from crewboard.store import journal, mailbox
 from crewboard.store.layout import TeamDirectory
@@ -57,11 +57,11 @@ class MailReader:
     _entered: dict[str, float] = field(default_factory=dict)
     _box_offset: int = 0
     _journal_offset: int = 0
-    _box: Successor = field(init=False)
-    _journal: Successor = field(init=False)
+    _box: ReplacedFileDetector = field(init=False)
+    _journal: ReplacedFileDetector = field(init=False)
 
     def __post_init__(self) -> None:
-        self._box, self._journal = Successor(self._box_path), Successor(self._journal_path)
+        self._box, self._journal = ReplacedFileDetector(self._box_path), ReplacedFileDetector(self._journal_path)
         self._box_offset = self._start_of_box()
         self._begin_journal()
 

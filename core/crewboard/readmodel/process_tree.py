@@ -12,7 +12,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
-class Relative:
+class ProcessNode:
     """One process of a tree; `depth` is 0 for the worker. CPU is the time it has used, in seconds."""
 
     pid: int
@@ -22,12 +22,12 @@ class Relative:
     rss_bytes: int
 
 
-def family(pid: int) -> tuple[Relative, ...]:
+def process_tree(pid: int) -> tuple[ProcessNode, ...]:
     """The process `pid` and what descends from it, each child below its parent; empty when it is gone."""
     children: dict[int, list[int]] = {}
     for child, parent in process.parents().items():
         children.setdefault(parent, []).append(child)
-    found: list[Relative] = []
+    found: list[ProcessNode] = []
     waiting = [(pid, 0)]
     while waiting:
         here, depth = waiting.pop()
@@ -38,9 +38,9 @@ def family(pid: int) -> tuple[Relative, ...]:
     return tuple(found)
 
 
-def _look(pid: int, depth: int) -> Relative:
+def _look(pid: int, depth: int) -> ProcessNode:
     seen = psutil.Process(pid)
     with seen.oneshot():
         program, *arguments = seen.cmdline() or [seen.name()]
         command = " ".join([os.path.basename(program), *arguments])  # noqa: PTH119  as written, not as a path of ours
-        return Relative(pid, depth, command, round(process.cpu_ticks(pid) / _TICKS, 1), seen.memory_info().rss)
+        return ProcessNode(pid, depth, command, round(process.cpu_ticks(pid) / _TICKS, 1), seen.memory_info().rss)

@@ -7,7 +7,7 @@ from typing import Protocol
 import psutil
 
 from crewboard.linux import process
-from crewboard.readmodel.process_tree import Relative, family
+from crewboard.readmodel.process_tree import ProcessNode, process_tree
 from crewboard.records import Status, Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import AgentDirectory
@@ -58,7 +58,7 @@ class Probe(Protocol):
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
         """What the living workers use, by agent."""
 
-    def family(self, pid: int) -> tuple[Relative, ...]:
+    def family(self, pid: int) -> tuple[ProcessNode, ...]:
         """A worker and what it started, as a tree."""
 
 
@@ -113,9 +113,9 @@ class KernelProbe:
         cpu, rss = (sum(values) for values in zip((0.0, 0), *readings, strict=True))
         return _Below(status, cpu, rss, len(readings))
 
-    def family(self, pid: int) -> tuple[Relative, ...]:
+    def family(self, pid: int) -> tuple[ProcessNode, ...]:
         """A worker and what it started, as a tree."""
-        return family(pid)
+        return process_tree(pid)
 
     def _read(self, pid: int, seen: set[tuple[int, int]]) -> tuple[float, int] | None:
         key = (pid, process.start_ticks(pid))
@@ -140,7 +140,7 @@ def _since_start(known: psutil.Process) -> float:
     return float(100 * (times.user + times.system) / age)
 
 
-class Glance(KernelProbe):
+class NoUsageProbe(KernelProbe):
     """A probe for one quick look: nobody is measured, which is what takes the time."""
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:  # noqa: ARG002

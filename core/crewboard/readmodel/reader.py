@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from crewboard.names import LEAD, OPERATOR, is_name
-from crewboard.readmodel.journal_tail import Successor
+from crewboard.readmodel.journal_tail import ReplacedFileDetector
 from crewboard.readmodel.mail import is_notice
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
-from crewboard.readmodel.team import AgentFacts, AgentView, SupervisorView, TeamView, find_needs, fold_agent
+from crewboard.readmodel.team import AgentFacts, AgentView, SupervisorView, TeamView, find_needs, project_agent
 from crewboard.records import (
     Config,
     Cursor,
@@ -44,7 +44,7 @@ class Unread:
         self._team = team
         self._name = name
         self._offset = cursor
-        self._successor = Successor(team.inbox(name))
+        self._successor = ReplacedFileDetector(team.inbox(name))
         self._lines: list[int] = []
         self._letters: dict[str, int] = {}
         self._notices: set[str] = set()
@@ -186,7 +186,7 @@ class TeamReader:
     def _whoever_has_files(self) -> Config:
         """A roster in the place of one that cannot be read: a torn file must not hide who is at work."""
         names = sorted(path.name for path in self.team.agents.glob("*") if is_name(path.name))
-        specs = {name: json_files.usable(self.team.agent(name).spec, Spec) for name in names}
+        specs = {name: json_files.load_or_none(self.team.agent(name).spec, Spec) for name in names}
         members = [
             Member(name=name, type=spec.type, role=spec.role, model=spec.model) if spec else Member(name=name, type="")
             for name, spec in specs.items()
@@ -233,7 +233,7 @@ class TeamReader:
                 seen_alive=reader.seen_alive,
                 seen_gone=reader.seen_gone,
             )
-            views.append(fold_agent(facts, boot_id, now))
+            views.append(project_agent(facts, boot_id, now))
         return tuple(views)
 
     def _has_just_begun(self, reader: AgentReader, now: float) -> bool:

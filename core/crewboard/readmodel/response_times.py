@@ -10,14 +10,14 @@ from crewboard.records import Request
 
 
 @dataclass(frozen=True)
-class Answered:
+class ResponseTimes:
     """Answers of one day; `median` is the wait in seconds that half of them were shorter than."""
 
     count: int
     median: float
 
 
-def answered_today(asked: Iterable[Request], now: float) -> Answered | None:
+def response_times_today(asked: Iterable[Request], now: float) -> ResponseTimes | None:
     """What the operator has answered since midnight, local time; None if nothing."""
     midnight = _midnight(now)
     waits = [
@@ -25,7 +25,7 @@ def answered_today(asked: Iterable[Request], now: float) -> Answered | None:
         for request in asked
         if request.decided_by == OPERATOR and request.decided_at is not None and midnight <= request.decided_at <= now
     ]
-    return Answered(len(waits), median(waits)) if waits else None
+    return ResponseTimes(len(waits), median(waits)) if waits else None
 
 
 def _midnight(now: float) -> float:

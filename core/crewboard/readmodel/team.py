@@ -18,7 +18,7 @@ NEED_OF_REQUEST: dict[str, NeedKind] = {
 """What a request that waits for a person's answer is a case of."""
 
 
-AT_ONCE = 5.0
+URGENT_KINDS = 5.0
 """Seconds within which several requests count as asked at the same time."""
 
 _LONG_AGO = 12 * 3600.0
@@ -171,7 +171,7 @@ class AgentFacts:
     seen_gone: float | None = None
 
 
-def fold_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
+def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
     """Judge one agent."""
     found = find_state(_evidence(facts, boot_id, now))
     status = facts.status or Status(run=0, pid=0, state="unknown", since=0)
@@ -260,7 +260,7 @@ def _plans_first(asked: list[Need]) -> list[Need]:
     first = float("-inf")
     burst: dict[Need, float] = {}
     for need in sorted(asked, key=lambda need: need.since):
-        first = first if need.since - first < AT_ONCE else need.since
+        first = first if need.since - first < URGENT_KINDS else need.since
         burst[need] = first
     return sorted(burst, key=lambda need: (burst[need], need.kind != "plan", need.since))
 

@@ -4,7 +4,18 @@ Models keep fields that they do not know, so that a file written by a later vers
 one. Times are epoch seconds, sizes are bytes, paths are relative to the team directory.
 """
 
-from crewboard.records.agents import Context, Cursor, Definition, Flags, Profile, Spec, State, Status, Tokens, Want
+from crewboard.records.agents import (
+    Context,
+    Cursor,
+    Definition,
+    HireOptions,
+    Profile,
+    Spec,
+    State,
+    Status,
+    Tokens,
+    Want,
+)
 from crewboard.records.base import MAX_DEPTH, Record, Time
 from crewboard.records.ends import (
     ASKED_FOR,
@@ -55,8 +66,8 @@ __all__ = [
     "Definition",
     "Event",
     "Exit",
-    "Flags",
     "Gate",
+    "HireOptions",
     "Intake",
     "Lease",
     "Member",

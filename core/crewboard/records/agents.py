@@ -15,7 +15,7 @@ State = Literal[
 Want = Literal["running", "paused", "stopped", "killed"]
 
 
-class Flags(Record):
+class HireOptions(Record):
     """How an agent was hired; what `spawn` was told on the command line."""
 
     once: bool = False
@@ -36,7 +36,7 @@ class Profile(Record):
     role: str = ""
     prompt: str = ""
     model: str | None = None
-    flags: Flags = Flags()
+    flags: HireOptions = HireOptions()
     foreground: bool = False
 
 
@@ -62,7 +62,7 @@ class Spec(Record):
     type: str
     role: str = ""
     model: str = ""
-    flags: Flags = Flags()
+    flags: HireOptions = HireOptions()
     run: Annotated[int, Field(ge=1)] = 1
     want: Want = "running"
     mail_from: int = 0

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from crewboard.names import OPERATOR, Name
-from crewboard.records.agents import Flags, Tokens
+from crewboard.records.agents import HireOptions, Tokens
 from crewboard.records.base import Record, Time
 from crewboard.records.ends import Exit
 from crewboard.records.messages import Message
@@ -33,7 +33,7 @@ class RunStarted(_Event):
     boot_id: str = ""
     start_ticks: int = 0
     before: Exit | None = None
-    flags: Flags | None = None
+    flags: HireOptions | None = None
 
 
 class Intake(_Event):

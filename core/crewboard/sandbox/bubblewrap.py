@@ -107,7 +107,7 @@ def _readable(data: bytes) -> int:
     return source
 
 
-def complaint(policy: Policy) -> str | None:
+def unavailable_reason(policy: Policy) -> str | None:
     """Why bubblewrap does not work for this policy here; None when it does. Runs it once."""
     try:
         done = subprocess.run(

@@ -46,7 +46,7 @@ def _real(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Places:
+class HostPaths:
     """The folders that matter, as they were when a worker began. Real paths, each once."""
 
     homes: tuple[Path, ...]
@@ -61,7 +61,7 @@ class Places:
     """Secrets of the machine that this user could read, which is root as a rule."""
 
     @classmethod
-    def look(cls) -> "Places":
+    def look(cls) -> "HostPaths":
         """Look at this machine, this user and this environment."""
         homes = _homes()
         return cls(

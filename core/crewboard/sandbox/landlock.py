@@ -15,7 +15,7 @@ from typing import TypeVar
 from crewboard.linux import syscalls
 from crewboard.linux.programs import clean_environment, system_program
 from crewboard.sandbox import seccomp
-from crewboard.sandbox.host_paths import Places, host_names, is_below, team_folders
+from crewboard.sandbox.host_paths import HostPaths, host_names, is_below, team_folders
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
 from crewboard.store.layout import HOME as TEAMS
@@ -35,7 +35,7 @@ _DEVICE = syscalls.READ_FILE | syscalls.WRITE_FILE | syscalls.TRUNCATE | syscall
 Grant = tuple[Path, int]
 
 
-def complaint(policy: Policy) -> str | None:
+def unavailable_reason(policy: Policy) -> str | None:
     """Why Landlock cannot hold this policy here; None when it can. Tries it once."""
     abi = syscalls.landlock_abi()
     if abi < OLDEST:
@@ -111,7 +111,7 @@ def grants(policy: Policy) -> list[Grant]:
 
 
 @lru_cache
-def _of_the_system(root: Path, places: Places) -> list[Grant]:
+def _of_the_system(root: Path, places: HostPaths) -> list[Grant]:
     """What does not change while a worker lives: programs and devices."""
     kept_out = [root, *places.secrets]
     readable = [*map(Path, _READABLE), *places.tools]

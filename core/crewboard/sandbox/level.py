@@ -8,7 +8,7 @@ from typing import Literal
 
 from crewboard.agent_types.builtin import AgentType
 from crewboard.errors import NoSandboxError, UsageError
-from crewboard.records import Flags
+from crewboard.records import HireOptions
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.policy import Policy
 
@@ -56,14 +56,14 @@ def find(policy: Policy, environment: Mapping[str, str]) -> Found:
         return Found("none", (f"{VARIABLE} is none",))
     if wanted != "auto":
         raise UsageError(f"{VARIABLE} is {wanted!r}; it can be auto or none")
-    first = bubblewrap.complaint(policy)
+    first = bubblewrap.unavailable_reason(policy)
     if first is None:
         return Found("bubblewrap")
-    second = landlock.complaint(policy)
+    second = landlock.unavailable_reason(policy)
     return Found("landlock", (first,)) if second is None else Found("none", (first, second))
 
 
-def check(root: Path, kind: AgentType, flags: Flags, environment: Mapping[str, str]) -> None:
+def check(root: Path, kind: AgentType, flags: HireOptions, environment: Mapping[str, str]) -> None:
     """Make sure that a worker of this type, with this environment, would be admitted.
 
     Raises:
@@ -72,10 +72,10 @@ def check(root: Path, kind: AgentType, flags: Flags, environment: Mapping[str, s
     """
     if kind.executes:
         policy = Policy(Path(os.path.realpath(root)), writes=kind.writes, network=flags.network)
-        admit(kind, flags, find(policy, environment))
+        require_allowed(kind, flags, find(policy, environment))
 
 
-def admit(kind: AgentType, flags: Flags, found: Found) -> str:
+def require_allowed(kind: AgentType, flags: HireOptions, found: Found) -> str:
     """The word for status of an agent of this type at that level.
 
     Raises:

@@ -4,7 +4,7 @@ import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from crewboard.sandbox.host_paths import Places
+from crewboard.sandbox.host_paths import HostPaths
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Policy:
     network: bool = False
     scratch: Path | None = None
     results: Path | None = None
-    places: Places = field(default_factory=Places.look)
+    places: HostPaths = field(default_factory=HostPaths.look)
 
     def for_hands(self, results: Path) -> "Policy":
         """The limits of the file tools: they need neither network nor scratch, but the team's results."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from crewboard.linux import process
 from crewboard.sandbox.process import REAPED_WITHIN, Child, reap
-from crewboard.sandbox.sandbox import Box
+from crewboard.sandbox.sandbox import Sandbox
 
 HEAD = 8_000
 TAIL = 22_000
@@ -65,7 +65,7 @@ class Output:
         return (self._head + middle + self._tail).decode("utf-8", "replace")
 
 
-async def run(command: str, box: Box, seconds: float, keep: set[int]) -> CommandResult:
+async def run(command: str, box: Sandbox, seconds: float, keep: set[int]) -> CommandResult:
     """Run `command` with bash behind an agent's wall for at most `seconds`, and end every process that it started.
 
     `keep` are children of this worker that are none of its.
@@ -81,7 +81,7 @@ async def run(command: str, box: Box, seconds: float, keep: set[int]) -> Command
     return CommandResult(f"the command was not run, its sandbox could not be set up: {outcome.content}", is_error=True)
 
 
-async def _try(command: str, box: Box, seconds: float, keep: set[int]) -> tuple[CommandResult, bool]:
+async def _try(command: str, box: Sandbox, seconds: float, keep: set[int]) -> tuple[CommandResult, bool]:
     """What came of a command, and whether it came to run at all."""
     output = Output()
     source, target = os.pipe2(os.O_CLOEXEC)

@@ -36,7 +36,7 @@ def load(path: Path, model: type[R]) -> R | None:
         raise BadDataError(f"{path} is damaged: {error}") from error
 
 
-def usable(path: Path, model: type[R]) -> R | None:
+def load_or_none(path: Path, model: type[R]) -> R | None:
     """The record at `path`, or None where there is none or it is damaged: for those who can do without.
 
     Raises:
@@ -72,7 +72,7 @@ def change(path: Path, lock: Path, model: type[R], edit: Callable[[R | None], R]
         try:
             old = load(path, model)
         except BadDataError as error:
-            aside = keep_aside(path)
+            aside = quarantine(path)
             if not renew:
                 raise BadDataError(f"{error}; a copy is kept as {aside.name}; mend the file by hand") from error
             old = None
@@ -82,15 +82,15 @@ def change(path: Path, lock: Path, model: type[R], edit: Callable[[R | None], R]
         return record
 
 
-def keep_if_damaged(path: Path, model: type[Record]) -> None:
+def quarantine_if_damaged(path: Path, model: type[Record]) -> None:
     """Keep a copy of the file at `path` if it is damaged, before what is known from elsewhere takes its place."""
     try:
         load(path, model)
     except BadDataError:
-        keep_aside(path)
+        quarantine(path)
 
 
-def keep_aside(path: Path) -> Path:
+def quarantine(path: Path) -> Path:
     """Copy a damaged file, once, to where nobody overwrites it; returns where.
 
     Raises:

@@ -92,7 +92,7 @@ def blockers(task: Task, tasks: dict[int, Task]) -> list[int]:
     return [other for other in task.blocked_by if other not in tasks or tasks[other].status != "completed"]
 
 
-def fate(task_id: int, tasks: dict[int, Task]) -> str | None:
+def terminal_state(task_id: int, tasks: dict[int, Task]) -> str | None:
     """`failed`, `cancelled` or `gone`, of a task that is not completed any more by itself; None of any other."""
     task = tasks.get(task_id)
     if task is None:

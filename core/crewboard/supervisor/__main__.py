@@ -13,7 +13,7 @@ from crewboard.store import files, leases
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import offline_model
 from crewboard.supervisor import server as door
-from crewboard.supervisor.prefork_launcher import WarmLauncher
+from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ async def supervise(team: TeamDirectory, lock: int) -> None:
         if leases.holder(team.supervisor_lock, SupervisorInfo) != me:
             leases.sign(lock, me)
 
-    supervisor = Supervisor(team, WarmLauncher(team), introduce)
+    supervisor = Supervisor(team, PreforkLauncher(team), introduce)
     server = await door.listen(path, supervisor.on_ring)
     introduce()
     try:

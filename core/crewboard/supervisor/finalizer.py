@@ -19,7 +19,7 @@ def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float) -> Ex
 
     `now` is when, for an end that was seen; of one that nobody saw, the last sign of life is the best that is known.
     """
-    spec, status = json_files.usable(agent.spec, Spec), json_files.usable(agent.status, Status)
+    spec, status = json_files.load_or_none(agent.spec, Spec), json_files.load_or_none(agent.status, Status)
     unseen = ended == Ended() and status is not None and status.run == run
     at = status.beat or now if unseen and status is not None else now
     record = Exit(run=run, code=ended.code, signal=ended.signal, reason=_reason(run, spec, status), at=at)
@@ -34,11 +34,11 @@ def _reason(run: int, spec: Spec | None, status: Status | None) -> str:
     return "died"
 
 
-def bury(agent: AgentDirectory, record: Exit, now: float) -> None:
+def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
     """Tell the team of the end of `record.run`: its task goes back, what it asked is cancelled, the others hear."""
     if record.buried:
         return
-    status = json_files.usable(agent.status, Status)
+    status = json_files.load_or_none(agent.status, Status)
     if status is not None and status.run == record.run and status.start_ticks:
         end_marked(f"{process.MARK}={process.mark(status.pid, status.start_ticks)}")
     scratch.sweep()

@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping
 
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor.launcher import Ended, PopenLauncher, Ref
-from crewboard.supervisor.prefork_client import STUCK_AFTER, Zygote, code_stamp, suits
+from crewboard.supervisor.prefork_client import STUCK_AFTER, PreforkClient, can_prefork, code_fingerprint
 
 log = logging.getLogger(__name__)
 
 
-class WarmLauncher:
+class PreforkLauncher:
     """Forks workers from a warm parent; falls back on new interpreters."""
 
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team
         self._cold = PopenLauncher()
-        self._zygote: Zygote | None = None
+        self._zygote: PreforkClient | None = None
         self._failed = ""
         """The stamp of code that did not come up."""
         self._wake: Callable[[], None] = lambda: None
@@ -38,7 +38,7 @@ class WarmLauncher:
 
     def launch(self, agent: AgentDirectory, environment: Mapping[str, str]) -> Ref | None:
         """Start the agent's worker; None if it is quicker to wait for the warm parent, and to try again when woken."""
-        zygote = self._current() if suits(environment) else None
+        zygote = self._current() if can_prefork(environment) else None
         if zygote is not None and zygote.is_coming():
             asyncio.get_running_loop().call_later(STUCK_AFTER, self._wake)
             return None
@@ -63,11 +63,11 @@ class WarmLauncher:
 
     # ------------------------------------------------------------------------------------------ the warm parent
 
-    def _current(self) -> Zygote | None:
+    def _current(self) -> PreforkClient | None:
         """The parent that has the code of today: an old one is ended, and a new one begun, where that may help."""
         if not self._enabled:
             return None
-        stamp = code_stamp()
+        stamp = code_fingerprint()
         if self._zygote is not None and self._zygote.stamp != stamp:
             log.info("the code changed; the warm parent is begun anew")
             self._forget(self._zygote)
@@ -78,13 +78,13 @@ class WarmLauncher:
     def _begin(self, stamp: str) -> None:
         loop = asyncio.get_running_loop()
         try:
-            zygote = self._zygote = Zygote(self._team, self._cold, stamp)
+            zygote = self._zygote = PreforkClient(self._team, self._cold, stamp)
         except OSError as error:
             log.warning("no warm parent: %s", error)
             return
         loop.add_reader(zygote.control, self._hear, zygote)
 
-    def _hear(self, zygote: Zygote) -> None:
+    def _hear(self, zygote: PreforkClient) -> None:
         if zygote.hear():
             log.info("warm after %.2f s, pid %d", time.monotonic() - zygote.born_at, zygote.ref.pid)
         else:
@@ -93,7 +93,7 @@ class WarmLauncher:
             self._forget(zygote)
         self._wake()
 
-    def _forget(self, zygote: Zygote) -> None:
+    def _forget(self, zygote: PreforkClient) -> None:
         asyncio.get_running_loop().remove_reader(zygote.control)
         zygote.end()
         self._zygote = None

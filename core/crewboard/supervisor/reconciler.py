@@ -19,7 +19,7 @@ from crewboard.store.json_files import Cached
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer, offline_model
 from crewboard.supervisor.launcher import Ended, Launcher, Ref
-from crewboard.supervisor.notifier import Doorbells
+from crewboard.supervisor.notifier import ChangeNotifier
 
 SWEEP = 2.0
 """Seconds between two looks when nothing calls for one."""
@@ -71,7 +71,7 @@ class Supervisor:
         self._launcher = launcher
         self._watched: dict[str, Watched] = {}
         self._wake = asyncio.Event()
-        self._doorbells = Doorbells(team)
+        self._doorbells = ChangeNotifier(team)
         self._leaving = False
         self._alone_since = time.monotonic()
         self._next_look = SWEEP
@@ -273,4 +273,4 @@ class Supervisor:
         if status is not None and (record is None or record.run < status.run):
             record = finalizer.record_exit(watched.agent, status.run, Ended(), now)
         if record is not None and not record.buried and not leases.is_held(watched.agent.lease):
-            finalizer.bury(watched.agent, record, now)
+            finalizer.finalize(watched.agent, record, now)

@@ -19,10 +19,10 @@ from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.linux import process
 from crewboard.records import Exit, Lease, RunStarted, Spec
 from crewboard.sandbox.level import UNSAFE, UNSAFE_IN_WORDS
-from crewboard.sandbox.sandbox import Box, opened
+from crewboard.sandbox.sandbox import Sandbox, open_sandbox
 from crewboard.store import agents, json_files, leases
 from crewboard.store.layout import AgentDirectory
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.run_state import RunState
 
 _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCode.NO_SANDBOX: "no_sandbox"}
 
@@ -45,21 +45,21 @@ def _harden() -> None:
     process.no_new_privileges()
     process.keep_memory_private()
     process.adopt_orphans()
-    redaction.learn(os.environ)
-    sys.stderr = cast("TextIO", redaction.MaskedStream(sys.stderr))
+    redaction.register_secrets(os.environ)
+    sys.stderr = cast("TextIO", redaction.RedactedStream(sys.stderr))
 
 
-async def _live(recorder: Recorder, box: Box) -> None:
+async def _live(recorder: RunState, box: Sandbox) -> None:
     # Imported here because the SDK takes a second: the lease and the status tell of the start before that.
     from crewboard.sandbox.environment import forget_secrets
-    from crewboard.worker.interrupts import Attention
+    from crewboard.worker.interrupts import Interrupts
     from crewboard.worker.llm.model import Model
     from crewboard.worker.loop import Loop
-    from crewboard.worker.tools.file_client import Helper
+    from crewboard.worker.tools.file_client import FileToolClient
 
-    attention = Attention(recorder)
+    attention = Interrupts(recorder)
     attention.listen()
-    helper = Helper(box)
+    helper = FileToolClient(box)
     model = Model(recorder, attention)
     environment = dict(os.environ)
     forget_secrets()
@@ -69,17 +69,17 @@ async def _live(recorder: Recorder, box: Box) -> None:
         await helper.end()
 
 
-def _run(recorder: Recorder) -> tuple[int, str]:
+def _run(recorder: RunState) -> tuple[int, str]:
     """Work until the end; returns exit code and reason."""
-    from crewboard.worker.interrupts import Leave
+    from crewboard.worker.interrupts import WorkerExit
 
     try:
-        with opened(recorder.agent.team, recorder.agent.name, recorder.spec) as box:
+        with open_sandbox(recorder.agent.team, recorder.agent.name, recorder.spec) as box:
             recorder.sandbox = box.word
             if box.word == UNSAFE:
                 sys.stderr.write(f"{recorder.agent.name}: {UNSAFE_IN_WORDS}\n")
             asyncio.run(_live(recorder, box))
-    except Leave as leave:
+    except WorkerExit as leave:
         return leave.code, leave.reason
     except CrewboardError as error:
         sys.stderr.write(f"{recorder.agent.name}: {error}\n")
@@ -90,15 +90,15 @@ def _run(recorder: Recorder) -> tuple[int, str]:
     return ExitCode.INTERNAL, "internal"
 
 
-def _untold_end(recorder: Recorder) -> Exit | None:
+def _untold_end(recorder: RunState) -> Exit | None:
     """How the run before ended, if its own worker could not say so in the journal."""
-    record = json_files.usable(recorder.agent.exit, Exit)
+    record = json_files.load_or_none(recorder.agent.exit, Exit)
     return None if record is None or record.run == recorder.conversation.ended_run else record
 
 
-def _announce(agent: AgentDirectory, spec: Spec) -> Recorder:
+def _announce(agent: AgentDirectory, spec: Spec) -> RunState:
     """Note in journal and status that the run began."""
-    recorder = Recorder(agent, spec)
+    recorder = RunState(agent, spec)
     me = recorder.status
     recorder.append(
         RunStarted(

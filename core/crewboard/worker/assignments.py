@@ -5,8 +5,8 @@ from crewboard.protocol import approvals, requests
 from crewboard.records import Intake, Message, Spec, Status, Task
 from crewboard.store import json_files, mailbox, tasks
 from crewboard.worker import inbox
-from crewboard.worker.results import Answers
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.results import Results
+from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.tasks import describe
 
 OUTAGE_REST = 60.0
@@ -16,10 +16,10 @@ COMING_WITHIN = 60.0
 """Seconds that an agent which is being started may need until it is there."""
 
 
-class Starts:
+class Assignments:
     """Looks for work for one worker."""
 
-    def __init__(self, recorder: Recorder, answers: Answers) -> None:
+    def __init__(self, recorder: RunState, answers: Results) -> None:
         self._recorder = recorder
         self._answers = answers
         self._team = recorder.agent.team
@@ -197,7 +197,7 @@ class Starts:
         if last is None or last == self._name:
             return False
         agent = self._team.agent(last)
-        spec, status = json_files.usable(agent.spec, Spec), json_files.usable(agent.status, Status)
+        spec, status = json_files.load_or_none(agent.spec, Spec), json_files.load_or_none(agent.status, Status)
         if spec is None or spec.want != "running" or self._recorder.now() - spec.at > COMING_WITHIN:
             return False
         return status is None or status.run < spec.run or status.state == "starting"

@@ -25,7 +25,7 @@ from crewboard.records import (
     ToolResult,
     ToolStart,
 )  # fmt: skip
-from crewboard.untrusted import fence
+from crewboard.untrusted import delimit
 from crewboard.worker.llm.blocks import CLEARED, CUT_OFF, Block, body_of, is_blank, text_of
 
 _PUT_TO_PEOPLE = {"submit_plan": "plan", "ask_operator": "question"}
@@ -156,12 +156,12 @@ class Conversation:
         entering = [waiting[ident] for ident in event.entered if ident in waiting]
         if event.prompt is not None and event.assignment is not None:
             self.prompts.add(event.assignment)
-            self._add_text(fence(event.prompt_from, "prompt", event.assignment, event.prompt))
+            self._add_text(delimit(event.prompt_from, "prompt", event.assignment, event.prompt))
         for ident in event.entered:
             if (message := waiting.pop(ident, None)) is not None:
-                self._add_text(fence(message.from_, message.type, message.id, body_of(message)))
+                self._add_text(delimit(message.from_, message.type, message.id, body_of(message)))
         for number, notice in enumerate(event.notices):
-            self._add_text(fence(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice))
+            self._add_text(delimit(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice))
         self.deferred = [message for message in waiting.values() if message.id not in self.consumed]
         self.warned = self.warned or event.warned
         self.shutdowns_told.update(event.shutdowns)
@@ -188,7 +188,7 @@ class Conversation:
     def _summarise(self, event: Summary) -> None:
         self.entries = self.entries[event.covers :]
         text = f"The conversation so far, summarised:\n\n{event.text}"
-        self.entries.insert(0, ("user", {"type": "text", "text": fence(SYSTEM, "notice", f"{event.ts:.3f}", text)}))
+        self.entries.insert(0, ("user", {"type": "text", "text": delimit(SYSTEM, "notice", f"{event.ts:.3f}", text)}))
         self._pay(event.usage, event.cost_usd)
         self.last_usage = Tokens()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from crewboard.records import Intake, Message
 from crewboard.store import mailbox
 from crewboard.worker.conversation import Conversation
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.run_state import RunState
 
 MAIL_SHARE = 0.15
 """Share of the model's window that the mail of one turn may take: all of it is shown before any is summarised."""
@@ -17,7 +17,7 @@ SMALL_WINDOW = 50_000
 
 
 @dataclass(frozen=True)
-class Arrived:
+class PendingMail:
     """What lies in the mailbox, not picked up yet. `first` starts an assignment, if anything does."""
 
     batch: mailbox.Batch
@@ -26,7 +26,7 @@ class Arrived:
 
 
 def take_in(
-    recorder: Recorder,
+    recorder: RunState,
     *,
     notices: Sequence[str] = (),
     shutdowns: Sequence[str] = (),
@@ -55,7 +55,7 @@ def take_in(
     return len(entering)
 
 
-def _read(recorder: Recorder) -> mailbox.Batch:
+def _read(recorder: RunState) -> mailbox.Batch:
     """As much as one turn can hold; what lies behind it comes with the next."""
     conversation, agent = recorder.conversation, recorder.agent
     share = int((recorder.context_limit or SMALL_WINDOW) * MAIL_SHARE * BYTES_A_TOKEN)
@@ -64,26 +64,26 @@ def _read(recorder: Recorder) -> mailbox.Batch:
     )
 
 
-def look(recorder: Recorder, waits: Callable[[Message], bool]) -> Arrived:
+def look(recorder: RunState, waits: Callable[[Message], bool]) -> PendingMail:
     """What arrived while the agent was free. Mail that starts nothing, or `waits`, is picked up on the way."""
     while True:
         batch = _read(recorder)
         candidates = _candidates(recorder.conversation, batch)
         first = next((message for message in candidates if message.starts_work and not waits(message)), None)
-        arrived = Arrived(batch, candidates, first)
+        arrived = PendingMail(batch, candidates, first)
         if first is not None or not batch.more:
             return arrived
         pick_up(recorder, arrived)
 
 
-def pick_up(recorder: Recorder, arrived: Arrived) -> None:
+def pick_up(recorder: RunState, arrived: PendingMail) -> None:
     """Journal mail that starts no work."""
     batch = arrived.batch
     if batch.offset != recorder.conversation.cursor:
         recorder.append(Intake(ts=recorder.now(), messages=batch.messages, cursor=batch.offset, damaged=batch.damaged))
 
 
-def start(recorder: Recorder, arrived: Arrived, notices: Sequence[str] = ()) -> None:
+def start(recorder: RunState, arrived: PendingMail, notices: Sequence[str] = ()) -> None:
     """Begin the assignment that `arrived.first` starts, with `notices` of ours beside the mail."""
     if arrived.first is None:
         return

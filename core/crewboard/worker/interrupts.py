@@ -17,7 +17,7 @@ from crewboard.records import Message, Spec
 from crewboard.store import mailbox
 from crewboard.store.json_files import Cached
 from crewboard.worker import inbox
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.run_state import RunState
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Interrupted(Exception):  # noqa: N818  it is no error, it is what was aske
     """Somebody wants the present turn or command to stop, and the agent to read its mail."""
 
 
-class Leave(Exception):  # noqa: N818
+class WorkerExit(Exception):  # noqa: N818
     """The worker has to go; `reason` and `code` say how its run ended."""
 
     def __init__(self, reason: str, code: int) -> None:
@@ -42,10 +42,10 @@ class Leave(Exception):  # noqa: N818
         self.code = code
 
 
-class Attention:
+class Interrupts:
     """Looks at bell, signals, spec and mailbox for a worker."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: RunState) -> None:
         self._recorder = recorder
         self._agent = recorder.agent
         self._spec = Cached(self._agent.spec, Spec)
@@ -76,9 +76,9 @@ class Attention:
         """
         wanted = self._wanted()
         if self._terminated:
-            raise Leave("killed" if wanted == "killed" else "terminated", ExitCode.TERMINATED)
+            raise WorkerExit("killed" if wanted == "killed" else "terminated", ExitCode.TERMINATED)
         if wanted == "stopped":
-            raise Leave("shutdown", 0)
+            raise WorkerExit("shutdown", 0)
 
     def _wanted(self) -> str:
         spec = self._spec.get()
@@ -89,7 +89,7 @@ class Attention:
         """Whether the operator holds this agent."""
         return self._wanted() == "paused"
 
-    def agree_to_leave(self) -> None:
+    def accept_shutdown(self) -> None:
         """Say yes to a shutdown request, as a worker does that has nothing at hand.
 
         Raises:
@@ -104,7 +104,7 @@ class Attention:
             approvals.respond(team, request.id, "approved", name, now)
         except BadDataError:
             return  # it was closed meanwhile
-        raise Leave("shutdown", 0)
+        raise WorkerExit("shutdown", 0)
 
     def _pick_up(self, ident: str) -> None:
         """Pick up mail to the message `ident`, which is on its way: who acts on it has read it.
@@ -125,7 +125,9 @@ class Attention:
         batch = mailbox.read(self._agent.team, self._agent.name, conversation.cursor, known=conversation.known)
         return [each for each in batch.messages if each.type == "interrupt" and each.from_ in (OPERATOR, LEAD)]
 
-    async def during(self, work: Coroutine[Any, Any, T], *, waiting: bool = False, interruptible: bool = True) -> T:
+    async def run_interruptibly(
+        self, work: Coroutine[Any, Any, T], *, waiting: bool = False, interruptible: bool = True
+    ) -> T:
         """Run `work`, and end it at once when somebody interrupts or ends this run.
 
         A worker that is only `waiting` also agrees to shutdown requests; one that is held reads no mail, and is not
@@ -153,6 +155,6 @@ class Attention:
     def _check(self, *, waiting: bool, interruptible: bool) -> None:
         self.check_leave()
         if waiting:
-            self.agree_to_leave()
+            self.accept_shutdown()
         if interruptible and self.interrupts():
             raise Interrupted

@@ -6,8 +6,8 @@ from crewboard.errors import BadDataError
 from crewboard.pricing import Budget, stated_budget
 from crewboard.records import Intake, Tokens
 from crewboard.store import agents, mailbox, roster
-from crewboard.worker.results import Answers
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.results import Results
+from crewboard.worker.run_state import RunState
 
 WARN_AT = 0.8
 
@@ -23,7 +23,7 @@ class Reached:
 class Limits:
     """Watches what one worker uses."""
 
-    def __init__(self, recorder: Recorder, answers: Answers) -> None:
+    def __init__(self, recorder: RunState, answers: Results) -> None:
         self._recorder = recorder
         self._answers = answers
 

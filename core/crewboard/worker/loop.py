@@ -11,19 +11,19 @@ from crewboard.protocol import approvals
 from crewboard.records import Intake, Reply, State
 from crewboard.store import roster
 from crewboard.worker import inbox
-from crewboard.worker.assignments import Starts
-from crewboard.worker.interrupts import Attention, Interrupted, Leave
+from crewboard.worker.assignments import Assignments
+from crewboard.worker.interrupts import Interrupted, Interrupts, WorkerExit
 from crewboard.worker.limits import Limits
 from crewboard.worker.llm.blocks import CUT_OFF
-from crewboard.worker.llm.context_window import Window
+from crewboard.worker.llm.context_window import ContextWindow
 from crewboard.worker.llm.model import USUAL_WINDOW, Model, ModelError, TooLongError
 from crewboard.worker.llm.prompt import PROJECT_FILES, system_prompt
-from crewboard.worker.results import Answers
-from crewboard.worker.run_state import Recorder
-from crewboard.worker.tools.executor import Calls
-from crewboard.worker.tools.file_client import Helper
+from crewboard.worker.results import Results
+from crewboard.worker.run_state import RunState
+from crewboard.worker.tools.executor import ToolExecutor
+from crewboard.worker.tools.file_client import FileToolClient
 from crewboard.worker.tools.outcome import Outcome
-from crewboard.worker.tools.registry import Gate
+from crewboard.worker.tools.registry import ToolRegistry
 
 WINDOW_WITHIN = 3.0
 """Seconds that the first model call waits for the API to say how large the window is."""
@@ -34,10 +34,10 @@ class Loop:
 
     def __init__(
         self,
-        recorder: Recorder,
-        attention: Attention,
+        recorder: RunState,
+        attention: Interrupts,
         model: Model,
-        helper: Helper,
+        helper: FileToolClient,
         environment: Mapping[str, str],
     ) -> None:
         self._recorder = recorder
@@ -46,11 +46,11 @@ class Loop:
         self._helper = helper
         self._team = recorder.agent.team
         self._name = recorder.agent.name
-        self._gate = Gate(recorder)
-        self._window = Window(recorder, model)
-        self._calls = Calls(recorder, attention, self._gate, helper, environment)
-        self._answers = Answers(recorder)
-        self._starts = Starts(recorder, self._answers)
+        self._gate = ToolRegistry(recorder)
+        self._window = ContextWindow(recorder, model)
+        self._calls = ToolExecutor(recorder, attention, self._gate, helper, environment)
+        self._answers = Results(recorder)
+        self._starts = Assignments(recorder, self._answers)
         self._limits = Limits(recorder, self._answers)
 
     async def run(self) -> None:
@@ -100,10 +100,10 @@ class Loop:
                     self._answers.told_idle = False
                     return
                 if recorder.spec.flags.once and recorder.conversation.succeeded:
-                    raise Leave("finished", 0)
-            self._attention.agree_to_leave()
+                    raise WorkerExit("finished", 0)
+            self._attention.accept_shutdown()
             shown = self._show_rest(shown=shown)
-            self._recorder.mend_status()
+            self._recorder.repair_status()
             await self._attention.wait()
 
     def _show_rest(self, *, shown: bool) -> bool:
@@ -144,7 +144,7 @@ class Loop:
             while self._attention.paused:
                 await self._attention.wait()
 
-        await self._attention.during(released(), waiting=True, interruptible=False)
+        await self._attention.run_interruptibly(released(), waiting=True, interruptible=False)
 
     def _take_in(self) -> None:
         """Take in mail before a model call, and tell the model who asks it to leave."""

@@ -10,8 +10,8 @@ from crewboard.names import LEAD
 from crewboard.protocol import approvals
 from crewboard.records import Answer, Sent, Spec
 from crewboard.store import files, json_files, mailbox, roster
-from crewboard.worker.interrupts import Leave
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.interrupts import WorkerExit
+from crewboard.worker.run_state import RunState
 
 _REASONS = {
     ExitCode.CREDENTIALS: "credentials",
@@ -20,10 +20,10 @@ _REASONS = {
 }
 
 
-class Answers:
+class Results:
     """The answers of one worker, and the mail it sends by itself."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: RunState) -> None:
         self._recorder = recorder
         self._team = recorder.agent.team
         self._name = recorder.agent.name
@@ -63,9 +63,9 @@ class Answers:
         recorder.show("working", "reports an error", last_error=error)
         self.send_unsent()
         if budget:
-            raise Leave("budget", code)
+            raise WorkerExit("budget", code)
         if code == ExitCode.CREDENTIALS or recorder.spec.flags.once:
-            raise Leave(_REASONS.get(code, "failed"), code)
+            raise WorkerExit(_REASONS.get(code, "failed"), code)
 
     def send_unsent(self) -> None:
         """Send the mail of an answer that is committed. Its id is derived, so that doing this twice is harmless."""
@@ -88,7 +88,7 @@ class Answers:
         Read after the answer is committed: a hirer that stops waiting says so first and looks for the answer then, so
         that one of both sees the other. In doubt the mail goes out: twice heard is better than never.
         """
-        spec = json_files.usable(self._recorder.agent.spec, Spec)
+        spec = json_files.load_or_none(self._recorder.agent.spec, Spec)
         return spec is not None and spec.foreground and answer.assignment == spec.prompt_id
 
     def tell_idle(self) -> None:

@@ -12,9 +12,9 @@ from crewboard.commands import hire as hiring
 from crewboard.commands import stop as ending
 from crewboard.names import LEAD
 from crewboard.readmodel.team import AgentView
-from crewboard.records import Flags
+from crewboard.records import HireOptions
 from crewboard_tui.actions.messaging import Writing
-from crewboard_tui.background.for_each import together
+from crewboard_tui.background.for_each import run_for_each
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import clip, one_line
 from crewboard_tui.views.hire.validation import free_name, terms_of
@@ -35,7 +35,7 @@ class AgentKeys(Writing):
 
     def offers(self, action: str) -> bool | None:
         if action == "pause_all":
-            return any(agent.alive for agent in self.desk.snapshot.view.agents)
+            return any(agent.alive for agent in self.context.snapshot.view.agents)
         if action == "clone":
             agent = self._selected()
             return agent is not None and agent.spec is not None and agent.type != LEAD
@@ -48,7 +48,7 @@ class AgentKeys(Writing):
         # Pressed again they undo what they did.
         both = (
             ("agent.pause", "go on", self._views()),
-            ("agent.pause_all", "all go on", self.desk.snapshot.view.agents),
+            ("agent.pause_all", "all go on", self.context.snapshot.view.agents),
         )
         labels = {**super().key_labels, **{ident: label for ident, label, agents in both if _are_held(agents)}}
         return {**labels, **self._aimed(labels)} if self.marked() else labels
@@ -70,29 +70,29 @@ class AgentKeys(Writing):
         from crewboard_tui.views.base import goes_to_form
         from crewboard_tui.views.hire.screen import HireScreen
 
-        if not await goes_to_form(self.app, self.desk):
-            self.app.push_screen(HireScreen(self.desk, self.select_agent))
+        if not await goes_to_form(self.app, self.context):
+            self.app.push_screen(HireScreen(self.context, self.select_agent))
 
     async def action_clone(self) -> None:
         from crewboard_tui.views.base import goes_to_form
         from crewboard_tui.views.hire.screen import HireScreen
 
         agent = self._selected()
-        if agent is not None and agent.spec is not None and not await goes_to_form(self.app, self.desk):
-            name = free_name(self.desk.snapshot.view, agent.name)
-            self.app.push_screen(HireScreen(self.desk, self.select_agent, name, terms_of(agent.spec)))
+        if agent is not None and agent.spec is not None and not await goes_to_form(self.app, self.context):
+            name = free_name(self.context.snapshot.view, agent.name)
+            self.app.push_screen(HireScreen(self.context, self.select_agent, name, terms_of(agent.spec)))
 
     def action_answer(self) -> None:
         from crewboard_tui.views.requests.routing import open_request
 
         asks = [request for agent in self._views() for request in agent.asks]
         if asks:
-            open_request(self.app, self.desk, asks[0])
+            open_request(self.app, self.context, asks[0])
 
     def _for_all(self, doing: str, names: list[str], command: Callable[[str], str], done: str) -> None:
         """Do something to several agents at once, and say in one sentence what became of it."""
         if names:
-            self.desk.do(f"{doing} {', '.join(names)}", partial(together, names, command, done))
+            self.context.do(f"{doing} {', '.join(names)}", partial(run_for_each, names, command, done))
             self.unmark(names)
 
     def action_pause(self) -> None:
@@ -104,32 +104,32 @@ class AgentKeys(Writing):
             self._for_all("letting go on", [agent.name for agent in living], self._unpause, "go on")
 
     def _pause(self, name: str) -> str:
-        control.pause(self.desk.team, name)
-        return f"{name} pauses at its next safe point; {self.desk.key('agent.pause')} again lets it go on"
+        control.pause(self.context.team, name)
+        return f"{name} pauses at its next safe point; {self.context.key('agent.pause')} again lets it go on"
 
     def _unpause(self, name: str) -> str:
-        control.unpause(self.desk.team, name)
+        control.unpause(self.context.team, name)
         return f"{name} goes on"
 
     def action_pause_all(self) -> None:
-        if _are_held(self.desk.snapshot.view.agents):
-            self.desk.do("letting everybody go on", self._unpause_all)
+        if _are_held(self.context.snapshot.view.agents):
+            self.context.do("letting everybody go on", self._unpause_all)
         else:
-            self.desk.do("pausing everybody", self._pause_all)
+            self.context.do("pausing everybody", self._pause_all)
 
     def _pause_all(self) -> str:
-        held, again = len(control.pause_all(self.desk.team)), self.desk.key("agent.pause_all")
+        held, again = len(control.pause_all(self.context.team)), self.context.key("agent.pause_all")
         return f"{held} agents pause at their next safe point; {again} again lets them go"
 
     def _unpause_all(self) -> str:
-        return f"{len(control.unpause_all(self.desk.team))} agents go on"
+        return f"{len(control.unpause_all(self.context.team))} agents go on"
 
     def action_stop(self) -> None:
         living = [agent.name for agent in self._views() if agent.alive]
         self._for_all("asking to shut down:", living, self._stop, "have shut down")
 
     def _stop(self, name: str) -> str:
-        ending.stop(self.desk.team, name)
+        ending.stop(self.context.team, name)
         return f"{name} has shut down"
 
     def action_end(self) -> None:
@@ -138,17 +138,17 @@ class AgentKeys(Writing):
         if names != armed or monotonic() - at > AGAIN_WITHIN:
             self._armed = (names, monotonic())
             whom = ", ".join(sorted(names))
-            end, stop = self.desk.key("agent.end"), self.desk.key("agent.stop")
+            end, stop = self.context.key("agent.end"), self.context.key("agent.stop")
             words = (
                 f"{end} again within {AGAIN_WITHIN:.0f} s ends {whom} and everything it started; {stop} asks instead"
             )
-            self.desk.say(words, "warning bold", AGAIN_WITHIN)
+            self.context.say(words, "warning bold", AGAIN_WITHIN)
             return
         self._armed = (frozenset(), 0.0)
         self._for_all("ending", sorted(names), self._end, "and everything they started are ended")
 
     def _end(self, name: str) -> str:
-        ending.stop_now(self.desk.team, name)
+        ending.stop_now(self.context.team, name)
         return f"{name} and everything it started is ended"
 
     def action_resume(self) -> None:
@@ -156,7 +156,7 @@ class AgentKeys(Writing):
         self._for_all("resuming", over, self._resume, "are up again, with their memory")
 
     def _resume(self, name: str) -> str:
-        run = hiring.resume(self.desk.team, name)
+        run = hiring.resume(self.context.team, name)
         return f"{name} is up again: run {run}, with its memory"
 
     def action_resume_fresh(self) -> None:
@@ -171,9 +171,9 @@ class AgentKeys(Writing):
         spec = agent.spec
         if spec is None:
             return f"{agent.name} has no usable spec; hire it anew"
-        flags = Flags(**{**spec.flags.model_dump(), "task": None})
+        flags = HireOptions(**{**spec.flags.model_dump(), "task": None})
         hire = hiring.Hire(agent.name, spec.type, spec.prompt, role=spec.role, model=spec.model or None, flags=flags)
-        run = hiring.spawn(self.desk.team, hire).run
+        run = hiring.spawn(self.context.team, hire).run
         return f"{agent.name} is up again: run {run}, without memory"
 
     def action_acknowledge(self) -> None:
@@ -181,11 +181,11 @@ class AgentKeys(Writing):
 
         def acknowledge() -> str:
             for name in names:
-                messages.acknowledge(self.desk.team, name)
+                messages.acknowledge(self.context.team, name)
             return f"acknowledged: {', '.join(names)}"
 
         if names:
-            self.desk.do("acknowledging", acknowledge)
+            self.context.do("acknowledging", acknowledge)
             self.unmark(names)
 
 

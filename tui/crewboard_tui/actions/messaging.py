@@ -9,10 +9,10 @@ from crewboard.names import LEAD
 from crewboard.readmodel.team import AgentView
 from crewboard_tui.background.jobs import Then
 from crewboard_tui.compose import parser
-from crewboard_tui.compose.composer import Composer, Letterhead
+from crewboard_tui.compose.composer import Composer, ComposeTarget
 from crewboard_tui.compose.drafts import EVERYBODY, TALK, interrupting, to_agents
 from crewboard_tui.compose.parser import Visit
-from crewboard_tui.compose.prompt_line import AskLine
+from crewboard_tui.compose.prompt_line import PromptLine
 from crewboard_tui.keymap.bindings import Key
 from crewboard_tui.views.base import Framed
 from crewboard_tui.views.unavailable_keys import NOT_NOW
@@ -43,15 +43,15 @@ class Writing(Framed):
         """Something was done to these: marks of theirs have served, and the others that counted with them."""
 
     def _views(self) -> list[AgentView]:
-        view = self.desk.snapshot.view
+        view = self.context.snapshot.view
         return [agent for name in self.targets() if (agent := view.agent(name)) is not None]
 
     def _selected(self) -> AgentView | None:
         name = self.selected_agent()
-        return self.desk.snapshot.view.agent(name) if name else None
+        return self.context.snapshot.view.agent(name) if name else None
 
     def _names(self) -> list[str]:
-        return [agent.name for agent in self.desk.snapshot.view.agents]
+        return [agent.name for agent in self.context.snapshot.view.agents]
 
     def offers(self, action: str) -> bool | None:
         if action == "talk":
@@ -88,9 +88,9 @@ class Writing(Framed):
         composer = self.composer
         if composer is not None:
             names = self.targets()
-            composer.rest(self._message_to(names) if names and not self.desk.read_only else None)
+            composer.rest(self._message_to(names) if names and not self.context.read_only else None)
 
-    def write(self, head: Letterhead, *, line: bool = False) -> None:
+    def write(self, head: ComposeTarget, *, line: bool = False) -> None:
         """Have something written, in the composer if there is one and no `line` of its own is wanted."""
         composer = self.composer
         if composer is not None and not line:
@@ -99,20 +99,21 @@ class Writing(Framed):
 
         def done(text: str | None) -> None:
             if text is not None and head.is_sent(text):
-                self.desk.drafts.pop(head.draft, None)
+                self.context.drafts.pop(head.draft, None)
                 head.send(text)
 
         def keep(text: str) -> None:
-            self.desk.drafts[head.draft] = text
+            self.context.drafts[head.draft] = text
 
         def kept() -> str:
-            return self.desk.drafts.get(head.draft, "")
+            return self.context.drafts.get(head.draft, "")
 
-        ask = AskLine(
-            head.label, kept, hint=head.hint(self.desk.key, "line.leave"), changed=keep, names=head.names, prose=True,
+        ask = PromptLine(
+            head.label, kept, hint=head.hint(self.context.key, "line.leave"), changed=keep,
+            names=head.names, prose=True,
             check=lambda text: head.check(text) if head.is_sent(text) else None,
         )  # fmt: skip
-        ask.pressed = self.desk.key
+        ask.pressed = self.context.key
         self.app.push_screen(ask, done)
 
     def _or_keep(self, draft: Callable[[], str], text: str) -> Then:
@@ -126,8 +127,8 @@ class Writing(Framed):
 
     def keep_draft(self, draft: str, text: str) -> None:
         """Put a text back among the drafts; whoever shows drafts is told by the app."""
-        since = self.desk.drafts.get(draft, "")
-        self.desk.drafts[draft] = f"{text}\n{since}" if since else text
+        since = self.context.drafts.get(draft, "")
+        self.context.drafts[draft] = f"{text}\n{since}" if since else text
 
     # ------------------------------------------------------------------------------------------- what one writes
 
@@ -139,10 +140,10 @@ class Writing(Framed):
         if names:
             self.write(self._message_to(names))
 
-    def _message_to(self, names: list[str]) -> Letterhead:
+    def _message_to(self, names: list[str]) -> ComposeTarget:
         if names == [LEAD] and LEAD not in self._names():
             return self._talk_to_lead()
-        return Letterhead(
+        return ComposeTarget(
             f"to {', '.join(names)}", to_agents(names), partial(self._obey, names), partial(self._why_not, names),
             parser.openings(self._names()),
         )  # fmt: skip
@@ -166,65 +167,65 @@ class Writing(Framed):
         self.unmark(names)
 
         def send() -> str:
-            messages.to_each(left, lambda name: messages.send(self.desk.team, name, text))
-            asleep = [name for name in names if not messages.is_listening(self.desk.team, name)]
+            messages.to_each(left, lambda name: messages.send(self.context.team, name, text))
+            asleep = [name for name in names if not messages.is_listening(self.context.team, name)]
             later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
             return f"sent to {', '.join(names)}{later}"
 
-        self.desk.do(f"sending to {', '.join(names)}", send, settle=self._or_keep(lambda: to_agents(left), text))
+        self.context.do(f"sending to {', '.join(names)}", send, settle=self._or_keep(lambda: to_agents(left), text))
 
     def action_broadcast(self) -> None:
         everybody = self._names()
         names = self.marked() or everybody
         is_all = sorted(names) == sorted(everybody)
         whom, draft = ("everybody", EVERYBODY) if is_all else (", ".join(names), to_agents(names))
-        self.write(Letterhead(f"to {whom} ({len(names)})", draft, partial(self._broadcast, names, draft)))
+        self.write(ComposeTarget(f"to {whom} ({len(names)})", draft, partial(self._broadcast, names, draft)))
 
     def _broadcast(self, names: list[str], kept_as: str, text: str) -> None:
         left = list(names)
         self.unmark(names)
 
         def send() -> str:
-            told = len(messages.broadcast(self.desk.team, text, left))
+            told = len(messages.broadcast(self.context.team, text, left))
             return f"sent to {told} agent{'' if told == 1 else 's'}"
 
         def draft() -> str:
             return kept_as if left == names else to_agents(left)
 
-        self.desk.do("sending to all", send, settle=self._or_keep(draft, text))
+        self.context.do("sending to all", send, settle=self._or_keep(draft, text))
 
     def action_interrupt(self) -> None:
         names = [agent.name for agent in self._views() if agent.alive]
         whom = interrupting(names)
         if names:
-            self.write(Letterhead(whom, whom, partial(self._interrupt, names), nothing="where does it stand?"))
+            self.write(ComposeTarget(whom, whom, partial(self._interrupt, names), nothing="where does it stand?"))
 
     def _interrupt(self, names: list[str], text: str) -> None:
         left = list(names)
         self.unmark(names)
 
         def interrupt() -> str:
-            messages.to_each(left, lambda name: control.interrupt(self.desk.team, name, text))
+            messages.to_each(left, lambda name: control.interrupt(self.context.team, name, text))
             return f"interrupted: {', '.join(names)} reads it now"
 
         keep = self._or_keep(lambda: interrupting(left), text)
-        self.desk.do(f"interrupting {', '.join(names)}", interrupt, settle=keep)
+        self.context.do(f"interrupting {', '.join(names)}", interrupt, settle=keep)
 
     def action_talk(self) -> None:
         from crewboard_tui.views.agent.screen import AgentPage
 
-        self.app.push_screen(AgentPage(self.desk, LEAD, "Mail"))
+        self.app.push_screen(AgentPage(self.context, LEAD, "Mail"))
         # At once, in a line of its own: what is typed meanwhile must not reach the page, where letters are keys.
         self.write(self._talk_to_lead(), line=True)
 
-    def _talk_to_lead(self) -> Letterhead:
+    def _talk_to_lead(self) -> ComposeTarget:
         """A line for the lead; who is hired for it if nobody sits in the seat, or resumed."""
         label = "to the lead" if LEAD in self._names() else "hire a lead: what should the team do?"
-        return Letterhead(label, TALK, self._tell)
+        return ComposeTarget(label, TALK, self._tell)
 
     def _tell(self, text: str) -> None:
         def tell() -> str:
-            told = hire.tell_lead(self.desk.team, text)
+            told = hire.tell_lead(self.context.team, text)
             return "a lead is hired and reads it" if told.fresh else "sent to the lead"
 
-        self.desk.do("telling the lead", tell, settle=self._or_keep(lambda: TALK, text))
+        self.context.do("telling the lead", tell, settle=self._or_keep(lambda: TALK, text))

@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from crewboard_tui.actions.agents import AgentKeys
-from crewboard_tui.compose.prompt_line import AskLine
-from crewboard_tui.context import Desk
+from crewboard_tui.compose.prompt_line import PromptLine
+from crewboard_tui.context import AppContext
 
 
 class Findable(AgentKeys):
@@ -13,7 +13,7 @@ class Findable(AgentKeys):
     FINDS: ClassVar[str] = "words of a line"
     """What one may type to find something."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self.filter = ""
 
@@ -25,7 +25,7 @@ class Findable(AgentKeys):
             if text is not None:
                 self.narrow(text)
 
-        self.app.push_screen(AskLine("find", self.filter, hint=self.FINDS, changed=self.narrow), done)
+        self.app.push_screen(PromptLine("find", self.filter, hint=self.FINDS, changed=self.narrow), done)
 
     def narrow(self, text: str) -> None:
         """Show only what matches `text`."""
@@ -35,7 +35,7 @@ class Findable(AgentKeys):
 
     def apply_filter(self) -> None:
         """The filter has changed."""
-        self.paint(self.desk.snapshot)
+        self.paint(self.context.snapshot)
 
     @property
     def narrowings(self) -> list[str]:
@@ -54,11 +54,11 @@ class Findable(AgentKeys):
         As in ` · running · filter api · Esc shows all`.
         """
         parts = self.narrowings
-        return "".join(f" · {part}" for part in [*parts, f"{self.desk.key('view.back')} shows all"]) if parts else ""
+        return "".join(f" · {part}" for part in [*parts, f"{self.context.key('view.back')} shows all"]) if parts else ""
 
     def nothing_of(self, else_: str) -> str:
         """What stands in an empty list: how to see more of it, or `else_`, which says what to do first."""
-        return f"nothing here is like that; {self.desk.key('view.back')} shows all" if self.is_narrowed else else_
+        return f"nothing here is like that; {self.context.key('view.back')} shows all" if self.is_narrowed else else_
 
     def action_back(self) -> None:
         if self.filter:

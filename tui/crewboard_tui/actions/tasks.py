@@ -13,8 +13,8 @@ from crewboard.records import Task
 from crewboard.store import tasks
 from crewboard.store.tasks import CLOSED
 from crewboard_tui.compose.drafts import TASK
-from crewboard_tui.compose.parser import meant
-from crewboard_tui.compose.prompt_line import AskLine
+from crewboard_tui.compose.parser import resolve_prefix
+from crewboard_tui.compose.prompt_line import PromptLine
 from crewboard_tui.keymap import bindings
 from crewboard_tui.views.numbered import Numbered
 
@@ -53,22 +53,22 @@ class TaskKeys(Numbered):
     def action_new_task(self) -> None:
         def done(subject: str | None) -> None:
             if subject is not None and subject.strip():
-                self.desk.drafts.pop(TASK, None)
+                self.context.drafts.pop(TASK, None)
                 self._add(subject.strip())
 
         def keep(subject: str) -> None:
-            self.desk.drafts[TASK] = subject
+            self.context.drafts[TASK] = subject
 
-        puts, leaves = self.desk.key("draft.send"), self.desk.key("line.leave")
+        puts, leaves = self.context.key("draft.send"), self.context.key("line.leave")
         hint = f"what is to be done · {puts} puts it on the board · {leaves} keeps it for later"
-        self.app.push_screen(AskLine(TASK, lambda: self.desk.drafts.get(TASK, ""), hint=hint, changed=keep), done)
+        self.app.push_screen(PromptLine(TASK, lambda: self.context.drafts.get(TASK, ""), hint=hint, changed=keep), done)
 
     def _add(self, subject: str) -> None:
         made: list[int] = []
 
         def add() -> str:
-            made.append(board.add_task(self.desk.team, subject).id)
-            assign, block = self.desk.key("task.assign"), self.desk.key("task.block")
+            made.append(board.add_task(self.context.team, subject).id)
+            assign, block = self.context.key("task.assign"), self.context.key("task.block")
             return f"task {made[0]} is on the board: {assign} assigns it, {block} lets it wait for others"
 
         def added(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
@@ -76,7 +76,7 @@ class TaskKeys(Numbered):
                 self.select_task(made[0])
 
         settle = self._or_keep(lambda: TASK, subject)
-        self.desk.do("putting a task on the board", add, added, settle=settle)
+        self.context.do("putting a task on the board", add, added, settle=settle)
 
     def action_assign(self) -> None:
         task = self.selected_task()
@@ -85,26 +85,28 @@ class TaskKeys(Numbered):
 
         def done(name: str | None) -> None:
             if name is not None:
-                self._change(f"assigning #{task.id}", partial(self._assign, task.id, meant(name.strip(), everybody)))
+                self._change(
+                    f"assigning #{task.id}", partial(self._assign, task.id, resolve_prefix(name.strip(), everybody))
+                )
 
-        everybody = [agent.name for agent in self.desk.snapshot.view.agents]
-        names = [agent.name for agent in self.desk.snapshot.view.agents if not _misfit(task, agent.type)]
-        check = partial(why_not, self.desk.snapshot.view, task)
-        ask = AskLine(f"#{task.id} to", check=check, names=names, hint="an agent's name, or how it begins")
-        ask.pressed = self.desk.key
+        everybody = [agent.name for agent in self.context.snapshot.view.agents]
+        names = [agent.name for agent in self.context.snapshot.view.agents if not _misfit(task, agent.type)]
+        check = partial(why_not, self.context.snapshot.view, task)
+        ask = PromptLine(f"#{task.id} to", check=check, names=names, hint="an agent's name, or how it begins")
+        ask.pressed = self.context.key
         self.app.push_screen(ask, done)
 
     def _assign(self, ident: int, name: str) -> str:
-        task = board.update_task(self.desk.team, ident, owner=name)
+        task = board.update_task(self.context.team, ident, owner=name)
         if hindrances := self._hindrances(task):
             return f"task {ident} is {name}'s: {'; '.join(hindrances)}"
-        waiting = tasks.blockers(task, {each.id: each for each in tasks.load_all(self.desk.team.directory)})
+        waiting = tasks.blockers(task, {each.id: each for each in tasks.load_all(self.context.team.directory)})
         begins = f"who begins after {', '.join(f'#{other}' for other in waiting)}" if waiting else "who is told"
         return f"task {ident} is {name}'s, {begins}"
 
     def _hindrances(self, task: Task) -> list[str]:
-        owner = self.desk.snapshot.view.agent(task.owner) if task.owner else None
-        return board.hindrances(self.desk.team, task, owner_lives=owner is not None and owner.alive)
+        owner = self.context.snapshot.view.agent(task.owner) if task.owner else None
+        return board.blocking_reasons(self.context.team, task, owner_lives=owner is not None and owner.alive)
 
     def action_block(self) -> None:
         task = self.selected_task()
@@ -116,14 +118,14 @@ class TaskKeys(Numbered):
                 self._change(f"changing #{task.id}", partial(self._block, task.id, ids(text)))
 
         def check(text: str) -> str | None:
-            return cannot_wait(self.desk.snapshot.view, task.id, text)
+            return cannot_wait(self.context.snapshot.view, task.id, text)
 
         kept = " ".join(f"#{other}" for other in task.blocked_by)
         hint = "numbers of tasks that come first, such as 9 11 · empty: none"
-        self.app.push_screen(AskLine(f"#{task.id} waits for", kept, check=check, hint=hint), done)
+        self.app.push_screen(PromptLine(f"#{task.id} waits for", kept, check=check, hint=hint), done)
 
     def _block(self, ident: int, blocked_by: list[int]) -> str:
-        task = board.block_task(self.desk.team, ident, blocked_by)
+        task = board.block_task(self.context.team, ident, blocked_by)
         others = ", ".join(f"#{other}" for other in blocked_by)
         if hindrances := self._hindrances(task):
             return f"task {ident} waits: {'; '.join(hindrances)}"
@@ -135,10 +137,10 @@ class TaskKeys(Numbered):
             self._change(f"cancelling #{task.id}", partial(self._cancel, task))
 
     def _cancel(self, task: Task) -> str:
-        board.update_task(self.desk.team, task.id, status="cancelled")
-        said = f"task {task.id} is cancelled: {self.desk.key('task.reopen')} opens it again"
+        board.update_task(self.context.team, task.id, status="cancelled")
+        said = f"task {task.id} is cancelled: {self.context.key('task.reopen')} opens it again"
         if task.status == "in_progress":
-            said += f"; {task.owner} is not told: {self.desk.key('agent.message')} writes to it"
+            said += f"; {task.owner} is not told: {self.context.key('agent.message')} writes to it"
         return said
 
     def action_reopen(self) -> None:
@@ -147,11 +149,11 @@ class TaskKeys(Numbered):
             self._change(f"opening #{task.id} again", partial(self._reopen, task.id))
 
     def _reopen(self, ident: int) -> str:
-        board.update_task(self.desk.team, ident, status="pending")
-        return f"task {ident} is open again, for anybody to take; {self.desk.key('task.assign')} assigns it"
+        board.update_task(self.context.team, ident, status="pending")
+        return f"task {ident} is open again, for anybody to take; {self.context.key('task.assign')} assigns it"
 
     def _change(self, label: str, command: Callable[[], str]) -> None:
-        self.desk.do(label, command)
+        self.context.do(label, command)
 
 
 def _misfit(task: Task, kind: str) -> bool:
@@ -161,7 +163,7 @@ def _misfit(task: Task, kind: str) -> bool:
 def why_not(view: TeamView, task: Task, name: str) -> str | None:
     """Why `task` cannot be given to the agent called `name`; None if it can."""
     names = [each.name for each in view.agents]
-    agent = view.agent(meant(name.strip(), names))
+    agent = view.agent(resolve_prefix(name.strip(), names))
     if agent is None:
         wrong = f"there is no agent {name.strip()!r}" if name.strip() else "type a name"
         return f"{wrong}; " + (f"there are {', '.join(names)}" if names else "nobody is hired yet")

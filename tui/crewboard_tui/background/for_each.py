@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from crewboard.errors import CrewboardError, TryLaterError
 
 
-def together(names: Sequence[str], command: Callable[[str], str], done: str) -> str:
+def run_for_each(names: Sequence[str], command: Callable[[str], str], done: str) -> str:
     """Run `command` for each of `names`; for one it returns the command's own sentence, else `3 DONE: a, b, c`.
 
     Raises:

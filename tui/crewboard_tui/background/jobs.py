@@ -7,7 +7,7 @@ from collections.abc import Callable
 from textual.message import Message
 
 from crewboard.errors import CrewboardError
-from crewboard_tui.background.messages import ErrandDone
+from crewboard_tui.background.messages import JobDone
 
 log = logging.getLogger(__name__)
 
@@ -15,13 +15,13 @@ Then = Callable[[bool, str], None]
 """Called in the app's loop afterwards: whether it worked, and the sentence that says so."""
 
 
-class Errands:
+class BackgroundJobs:
     """The commands that are under way. Daemon threads, so that none can keep the dashboard from ending."""
 
     def __init__(self, post: Callable[[Message], bool]) -> None:
         self._post = post
         self._running: list[tuple[str, threading.Thread]] = []
-        self._unheard: dict[int, ErrandDone] = {}
+        self._unheard: dict[int, JobDone] = {}
 
     def start(
         self, label: str, command: Callable[[], str], then: Then | None = None, settle: Then | None = None
@@ -36,7 +36,7 @@ class Errands:
         """What is still under way."""
         return [(label, thread) for label, thread in self._running if thread.is_alive()]
 
-    def hear(self, done: ErrandDone) -> None:
+    def hear(self, done: JobDone) -> None:
         """An outcome is about to be told: whatever is to be done in any case is done."""
         self._unheard.pop(id(done), None)
         if done.settle is not None:
@@ -51,15 +51,15 @@ class Errands:
 
     def _run(self, command: Callable[[], str], then: Then | None, settle: Then | None) -> None:
         try:
-            done = ErrandDone(command(), error=False, then=then, settle=settle)
+            done = JobDone(command(), error=False, then=then, settle=settle)
         except CrewboardError as error:
-            done = ErrandDone(str(error), error=True, then=then, settle=settle)
+            done = JobDone(str(error), error=True, then=then, settle=settle)
         except OSError as error:
-            done = ErrandDone(f"the system refused: {error}", error=True, then=then, settle=settle)
+            done = JobDone(f"the system refused: {error}", error=True, then=then, settle=settle)
         except Exception as error:
             # A fault of ours must not vanish in a thread that nobody joins.
             log.exception("a command failed")
             says = f"an error in crewboard: {type(error).__name__}: {error}"
-            done = ErrandDone(says, error=True, then=then, settle=settle)
+            done = JobDone(says, error=True, then=then, settle=settle)
         self._unheard[id(done)] = done  # the dashboard may be gone before it is told
         self._post(done)

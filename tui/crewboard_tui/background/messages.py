@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
-from crewboard_tui.poller import Reading, Snapshot
+from crewboard_tui.poller import Snapshot, TeamPoller
 
 
 @dataclass
 class TeamRead(Message):
     """The team was read again by `reading`, and something that may be on the screen has changed."""
 
-    reading: Reading
+    reading: TeamPoller
     snapshot: Snapshot
 
 
 @dataclass
-class ErrandDone(Message):
+class JobDone(Message):
     """A command came back: `says` is the sentence for the person, `error` tells that it did not work.
 
     `then` is for the screen that asked; `settle` puts the drafts in order, and is called in any case, even when the

@@ -4,7 +4,7 @@ import click
 
 from crewboard.commands import messages
 from crewboard.commands import stop as ending
-from crewboard.protocol.approvals import SHUTDOWN_PATIENCE
+from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT
 from crewboard.store import leases
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
@@ -26,7 +26,7 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
         ending.stop_now(team, name)
     else:
         if lived:
-            note(f"asked {name} to shut down; it has {SHUTDOWN_PATIENCE:.0f} s to answer")
+            note(f"asked {name} to shut down; it has {SHUTDOWN_TIMEOUT:.0f} s to answer")
         ending.stop(team, name)
     if as_json:
         say_json({"name": name, "was_alive": lived, "alive": False})

@@ -62,7 +62,7 @@ class Following:
                 self._tell_what_it_asks()
             elif gone_at is None:
                 gone_at = time.monotonic()
-                supervisor_client.ring(self.team.directory)
+                supervisor_client.wake_supervisor(self.team.directory)
             elif time.monotonic() - gone_at > BURIED_WITHIN:
                 return None
             time.sleep(POLL)

@@ -4,18 +4,18 @@ import click
 from click.core import ParameterSource
 
 from crewboard.commands import hire as hiring
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
 from crewboard.commands.hire import Assignment, Hire
 from crewboard.errors import UsageError
-from crewboard.records import Flags
+from crewboard.records import HireOptions
 from crewboard.store import agents
 from crewboard.store.layout import AgentDirectory
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
 
-_FLAGS = frozenset(Flags.model_fields) - {"task"}
+_FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 """Options that are terms of a hiring: an agent that is idle keeps those that it was hired with."""
 
 
@@ -68,7 +68,7 @@ def spawn(
 
     Example: crewboard spawn fixer --type code --plan --background --prompt-file task.md
     """
-    flags = Flags(
+    flags = HireOptions(
         once=once,
         plan=plan,
         ask=ask,
@@ -126,7 +126,7 @@ def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int
         return 0
     from crewboard.records import describe_exit
 
-    log = typed(team, f"log {agent.name}")
+    log = command_for(team, f"log {agent.name}")
     note(f"{agent.name} did not come up: {describe_exit(ended)}; `{log}` may say more")
     return ended.code or 1
 

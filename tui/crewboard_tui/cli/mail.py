@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from crewboard.commands import messages as mail
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
 from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import approvals, requests
@@ -59,7 +59,7 @@ def _tell(team: Team, messages: list[Message], as_json: bool, *, many: bool = Fa
     revive(team.directory)
     asleep = [message.to for message in messages if not mail.is_listening(team, message.to)]
     for name in asleep:
-        note(f"{name} is not running: the message is kept; `{typed(team, f'resume {name}')}` lets it read")
+        note(f"{name} is not running: the message is kept; `{command_for(team, f'resume {name}')}` lets it read")
 
 
 @click.command()
@@ -82,7 +82,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
     asked = {request.id: request for request in requests.load_all(team.directory)}
 
     def void(message: Message) -> str | None:
-        return approvals.why_void(message, asked.get(str(message.metadata.get("request_id"))))
+        return approvals.ineffective_reason(message, asked.get(str(message.metadata.get("request_id"))))
 
     if as_json:
         say_json([_as_json(letter, void(letter.message)) for letter in letters])

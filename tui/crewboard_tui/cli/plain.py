@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from crewboard.commands.cli_hint import CommandLine
 from crewboard.commands.context import Team
-from crewboard.readmodel.blocked_by import held_up
+from crewboard.readmodel.blocked_by import blocked_by
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import Need, NeedKind, TeamView
 from crewboard.readmodel.watcher import SWEEP
@@ -14,7 +14,7 @@ from crewboard.records import Request
 from crewboard_tui.cli.answers import answers
 from crewboard_tui.cli.output import note, say
 from crewboard_tui.cli.watching import hints
-from crewboard_tui.needs_diff import Arrivals
+from crewboard_tui.needs_diff import NeedsDiff
 from crewboard_tui.render.formats import long_age
 from crewboard_tui.render.sanitize import safe_line
 
@@ -28,7 +28,7 @@ def follow(team: Team) -> None:
     """Print what needs the operator now, then what comes and what is settled, until nobody reads it any more."""
     directory, typed = team.directory, CommandLine.of(team)
     with hints(directory) as wake:
-        reader, arrivals = TeamReader(directory), Arrivals()
+        reader, arrivals = TeamReader(directory), NeedsDiff()
         note(f"what needs you on the team {directory.path.name} in {directory.root}; Ctrl-C ends")
         if not reader.read().needs:
             say(NOBODY)
@@ -39,7 +39,7 @@ def follow(team: Team) -> None:
             wake.wait(SWEEP)
 
 
-def news(view: TeamView, arrivals: Arrivals, typed: CommandLine) -> Iterator[str]:
+def news(view: TeamView, arrivals: NeedsDiff, typed: CommandLine) -> Iterator[str]:
     """What came and what is settled since the last time, as sentences."""
     found = arrivals.read(view)
     for need in found.went:
@@ -75,7 +75,7 @@ def is_closed() -> bool:
 
 
 def _holds(need: Need, view: TeamView) -> str:
-    tasks = held_up(view, need)
+    tasks = blocked_by(view, need)
     if not tasks:
         return ""
     names = ", ".join(str(task.id) for task in tasks)

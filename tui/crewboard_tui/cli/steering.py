@@ -7,7 +7,7 @@ from crewboard.commands import rules as standing
 from crewboard.errors import UsageError
 from crewboard.names import LEAD
 from crewboard.pricing import parse_budget
-from crewboard.records import Flags, Status
+from crewboard.records import HireOptions, Status
 from crewboard.store import json_files, roster
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, note, say, say_json
@@ -31,7 +31,7 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
     from crewboard_tui.cli.following import follow
 
     team = context.obj.team
-    flags = Flags(unsafe_no_sandbox=unsafe_no_sandbox)
+    flags = HireOptions(unsafe_no_sandbox=unsafe_no_sandbox)
     context.exit(follow(team, LEAD, lambda: hire.tell_lead(team, text, flags), once=False, as_json=as_json))
 
 
@@ -46,7 +46,7 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
     The agent stays, with its assignment. Without TEXT it is asked to say where it stands.
     """
     team = session.team
-    was = json_files.usable(team.agent(name).status, Status)
+    was = json_files.load_or_none(team.agent(name).status, Status)
     message = control.interrupt(team, name, text)
     if as_json:
         say_json(message.model_dump())

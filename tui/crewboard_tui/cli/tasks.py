@@ -5,7 +5,7 @@ from typing import get_args
 import click
 
 from crewboard.commands import tasks as board
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
@@ -28,7 +28,7 @@ def tasks(session: Session, as_json: bool) -> None:
     if as_json:
         say_json([task.model_dump() for task in found])
     elif not found:
-        note("the task board is empty; " + typed(team, 'task add "SUBJECT"'))
+        note("the task board is empty; " + command_for(team, 'task add "SUBJECT"'))
     else:
         for line in describe(team, found):
             say(line)
@@ -36,19 +36,19 @@ def tasks(session: Session, as_json: bool) -> None:
 
 def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
     """The task board as a table."""
-    from crewboard.store.tasks import CLOSED, blockers, fate
+    from crewboard.store.tasks import CLOSED, blockers, terminal_state
 
     board_by_id = {task.id: task for task in found}
     rows = []
     for task in found:
         waits = blockers(task, board_by_id) if task.status == "pending" else []
-        fates = {ident: fate(ident, board_by_id) for ident in waits}
+        fates = {ident: terminal_state(ident, board_by_id) for ident in waits}
         after = ", ".join(str(ident) + (f" {fates[ident]}" if fates[ident] else "") for ident in waits)
         word = "cannot start, " if any(fates.values()) else ""
         notes = [f"{word}after {after}" if waits else ""]
         notes += [f"for {task.required_type}" if task.required_type else ""]
         rest = f" ({'; '.join(part for part in notes if part)})" if any(notes) else ""
-        plight = board.owner_plight(team, task.owner) if task.owner and task.status not in CLOSED else None
+        plight = board.owner_problem(team, task.owner) if task.owner and task.status not in CLOSED else None
         owner = (
             f"{task.owner} ({plight})" if plight else task.owner or (f"({task.last_owner})" if task.last_owner else "–")
         )
@@ -127,5 +127,5 @@ def _tell(team: Team, changed: Task, as_json: bool) -> None:
     else:
         owner = f", {changed.owner}" if changed.owner else ""
         say(safe_line(f"task {changed.id}: {changed.status.replace('_', ' ')}{owner} · {changed.subject}"))
-    for hindrance in board.hindrances(team, changed):
+    for hindrance in board.blocking_reasons(team, changed):
         note(f"task {changed.id}: {hindrance}")

@@ -59,7 +59,7 @@ def list_(session: Session, as_json: bool) -> None:
 
 
 def _describe(directory: TeamDirectory) -> dict[str, Any]:
-    names = stop.everybody(Team(directory))
+    names = stop.all_agents(Team(directory))
     alive = sum(leases.is_held(directory.agent(name).lease) for name in names)
     known: dict[str, Any] = {"name": directory.path.name, "description": "", "agents": len(names)}
     try:

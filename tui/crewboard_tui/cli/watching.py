@@ -9,7 +9,7 @@ from typing import Any, get_args
 import click
 
 from crewboard.commands import hire
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.readmodel.changes import Change, ChangeReader
@@ -164,4 +164,4 @@ def _is_over(agent: AgentView, now: float) -> bool:
 
 def _why_never(team: Team, agent: AgentView) -> str:
     reason = f": {agent.reason}" if agent.reason else ""
-    return f"{agent.name} is {agent.state}{reason}; `{typed(team, f'resume {agent.name}')}` brings it back"
+    return f"{agent.name} is {agent.state}{reason}; `{command_for(team, f'resume {agent.name}')}` brings it back"

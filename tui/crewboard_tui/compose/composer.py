@@ -12,14 +12,14 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
-from crewboard_tui.compose.draft_input import Draft
-from crewboard_tui.context import Desk
+from crewboard_tui.compose.draft_input import DraftInput
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import one_line
 
 
 @dataclass(frozen=True)
-class Letterhead:
+class ComposeTarget:
     """Something to be written. `label` says to whom, `draft` under which name it is kept until `send` takes it.
 
     `check` says why a text cannot be sent; `names` are what it may begin with. An empty text is no text, unless
@@ -49,12 +49,12 @@ class Composer(Horizontal):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("composer")]
 
-    def __init__(self, desk: Desk, **kwargs: Any) -> None:
+    def __init__(self, desk: AppContext, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._desk = desk
-        self._head: Letterhead | None = None
+        self._head: ComposeTarget | None = None
         self._came_from: Widget | None = None
-        self.line = Draft(prose=True, id="composer-line")
+        self.line = DraftInput(prose=True, id="composer-line")
         """Where one writes."""
         self.line.keep = self._keep
         self.line.refuse = self._refuse
@@ -64,19 +64,19 @@ class Composer(Horizontal):
         yield self.line
         yield Label("", id="composer-hint")
 
-    def rest(self, head: Letterhead | None) -> None:
+    def rest(self, head: ComposeTarget | None) -> None:
         """Be ready for `head`, unless somebody is writing; for nobody, be away."""
         if not self.line.has_focus:
             self.set_class(head is None, "-nobody")
             self._take(head)
 
-    def begin(self, head: Letterhead) -> None:
+    def begin(self, head: ComposeTarget) -> None:
         """Write to `head` now."""
         self._take(head)
         self._came_from = self.screen.focused
         self.line.focus()
 
-    def _take(self, head: Letterhead | None) -> None:
+    def _take(self, head: ComposeTarget | None) -> None:
         self._head = head
         self._show(self.query_one("#composer-to", Label), f"▸ {head.label} ›" if head else "")
         self.line.names = head.names if head else ()

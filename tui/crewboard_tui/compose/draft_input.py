@@ -39,19 +39,19 @@ def fitting(text: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if name.startswith(text)]
 
 
-def fold(text: str) -> str:
+def escape_newlines(text: str) -> str:
     """A text on one line: breaks and tabs become visible, other controls a space."""
     literal = _MARKED.sub(rf"\g<0>{_LITERAL}", text.replace("\r\n", "\n"))
     marked = literal.replace("\n", BREAK).replace("\t", TAB)
     return "".join(character if character.isprintable() else " " for character in marked)
 
 
-def unfold(value: str) -> str:
+def unescape_newlines(value: str) -> str:
     """The text that stands on one line, word for word."""
     return _MARKED.sub(lambda found: found[1] + found[2][1:] if found[2] else _MEANT[found[1]], value)
 
 
-class Draft(Input):
+class DraftInput(Input):
     """An input whose text may begin with one of `names`.
 
     `keep` is told each change at once. Where `prose` is written, `^e` opens the editor; `refuse` is told why it did
@@ -64,7 +64,7 @@ class Draft(Input):
         self.keep: Callable[[str], None] | None = None
         self.refuse: Callable[[str], None] | None = None
         self.sends = True
-        super().__init__(fold(text), compact=True, select_on_focus=False, **kwargs)
+        super().__init__(escape_newlines(text), compact=True, select_on_focus=False, **kwargs)
         self.cursor_blink = False
         self.names = names
         self.prose = prose
@@ -72,12 +72,12 @@ class Draft(Input):
     @property
     def text(self) -> str:
         """What is written, with its line breaks."""
-        return unfold(self.value)
+        return unescape_newlines(self.value)
 
     def load(self, text: str) -> None:
         """Show another text, which somebody keeps already."""
         keep, self.keep = self.keep, None
-        self.value = fold(text)
+        self.value = escape_newlines(text)
         self.cursor_position = len(self.value)
         self.keep = keep
 
@@ -88,10 +88,10 @@ class Draft(Input):
     def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
-        self.replace(fold(event.text), *self.selection)
+        self.replace(escape_newlines(event.text), *self.selection)
 
     def insert_text_at_cursor(self, text: str) -> None:
-        super().insert_text_at_cursor(fold(text))
+        super().insert_text_at_cursor(escape_newlines(text))
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
         # Textual asks about `/`, `@` and `+` by short names, for which it finds no character: they are typed too.
@@ -112,7 +112,7 @@ class Draft(Input):
 
     def action_edit(self) -> None:
         try:
-            self.value = fold(editor.edit(self.app, self.text))
+            self.value = escape_newlines(editor.edit(self.app, self.text))
         except CrewboardError as error:
             if self.refuse is not None:
                 self.refuse(str(error))

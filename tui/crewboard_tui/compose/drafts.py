@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crewboard.errors import CrewboardError
 from crewboard.records import Request, Unsent
-from crewboard.redaction import mask
+from crewboard.redaction import redact
 from crewboard.store import json_files
 from crewboard_tui.user_dirs import make_private
 
@@ -108,7 +108,7 @@ class Drafts(dict[str, str]):
 
     def _merge(self, old: Unsent | None, changed: set[str]) -> Unsent:
         texts = {**(old.texts if old else {}), **{whom: self.get(whom, "") for whom in changed}}
-        return Unsent(texts={whom: text for whom, text in texts.items() if text.strip() and mask(text) == text})
+        return Unsent(texts={whom: text for whom, text in texts.items() if text.strip() and redact(text) == text})
 
 
 def file_for(folder: Path | None, team: Path) -> Path | None:

@@ -66,14 +66,14 @@ def _addressed(name: str, names: Sequence[str]) -> str:
         raise UsageError(f"{error}; @@{name} says it literally") from error
 
 
-def meant(text: str, names: Sequence[str]) -> str:
+def resolve_prefix(text: str, names: Sequence[str]) -> str:
     """The only one of `names` that begins with `text`; `text` itself if it is one of them, or more or none begin so."""
     found = {name for name in names if text and name.startswith(text)}
     return found.pop() if text not in names and len(found) == 1 else text
 
 
 def _known(name: str, names: Sequence[str]) -> str:
-    name = meant(name, names)
+    name = resolve_prefix(name, names)
     if name not in names:
         raise UsageError(f"nobody here is called {name!r}: there are {', '.join(dict.fromkeys(names)) or 'no agents'}")
     return name

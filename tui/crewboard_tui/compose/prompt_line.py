@@ -11,14 +11,14 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from crewboard_tui.compose.draft_input import Draft, fitting, unfold
+from crewboard_tui.compose.draft_input import DraftInput, fitting, unescape_newlines
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import one_line
 
 _NAMES_SHOWN = 12
 
 
-class AskLine(ModalScreen[str | None]):
+class PromptLine(ModalScreen[str | None]):
     """Asks for one line; None when it is left with Esc.
 
     `changed` is called as one types. `check` says why a text cannot be; then Enter leaves it standing. A `text` that
@@ -51,7 +51,7 @@ class AskLine(ModalScreen[str | None]):
         self.pressed: bindings.Pressed = bindings.default_key
 
     def compose(self) -> ComposeResult:
-        draft = Draft(self._text, self._names, prose=self._prose, id="ask-input")
+        draft = DraftInput(self._text, self._names, prose=self._prose, id="ask-input")
         draft.refuse = self._refuse
         draft.keep = self._changed if self._kept is not None else None
         with Horizontal(id="ask"):
@@ -60,7 +60,7 @@ class AskLine(ModalScreen[str | None]):
             yield Label(Content(self._hint), id="ask-hint")
 
     def on_mount(self) -> None:
-        self.query_one(Draft).focus()
+        self.query_one(DraftInput).focus()
         self._show_hint(self._text)
         self._cover_footer()
 
@@ -73,7 +73,7 @@ class AskLine(ModalScreen[str | None]):
 
     def take(self, character: str) -> None:
         """Take what was typed before the line stood there: it is the line's, and no key."""
-        draft = next(iter(self.query(Draft)), None)
+        draft = next(iter(self.query(DraftInput)), None)
         if draft is None:
             self._text += character
         else:
@@ -83,11 +83,11 @@ class AskLine(ModalScreen[str | None]):
     def _tell(self, event: Input.Changed) -> None:
         self._show_hint(event.value)
         if self._changed is not None and self._kept is None:
-            self._changed(unfold(event.value))
+            self._changed(unescape_newlines(event.value))
 
     def reload(self) -> None:
         """Show what is kept, where it is not what stands here."""
-        draft = next(iter(self.query(Draft)), None)
+        draft = next(iter(self.query(DraftInput)), None)
         if draft is not None and self._kept is not None and draft.text != self._kept():
             draft.load(self._kept())
 
@@ -107,7 +107,7 @@ class AskLine(ModalScreen[str | None]):
 
     @on(Input.Submitted)
     def _done(self, event: Input.Submitted) -> None:
-        text = unfold(event.value)
+        text = unescape_newlines(event.value)
         problem = self._check(text) if self._check is not None else None
         if problem is not None:
             self._refuse(problem)

@@ -20,7 +20,7 @@ from crewboard.names import OPERATOR, SYSTEM
 from crewboard.offline import scenario
 from crewboard.offline.scenario import Scenario, ScenarioAgent
 from crewboard.protocol import supervisor_client
-from crewboard.records import Flags, Status, ToolStart
+from crewboard.records import HireOptions, Status, ToolStart
 from crewboard.sandbox import level
 from crewboard.sandbox.policy import Policy
 from crewboard.store import agents, journal, leases, tasks
@@ -78,7 +78,7 @@ class Stage:
         return [self.pool.submit(self._hire, agent) for agent in self.scenario.agents]
 
     def _hire(self, agent: ScenarioAgent) -> Assignment:
-        flags = Flags(plan=agent.plan, unsafe_no_sandbox=True)  # in a copy of its own, and it says so
+        flags = HireOptions(plan=agent.plan, unsafe_no_sandbox=True)  # in a copy of its own, and it says so
         return hire.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
 
     def lack_of_sandbox(self) -> str | None:

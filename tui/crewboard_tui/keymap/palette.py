@@ -83,7 +83,7 @@ class Commands(Provider):
 
     async def _tell(self, name: str, why_not: str) -> None:
         if isinstance(self.screen, Framed):
-            self.screen.desk.say(f"{name}: {why_not}", "warning")
+            self.screen.context.say(f"{name}: {why_not}", "warning")
 
     def _run(self, action: str) -> Callable[[], Awaitable[None]]:
         async def run() -> None:

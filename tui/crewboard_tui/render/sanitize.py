@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from crewboard.redaction import mask
+from crewboard.redaction import redact
 
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2028\u2029\u3164\uffa0")
 """Characters that show nothing or break lines, and are in no control category."""
@@ -14,7 +14,7 @@ _TAB = "    "
 
 def safe_text(text: str) -> str:
     """`text` with keys hidden, and every control character but newline and tab turned into a visible mark."""
-    text = mask(text)
+    text = redact(text)
     if text.isprintable() and _INVISIBLE.isdisjoint(text):
         return text
     return _SUSPECT.sub(_mark, text.replace("\r\n", "\n"))

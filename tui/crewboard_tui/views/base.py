@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from crewboard.readmodel.team import Need
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Interest, Snapshot
 from crewboard_tui.render import formats
@@ -21,11 +21,11 @@ from crewboard_tui.views.board.columns import HUGE, MEDIUM, SHORT, TALL, WIDE
 from crewboard_tui.views.needs.rows import need_key
 from crewboard_tui.views.unavailable_keys import DeadKeys
 from crewboard_tui.widgets.alert_bar import alert_line
-from crewboard_tui.widgets.collapsible_list import Folds
+from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from crewboard_tui.widgets.footer import footer_lines
-from crewboard_tui.widgets.line_list import Rows
-from crewboard_tui.widgets.line_view import Log
-from crewboard_tui.widgets.static_lines import Still
+from crewboard_tui.widgets.line_list import LineList
+from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets.static_lines import StaticLines
 from crewboard_tui.widgets.status_bar import Badges, strip_line
 from crewboard_tui.widgets.view_tabs import VIEWS
 
@@ -45,9 +45,9 @@ class Framed(DeadKeys):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("view", "copy", "back")]
     ESCAPE_TO_MINIMIZE = False
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__()
-        self.desk = desk
+        self.context = desk
         self._is_due = False
         """Whether all is shown anew after the next refresh."""
 
@@ -71,7 +71,7 @@ class Framed(DeadKeys):
 
     def tick(self) -> None:
         """Show the same snapshot a second later: ages."""
-        self.paint(self.desk.snapshot)
+        self.paint(self.context.snapshot)
 
     def interest(self) -> Interest:
         """What this screen shows beyond the roster."""
@@ -83,12 +83,12 @@ class Framed(DeadKeys):
     @property
     def key_labels(self) -> Mapping[str, str]:
         """What keys are called here and now, by id, where that is not what the table calls them."""
-        return self.focused.key_labels if isinstance(self.focused, Folds) else {}
+        return self.focused.key_labels if isinstance(self.focused, CollapsibleList) else {}
 
     @property
     def copied(self) -> str:
         """What is copied from here: of a list the line or entry under the cursor, of a text all of it."""
-        return self.focused.copied if isinstance(self.focused, Rows | Log) else ""
+        return self.focused.copied if isinstance(self.focused, LineList | LineView) else ""
 
     # ------------------------------------------------------------------------------------------------- the frame
 
@@ -96,13 +96,13 @@ class Framed(DeadKeys):
         # Known before the first layout: with the first resize, all of it would be styled and laid out again.
         for points, extent in zip((self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS), self.app.size, strict=True):
             self.add_class(max(point for point in points if point[0] <= extent)[1], update=False)
-        yield Still(id="strip")
-        yield Still(id="heading")
+        yield StaticLines(id="strip")
+        yield StaticLines(id="heading")
         with Container(id="body"):
             yield from self.body()
-        yield Still(id="alert")
-        yield Still(id="keys")
-        yield Still(id="status")
+        yield StaticLines(id="alert")
+        yield StaticLines(id="keys")
+        yield StaticLines(id="status")
 
     def on_mount(self) -> None:
         self.bindings_updated_signal.subscribe(self, lambda _: self.paint_keys())
@@ -115,7 +115,7 @@ class Framed(DeadKeys):
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:
         # Behind a palette or a line to write in, it can still be seen.
         if isinstance(self.app.screen, Framed):
-            self.desk.forget_hint(event.time)
+            self.context.forget_hint(event.time)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
         self.refresh_soon()
@@ -130,7 +130,7 @@ class Framed(DeadKeys):
         self._is_due = False
         if not self.is_ready:
             return
-        self.show(self.desk.snapshot)
+        self.show(self.context.snapshot)
 
     @property
     def is_ready(self) -> bool:
@@ -139,7 +139,7 @@ class Framed(DeadKeys):
 
     def show(self, snapshot: Snapshot) -> None:
         """Show a snapshot; one that was read for a screen behind this one is followed by one that is for this."""
-        self.desk.look_at(self.interest())
+        self.context.look_at(self.interest())
         self.paint_frame(snapshot)
         self.paint(snapshot)
         self.paint_keys()
@@ -147,13 +147,13 @@ class Framed(DeadKeys):
     def paint_frame(self, snapshot: Snapshot) -> None:
         """Strip, heading, alert and status line."""
         width = self.size.width
-        badges = Badges(read_only=self.desk.read_only, offline=self.desk.team.offline)
+        badges = Badges(read_only=self.context.read_only, offline=self.context.team.offline)
         self._still("strip").show([strip_line(snapshot, badges, width)])
         way = self._way_to_view()
         self._still("heading").show([(*self.heading(snapshot, width - width_of(way)), *way)])
         opens = self.next_need in snapshot.view.needs[:1]
         alert = alert_line(
-            snapshot, self.desk.now, width, read_only=self.desk.read_only, pressed=self.desk.key, opens=opens
+            snapshot, self.context.now, width, read_only=self.context.read_only, pressed=self.context.key, opens=opens
         )
         self._still("alert").show([alert])
         self.paint_status()
@@ -165,7 +165,7 @@ class Framed(DeadKeys):
         if name is None or self.IS_FORM or self.size.width < MEDIUM or self.app.screen_stack[:1] == [self]:
             return ()
         key = f"app.{mode}"
-        return (Span("· ", "dim"), Span(self.desk.key(key), "key", key), Span(f" {name} ", "", key))
+        return (Span("· ", "dim"), Span(self.context.key(key), "key", key), Span(f" {name} ", "", key))
 
     def paint_keys(self) -> None:
         """The footer."""
@@ -181,7 +181,7 @@ class Framed(DeadKeys):
 
     def paint_status(self) -> None:
         """What the last command said, else facts about the team."""
-        said = self.desk.said
+        said = self.context.said
         if said is not None:
             pieces = wrap(said.text, max(10, self.size.width - 2))[:3]
             self._still("status").show([line(" ", say(piece, said.tone)) for piece in pieces])
@@ -189,14 +189,14 @@ class Framed(DeadKeys):
             self._still("status").show([self._facts()] if self.size.height >= SHORT else [])
 
     def _facts(self) -> Line:
-        view = self.desk.snapshot.view
+        view = self.context.snapshot.view
         supervisor = f"supervisor {view.supervisor.pid}" if view.supervisor.alive else "no supervisor"
         team = f"{len(view.agents)} agent{'' if len(view.agents) == 1 else 's'}"
         damage = (say(f"damaged: {formats.places(view.damage)}", "error"), Span(" · ", "dim")) if view.damage else ()
         return (Span(" "), *damage, say(f"{formats.homely(view.root)} · {supervisor} · {team}", "dim"))
 
-    def _still(self, ident: str) -> Still:
-        return self.get_child_by_id(ident, Still)
+    def _still(self, ident: str) -> StaticLines:
+        return self.get_child_by_id(ident, StaticLines)
 
     @property
     def shown_need(self) -> str | None:
@@ -206,15 +206,15 @@ class Framed(DeadKeys):
     @property
     def next_need(self) -> Need | None:
         """What the key for the next need opens: the most urgent, or what comes behind the one that was opened here."""
-        needs, visited = self.desk.snapshot.view.needs, self.desk.visited
+        needs, visited = self.context.snapshot.view.needs, self.context.visited
         names = [need_key(need) for need in needs]
         at = (names.index(visited) + 1) % len(names) if visited in names and visited == self.shown_need else 0
         return needs[at] if needs else None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        if action in CHANGING and self.desk.read_only:
+        if action in CHANGING and self.context.read_only:
             return False
-        if action in CHANGING and isinstance(self.focused, Rows) and self.focused.came_by_itself:
+        if action in CHANGING and isinstance(self.focused, LineList) and self.focused.came_by_itself:
             return None
         return self.offers(action)
 
@@ -229,7 +229,7 @@ class Framed(DeadKeys):
         text = safe_text(self.copied)
         self.app.copy_to_clipboard(text)
         first, *more = text.strip().splitlines() or [""]
-        self.desk.say(f"copied: {clip(first, _COPIED)}{f' … and {len(more)} lines more' if more else ''}")
+        self.context.say(f"copied: {clip(first, _COPIED)}{f' … and {len(more)} lines more' if more else ''}")
 
     def action_back(self) -> None:
         if self.is_current:  # a second key may come while it goes
@@ -241,7 +241,7 @@ def is_form(screen: Screen[Any]) -> bool:
     return isinstance(screen, Framed) and screen.IS_FORM
 
 
-async def goes_to_form(app: App[Any], desk: Desk) -> bool:
+async def goes_to_form(app: App[Any], desk: AppContext) -> bool:
     """Whether a form is open on another view, which one would lose or forget: then that is where one goes."""
     for mode, stack in app._screen_stacks.items():  # noqa: SLF001  there is no public way to another mode's screens
         if any(is_form(screen) for screen in stack):

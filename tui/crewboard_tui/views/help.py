@@ -10,7 +10,7 @@ from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import Line, Span, hang
 from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
 from crewboard_tui.widgets.footer import working_keys
-from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.line_view import LineView
 
 _WORDS = {
     "dead": "killed or crashed, until you acknowledge it",
@@ -49,7 +49,7 @@ class HelpScreen(ModalScreen[None]):
         self._foot = f"{pressed('log.down')} {pressed('log.up')} move · {pressed('help.leave')} back"
 
     def compose(self) -> ComposeResult:
-        log = Log(id="help", classes="pane", follow=False, follows=False)
+        log = LineView(id="help", classes="pane", follow=False, follows=False)
         log.border_title = Content("Keys that work here")
         log.border_subtitle = Content(self._foot)
         yield log
@@ -59,10 +59,10 @@ class HelpScreen(ModalScreen[None]):
         self._paint(self.app.size.width - _FRAME)
 
     def on_resize(self) -> None:
-        self.call_after_refresh(lambda: self._paint(self.query_one(Log).line_width))
+        self.call_after_refresh(lambda: self._paint(self.query_one(LineView).line_width))
 
     def _paint(self, width: int) -> None:
-        self.query_one(Log).show([part for line in self._lines for part in hang(line, width, _INDENT, _MOST)])
+        self.query_one(LineView).show([part for line in self._lines for part in hang(line, width, _INDENT, _MOST)])
 
 
 def help_lines(screen: Screen[Any]) -> list[Line]:

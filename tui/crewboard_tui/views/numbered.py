@@ -8,7 +8,7 @@ from textual.widget import Widget
 
 from crewboard_tui.actions.filters import ALL
 from crewboard_tui.actions.search import Findable
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap.bindings import Key
 from crewboard_tui.poller import Snapshot
 from crewboard_tui.render.lines import Line, Span
@@ -24,14 +24,14 @@ class Numbered(Findable):
     STATES: ClassVar[Iterable[str]] = ()
     """The groups of states that its list can be narrowed to."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self.group = ALL
         self.zoomed: Widget | None = None
         self._opened_from: Widget | None = None
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
-        return tabs_line(snapshot.view, self.MODE, width, self.desk.key)
+        return tabs_line(snapshot.view, self.MODE, width, self.context.key)
 
     def offers(self, action: str) -> bool | None:
         if action == "back":
@@ -49,7 +49,7 @@ class Numbered(Findable):
     def _moved_to_pane(self) -> None:
         # What a pane's border offers depends on where the keys go.
         if self.is_ready:
-            self.paint(self.desk.snapshot)
+            self.paint(self.context.snapshot)
 
     # ------------------------------------------------------------------------------------------- filter and zoom
 
@@ -103,8 +103,8 @@ class Numbered(Findable):
     @property
     def hires(self) -> str:
         """What to do first on a team with nobody on it."""
-        key = self.desk.key("agent.hire")
-        return "nobody is hired yet" + ("" if self.desk.read_only else f"; {key} hires an agent")
+        key = self.context.key("agent.hire")
+        return "nobody is hired yet" + ("" if self.context.read_only else f"; {key} hires an agent")
 
     def action_turn_group(self) -> None:
         groups = [ALL, *self.STATES]

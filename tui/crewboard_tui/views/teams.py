@@ -19,7 +19,7 @@ from crewboard_tui.keymap import bindings
 from crewboard_tui.notifications import waiting
 from crewboard_tui.render.lines import Line, Span, pad, say, spread
 from crewboard_tui.views.modal import Boxed
-from crewboard_tui.widgets.line_list import Row, Rows
+from crewboard_tui.widgets.line_list import LineList, Row
 
 Look = Callable[[TeamDirectory], TeamView]
 
@@ -46,7 +46,7 @@ class TeamsScreen(Boxed[TeamDirectory | None]):
         self._seen: dict[str, Line] = {}
 
     def compose(self) -> ComposeResult:
-        rows = Rows(id="teams", classes="pane")
+        rows = LineList(id="teams", classes="pane")
         rows.border_title = Content(f"Teams · {len(self._teams)}")
         go = f"{self._pressed('list.open')} go there · {self._pressed('teams.leave')} stay"
         alone = len(self._teams) == 1
@@ -54,7 +54,7 @@ class TeamsScreen(Boxed[TeamDirectory | None]):
         yield rows
 
     def on_mount(self) -> None:
-        self.query_one(Rows).want(self._here)
+        self.query_one(LineList).want(self._here)
         self._paint()
         threading.Thread(target=self._look_at_all, name="crewboard-teams", daemon=True).start()
 
@@ -75,7 +75,7 @@ class TeamsScreen(Boxed[TeamDirectory | None]):
         self._paint()
 
     def _paint(self) -> None:
-        rows = self.query_one(Rows)
+        rows = self.query_one(LineList)
         rows.show([self._row(name, rows.row_width) for name in self._teams])
 
     def _row(self, name: str, width: int) -> Row:
@@ -84,8 +84,8 @@ class TeamsScreen(Boxed[TeamDirectory | None]):
         left = (Span(pad(name, longest) + "  ", "bold"), *self._seen.get(name, (Span("…", "dim"),)))
         return Row(name, spread(left, (Span(here, "dim"),), width))
 
-    @on(Rows.Opened)
-    def _choose(self, event: Rows.Opened) -> None:
+    @on(LineList.Opened)
+    def _choose(self, event: LineList.Opened) -> None:
         self.dismiss(self._teams[event.key])
 
     def action_leave(self) -> None:

@@ -7,10 +7,10 @@ from textual import events
 from textual.binding import Binding
 from textual.screen import Screen
 
-from crewboard_tui.compose.prompt_line import AskLine
-from crewboard_tui.context import Desk
+from crewboard_tui.compose.prompt_line import PromptLine
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings as keys
-from crewboard_tui.widgets.line_list import Rows
+from crewboard_tui.widgets.line_list import LineList
 
 NOT_NOW = "not now"
 """Why a key of this screen does nothing, where nobody knows better."""
@@ -27,7 +27,7 @@ class DeadKeys(Screen[None]):
     IS_FORM: ClassVar[bool] = False
     """Whether leaving it loses what was filled in."""
 
-    desk: Desk
+    context: AppContext
 
     def on_key(self, event: events.Key) -> None:
         """Say why a key does nothing here; `/` never lets its words run as keys."""
@@ -38,10 +38,10 @@ class DeadKeys(Screen[None]):
         if key is None:
             return
         if key.action == "filter" and not self.IS_FORM:
-            self.desk.say(_NOT_FOUND, "warning")
-            self.app.push_screen(AskLine("find", hint=_NOT_FOUND))
+            self.context.say(_NOT_FOUND, "warning")
+            self.app.push_screen(PromptLine("find", hint=_NOT_FOUND))
         else:
-            self.desk.say(f"{keys.name_of(key)}: {self.why_not(key)}", "warning")
+            self.context.say(f"{keys.name_of(key)}: {self.why_not(key)}", "warning")
 
     def _meant(self, event: events.Key) -> keys.Key | None:
         """The command that a key stands for: one that works on this screen at times, else one that works elsewhere."""
@@ -49,7 +49,7 @@ class DeadKeys(Screen[None]):
         found = {
             key.id: key
             for key in keys.KEYS
-            if key.scope in keys.WHERE and key.says and not pressed.isdisjoint(self.desk.keys_of(key.id))
+            if key.scope in keys.WHERE and key.says and not pressed.isdisjoint(self.context.keys_of(key.id))
         }
         return next((found[ident] for ident in [*self._taken(), *found] if ident in found), None)
 
@@ -60,10 +60,10 @@ class DeadKeys(Screen[None]):
 
     def why_not(self, key: keys.Key) -> str:
         """Why `key` does nothing here and now."""
-        if key.changes and self.desk.read_only:
+        if key.changes and self.context.read_only:
             return ONLY_LOOKING
         is_taken = key.id in self._taken()
-        if is_taken and key.changes and isinstance(self.focused, Rows) and self.focused.came_by_itself:
+        if is_taken and key.changes and isinstance(self.focused, LineList) and self.focused.came_by_itself:
             return "not taken: what is under the cursor has only just come there; press it again"
         if self.IS_FORM and key.scope == "app":
             return "not while this form is open"

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from crewboard_tui.actions.filters import matches
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import Line, Span, plain
-from crewboard_tui.widgets.line_list import Row, Rows
+from crewboard_tui.widgets.line_list import LineList, Row
 
 MARK = 2
 """Cells before each line, for the mark that says whether there is more."""
@@ -17,7 +17,7 @@ MARK = 2
 _INDENT = "  "
 
 
-class Fold(NamedTuple):
+class CollapsibleRow(NamedTuple):
     """One entry: its line, lines that always follow it, and what unfolds below, made when it is wanted.
 
     `text` is all of it as it was written: what it can be found by beyond what its lines show, and what is copied.
@@ -42,14 +42,14 @@ class _Place:
     folds: bool
 
 
-class Folds(Rows):
+class CollapsibleList(LineList):
     """The list. Where it follows its end, it does so until somebody moves up, and again once they are back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("folds")]
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._folds: list[Fold] = []
+        self._folds: list[CollapsibleRow] = []
         self._places: list[_Place] = []
         self._unfolded: set[str] = set()
         self._follows = False
@@ -78,7 +78,7 @@ class Folds(Rows):
         self._follows = self.follow = follows
         self.scroll_to(y=0, animate=False, force=True)
 
-    def read(self, folds: Sequence[Fold], nothing: str, head: Line | None = None) -> None:
+    def read(self, folds: Sequence[CollapsibleRow], nothing: str, head: Line | None = None) -> None:
         """Show these entries."""
         self._folds = list(folds)
         rows: list[Row] = []
@@ -92,7 +92,7 @@ class Folds(Rows):
         if self.follow and rows:
             self.select(rows[-1].key)
 
-    def _lines_of(self, fold: Fold) -> list[Line]:
+    def _lines_of(self, fold: CollapsibleRow) -> list[Line]:
         unfolded = fold.key in self._unfolded
         mark = Span(_INDENT) if fold.body is None else Span("− " if unfolded else "+ ", "key")
         below = fold.body() if fold.body is not None and unfolded else ()

@@ -37,7 +37,7 @@ def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
     return [key for key in before if key in here] + [key for key in wanted if key not in known]
 
 
-class Rows(ScrollView, can_focus=True):
+class LineList(ScrollView, can_focus=True):
     """A list. What is under the cursor stays under it when rows come, go or change their order."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("list")]
@@ -46,22 +46,22 @@ class Rows(ScrollView, can_focus=True):
     class Moved(Message):
         """The cursor stands on something else."""
 
-        rows: "Rows"
+        rows: "LineList"
         key: str | None
 
         @property
-        def control(self) -> "Rows":
+        def control(self) -> "LineList":
             return self.rows
 
     @dataclass
     class Opened(Message):
         """Somebody wants to go into what is under the cursor."""
 
-        rows: "Rows"
+        rows: "LineList"
         key: str
 
         @property
-        def control(self) -> "Rows":
+        def control(self) -> "LineList":
             return self.rows
 
     def __init__(self, **kwargs: Any) -> None:

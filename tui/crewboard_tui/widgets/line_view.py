@@ -13,7 +13,7 @@ from crewboard_tui.render.lines import Line, plain
 from crewboard_tui.render.painter import Painter
 
 
-class Log(ScrollView, can_focus=True):
+class LineView(ScrollView, can_focus=True):
     """Shows lines, and scrolls. With `follow`, the last one stays in sight."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("log")]

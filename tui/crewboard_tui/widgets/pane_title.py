@@ -4,8 +4,8 @@ from textual.content import Content
 from textual.widget import Widget
 
 from crewboard_tui.render.lines import one_line
-from crewboard_tui.widgets.collapsible_list import Folds
-from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.collapsible_list import CollapsibleList
+from crewboard_tui.widgets.line_view import LineView
 
 
 def title(pane: Widget, above: str, below: str = "") -> None:
@@ -17,7 +17,7 @@ def title(pane: Widget, above: str, below: str = "") -> None:
         pane.border_subtitle = wanted[1]
 
 
-def follow_words(pane: Log | Folds, key: str) -> str:
+def follow_words(pane: LineView | CollapsibleList, key: str) -> str:
     """Whether a pane follows its end; where `key` works, which turns that, it is named too."""
     words = f"follow:{'on' if pane.follow else 'off'}"
     return f"{key} {words}" if pane.has_focus else words

@@ -13,7 +13,7 @@ from crewboard_tui.render.painter import Painter
 from crewboard_tui.widgets.footer import press
 
 
-class Still(Widget):
+class StaticLines(Widget):
     """Shows lines as they are handed in; as high as they are many."""
 
     def __init__(self, **kwargs: Any) -> None:

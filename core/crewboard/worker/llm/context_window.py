@@ -11,7 +11,7 @@ from crewboard.errors import ExitCode
 from crewboard.records import Cleared, Reply, Summary
 from crewboard.worker.llm.blocks import WINDOW_FULL, text_of
 from crewboard.worker.llm.model import MAX_TOKENS, Model, ModelError, TooLongError
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.run_state import RunState
 
 CHARACTERS_A_TOKEN = 3.0
 """Careful: English prose has about four, code and JSON about three. Digits and keys have fewer; that is learned."""
@@ -45,10 +45,10 @@ and their reasons; what is still open, questions that wait for an answer among t
 _SYSTEM = "You summarise the work of an agent. You answer with the summary alone."
 
 
-class Window:
+class ContextWindow:
     """The window of one worker's model."""
 
-    def __init__(self, recorder: Recorder, model: Model) -> None:
+    def __init__(self, recorder: RunState, model: Model) -> None:
         self._recorder = recorder
         self._model = model
         self._densest = CHARACTERS_A_TOKEN

@@ -15,9 +15,9 @@ from crewboard import pricing
 from crewboard.errors import ExitCode
 from crewboard.protocol import cooldown
 from crewboard.records import Reply, Retry, Tokens
-from crewboard.worker.interrupts import Attention
+from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.llm.client import make_client
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.run_state import RunState
 
 MAX_TOKENS = 16_000
 """Longest reply. Below what the SDK refuses to wait for without streaming, and room for a whole source file."""
@@ -74,7 +74,7 @@ class _Refusal:
 class Model:
     """The model of one worker."""
 
-    def __init__(self, recorder: Recorder, attention: Attention, rng: Callable[[], float] = random.random) -> None:
+    def __init__(self, recorder: RunState, attention: Interrupts, rng: Callable[[], float] = random.random) -> None:
         self._recorder = recorder
         self._attention = attention
         self._rng = rng
@@ -119,7 +119,7 @@ class Model:
         while True:
             await self._rest_with_team()
             self._recorder.show("working", "thinking", deadline=self._recorder.now() + DEADLINE)
-            outcome = await self._attention.during(self._attempt(request))
+            outcome = await self._attention.run_interruptibly(self._attempt(request))
             if isinstance(outcome, Reply):
                 return outcome
             delay = max(outcome.wait, self._delay(attempt))
@@ -158,7 +158,7 @@ class Model:
             while (left := until - recorder.now()) > 0:
                 await self._attention.wait(min(left, 1.5))
 
-        await self._attention.during(pass_time(), waiting=True)
+        await self._attention.run_interruptibly(pass_time(), waiting=True)
 
     async def _attempt(self, request: dict[str, Any]) -> Reply | _Refusal:
         try:

@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from crewboard.worker.interrupts import Attention
-from crewboard.worker.run_state import Recorder
-from crewboard.worker.tools.file_client import Helper
+from crewboard.worker.interrupts import Interrupts
+from crewboard.worker.run_state import RunState
+from crewboard.worker.tools.file_client import FileToolClient
 from crewboard.worker.tools.outcome import Outcome
 
 
@@ -26,9 +26,9 @@ In = TypeVar("In", bound=Input)
 class Context:
     """What a tool call may use. `tool_use_id` is the call's own id."""
 
-    recorder: Recorder
-    attention: Attention
-    helper: Helper
+    recorder: RunState
+    attention: Interrupts
+    helper: FileToolClient
     tool_use_id: str
     environment: Mapping[str, str]
     """What this worker was started with, keys included: for agents that a lead hires, never for a command."""

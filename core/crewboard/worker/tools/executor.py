@@ -6,14 +6,14 @@ from typing import Any
 from crewboard.agent_types.builtin import GATED
 from crewboard.protocol import approvals, requests
 from crewboard.records import ToolResult, ToolStart
-from crewboard.worker.interrupts import Attention
+from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.llm.blocks import Block
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import permissions
 from crewboard.worker.tools.base import Context, Tool
-from crewboard.worker.tools.file_client import Helper
+from crewboard.worker.tools.file_client import FileToolClient
 from crewboard.worker.tools.outcome import Outcome
-from crewboard.worker.tools.registry import Gate
+from crewboard.worker.tools.registry import ToolRegistry
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran; check before doing it again"
 
@@ -21,15 +21,15 @@ LARGEST_RESULT = 100_000
 """Characters of a result, where the window is not known yet."""
 
 
-class Calls:
+class ToolExecutor:
     """The tool calls of one worker."""
 
     def __init__(
         self,
-        recorder: Recorder,
-        attention: Attention,
-        gate: Gate,
-        helper: Helper,
+        recorder: RunState,
+        attention: Interrupts,
+        gate: ToolRegistry,
+        helper: FileToolClient,
         environment: Mapping[str, str],
     ) -> None:
         self._recorder = recorder
@@ -51,7 +51,7 @@ class Calls:
         for block in list(conversation.pending):
             self._attention.check_leave()
             tool = self._gate.find(block["name"])
-            given = tool if isinstance(tool, Outcome) else Gate.parse(tool, block["input"])
+            given = tool if isinstance(tool, Outcome) else ToolRegistry.parse(tool, block["input"])
             if isinstance(tool, Outcome) or isinstance(given, Outcome):
                 self.result(block, given)
             elif block["id"] not in conversation.started:
@@ -80,10 +80,10 @@ class Calls:
     async def _run(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
         recorder = self._recorder
         began = recorder.now()
-        recorder.last_tool = in_words(tool.name, block["input"])
-        recorder.show("working", recorder.last_tool, deadline=Gate.deadline(tool, given, began))
+        recorder.last_tool = format_call(tool.name, block["input"])
+        recorder.show("working", recorder.last_tool, deadline=ToolRegistry.deadline(tool, given, began))
         work = tool.run(self._context(block), given)
-        outcome = await work if tool.waits else await self._attention.during(work)
+        outcome = await work if tool.waits else await self._attention.run_interruptibly(work)
         self.result(block, outcome, recorder.now() - began)
 
     def _context(self, block: Block) -> Context:
@@ -125,7 +125,7 @@ class Calls:
             self.result(block, Outcome(f"{words}; read your mail", is_error=True), took)
 
 
-def in_words(name: str, arguments: dict[str, Any]) -> str:
+def format_call(name: str, arguments: dict[str, Any]) -> str:
     """A tool call in one line, for the roster."""
     order = ("command", "path", "pattern", "question", "to", "task_id", "teammate", "name", "subject", "plan")
     first = next((str(arguments[key]) for key in order if key in arguments), "")

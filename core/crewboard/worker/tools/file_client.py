@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from crewboard.sandbox.process import Child
-from crewboard.sandbox.sandbox import Box
+from crewboard.sandbox.sandbox import Sandbox
 from crewboard.worker.tools.outcome import Outcome
 
 CALL_WITHIN = 20.0
@@ -21,10 +21,10 @@ _LONGEST_ANSWER = 16 * 1024 * 1024
 """Bytes; a whole file of the largest size, with every character escaped, is shorter."""
 
 
-class Helper:
+class FileToolClient:
     """One `hands` process behind an agent's wall, started when first needed."""
 
-    def __init__(self, box: Box, *, within: float = CALL_WITHIN) -> None:
+    def __init__(self, box: Sandbox, *, within: float = CALL_WITHIN) -> None:
         self.box = box
         self._within = within
         self._child: Child | None = None

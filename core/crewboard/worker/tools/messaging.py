@@ -8,7 +8,7 @@ from crewboard.protocol import approvals
 from crewboard.records import Message, Sent
 from crewboard.store import leases, mailbox, roster
 from crewboard.worker import inbox
-from crewboard.worker.interrupts import Leave
+from crewboard.worker.interrupts import WorkerExit
 from crewboard.worker.tools.base import Context, Input, Tool
 from crewboard.worker.tools.outcome import Outcome
 from crewboard.worker.tools.waiting import wait_for
@@ -96,7 +96,7 @@ async def _shutdown_response(context: Context, given: ShutdownResponse) -> Outco
         return Outcome("nobody asks you to shut down now", is_error=True)
     if given.approve:
         approvals.respond(team, request.id, "approved", context.name, recorder.now(), feedback=given.reason or None)
-        raise Leave("shutdown", 0)
+        raise WorkerExit("shutdown", 0)
     reason = given.reason.strip() or "no reason given"
     approvals.respond(team, request.id, "rejected", context.name, recorder.now(), feedback=reason)
     return Outcome("you go on; the reason was passed on")

@@ -9,7 +9,7 @@ from crewboard.agent_types.custom import type_of
 from crewboard.names import LEAD
 from crewboard.protocol import approvals
 from crewboard.store import roster
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import bash, files, messaging, planning, tasks, team
 from crewboard.worker.tools.base import Tool
 from crewboard.worker.tools.outcome import Outcome
@@ -22,10 +22,10 @@ USUAL_DEADLINE = 60.0
 """Seconds that a tool may take before its agent counts as stuck, where it does not say itself."""
 
 
-class Gate:
+class ToolRegistry:
     """The tools of one agent, now."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: RunState) -> None:
         self._recorder = recorder
         self._type = type_of(recorder.spec.type, recorder.spec.definition)
 

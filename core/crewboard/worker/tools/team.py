@@ -18,7 +18,7 @@ from crewboard.errors import CrewboardError
 from crewboard.names import LEAD, check_team
 from crewboard.protocol import approvals, requests
 from crewboard.protocol.results import Follower
-from crewboard.records import Config, Flags, Request, Spec
+from crewboard.records import Config, HireOptions, Request, Spec
 from crewboard.store import agents, leases, mailbox, roster, tasks
 from crewboard.store.layout import DEFAULT_TEAM, find_team
 from crewboard.worker.interrupts import Interrupted
@@ -122,7 +122,7 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     team = _team(context)
     prompt_id = mailbox.derived_id(context.name, context.tool_use_id, "prompt")
     own = context.recorder.spec.flags
-    flags = Flags(plan=given.plan_required, ask=own.ask, unsafe_no_sandbox=own.unsafe_no_sandbox)
+    flags = HireOptions(plan=given.plan_required, ask=own.ask, unsafe_no_sandbox=own.unsafe_no_sandbox)
     hire = hiring.Hire(
         name=given.name,
         type=given.agent_type,
@@ -137,7 +137,7 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     try:
         assignment = _hired_before(team, hire)
         if assignment is None:
-            assignment = await context.attention.during(_in_thread(hiring.spawn, team, hire))
+            assignment = await context.attention.run_interruptibly(_in_thread(hiring.spawn, team, hire))
     except CrewboardError as error:
         return Outcome(str(error), is_error=True)
     if given.background:
@@ -180,7 +180,7 @@ async def _wait_for_child(context: Context, assignment: hiring.Assignment) -> Ou
             await asyncio.sleep(LOOK_EVERY)
 
     try:
-        why = await context.attention.during(needs_us(), waiting=True)
+        why = await context.attention.run_interruptibly(needs_us(), waiting=True)
     except Interrupted:
         if (outcome := _stop_waiting(follower)) is None:
             raise
@@ -249,7 +249,7 @@ async def _request_shutdown(context: Context, given: Teammate) -> Outcome:
         return Outcome(str(error), is_error=True)
     if request is None:
         return Outcome(f"{given.teammate} is not running")
-    return await context.attention.during(_shutdown_outcome(context, request))
+    return await context.attention.run_interruptibly(_shutdown_outcome(context, request))
 
 
 async def _shutdown_outcome(context: Context, request: Request) -> Outcome:
@@ -300,7 +300,7 @@ async def _delete_team(context: Context, given: Nothing) -> Outcome:  # noqa: AR
     team = _team(context)
     others = [member.name for member in team.config.members if member.name != context.name]
     try:
-        await context.attention.during(_in_thread(stop.end_all, team, others))
+        await context.attention.run_interruptibly(_in_thread(stop.end_all, team, others))
     except CrewboardError as error:
         return Outcome(str(error), is_error=True)
     return Outcome(f"ended: {', '.join(others) or 'nobody else was there'}; the files stay")

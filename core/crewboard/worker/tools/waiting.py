@@ -33,7 +33,7 @@ async def wait_for(context: Context, request: Request, doing: str) -> Request:
                 return current
             await attention.wait()
 
-    decided = await attention.during(closed(), waiting=True)
+    decided = await attention.run_interruptibly(closed(), waiting=True)
     if decided.status in _MAILED:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(_told(context, approvals.response_id(decided)), TOLD_WITHIN)

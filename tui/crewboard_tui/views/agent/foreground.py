@@ -7,12 +7,12 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from crewboard.records import describe_exit
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Snapshot
 from crewboard_tui.render.lines import Line, Span, line, say
 from crewboard_tui.views.agent.screen import AgentPage
-from crewboard_tui.widgets.static_lines import Still
+from crewboard_tui.widgets.static_lines import StaticLines
 
 _RESULTS = {
     "answer": (" its result has come", "success bold"),
@@ -26,14 +26,14 @@ class ForegroundPage(AgentPage):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("foreground")]
 
-    def __init__(self, desk: Desk, name: str, since: float) -> None:
+    def __init__(self, desk: AppContext, name: str, since: float) -> None:
         super().__init__(desk, name)
         self._since = since
         self._outcome: Line | None = None
 
     def body(self) -> Iterable[Widget]:
         yield from super().body()
-        yield Still(id="foreground")
+        yield StaticLines(id="foreground")
 
     def offers(self, action: str) -> bool | None:
         if action == "to_background":
@@ -45,12 +45,12 @@ class ForegroundPage(AgentPage):
         if self._outcome is None:
             self._outcome = self._find_outcome(snapshot)
             self.refresh_bindings()
-        back, leave = self.desk.key("view.back"), self.desk.key("foreground.leave")
+        back, leave = self.context.key("view.back"), self.context.key("foreground.leave")
         waits = line(
             Span(" foreground: waits for its result; ", "info"), Span(back, "key"), Span("/", "info"),
             Span(leave, "key"), Span(" puts it to the background", "info"),
         )  # fmt: skip
-        self.query_one("#foreground", Still).show([self._outcome or waits])
+        self.query_one("#foreground", StaticLines).show([self._outcome or waits])
 
     def _find_outcome(self, snapshot: Snapshot) -> Line | None:
         """What the wait has come to; None while there is something to wait for."""
@@ -59,7 +59,7 @@ class ForegroundPage(AgentPage):
         for each in snapshot.activity:
             if each.kind in _RESULTS and each.ts >= self._since:
                 return line(
-                    Span(*_RESULTS[each.kind]), Span("  "), Span(self.desk.key("view.back"), "key"), " goes back"
+                    Span(*_RESULTS[each.kind]), Span("  "), Span(self.context.key("view.back"), "key"), " goes back"
                 )
         agent = snapshot.view.agent(self.agent_name)
         if agent is not None and agent.exit is not None and not agent.alive and agent.exit.at >= self._since:
@@ -73,5 +73,5 @@ class ForegroundPage(AgentPage):
 
     def action_back(self) -> None:
         if self._outcome is None and not self.filter:
-            self.desk.say(f"{self.agent_name} goes on in the background; its result comes by mail")
+            self.context.say(f"{self.agent_name} goes on in the background; its result comes by mail")
         super().action_back()

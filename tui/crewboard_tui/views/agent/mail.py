@@ -11,7 +11,7 @@ from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, one_line, pad, say, spread, wrap
 from crewboard_tui.views.inbox.message_list import (
     AUTHOR,
-    Box,
+    MailboxInfo,
     clock_width,
     times_line,
     unread_of,
@@ -19,7 +19,7 @@ from crewboard_tui.views.inbox.message_list import (
     void_of,
     whole_letter,
 )
-from crewboard_tui.widgets.collapsible_list import MARK, Fold
+from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 
 _BEGIN = 9 + AUTHOR + 1
 _RULE = "unread"
@@ -28,11 +28,11 @@ _RULE = "unread"
 def mail_folds(
     letters: Sequence[Letter],
     sent: Sequence[Letter],
-    box: Box,
+    box: MailboxInfo,
     yours: Container[str],
     width: int,
     asked: Sequence[Request] = (),
-) -> list[Fold]:
+) -> list[CollapsibleRow]:
     """Mail oldest first, a rule before what is not read; what a lead and you say is shown in full.
 
     `yours` are the mailboxes that you read: nobody picks up anything there. `asked` are the requests that mail may be
@@ -42,10 +42,10 @@ def mail_folds(
     name = box.name
     first_unread = next((each.message.id for each in unread_of(letters, box)), None)
     void = void_of([*letters, *sent], asked)
-    folds: list[Fold] = []
+    folds: list[CollapsibleRow] = []
     for letter in sorted([*letters, *sent], key=lambda each: each.message.ts):
         if letter.message.id == first_unread:
-            folds.append(Fold(_RULE, (Span(" not read yet ".center(width, "─"), "dim"),)))
+            folds.append(CollapsibleRow(_RULE, (Span(" not read yet ".center(width, "─"), "dim"),)))
         if _is_talk(letter):
             folds.append(_spoken(letter, name, width))
         else:
@@ -64,7 +64,7 @@ def _is_talk(letter: Letter) -> bool:
     return {letter.message.from_, letter.message.to} == {OPERATOR, LEAD}
 
 
-def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: str | None) -> Fold:
+def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: str | None) -> CollapsibleRow:
     message = letter.message
     left = (
         Span(formats.clock(message.ts) + " ", "dim"), _who(letter, name), *void_mark(void),
@@ -72,7 +72,7 @@ def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: 
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
     body = partial(whole_letter, letter, width, void)
-    return Fold(f"{message.to} {message.id}", spread(left, times, width), body=body, text=message.content)
+    return CollapsibleRow(f"{message.to} {message.id}", spread(left, times, width), body=body, text=message.content)
 
 
 def _who(letter: Letter, name: str) -> Span:
@@ -82,7 +82,7 @@ def _who(letter: Letter, name: str) -> Span:
     return Span(pad(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
 
 
-def _spoken(letter: Letter, name: str, width: int) -> Fold:
+def _spoken(letter: Letter, name: str, width: int) -> CollapsibleRow:
     """A message of the talk with the lead: the author, and every line of it."""
     message = letter.message
     words = message.content if message.type == "result" else tell(message)
@@ -92,4 +92,4 @@ def _spoken(letter: Letter, name: str, width: int) -> Fold:
     author = Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent bold")
     head = spread((Span(formats.clock(message.ts) + " ", "dim"), author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
-    return Fold(f"{message.to} {message.id}", head, rest, text=message.content)
+    return CollapsibleRow(f"{message.to} {message.id}", head, rest, text=message.content)

@@ -1,14 +1,14 @@
 """An agent's process in lines: what it uses over time, its tree, how it ended, the end of its log."""
 
-from crewboard.readmodel.crash_report import Autopsy
-from crewboard.readmodel.process_tree import Relative
+from crewboard.readmodel.crash_report import CrashReport
+from crewboard.readmodel.process_tree import ProcessNode
 from crewboard.readmodel.team import AgentView
 from crewboard.records import Exit
 from crewboard_tui.poller import Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, crop, say
 from crewboard_tui.render.sparkline import spark
-from crewboard_tui.views.agent.process_history import KEPT, Vitals
+from crewboard_tui.views.agent.process_history import KEPT, ProcessHistory
 from crewboard_tui.views.needs.explanation import death_lines, fact_lines
 
 _LABEL = 11
@@ -19,15 +19,15 @@ _TREE = (("PID", 8), ("CPU TIME", 10), ("RSS", 7))
 
 def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:
     """A worker's process as it lives, or how it ended."""
-    vitals = snapshot.vitals if snapshot.vitals and snapshot.vitals.agent == agent.name else Vitals(agent.name)
-    autopsy = snapshot.autopsy
+    vitals = snapshot.vitals if snapshot.vitals and snapshot.vitals.agent == agent.name else ProcessHistory(agent.name)
+    autopsy = snapshot.crash_report
     if not agent.alive and autopsy is not None and autopsy.agent == agent.name:
         return _ended(agent, autopsy, now, width)
     lines = [*_history(vitals, width), *_facts(agent, width), *_tree(vitals.family, width)]
     return [*lines, *_log(vitals.log_lines, width)]
 
 
-def _ended(agent: AgentView, autopsy: Autopsy, now: float, width: int) -> list[Line]:
+def _ended(agent: AgentView, autopsy: CrashReport, now: float, width: int) -> list[Line]:
     lines = death_lines(autopsy, now, width)
     return [*lines, *fact_lines([("exit", _record(agent.exit))], width)]
 
@@ -55,7 +55,7 @@ def _facts(agent: AgentView, width: int) -> list[Line]:
     )
 
 
-def _history(vitals: Vitals, width: int) -> list[Line]:
+def _history(vitals: ProcessHistory, width: int) -> list[Line]:
     """CPU and memory now, how they went, and their peaks."""
     if not vitals.history:
         return []
@@ -80,14 +80,14 @@ def _course(name: str, value: str, values: list[float], top: float, peak: str, w
     return (Span(f"{name:<{_LABEL}}", "dim"), Span(f"{value:<{_VALUE}}"), Span(bars, "info"), Span(f"  {peak}", "dim"))
 
 
-def _tree(relatives: tuple[Relative, ...], width: int) -> list[Line]:
+def _tree(relatives: tuple[ProcessNode, ...], width: int) -> list[Line]:
     if not relatives:
         return []
     head = "".join(f"{name:<{size}}" for name, size in _TREE) + "COMMAND"
     return [(), (Span(head, "dim"),), *(crop(_relative(each), width) for each in relatives)]
 
 
-def _relative(each: Relative) -> Line:
+def _relative(each: ProcessNode) -> Line:
     numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", formats.size(each.rss_bytes))
     text = "".join(f"{cell:<{size}}" for cell, (_, size) in zip(numbers, _TREE, strict=True))
     branch = "  " * (each.depth - 1) + "└ " if each.depth else ""

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from crewboard.readmodel.crash_report import log_end
-from crewboard.readmodel.process_tree import Relative
+from crewboard.readmodel.process_tree import ProcessNode
 from crewboard.readmodel.processes import Probe, Usage
 from crewboard.readmodel.reader import MEASURE_EVERY
 from crewboard.readmodel.team import TeamView
@@ -15,16 +15,16 @@ KEPT = 120
 
 
 @dataclass(frozen=True)
-class Vitals:
+class ProcessHistory:
     """What is known of one agent's process; `history` is oldest first, one entry a second while it lived."""
 
     agent: str
     history: tuple[Usage, ...] = ()
-    family: tuple[Relative, ...] = ()
+    family: tuple[ProcessNode, ...] = ()
     log_lines: tuple[str, ...] = ()
 
 
-class VitalsReader:
+class ProcessHistoryReader:
     """Keeps what the reader measured anyway, and looks at a tree of processes while it is shown."""
 
     def __init__(self, team: TeamDirectory, probe: Probe) -> None:
@@ -32,7 +32,7 @@ class VitalsReader:
         self._probe = probe
         self._history: dict[str, deque[Usage]] = {}
         self._noted_at = float("-inf")
-        self._seen: tuple[float, Vitals] = (float("-inf"), Vitals(""))
+        self._seen: tuple[float, ProcessHistory] = (float("-inf"), ProcessHistory(""))
 
     def note(self, view: TeamView) -> None:
         """Remember what everybody uses now."""
@@ -45,7 +45,7 @@ class VitalsReader:
             if agent.usage is not None:
                 self._history[agent.name].append(agent.usage)
 
-    def read(self, view: TeamView, name: str) -> Vitals:
+    def read(self, view: TeamView, name: str) -> ProcessHistory:
         """What is known of one agent's process, looked at once a second at most."""
         now = view.now
         at, known = self._seen
@@ -54,8 +54,8 @@ class VitalsReader:
             self._seen = (now, known)
         return known
 
-    def _look(self, view: TeamView, name: str) -> Vitals:
+    def _look(self, view: TeamView, name: str) -> ProcessHistory:
         agent = view.agent(name)
         lives = agent is not None and agent.alive and agent.pid
         tree = self._probe.family(agent.pid) if agent is not None and lives and agent.pid else ()
-        return Vitals(name, tuple(self._history.get(name, ())), tree, log_end(self._team.agent(name)))
+        return ProcessHistory(name, tuple(self._history.get(name, ())), tree, log_end(self._team.agent(name)))

@@ -12,18 +12,18 @@ from crewboard.readmodel.team import AgentView
 from crewboard_tui.actions.filters import matches
 from crewboard_tui.actions.search import Findable
 from crewboard_tui.compose.composer import Composer
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Interest, Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, plain, width_of
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.agent.tabs import NAMES, TABS, Page, Tab, seat_mail
-from crewboard_tui.widgets.collapsible_list import Fold, Folds
-from crewboard_tui.widgets.line_list import Rows
-from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
+from crewboard_tui.widgets.line_list import LineList
+from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import follow_words, title
-from crewboard_tui.widgets.static_lines import Still
+from crewboard_tui.widgets.static_lines import StaticLines
 from crewboard_tui.widgets.view_tabs import crumbs_line
 
 
@@ -33,7 +33,7 @@ class AgentPage(Findable):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("tabs")]
     FINDS = "words on this tab, also of what is folded"
 
-    def __init__(self, desk: Desk, name: str, tab: str = "Now") -> None:
+    def __init__(self, desk: AppContext, name: str, tab: str = "Now") -> None:
         super().__init__(desk)
         self.agent_name = name
         self._at = NAMES.index(tab)
@@ -46,16 +46,16 @@ class AgentPage(Findable):
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return crumbs_line(
             [snapshot.view.name, self.agent_name],
-            f"{self.desk.key('view.tab_back')} {self.desk.key('view.tab')} tab",
+            f"{self.context.key('view.tab_back')} {self.context.key('view.tab')} tab",
             width,
         )
 
     def body(self) -> Iterable[Widget]:
-        yield Still(id="tabs")
-        yield Log(id="page", classes="pane")
-        yield Log(id="facts", classes="pane", follow=False, follows=False)
-        yield Folds(id="folds", classes="pane")
-        yield Composer(self.desk)
+        yield StaticLines(id="tabs")
+        yield LineView(id="page", classes="pane")
+        yield LineView(id="facts", classes="pane", follow=False, follows=False)
+        yield CollapsibleList(id="folds", classes="pane")
+        yield Composer(self.context)
 
     def on_mount(self) -> None:
         self._open_pane()
@@ -73,17 +73,17 @@ class AgentPage(Findable):
 
     def paint(self, snapshot: Snapshot) -> None:
         agent = snapshot.view.agent(self.agent_name)
-        self.query_one("#tabs", Still).show([self._tabs(agent)])
+        self.query_one("#tabs", StaticLines).show([self._tabs(agent)])
         self.paint_composer()
         if agent is None:
             self._paint_absent(snapshot)
         else:
             self._paint_tab(agent, snapshot)
 
-    def _pane(self) -> Log | Folds:
+    def _pane(self) -> LineView | CollapsibleList:
         if self.tab.folds:
-            return self.query_one("#folds", Folds)
-        return self.query_one(f"#{self.tab.pane}", Log)
+            return self.query_one("#folds", CollapsibleList)
+        return self.query_one(f"#{self.tab.pane}", LineView)
 
     def _paint_absent(self, snapshot: Snapshot) -> None:
         pane = self._pane()
@@ -91,9 +91,9 @@ class AgentPage(Findable):
         if self.agent_name != LEAD:
             self._fill(pane, [], [], f"{self.agent_name} is no longer on the team")
             return
-        words = f"nobody sits in the lead's seat: {self.desk.key('agent.talk')} writes to the lead, and hires one"
-        folds: list[Fold] = []
-        if self.tab.name == "Mail" and isinstance(pane, Folds) and snapshot.interest == self.interest():
+        words = f"nobody sits in the lead's seat: {self.context.key('agent.talk')} writes to the lead, and hires one"
+        folds: list[CollapsibleRow] = []
+        if self.tab.name == "Mail" and isinstance(pane, CollapsibleList) and snapshot.interest == self.interest():
             folds = seat_mail(snapshot, pane.row_width)
         if folds:
             title(
@@ -105,17 +105,19 @@ class AgentPage(Findable):
 
     def _paint_tab(self, agent: AgentView, snapshot: Snapshot) -> None:
         tab, pane = self.tab, self._pane()
-        title(pane, _head(agent, self.desk.now), self._foot(pane))
+        title(pane, _head(agent, self.context.now), self._foot(pane))
         if snapshot.interest != self.interest():
             self._fill(pane, [], [], "")
             return
-        width = pane.row_width if isinstance(pane, Folds) else pane.line_width
-        page = Page(agent, snapshot, self.desk.now, width, caret=not self.desk.reduced_motion)
+        width = pane.row_width if isinstance(pane, CollapsibleList) else pane.line_width
+        page = Page(agent, snapshot, self.context.now, width, caret=not self.context.reduced_motion)
         self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], self._nothing)
 
-    def _fill(self, pane: Log | Folds, lines: list[Line], folds: list[Fold], nothing: str) -> None:
+    def _fill(
+        self, pane: LineView | CollapsibleList, lines: list[Line], folds: list[CollapsibleRow], nothing: str
+    ) -> None:
         nothing = self.nothing_of(nothing) if folds or lines else nothing
-        if isinstance(pane, Folds):
+        if isinstance(pane, CollapsibleList):
             found = [fold for fold in folds if fold.has(self.filter)]
             pane.read(found, nothing, self.tab.head(pane.row_width) if self.tab.head else None)
         else:
@@ -125,14 +127,14 @@ class AgentPage(Findable):
     @property
     def _nothing(self) -> str:
         """What stands in a tab without content, and how to get some."""
-        if self.tab.name != "Tasks" or self.desk.read_only:
+        if self.tab.name != "Tasks" or self.context.read_only:
             return self.tab.nothing
-        board, assign = self.desk.key("app.tasks"), self.desk.key("task.assign")
+        board, assign = self.context.key("app.tasks"), self.context.key("task.assign")
         return f"{self.tab.nothing}; {board} is the board, where {assign} assigns one"
 
-    def _foot(self, pane: Log | Folds) -> str:
+    def _foot(self, pane: LineView | CollapsibleList) -> str:
         """What the pane is narrowed to, and whether it follows its end."""
-        follow = self.desk.key("fold.follow" if isinstance(pane, Folds) else "log.follow")
+        follow = self.context.key("fold.follow" if isinstance(pane, CollapsibleList) else "log.follow")
         rest = follow_words(pane, follow) if pane.follows else self.tab.below
         return f"{self.narrowed_to} · {rest}".strip(" ·")
 
@@ -172,8 +174,8 @@ class AgentPage(Findable):
         self._at = (self._at + by) % len(TABS)
         self.filter = ""
         self._open_pane()
-        self.desk.look_at(self.interest())
-        self.paint(self.desk.snapshot)
+        self.context.look_at(self.interest())
+        self.paint(self.context.snapshot)
         # A pane that was hidden knows its width once it is laid out.
         self.call_after_refresh(self.refresh_all)
 
@@ -182,19 +184,19 @@ class AgentPage(Findable):
         for pane in self.query("#body .pane"):
             pane.display = pane.id == self.tab.pane
         pane = self._pane()
-        if isinstance(pane, Folds):
+        if isinstance(pane, CollapsibleList):
             pane.begin(follows=self.tab.follows)
         else:
             pane.restart()
         pane.focus()
 
-    @on(Log.Scrolled)
-    @on(Rows.Moved, "#folds")
+    @on(LineView.Scrolled)
+    @on(LineList.Moved, "#folds")
     @on(events.DescendantFocus)
     @on(events.DescendantBlur)
     def _followed(self) -> None:
         if self.is_ready:
-            self.paint(self.desk.snapshot)
+            self.paint(self.context.snapshot)
             self.paint_keys()
 
 

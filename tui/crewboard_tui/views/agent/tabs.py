@@ -14,11 +14,11 @@ from crewboard_tui.views.agent.mail import mail_folds, mail_head
 from crewboard_tui.views.agent.process import process_lines
 from crewboard_tui.views.agent.transcript import transcript_folds
 from crewboard_tui.views.board.activity import activity_lines
-from crewboard_tui.views.inbox.message_list import Box
+from crewboard_tui.views.inbox.message_list import MailboxInfo
 from crewboard_tui.views.inbox.screen import operators
 from crewboard_tui.views.needs.explanation import death_lines, fact_lines
 from crewboard_tui.views.tasks.rows import task_line
-from crewboard_tui.widgets.collapsible_list import Fold
+from crewboard_tui.widgets.collapsible_list import CollapsibleRow
 
 _RECENT = 40
 
@@ -45,7 +45,7 @@ class Tab:
     name: str
     interest: Callable[[str], Interest]
     lines: Callable[[Page], list[Line]] | None = None
-    folds: Callable[[Page], list[Fold]] | None = None
+    folds: Callable[[Page], list[CollapsibleRow]] | None = None
     head: Callable[[int], Line] | None = None
     follows: bool = False
     nothing: str = ""
@@ -59,27 +59,27 @@ class Tab:
 
 def _now(page: Page) -> list[Line]:
     agent, snapshot = page.agent, page.snapshot
-    if agent.shown == "dead" and snapshot.autopsy is not None:
-        return death_lines(snapshot.autopsy, page.now, page.width)
+    if agent.shown == "dead" and snapshot.crash_report is not None:
+        return death_lines(snapshot.crash_report, page.now, page.width)
     live = snapshot.live if agent.alive else ""
     recent = activity_lines(snapshot.activity[-_RECENT:], live, page.width, caret=page.caret)
     return [*recent, (), *fact_lines(_facts(agent), page.width)]
 
 
-def _mail(page: Page) -> list[Fold]:
+def _mail(page: Page) -> list[CollapsibleRow]:
     agent, snapshot = page.agent, page.snapshot
-    box = Box(agent.name, unread=agent.unread)
+    box = MailboxInfo(agent.name, unread=agent.unread)
     received = [*snapshot.prompts, *snapshot.letters]
     return mail_folds(received, snapshot.sent, box, operators(snapshot.view), page.width, snapshot.view.asked)
 
 
-def seat_mail(snapshot: Snapshot, width: int) -> list[Fold]:
+def seat_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
     """The mail of the lead's seat while nobody sits in it."""
-    box = Box(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
+    box = MailboxInfo(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
     return mail_folds(snapshot.letters, snapshot.sent, box, operators(snapshot.view), width, snapshot.view.asked)
 
 
-def _transcript(page: Page) -> list[Fold]:
+def _transcript(page: Page) -> list[CollapsibleRow]:
     alive = page.agent.alive
     live = page.snapshot.live if alive else ""
     return transcript_folds(page.snapshot.activity, live, page.now, page.width, alive=alive, caret=page.caret)
@@ -95,7 +95,7 @@ def _process(page: Page) -> list[Line]:
     return process_lines(page.agent, page.snapshot, page.now, page.width)
 
 
-def _files(page: Page) -> list[Fold]:
+def _files(page: Page) -> list[CollapsibleRow]:
     return file_folds(page.snapshot.touches, page.agent.name, page.now, page.width)
 
 
@@ -120,7 +120,7 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
 
 
 TABS: tuple[Tab, ...] = (
-    Tab("Now", lambda name: Interest(agent=name, autopsy=name), _now, follows=True),
+    Tab("Now", lambda name: Interest(agent=name, crash_report=name), _now, follows=True),
     Tab("Mail", lambda name: Interest(mailbox=name, sent=name), folds=_mail, head=mail_head, follows=True,
         nothing="no mail yet"),
     Tab("Transcript", lambda name: Interest(agent=name), folds=_transcript, follows=True,
@@ -128,7 +128,7 @@ TABS: tuple[Tab, ...] = (
     Tab("Tasks", lambda _: Interest(), _tasks, nothing="no task is its own"),
     Tab("Files", lambda _: Interest(touches=True), folds=_files, head=file_head,
         nothing="no file changed with its file tools", below="what its commands changed is not here"),
-    Tab("Process", lambda name: Interest(autopsy=name, process=name), _process),
+    Tab("Process", lambda name: Interest(crash_report=name, process=name), _process),
     Tab("Cost", lambda name: Interest(calls=name), _cost),
 )  # fmt: skip
 """The tabs from left to right."""

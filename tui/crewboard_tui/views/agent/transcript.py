@@ -12,14 +12,14 @@ from crewboard_tui.render import formats
 from crewboard_tui.render.diff import exact_lines
 from crewboard_tui.render.lines import Line, Span, line, one_line, plain, spread, wrap
 from crewboard_tui.views.board.activity import feed_lines, live_lines, paired, shown
-from crewboard_tui.widgets.collapsible_list import MARK, Fold
+from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 
 _INDENT = "  "
 
 
 def transcript_folds(
     activity: Sequence[Activity], live: str, now: float, width: int, *, alive: bool, caret: bool = True
-) -> list[Fold]:
+) -> list[CollapsibleRow]:
     """What was done, oldest first. While the agent is `alive`, a call of its present run without an outcome runs."""
     width -= MARK
     began = max((what.ts for what in activity if what.kind == "start"), default=0.0)
@@ -33,18 +33,20 @@ def transcript_folds(
     return [*folds, *_live(live, width, caret=caret)]
 
 
-def feed_folds(feed: Sequence[FeedLine], width: int) -> list[Fold]:
+def feed_folds(feed: Sequence[FeedLine], width: int) -> list[CollapsibleRow]:
     """What everybody did, newest last, on one line each, which unfolds to all that was done or said."""
     width -= MARK
     return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, width), strict=True)]
 
 
 @lru_cache(maxsize=4096)
-def _fed(each: FeedLine, head: Line, width: int) -> Fold:
+def _fed(each: FeedLine, head: Line, width: int) -> CollapsibleRow:
     what = each.what
     cut = _is_cut(what, head)
     body = partial(_whole_line, what, width, cut=cut) if cut or what.detail else None
-    return Fold(f"{each.agent} {_key(what)}", head, body=body, text="\n".join(filter(None, (what.text, what.detail))))
+    return CollapsibleRow(
+        f"{each.agent} {_key(what)}", head, body=body, text="\n".join(filter(None, (what.text, what.detail)))
+    )
 
 
 def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
@@ -62,13 +64,13 @@ def _key(what: Activity) -> str:
     return f"{what.ts} {what.kind} {what.call or hash(what.text)}"
 
 
-def _call(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> Fold:
+def _call(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> CollapsibleRow:
     (head,) = shown(what, outcome, width, 1)
     if outcome is None:
         head = spread(head, (_unfinished(open_since),), width)
     parts = (what.text, what.detail, *((outcome.text, outcome.detail) if outcome else ()))
     body = partial(_whole_call, what, outcome, width)
-    return Fold(_key(what), head, body=body, text="\n".join(filter(None, parts)))
+    return CollapsibleRow(_key(what), head, body=body, text="\n".join(filter(None, parts)))
 
 
 def _unfinished(open_since: float | None) -> Span:
@@ -94,18 +96,18 @@ def _indented(text: str, width: int, tone: str) -> list[Line]:
     return [(Span(_INDENT), *each) for each in exact_lines(text, width - len(_INDENT), tone)]
 
 
-def _said(what: Activity, width: int) -> Fold:
+def _said(what: Activity, width: int) -> CollapsibleRow:
     """Talk, all of it; anything else on one line, which unfolds where it was cut."""
     head, *rest = shown(what, None, width, 0)
     cut = not rest and _is_cut(what, head)
     body = partial(_wrapped, what.text, width) if cut else None
-    return Fold(_key(what), head, tuple(rest), body, what.text)
+    return CollapsibleRow(_key(what), head, tuple(rest), body, what.text)
 
 
 def _wrapped(text: str, width: int) -> list[Line]:
     return [(Span(_INDENT + piece),) for piece in wrap(text, width - len(_INDENT))]
 
 
-def _live(live: str, width: int, *, caret: bool) -> list[Fold]:
+def _live(live: str, width: int, *, caret: bool) -> list[CollapsibleRow]:
     lines = live_lines(live, width, 0, caret=caret)
-    return [Fold("live", lines[0], tuple(lines[1:]), text=live)] if lines else []
+    return [CollapsibleRow("live", lines[0], tuple(lines[1:]), text=live)] if lines else []

@@ -13,7 +13,7 @@ from crewboard_tui.actions.filters import ALL, in_group, matches_agent
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import Line, Span
 from crewboard_tui.views.board.columns import HUGE, MEDIUM, SHORT, lay_out
-from crewboard_tui.widgets.line_list import SETTLE, Row, Rows, keep_order
+from crewboard_tui.widgets.line_list import SETTLE, LineList, Row, keep_order
 
 SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
     "urgency": ("STATE", lambda _: 0),
@@ -55,7 +55,7 @@ class _Seen:
     names: list[str] = field(default_factory=list)
 
 
-class Roster(Rows):
+class Roster(LineList):
     """The list of agents. It takes a new order only while nobody moves in it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("marks", "sort")]

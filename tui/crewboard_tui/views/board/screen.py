@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.readmodel.team import AgentView
 from crewboard_tui.actions.filters import AGENT_GROUPS, ALL, FINDS_AGENTS
 from crewboard_tui.compose.composer import Composer
@@ -21,13 +21,13 @@ from crewboard_tui.views.board.activity import activity_lines
 from crewboard_tui.views.board.columns import HIGH, HUGE, WIDE
 from crewboard_tui.views.board.roster import Roster
 from crewboard_tui.views.cost.rows import CostRows
-from crewboard_tui.views.inbox.message_list import Box, Letters
+from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.needs.rows import find_need, need_rows
 from crewboard_tui.views.numbered import Numbered
 from crewboard_tui.views.tasks.rows import tally, task_rows
 from crewboard_tui.views.tasks.screen import TasksScreen
-from crewboard_tui.widgets.line_list import Row, Rows, keep_order
-from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.line_list import LineList, Row, keep_order
+from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import follow_words, title
 from crewboard_tui.widgets.view_tabs import tabs_line
 
@@ -60,19 +60,19 @@ class BoardScreen(Numbered):
     AUTO_FOCUS = "#roster"
 
     def body(self) -> Iterable[Widget]:
-        yield Roster(self.desk.key, id="roster", classes="pane")
+        yield Roster(self.context.key, id="roster", classes="pane")
         with Horizontal(id="below"):
-            yield Log(id="peek", classes="pane")
+            yield LineView(id="peek", classes="pane")
             with Vertical(id="beside"):
-                yield Rows(id="board-tasks", classes="pane")
-                yield Letters(id="board-inbox", classes="pane")
+                yield LineList(id="board-tasks", classes="pane")
+                yield MessageList(id="board-inbox", classes="pane")
             with Vertical(id="side"):
-                yield Rows(id="board-needs", classes="pane")
+                yield LineList(id="board-needs", classes="pane")
                 yield CostRows(id="board-cost", classes="pane")
-        yield Composer(self.desk)
+        yield Composer(self.context)
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
-        tabs = tabs_line(snapshot.view, self.MODE, width, self.desk.key)
+        tabs = tabs_line(snapshot.view, self.MODE, width, self.context.key)
         return spread(tabs, (Span(f"{self._sorted()} ", "dim"),), width) if self.size.width >= WIDE else tabs
 
     def _sorted(self) -> str:
@@ -90,9 +90,9 @@ class BoardScreen(Numbered):
 
     def _welcome(self, snapshot: Snapshot, width: int) -> list[Line]:
         root = one_line(formats.homely(snapshot.view.root))
-        named = {name: self.desk.key(f"{scope}.{name}") for scope, name in _NAMED}
+        named = {name: self.context.key(f"{scope}.{name}") for scope, name in _NAMED}
         lines: list[Line] = [(Span(text.format(root=root, **named)),) for text in _WELCOME]
-        lines.append((Span(" " * _INDENT), say(typed(self.desk.team, _SPAWN))))
+        lines.append((Span(" " * _INDENT), say(command_for(self.context.team, _SPAWN))))
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]
 
     def selected_agent(self) -> str | None:
@@ -117,17 +117,17 @@ class BoardScreen(Numbered):
 
     def _beside(self) -> str | None:
         """Whom the row under the cursor is about, in a list beside the roster; empty if it is about no agent."""
-        rows = self.focused if isinstance(self.focused, Rows) else None
+        rows = self.focused if isinstance(self.focused, LineList) else None
         if rows is None or rows.id not in _LISTS_BESIDE:
             return None
         if rows.id == "board-needs":
-            need = find_need(self.desk.snapshot.view, rows.selected)
+            need = find_need(self.context.snapshot.view, rows.selected)
             return need.agent if need else ""
         return rows.selected or ""
 
     def _selected(self) -> AgentView | None:
         beside = self._beside()
-        return super()._selected() if beside is None else self.desk.snapshot.view.agent(beside)
+        return super()._selected() if beside is None else self.context.snapshot.view.agent(beside)
 
     def _views(self) -> list[AgentView]:
         # Where the cursor stands on a task, no key may end an agent that stands elsewhere.
@@ -169,13 +169,13 @@ class BoardScreen(Numbered):
         self.paint_composer()
 
     def tick(self) -> None:
-        self.query_one(Roster).tick(self.desk.now)
-        self._paint_tasks(self.desk.snapshot)
-        self._paint_needs(self.desk.snapshot)
+        self.query_one(Roster).tick(self.context.now)
+        self._paint_tasks(self.context.snapshot)
+        self._paint_needs(self.context.snapshot)
 
     def _paint_roster(self, snapshot: Snapshot) -> None:
         roster = self.query_one(Roster)
-        roster.read(snapshot.view, self.desk.now)
+        roster.read(snapshot.view, self.context.now)
         count = len(snapshot.view.agents)
         shown = f"{sum(bool(row.key) for row in roster.rows)} of " if self.is_narrowed else ""
         parts = [f"{shown}{count} agent{'' if count == 1 else 's'}"]
@@ -184,36 +184,38 @@ class BoardScreen(Numbered):
         title(roster, f"Team{order}{self.narrowed_to}", " · ".join(parts))
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
-        peek = self.query_one("#peek", Log)
+        peek = self.query_one("#peek", LineView)
         name = self.selected_agent()
         agent = snapshot.view.agent(name) if name else None
         if agent is None:
             title(peek, "Welcome" if not snapshot.view.agents else "Peek", "")
             peek.show(self._welcome(snapshot, peek.line_width) if not snapshot.view.agents else [])
             return
-        title(peek, f"Peek · {agent.name}", follow_words(peek, self.desk.key("log.follow")))
+        title(peek, f"Peek · {agent.name}", follow_words(peek, self.context.key("log.follow")))
         if snapshot.interest.agent == agent.name:
             live = snapshot.live if agent.alive else ""
             recent = snapshot.activity[-120:]
-            lines = activity_lines(recent, live, peek.line_width, caret=not self.desk.reduced_motion)
+            lines = activity_lines(recent, live, peek.line_width, caret=not self.context.reduced_motion)
             peek.show(lines or [_nothing_yet(agent)])
 
     def _paint_tasks(self, snapshot: Snapshot) -> None:
-        rows = self.query_one("#board-tasks", Rows)
+        rows = self.query_one("#board-tasks", LineList)
         if not rows.display or not rows.size.width:
             return
         tasks = tally(snapshot.view.tasks)
-        opens = f"{self.desk.key('list.open')} open" if rows.has_focus else ""
+        opens = f"{self.context.key('list.open')} open" if rows.has_focus else ""
         title(rows, f"Tasks · {tasks}" if tasks else "Tasks", opens)
-        rows.show(task_rows(snapshot.view, self.desk.now, rows.row_width) or [Row("", (Span(self._no_tasks, "dim"),))])
+        rows.show(
+            task_rows(snapshot.view, self.context.now, rows.row_width) or [Row("", (Span(self._no_tasks, "dim"),))]
+        )
 
     @property
     def _no_tasks(self) -> str:
-        keys = f"{self.desk.key('app.tasks')} and then {self.desk.key('task.new')}"
-        return "no tasks yet" + ("" if self.desk.read_only else f"; {keys} adds one")
+        keys = f"{self.context.key('app.tasks')} and then {self.context.key('task.new')}"
+        return "no tasks yet" + ("" if self.context.read_only else f"; {keys} adds one")
 
     def _paint_inbox(self, snapshot: Snapshot) -> None:
-        inbox = self.query_one("#board-inbox", Letters)
+        inbox = self.query_one("#board-inbox", MessageList)
         name = self.selected_agent()
         agent = snapshot.view.agent(name) if name else None
         if not inbox.size.width:
@@ -224,15 +226,17 @@ class BoardScreen(Numbered):
             return
         title(inbox, f"Inbox · {agent.name}")
         if snapshot.interest.mailbox == agent.name:
-            nothing = "no mail" + ("" if self.desk.read_only else f"; {self.desk.key('agent.message')} writes some")
-            inbox.read(snapshot.letters, Box(agent.name, unread=agent.unread), nothing, snapshot.view.asked)
+            nothing = "no mail" + (
+                "" if self.context.read_only else f"; {self.context.key('agent.message')} writes some"
+            )
+            inbox.read(snapshot.letters, MailboxInfo(agent.name, unread=agent.unread), nothing, snapshot.view.asked)
 
     def _paint_needs(self, snapshot: Snapshot) -> None:
-        rows = self.query_one("#board-needs", Rows)
+        rows = self.query_one("#board-needs", LineList)
         if rows.size.width:
             count = len(snapshot.view.needs)
-            title(rows, f"Needs you · {count}", f"{self.desk.key('app.next')} next" if count else "")
-            found = {row.key: row for row in need_rows(snapshot.view, self.desk.now, rows.row_width)}
+            title(rows, f"Needs you · {count}", f"{self.context.key('app.next')} next" if count else "")
+            found = {row.key: row for row in need_rows(snapshot.view, self.context.now, rows.row_width)}
             shown = [row.key for row in rows.rows] if rows.has_focus else []
             rows.show([found[key] for key in keep_order(shown, list(found))])
 
@@ -247,63 +251,63 @@ class BoardScreen(Numbered):
 
     # ------------------------------------------------------------------------------------------------- events
 
-    @on(Rows.Moved, "#roster")
+    @on(LineList.Moved, "#roster")
     def _look_at_selected(self) -> None:
-        self.desk.look_at(self.interest())
-        self.query_one("#peek", Log).restart()
-        self.query_one("#board-inbox", Letters).restart()
-        self._paint_peek(self.desk.snapshot)
-        self._paint_inbox(self.desk.snapshot)
+        self.context.look_at(self.interest())
+        self.query_one("#peek", LineView).restart()
+        self.query_one("#board-inbox", MessageList).restart()
+        self._paint_peek(self.context.snapshot)
+        self._paint_inbox(self.context.snapshot)
         self.paint_composer()
         self.paint_keys()
 
-    @on(Rows.Moved, "#board-needs")
-    @on(Rows.Moved, "#board-cost")
+    @on(LineList.Moved, "#board-needs")
+    @on(LineList.Moved, "#board-cost")
     def _aim_elsewhere(self) -> None:
         self.paint_composer()
         self.paint_keys()
 
-    @on(Rows.Opened, "#roster")
-    def _open_agent(self, event: Rows.Opened) -> None:
+    @on(LineList.Opened, "#roster")
+    def _open_agent(self, event: LineList.Opened) -> None:
         from crewboard_tui.views.agent.screen import AgentPage
 
-        self.app.push_screen(AgentPage(self.desk, event.key))
+        self.app.push_screen(AgentPage(self.context, event.key))
 
-    @on(Rows.Opened, "#board-tasks")
-    async def _open_task(self, event: Rows.Opened) -> None:
+    @on(LineList.Opened, "#board-tasks")
+    async def _open_task(self, event: LineList.Opened) -> None:
         await self.app.switch_mode(TasksScreen.MODE)
         if isinstance(self.app.screen, TasksScreen) and event.key:
             self.app.screen.select_task(int(event.key))
 
-    @on(Rows.Opened, "#board-inbox")
+    @on(LineList.Opened, "#board-inbox")
     async def _open_inbox(self) -> None:
         await self.run_action(f"app.go('inbox', {self.selected_agent() or ''!r})")
 
-    @on(Rows.Opened, "#board-needs")
-    async def _open_need(self, event: Rows.Opened) -> None:
+    @on(LineList.Opened, "#board-needs")
+    async def _open_need(self, event: LineList.Opened) -> None:
         await self.run_action(f"app.open_need({event.key!r})")
 
-    @on(Rows.Opened, "#board-cost")
-    def _open_bill(self, event: Rows.Opened) -> None:
+    @on(LineList.Opened, "#board-cost")
+    def _open_bill(self, event: LineList.Opened) -> None:
         from crewboard_tui.views.agent.screen import AgentPage
 
         if event.key:
-            self.app.push_screen(AgentPage(self.desk, event.key, "Cost"))
+            self.app.push_screen(AgentPage(self.context, event.key, "Cost"))
 
-    @on(Log.Scrolled)
+    @on(LineView.Scrolled)
     def _followed(self) -> None:
-        self._paint_peek(self.desk.snapshot)
+        self._paint_peek(self.context.snapshot)
 
     def apply_filter(self) -> None:
         roster = self.query_one(Roster)
         roster.reorder(replace(roster.order, filter=self.filter, group=self.group))
-        self._paint_roster(self.desk.snapshot)
+        self._paint_roster(self.context.snapshot)
 
     def refresh_bindings(self) -> None:
         super().refresh_bindings()
         if self.is_ready:
-            self._paint_roster(self.desk.snapshot)
-            self._still("heading").show([self.heading(self.desk.snapshot, self.size.width)])
+            self._paint_roster(self.context.snapshot)
+            self._still("heading").show([self.heading(self.context.snapshot, self.size.width)])
 
 
 def _marks(all_: int, shown: int) -> str:

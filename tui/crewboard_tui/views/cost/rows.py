@@ -16,7 +16,7 @@ from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Align, Line, Span, one_line, pad
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.render.money import context_share, money_of, near, percent
-from crewboard_tui.widgets.line_list import SETTLE, Row, Rows, keep_order
+from crewboard_tui.widgets.line_list import SETTLE, LineList, Row, keep_order
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def account_line(account: Account, columns: Sequence[Column], tone: str = "") ->
     return tuple(spans)
 
 
-class CostRows(Rows):
+class CostRows(LineList):
     """The table. The team's row stands last, however the others are sorted."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("sort")]

@@ -8,12 +8,12 @@ from textual.widget import Widget
 from crewboard import pricing
 from crewboard.errors import BadDataError
 from crewboard_tui.actions.filters import FINDS_AGENTS
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 from crewboard_tui.poller import Interest, Snapshot
 from crewboard_tui.render.money import spent
 from crewboard_tui.views.cost.rows import CostRows
 from crewboard_tui.views.numbered import Numbered
-from crewboard_tui.widgets.line_list import Rows
+from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.pane_title import title
 
 
@@ -24,7 +24,7 @@ class CostScreen(Numbered):
     FINDS = FINDS_AGENTS
     AUTO_FOCUS = "#cost"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._priced = ""
 
@@ -33,31 +33,31 @@ class CostScreen(Numbered):
 
     def on_screen_resume(self) -> None:
         # A project's own table may have changed meanwhile; nothing else here depends on it.
-        self._priced = _price_date(self.desk)
+        self._priced = _price_date(self.context)
 
     def interest(self) -> Interest:
         return Interest(rate=True)
 
     def selected_agent(self) -> str | None:
-        return (self.query_one("#cost", Rows).selected or None) if self.is_mounted else None
+        return (self.query_one("#cost", LineList).selected or None) if self.is_mounted else None
 
     def paint(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#cost", CostRows)
         rows.read(snapshot.view, self.filter)
         title(rows, spent(snapshot.view, snapshot.rate) + self.narrowed_to, self._priced)
 
-    @on(Rows.Moved, "#cost")
+    @on(LineList.Moved, "#cost")
     def _other(self) -> None:
         self.paint_keys()
 
-    @on(Rows.Opened, "#cost")
-    def _open(self, event: Rows.Opened) -> None:
+    @on(LineList.Opened, "#cost")
+    def _open(self, event: LineList.Opened) -> None:
         from crewboard_tui.views.agent.screen import AgentPage
 
-        self.app.push_screen(AgentPage(self.desk, event.key, "Cost"))
+        self.app.push_screen(AgentPage(self.context, event.key, "Cost"))
 
 
-def _price_date(desk: Desk) -> str:
+def _price_date(desk: AppContext) -> str:
     """Of which day the table of prices is that workers reckon with."""
     try:
         return f"price table of {pricing.load(desk.snapshot.view.root).as_of}"

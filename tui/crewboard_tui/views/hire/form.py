@@ -14,16 +14,16 @@ from crewboard.agent_types.builtin import AgentType
 from crewboard.commands import hire as hiring
 from crewboard.errors import UsageError
 from crewboard.readmodel.team import TeamView
-from crewboard.records import Flags, Profile
+from crewboard.records import HireOptions, Profile
 from crewboard.store.tasks import CLOSED, blockers
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import one_line
 from crewboard_tui.render.sanitize import safe_text
 from crewboard_tui.views.hire.validation import Problem
-from crewboard_tui.widgets.form.checkbox import Tick
+from crewboard_tui.widgets.form.checkbox import Checkbox
 from crewboard_tui.widgets.form.radio import Radio
-from crewboard_tui.widgets.form.segmented import Lineup
-from crewboard_tui.widgets.form.select import Choice
+from crewboard_tui.widgets.form.segmented import SegmentedControl
+from crewboard_tui.widgets.form.select import Select
 
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
@@ -76,7 +76,7 @@ class HireForm(Vertical):
         # Here at once, so that it is selected when the field takes the focus: what one types replaces it.
         yield _row("Name", Field("hire-name", value=self._first_name))
         yield _row("", Label("", classes="wrong"), id="wrong-name")
-        yield _row("Type", Lineup([(name, name) for name in self._types], id="hire-type"))
+        yield _row("Type", SegmentedControl([(name, name) for name in self._types], id="hire-type"))
         yield _row("", Label("", id="hire-may"))
         yield _row("Role", Field("hire-role", "what it is on this team, in a word or two"))
         on = self._pressed("prompt.next")
@@ -86,19 +86,21 @@ class HireForm(Vertical):
     def _terms(self) -> Iterable[Widget]:
         modes = [("", "background"), (_FOREGROUND, "foreground: stay with it")]
         yield _row("Mode", Radio(modes, id="hire-mode"))
-        yield _row("First", Tick("a plan, and my yes, before it acts", id="hire-plan"))
-        yield _row("", Tick("ask me before each write and command", id="hire-ask"), id="row-ask")
-        network = Tick("network", id="hire-network")
-        yield _row("May", network, Tick("take tasks", id="hire-autoclaim"), Tick("end when done", id="hire-once"))
+        yield _row("First", Checkbox("a plan, and my yes, before it acts", id="hire-plan"))
+        yield _row("", Checkbox("ask me before each write and command", id="hire-ask"), id="row-ask")
+        network = Checkbox("network", id="hire-network")
+        yield _row(
+            "May", network, Checkbox("take tasks", id="hire-autoclaim"), Checkbox("end when done", id="hire-once")
+        )
         limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
         yield _row("", Label("", classes="wrong"), id="wrong-limits")
-        yield _row("Task", Choice(_task_options(self._view), id="hire-task"))
+        yield _row("Task", Select(_task_options(self._view), id="hire-task"))
 
     @property
     def kind(self) -> AgentType:
         """The type that is chosen."""
-        return self._types[self.query_one("#hire-type", Choice).value]
+        return self._types[self.query_one("#hire-type", Select).value]
 
     @property
     def agent_name(self) -> str:
@@ -143,7 +145,7 @@ class HireForm(Vertical):
     def fill(self, name: str, profile: Profile) -> None:
         """Say in the fields what `profile` says; a type that this project does not have leaves the type standing."""
         self.query_one("#hire-name", Input).value = name
-        self.query_one("#hire-type", Choice).choose(profile.type)
+        self.query_one("#hire-type", Select).choose(profile.type)
         prompt = self.query_one("#hire-prompt", TextArea)
         prompt.text = safe_text(profile.prompt)
         prompt.move_cursor(prompt.document.end)
@@ -152,7 +154,7 @@ class HireForm(Vertical):
             self.query_one(f"#hire-{ident}", Input).value = one_line(text or "")
         self.query_one("#hire-turns", Input).value = str(flags.max_turns)
         for ident in ("plan", "ask", "network", "autoclaim", "once"):
-            self.query_one(f"#hire-{ident}", Tick).value = getattr(flags, ident)
+            self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
     def profile(self) -> Profile:
@@ -178,8 +180,8 @@ class HireForm(Vertical):
             UsageError: The turn limit is no number.
         """
         kind = self.kind
-        task = self.query_one("#hire-task", Choice).value
-        flags = Flags(
+        task = self.query_one("#hire-task", Select).value
+        flags = HireOptions(
             plan=self._ticked("plan"),
             ask=(kind.executes or kind.writes) and self._ticked("ask"),
             network=kind.executes and self._ticked("network"),
@@ -203,7 +205,7 @@ class HireForm(Vertical):
         return self.query_one(f"#hire-{ident}", Input).value.strip()
 
     def _ticked(self, ident: str) -> bool:
-        return self.query_one(f"#hire-{ident}", Tick).value
+        return self.query_one(f"#hire-{ident}", Checkbox).value
 
 
 def _task_options(view: TeamView) -> list[tuple[str, str]]:

@@ -16,8 +16,8 @@ from crewboard.commands.cli_hint import CommandLine
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.records import Profile
 from crewboard_tui.compose.drafts import HIRE
-from crewboard_tui.compose.prompt_line import AskLine
-from crewboard_tui.context import Desk
+from crewboard_tui.compose.prompt_line import PromptLine
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Snapshot
 from crewboard_tui.render import formats
@@ -28,9 +28,9 @@ from crewboard_tui.views.board.columns import TALL
 from crewboard_tui.views.hire import profiles
 from crewboard_tui.views.hire.form import HireForm
 from crewboard_tui.views.hire.validation import Problem, free_name, problems, spawn_words
-from crewboard_tui.widgets.form.checkbox import Tick
-from crewboard_tui.widgets.form.select import Choice
-from crewboard_tui.widgets.static_lines import Still
+from crewboard_tui.widgets.form.checkbox import Checkbox
+from crewboard_tui.widgets.form.select import Select
+from crewboard_tui.widgets.static_lines import StaticLines
 from crewboard_tui.widgets.view_tabs import crumbs_line
 
 
@@ -45,7 +45,7 @@ class HireScreen(Framed):
     AUTO_FOCUS = "#hire-name"
 
     def __init__(
-        self, desk: Desk, hired: Callable[[str], None], name: str | None = None, profile: Profile | None = None
+        self, desk: AppContext, hired: Callable[[str], None], name: str | None = None, profile: Profile | None = None
     ) -> None:
         super().__init__(desk)
         self._hired = hired
@@ -69,8 +69,10 @@ class HireScreen(Framed):
         return crumbs_line([snapshot.view.name, "Hire an agent"], "", width)
 
     def body(self) -> Iterable[Widget]:
-        yield HireForm(self._first[0], self._types, self.desk.snapshot.view, self.desk.team.environment, self.desk.key)
-        yield Still(id="hire-word")
+        yield HireForm(
+            self._first[0], self._types, self.context.snapshot.view, self.context.team.environment, self.context.key
+        )
+        yield StaticLines(id="hire-word")
 
     def on_mount(self) -> None:
         self._fill(*self._first)
@@ -88,12 +90,12 @@ class HireScreen(Framed):
         word = hang((Span("  "), *self._word(wrong, marked)), width, 2, 2)
         most = 2 if self.size.height >= TALL else 1
         word += hang((Span("  = ", "dim"), say(self.command(), "dim")), width, 4, most)
-        self.query_one("#hire-word", Still).show(word)
+        self.query_one("#hire-word", StaticLines).show(word)
         self.refresh_bindings()
 
     def _word(self, wrong: list[Problem], marked: list[str]) -> Line:
         """How far the form is; what is wrong with the `marked` fields is told there."""
-        send = Span(self.desk.key("hire.send"), "key")
+        send = Span(self.context.key("hire.send"), "key")
         if self._busy:
             return (Span("it is coming up …", "info"),)
         if self._refused:
@@ -110,7 +112,7 @@ class HireScreen(Framed):
             hire = self.form.hire()
         except UsageError as error:
             hire, wrong = self.form.hire(max_turns=1), [Problem("limits", str(error))]
-        return [*wrong, *problems(hire, self.desk.snapshot.view, self.desk.key)]
+        return [*wrong, *problems(hire, self.context.snapshot.view, self.context.key)]
 
     def command(self) -> str:
         """The form as a command line."""
@@ -123,11 +125,11 @@ class HireScreen(Framed):
 
     @on(Input.Changed)
     @on(TextArea.Changed)
-    @on(Tick.Changed)
-    @on(Choice.Changed)
+    @on(Checkbox.Changed)
+    @on(Select.Changed)
     def _edited(self) -> None:
         self._refused = None
-        self.paint(self.desk.snapshot)
+        self.paint(self.context.snapshot)
 
     def action_next_field(self) -> None:
         self.focus_next()
@@ -143,8 +145,8 @@ class HireScreen(Framed):
 
     def action_back(self) -> None:
         self.keep_drafts()
-        if self._is_written and HIRE in self.desk.drafts and not self._busy:
-            self.desk.say(f"not hired; {self.desk.key('agent.hire')} shows the prompt again")
+        if self._is_written and HIRE in self.context.drafts and not self._busy:
+            self.context.say(f"not hired; {self.context.key('agent.hire')} shows the prompt again")
         super().action_back()
 
     @property
@@ -159,9 +161,9 @@ class HireScreen(Framed):
 
     def _keep(self, *prompts: str) -> None:
         if text := "\n\n".join(prompt for prompt in prompts if prompt.strip()):
-            self.desk.drafts[HIRE] = text
+            self.context.drafts[HIRE] = text
         else:
-            self.desk.drafts.pop(HIRE, None)
+            self.context.drafts.pop(HIRE, None)
 
     def _forget_prompt(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         if worked:
@@ -172,15 +174,15 @@ class HireScreen(Framed):
         hire = self.form.hire()
         self._busy = True
         self._say_word()
-        since = self.desk.now
+        since = self.context.now
 
         def spawn() -> str:
             """Runs in a thread."""
-            assignment = hiring.spawn(self.desk.team, hire)
+            assignment = hiring.spawn(self.context.team, hire)
             return f"hired {assignment.agent}: run {assignment.run} is up"
 
         came_back = partial(self._came_back, hire.name, since)
-        self.desk.do(f"hiring {hire.name}", spawn, came_back, settle=self._forget_prompt)
+        self.context.do(f"hiring {hire.name}", spawn, came_back, settle=self._forget_prompt)
 
     def _came_back(self, name: str, since: float, worked: bool, says: str) -> None:  # noqa: FBT001
         self._busy = False
@@ -197,7 +199,7 @@ class HireScreen(Framed):
     def _leave_for(self, name: str, since: float) -> None:
         """On to the Board, where the new agent is, or to its work."""
         if self.form.foreground:
-            self.app.switch_screen(ForegroundPage(self.desk, name, since))
+            self.app.switch_screen(ForegroundPage(self.context, name, since))
         else:
             self.dismiss()
             self.app.call_later(self.app.run_action, f"meet({name!r})")
@@ -208,20 +210,20 @@ class HireScreen(Framed):
         try:
             profile = self.form.profile()
         except UsageError as error:
-            self.desk.say(str(error), "error")
+            self.context.say(str(error), "error")
             return
 
         def done(name: str | None) -> None:
             if name is not None:
-                self.desk.do(f"keeping the profile {name}", partial(self._save, name.strip(), profile))
+                self.context.do(f"keeping the profile {name}", partial(self._save, name.strip(), profile))
 
         def check(name: str) -> str | None:
             return profiles.why_not(name.strip(), profile)
 
         names = list(profiles.load_all(self._shelf).profiles)
-        hint = f"{self.desk.key('draft.send')} keeps it"
-        ask = AskLine("keep as profile", check=check, names=names, hint=hint)
-        ask.pressed = self.desk.key
+        hint = f"{self.context.key('draft.send')} keeps it"
+        ask = PromptLine("keep as profile", check=check, names=names, hint=hint)
+        ask.pressed = self.context.key
         self.app.push_screen(ask, done)
 
     def _save(self, name: str, profile: Profile) -> str:
@@ -232,12 +234,12 @@ class HireScreen(Framed):
         shelf = profiles.load_all(self._shelf)
         damaged = f"damaged, left out: {', '.join(shelf.damaged)}" if shelf.damaged else ""
         if not shelf.profiles:
-            self.desk.say(
-                damaged or f"no profile is kept yet: {self.desk.key('hire.save')} keeps this form as one", "warning"
+            self.context.say(
+                damaged or f"no profile is kept yet: {self.context.key('hire.save')} keeps this form as one", "warning"
             )
             return
         if damaged:
-            self.desk.say(damaged, "warning")
+            self.context.say(damaged, "warning")
 
         def done(name: str | None) -> None:
             if name is not None:
@@ -246,17 +248,17 @@ class HireScreen(Framed):
         def check(name: str) -> str | None:
             return None if name.strip() in shelf.profiles else f"the profiles are {', '.join(shelf.profiles)}"
 
-        ask = AskLine("load profile", check=check, names=list(shelf.profiles))
-        ask.pressed = self.desk.key
+        ask = PromptLine("load profile", check=check, names=list(shelf.profiles))
+        ask.pressed = self.context.key
         self.app.push_screen(ask, done)
 
     def _load(self, name: str, profile: Profile) -> None:
         chosen = self.form.agent_name
         untouched = chosen in ("", self._first[0])
-        self.desk.say(f"filled from the profile {name}")
-        self._fill(free_name(self.desk.snapshot.view, name) if untouched else chosen, profile)
+        self.context.say(f"filled from the profile {name}")
+        self._fill(free_name(self.context.snapshot.view, name) if untouched else chosen, profile)
 
     def _fill(self, name: str, profile: Profile) -> None:
         self.form.fill(name, profile)
         if profile.type not in self._types:
-            self.desk.say(f"there is no type {profile.type} in this project: choose another", "error")
+            self.context.say(f"there is no type {profile.type} in this project: choose another", "error")

@@ -8,7 +8,7 @@ from crewboard.errors import UsageError
 from crewboard.names import check_agent
 from crewboard.pricing import parse_budget
 from crewboard.readmodel.team import TeamView
-from crewboard.records import Flags, Profile, Spec
+from crewboard.records import HireOptions, Profile, Spec
 from crewboard.store.tasks import check_type
 from crewboard_tui.keymap.bindings import Pressed, default_key
 
@@ -26,7 +26,7 @@ def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> 
         ("--network", flags.network),
         ("--autoclaim", flags.autoclaim),
         ("--once", flags.once),
-        ("--max-turns", flags.max_turns if flags.max_turns != Flags().max_turns else None),
+        ("--max-turns", flags.max_turns if flags.max_turns != HireOptions().max_turns else None),
         ("--budget", flags.budget),
         ("--task", flags.task),
         ("--background", not foreground),

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crewboard.protocol.approvals import why_void
+from crewboard.protocol.approvals import ineffective_reason
 from crewboard.readmodel.mail import Letter, is_notice
 from crewboard.readmodel.wording import headline, in_words, person
 from crewboard.records import Request
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, clip, one_line, pad, say, spread, wrap
 from crewboard_tui.views.inbox.threads import Thread, find_threads, standing, subject
-from crewboard_tui.widgets.line_list import Row, Rows
+from crewboard_tui.widgets.line_list import LineList, Row
 
 _ABSOLUTE_FROM = 72
 _TIMES_FROM = 46
@@ -21,7 +21,7 @@ AUTHOR = 10
 
 
 @dataclass(frozen=True)
-class Box:
+class MailboxInfo:
     """A mailbox to show. `operators` says that a person reads it: then what counts is what they have read."""
 
     name: str
@@ -29,13 +29,13 @@ class Box:
     unread: int = 0
 
 
-def unread_of(letters: Sequence[Letter], box: Box) -> list[Letter]:
+def unread_of(letters: Sequence[Letter], box: MailboxInfo) -> list[Letter]:
     """Those of a mailbox that count as not read."""
     counted = [each for each in letters if not (box.operators and is_notice(each.message))]
     return counted[len(counted) - min(box.unread, len(counted)) :]
 
 
-def letter_head(box: Box, width: int) -> Line:
+def letter_head(box: MailboxInfo, width: int) -> Line:
     """What the columns of a mailbox say."""
     clock = clock_width(width)
     right = "" if box.operators or width < _TIMES_FROM else f" {'PICKED':>{clock}} {'TURN':>{clock}}"
@@ -52,7 +52,7 @@ def void_of(letters: Sequence[Letter], asked: Sequence[Request]) -> dict[str, st
     """Which messages answer a request and decide nothing, by id, and why: a yes that is none must not look like one."""
     requests = {request.id: request for request in asked}
     found = {
-        each.message.id: why_void(each.message, requests.get(str(each.message.metadata.get("request_id"))))
+        each.message.id: ineffective_reason(each.message, requests.get(str(each.message.metadata.get("request_id"))))
         for each in letters
     }
     return {ident: why for ident, why in found.items() if why is not None}
@@ -63,7 +63,7 @@ def void_mark(void: str | None) -> Line:
     return () if void is None else (Span("changes nothing: ", "warning"),)
 
 
-def letter_line(letter: Letter, box: Box, width: int, *, fresh: bool = False, void: str | None = None) -> Line:
+def letter_line(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool = False, void: str | None = None) -> Line:
     """One message; `fresh` marks one that its reader has not read, `void` is why it decides nothing."""
     message = letter.message
     left = (
@@ -76,7 +76,7 @@ def letter_line(letter: Letter, box: Box, width: int, *, fresh: bool = False, vo
     return spread(left, _right(letter, box, width, fresh=fresh), width)
 
 
-def thread_line(thread: Thread, box: Box, width: int, *, fresh: bool, unfolded: bool) -> Line:
+def thread_line(thread: Thread, box: MailboxInfo, width: int, *, fresh: bool, unfolded: bool) -> Line:
     """All messages of a request on one line: how it stands, and what it is about."""
     message = thread.newest.message
     left = (
@@ -90,7 +90,7 @@ def thread_line(thread: Thread, box: Box, width: int, *, fresh: bool, unfolded: 
     return spread(left, _right(thread.newest, box, width, fresh=fresh), width)
 
 
-def _right(letter: Letter, box: Box, width: int, *, fresh: bool) -> Line:
+def _right(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool) -> Line:
     """What became of a message: for a person whether it is new, for a worker its other two times."""
     if box.operators:
         return (Span(" new" if fresh else "", "warning"),)
@@ -133,7 +133,7 @@ def whole_letter(letter: Letter, width: int, void: str | None = None) -> list[Li
     return [*lines, (), (say(f"in full: {result}", "dim"),)] if result else lines
 
 
-class Letters(Rows):
+class MessageList(LineList):
     """A mailbox as a list. It stays at its end as mail comes, until somebody moves up.
 
     One that a person reads opens at the first message that is not read.
@@ -148,7 +148,7 @@ class Letters(Rows):
         self._unfolded: set[str] = set()
         self._fresh: frozenset[str] = frozenset()
         self._void: dict[str, str] = {}
-        self._box = Box("")
+        self._box = MailboxInfo("")
         self._nothing = ""
         self._ends: list[int] = []
         self._row_is_fresh: list[bool] = []
@@ -157,7 +157,7 @@ class Letters(Rows):
         """Rows by message, with what each was made of: few change, and a mailbox may hold thousands."""
 
     def read(
-        self, letters: Sequence[Letter], box: Box, nothing: str = "no mail yet", asked: Sequence[Request] = ()
+        self, letters: Sequence[Letter], box: MailboxInfo, nothing: str = "no mail yet", asked: Sequence[Request] = ()
     ) -> None:
         """Show these messages, those of one request among `asked` as a thread."""
         opens = not self.selected

@@ -14,17 +14,17 @@ from crewboard.commands import messages
 from crewboard.names import LEAD, OPERATOR
 from crewboard.readmodel.mail import Letter
 from crewboard.readmodel.team import TeamView
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Interest, Snapshot
 from crewboard_tui.render.lines import Span, pad, spread, width_of
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.base import Framed
-from crewboard_tui.views.inbox.message_list import Box, Letters, unread_of, whole_letter
+from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList, unread_of, whole_letter
 from crewboard_tui.views.inbox.threads import story_lines
 from crewboard_tui.views.numbered import Numbered
-from crewboard_tui.widgets.line_list import Row, Rows
-from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import title
 
 LOOKED_AT = 1.5
@@ -39,7 +39,7 @@ class InboxScreen(Numbered):
     AUTO_FOCUS = "#boxes"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("inbox")]
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: AppContext) -> None:
         super().__init__(desk)
         self._unread_only = False
         self._seen: dict[str, int] = {}
@@ -47,24 +47,24 @@ class InboxScreen(Numbered):
 
     def body(self) -> Iterable[Widget]:
         with Horizontal():
-            yield Rows(id="boxes", classes="pane")
-            yield Letters(id="mail", classes="pane")
-        letter = Log(id="letter", classes="pane", follow=False, follows=False)
+            yield LineList(id="boxes", classes="pane")
+            yield MessageList(id="mail", classes="pane")
+        letter = LineView(id="letter", classes="pane", follow=False, follows=False)
         yield letter
 
     def interest(self) -> Interest:
         return Interest(mailbox=self._box_name())
 
     def _box_name(self) -> str | None:
-        return (self.query_one("#boxes", Rows).selected or OPERATOR) if self.is_mounted else None
+        return (self.query_one("#boxes", LineList).selected or OPERATOR) if self.is_mounted else None
 
     def show_box(self, name: str) -> None:
         """Put the cursor on a mailbox."""
-        self.query_one("#boxes", Rows).want(name)
+        self.query_one("#boxes", LineList).want(name)
 
     def selected_agent(self) -> str | None:
         name = self._box_name()
-        return name if name and self.desk.snapshot.view.agent(name) else None
+        return name if name and self.context.snapshot.view.agent(name) else None
 
     def offers(self, action: str) -> bool | None:
         if action == "reply":
@@ -78,14 +78,14 @@ class InboxScreen(Numbered):
     # ----------------------------------------------------------------------------------------------- painting
 
     def paint(self, snapshot: Snapshot) -> None:
-        boxes = self.query_one("#boxes", Rows)
+        boxes = self.query_one("#boxes", LineList)
         boxes.show([_box_row(name, snapshot.view, boxes.row_width) for name in mailboxes(snapshot.view)])
         title(boxes, "Mailboxes")
         self._paint_mail(snapshot)
 
-    def _box(self, view: TeamView) -> Box:
+    def _box(self, view: TeamView) -> MailboxInfo:
         name = self._box_name() or OPERATOR
-        return Box(name, operators=name in operators(view), unread=view.unread.get(name, 0))
+        return MailboxInfo(name, operators=name in operators(view), unread=view.unread.get(name, 0))
 
     def _shown(self, snapshot: Snapshot) -> list[Letter]:
         box = self._box(snapshot.view)
@@ -96,7 +96,7 @@ class InboxScreen(Numbered):
         return [each for each in letters if all(word in _haystack(each) for word in words)]
 
     def _paint_mail(self, snapshot: Snapshot) -> None:
-        pane = self.query_one("#mail", Letters)
+        pane = self.query_one("#mail", MessageList)
         box = self._box(snapshot.view)
         pane.follows = self.query_one("#letter") not in (self.focused, self.zoomed)
         pane.read(self._shown(snapshot), box, self._nothing(box), snapshot.view.asked)
@@ -106,7 +106,7 @@ class InboxScreen(Numbered):
 
     def _note_seen(self) -> None:
         """How far the operator's own mail was in sight so far; what a filter leaves out was not."""
-        snapshot, pane = self.desk.snapshot, self.query_one("#mail", Letters)
+        snapshot, pane = self.context.snapshot, self.query_one("#mail", MessageList)
         name = self._box_name()
         in_sight = self.is_current and self.zoomed in (None, pane) and not self.filter
         if not in_sight or name not in operators(snapshot.view) or snapshot.interest.mailbox != name:
@@ -119,22 +119,22 @@ class InboxScreen(Numbered):
     @property
     def _narrowed(self) -> str:
         """What is left out of a mailbox, and which keys show it."""
-        unread = f" · unread only · {self.desk.key('inbox.unread')} shows the rest" if self._unread_only else ""
+        unread = f" · unread only · {self.context.key('inbox.unread')} shows the rest" if self._unread_only else ""
         return f"{unread}{self.narrowed_to}".removeprefix(" · ")
 
-    def _nothing(self, box: Box) -> str:
+    def _nothing(self, box: MailboxInfo) -> str:
         """What stands in a mailbox without mail."""
         if self.filter:
-            return f"no mail matches; {self.desk.key('view.back')} shows all"
+            return f"no mail matches; {self.context.key('view.back')} shows all"
         if self._unread_only:
-            return f"nothing unread; {self.desk.key('inbox.unread')} shows all"
+            return f"nothing unread; {self.context.key('inbox.unread')} shows all"
         if box.operators:
             return "no mail; what agents write to you will stand here"
-        return "no mail" + ("" if self.desk.read_only else f"; {self.desk.key('inbox.reply')} writes some")
+        return "no mail" + ("" if self.context.read_only else f"; {self.context.key('inbox.reply')} writes some")
 
     def _paint_letter(self) -> None:
-        pane = self.query_one("#letter", Log)
-        mail = self.query_one("#mail", Letters)
+        pane = self.query_one("#letter", LineView)
+        mail = self.query_one("#mail", MessageList)
         thread, letter = mail.thread, mail.letter
         title(pane, "Thread" if thread else "Message")
         if thread is not None:
@@ -144,26 +144,26 @@ class InboxScreen(Numbered):
 
     # ------------------------------------------------------------------------------------------------- events
 
-    @on(Rows.Moved, "#boxes")
+    @on(LineList.Moved, "#boxes")
     def _other_box(self) -> None:
         self._note_read(keep=self._box_name())
         self._came_at = monotonic()
-        self.query_one("#mail", Letters).restart()
-        self.desk.look_at(self.interest())
-        self._paint_mail(self.desk.snapshot)
+        self.query_one("#mail", MessageList).restart()
+        self.context.look_at(self.interest())
+        self._paint_mail(self.context.snapshot)
         self.paint_keys()
 
-    @on(Rows.Moved, "#mail")
+    @on(LineList.Moved, "#mail")
     def _other_letter(self) -> None:
-        self.query_one("#letter", Log).restart()
+        self.query_one("#letter", LineView).restart()
         self._note_seen()
         self._paint_letter()
 
-    @on(Rows.Opened, "#boxes")
+    @on(LineList.Opened, "#boxes")
     def _into_box(self) -> None:
         self.query_one("#mail").focus()
 
-    @on(Rows.Opened, "#mail")
+    @on(LineList.Opened, "#mail")
     def _into_letter(self) -> None:
         self.read_in(self.query_one("#letter"))
 
@@ -184,26 +184,26 @@ class InboxScreen(Numbered):
         looked_at = monotonic() - self._came_at >= LOOKED_AT
         for name in [name for name in self._seen if name != keep]:
             offset = self._seen.pop(name)
-            if offset and looked_at and not self.desk.read_only:
-                self.desk.do_quietly("noting what was read", partial(self._mark_read, name, offset))
+            if offset and looked_at and not self.context.read_only:
+                self.context.do_quietly("noting what was read", partial(self._mark_read, name, offset))
 
     def _mark_read(self, name: str, offset: int) -> str:
         """Runs in a thread, for another process may hold the lock."""
-        messages.mark_read(self.desk.team, name, offset)
+        messages.mark_read(self.context.team, name, offset)
         return ""
 
     def action_toggle_unread(self) -> None:
         self._unread_only = not self._unread_only
-        self._paint_mail(self.desk.snapshot)
+        self._paint_mail(self.context.snapshot)
 
     def _writes_to(self) -> str | None:
         """Whom a reply goes to: the owner of the mailbox, or who wrote to the operator."""
         agent = self.selected_agent()
         if agent is not None:
             return agent
-        letter = self.query_one("#mail", Letters).letter if self.is_mounted else None
+        letter = self.query_one("#mail", MessageList).letter if self.is_mounted else None
         author = letter.message.from_ if letter else ""
-        return author if self.desk.snapshot.view.agent(author) else None
+        return author if self.context.snapshot.view.agent(author) else None
 
     def action_reply(self) -> None:
         name = self._writes_to()
@@ -219,12 +219,12 @@ class InboxScreen(Numbered):
 
     @property
     def copied(self) -> str:
-        mail = self.query_one("#mail", Letters)
+        mail = self.query_one("#mail", MessageList)
         reads_one = self.focused is not None and self.focused.id == "letter" and mail.thread is None
         return mail.copied if reads_one else super().copied
 
 
-def _whose(box: Box, width: int) -> str:
+def _whose(box: MailboxInfo, width: int) -> str:
     """Which mailbox it is, who reads it, and how much is new there, as far as there is room."""
     if not box.operators:
         unread = f"{box.name} · {box.unread} unread"

@@ -1,6 +1,6 @@
 """Why something needs the operator: the evidence, in the words of whoever must decide."""
 
-from crewboard.readmodel.crash_report import Autopsy
+from crewboard.readmodel.crash_report import CrashReport
 from crewboard.readmodel.team import AgentView, Need, TeamView
 from crewboard.records import Request
 from crewboard_tui.render import formats
@@ -13,7 +13,7 @@ _LABEL = 11
 _HOLDS_UP = "holds up"
 
 
-def why_lines(need: Need, view: TeamView, autopsy: Autopsy | None, now: float, width: int) -> list[Line]:
+def why_lines(need: Need, view: TeamView, autopsy: CrashReport | None, now: float, width: int) -> list[Line]:
     """The why-pane of one need."""
     agent = view.agent(need.agent)
     if need.kind == "death" and autopsy is not None and autopsy.agent == need.agent:
@@ -30,7 +30,7 @@ def why_lines(need: Need, view: TeamView, autopsy: Autopsy | None, now: float, w
     return fact_lines(facts, width)
 
 
-def death_lines(autopsy: Autopsy, now: float, width: int) -> list[Line]:
+def death_lines(autopsy: CrashReport, now: float, width: int) -> list[Line]:
     """How an agent died and what it left."""
     lived = f", {formats.long_age(autopsy.at - autopsy.began)} old" if autopsy.began is not None else ""
     pid = f", pid {autopsy.pid}" if autopsy.pid else ""
@@ -56,7 +56,7 @@ def death_lines(autopsy: Autopsy, now: float, width: int) -> list[Line]:
     return lines
 
 
-def _deeds(autopsy: Autopsy, width: int) -> str:
+def _deeds(autopsy: CrashReport, width: int) -> str:
     """What it did last, a line each: all that there is to see where its log is empty."""
     lines = (f"{formats.clock(deed.ts)} {deed.kind:<5} {one_line(deed.text)}" for deed in autopsy.did_last)
     return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"

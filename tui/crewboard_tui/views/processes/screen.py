@@ -14,8 +14,8 @@ from crewboard_tui.render.lines import Line, Span, pad, say
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.agent.process import process_lines
 from crewboard_tui.views.numbered import Numbered
-from crewboard_tui.widgets.line_list import Row, Rows
-from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import title
 
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
@@ -30,18 +30,18 @@ class ProcessesScreen(Numbered):
     AUTO_FOCUS = "#processes"
 
     def body(self) -> Iterable[Widget]:
-        yield Rows(id="processes", classes="pane")
-        yield Log(id="process", classes="pane", follow=False, follows=False)
+        yield LineList(id="processes", classes="pane")
+        yield LineView(id="process", classes="pane", follow=False, follows=False)
 
     def interest(self) -> Interest:
         name = self.selected_agent()
-        return Interest(autopsy=name, process=name)
+        return Interest(crash_report=name, process=name)
 
     def selected_agent(self) -> str | None:
-        return self.query_one("#processes", Rows).selected if self.is_mounted else None
+        return self.query_one("#processes", LineList).selected if self.is_mounted else None
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows = self.query_one("#processes", Rows)
+        rows = self.query_one("#processes", LineList)
         everybody = snapshot.view.agents
         shown = [agent for agent in everybody if matches_agent(agent, self.filter) and in_group(agent, self.group)]
         head = "".join(pad(name, width) for name, width in _HEAD) + "HOW"
@@ -57,23 +57,23 @@ class ProcessesScreen(Numbered):
         self._paint_process(snapshot)
 
     def _paint_process(self, snapshot: Snapshot) -> None:
-        pane = self.query_one("#process", Log)
+        pane = self.query_one("#process", LineView)
         name = self.selected_agent()
         agent = snapshot.view.agent(name) if name else None
         title(pane, agent.name if agent else "Process")
-        pane.show(process_lines(agent, snapshot, self.desk.now, pane.line_width) if agent else [])
+        pane.show(process_lines(agent, snapshot, self.context.now, pane.line_width) if agent else [])
 
-    @on(Rows.Moved, "#processes")
+    @on(LineList.Moved, "#processes")
     def _explain(self) -> None:
-        self.desk.look_at(self.interest())
-        self._paint_process(self.desk.snapshot)
+        self.context.look_at(self.interest())
+        self._paint_process(self.context.snapshot)
         self.paint_keys()
 
-    @on(Rows.Opened, "#processes")
-    def _open(self, event: Rows.Opened) -> None:
+    @on(LineList.Opened, "#processes")
+    def _open(self, event: LineList.Opened) -> None:
         from crewboard_tui.views.agent.screen import AgentPage
 
-        self.app.push_screen(AgentPage(self.desk, event.key))
+        self.app.push_screen(AgentPage(self.context, event.key))
 
 
 def process_line(agent: AgentView) -> Line:

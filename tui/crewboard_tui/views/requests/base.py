@@ -7,7 +7,7 @@ from textual.binding import BindingType
 from textual.events import Key
 
 from crewboard.records import Request
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Snapshot
 from crewboard_tui.render import formats
@@ -18,7 +18,7 @@ from crewboard_tui.views.needs.rows import need_key
 from crewboard_tui.views.requests.outcome import fate_of, newest_of
 from crewboard_tui.views.requests.request_text import asked
 from crewboard_tui.views.unavailable_keys import NOT_NOW
-from crewboard_tui.widgets.static_lines import Still
+from crewboard_tui.widgets.static_lines import StaticLines
 from crewboard_tui.widgets.view_tabs import crumbs_line
 
 BLIND_FOR = 0.3
@@ -43,7 +43,7 @@ class RequestScreen(Framed):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("request")]
     TITLE_WORD: ClassVar[str] = "REQUEST"
 
-    def __init__(self, desk: Desk, request: Request) -> None:
+    def __init__(self, desk: AppContext, request: Request) -> None:
         super().__init__(desk)
         self.seen = request
         self.fate: str | None = fate_of(request, desk.snapshot.view, desk.key)
@@ -58,14 +58,14 @@ class RequestScreen(Framed):
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         waiting = [need.request_id for need in snapshot.view.needs]
         at = waiting.index(self.seen.id) + 1 if self.seen.id in waiting else 0
-        opens = f"  {self.desk.key('request.next')}" if self.offers("next_request") else ""
+        opens = f"  {self.context.key('request.next')}" if self.offers("next_request") else ""
         place = f"item {at} of {len(waiting)}{opens}" if at else ""
         return crumbs_line(["Needs-you", self.seen.from_, self.title_word()], place, width)
 
     @property
     def is_over(self) -> bool:
         """Whether it was decided, replaced or changed since it was opened."""
-        return fate_of(self.seen, self.desk.snapshot.view) is not None
+        return fate_of(self.seen, self.context.snapshot.view) is not None
 
     def title_word(self) -> str:
         """What the page is about, for the heading."""
@@ -73,7 +73,7 @@ class RequestScreen(Framed):
 
     @property
     def shown_need(self) -> str | None:
-        needs = self.desk.snapshot.view.needs
+        needs = self.context.snapshot.view.needs
         return next((need_key(need) for need in needs if need.request_id == self.seen.id), None)
 
     @property
@@ -81,7 +81,7 @@ class RequestScreen(Framed):
         return asked(self.seen) or super().copied
 
     def paint(self, snapshot: Snapshot) -> None:
-        fate = fate_of(self.seen, snapshot.view, self.desk.key)
+        fate = fate_of(self.seen, snapshot.view, self.context.key)
         if fate != self.fate:
             self.fate = fate
             self._blind()
@@ -104,14 +104,14 @@ class RequestScreen(Framed):
         """Say so when an answer came before the page was there long enough to be read."""
         if self.settled or self.fate:
             return
-        answers = {name for ident in bindings.of_actions("request", ANSWERS) for name in self.desk.keys_of(ident)}
+        answers = {name for ident in bindings.of_actions("request", ANSWERS) for name in self.context.keys_of(ident)}
         if not answers.isdisjoint((event.key, event.character)):
             event.prevent_default()  # it works, only later: the frame has nothing to say about it
             self.say_too_soon()
 
     def say_too_soon(self) -> None:
         """An answer came before anybody can have read what it is for."""
-        self.desk.say("not taken: the page had only just appeared; press it again", "warning")
+        self.context.say("not taken: the page had only just appeared; press it again", "warning")
 
     def offers(self, action: str) -> bool | None:
         if action in ANSWERS:
@@ -120,7 +120,7 @@ class RequestScreen(Framed):
             return False
         if action == "next_request":
             return bool(self._waits_instead) or any(
-                need.request_id != self.seen.id for need in self.desk.snapshot.view.needs
+                need.request_id != self.seen.id for need in self.context.snapshot.view.needs
             )
         return super().offers(action)
 
@@ -133,14 +133,14 @@ class RequestScreen(Framed):
         from crewboard_tui.views.requests.routing import open_request
 
         if (newest := self._waits_instead) is not None:
-            open_request(self.app, self.desk, newest)
+            open_request(self.app, self.context, newest)
         else:
             await self.run_action("app.next_need")
 
     @property
     def _waits_instead(self) -> Request | None:
         """The revision that came in the place of this one, while it waits, whoever is to answer it."""
-        newest = newest_of(self.seen, self.desk.snapshot.view)
+        newest = newest_of(self.seen, self.context.snapshot.view)
         return newest if newest is not None and newest.status == "pending" else None
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
@@ -153,14 +153,14 @@ class RequestScreen(Framed):
         width = max(1, self.size.width - 2)
         room = max(fewest, self.size.height - (_BELOW_FACTS if self.size.height >= TALL else _BELOW_FACTS_LOW))
         most = next((most for most in (4, 3, 2) if len(_hung(facts, width, most)) <= room), 1)
-        self.query_one("#facts", Still).show([(Span(" "), *piece) for piece in _hung(facts, width, most)[:room]])
+        self.query_one("#facts", StaticLines).show([(Span(" "), *piece) for piece in _hung(facts, width, most)[:room]])
 
     def head_lines(self) -> list[Line]:
         """Who asks, since when, and under which hash; below it what has become of it."""
-        request, view = self.seen, self.desk.snapshot.view
+        request, view = self.seen, self.context.snapshot.view
         agent = view.agent(request.from_)
         who = f"{request.from_} ({agent.type}, pid {agent.pid or '—'})" if agent else request.from_
-        waiting = formats.long_age(self.desk.now - request.created_at)
+        waiting = formats.long_age(self.context.now - request.created_at)
         waits = () if self.fate else (Span("  WAITING ", "dim"), Span(waiting))
         asks: Line = (Span("FROM ", "dim"), say(who, "bold"), *waits)
         binds: Line = (

@@ -9,9 +9,9 @@ from textual.content import Content
 from textual.events import Key
 
 from crewboard.readmodel.wording import QUESTION
-from crewboard_tui.compose.draft_input import Draft
+from crewboard_tui.compose.draft_input import DraftInput
 from crewboard_tui.compose.drafts import for_no
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 
 _YES, _NO = 0, 1
 """What a text is for."""
@@ -24,7 +24,7 @@ class Feedback(Vertical):
     that sends ends a text that is not sent from here.
     """
 
-    def __init__(self, desk: Desk, ident: str, leave: Callable[[], None]) -> None:
+    def __init__(self, desk: AppContext, ident: str, leave: Callable[[], None]) -> None:
         super().__init__(id="feedback-frame", classes="pane")
         self._over = False
         self._desk = desk
@@ -36,7 +36,7 @@ class Feedback(Vertical):
         self._at = self._of_interest
         self.denying = False
         self.editing = False
-        self._line = Draft(self._texts[self._at], prose=True, id="feedback")
+        self._line = DraftInput(self._texts[self._at], prose=True, id="feedback")
         self._line.keep = self._note
         self._line.refuse = partial(self._desk.say, tone="error")
 

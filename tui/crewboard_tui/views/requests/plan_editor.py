@@ -5,14 +5,14 @@ from textual.widgets import TextArea
 
 from crewboard.records import Request
 from crewboard_tui.compose.drafts import edit_of
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 from crewboard_tui.render.sanitize import safe_text
 
 
 class PlanEditor(TextArea):
     """The plan of a request, as far as it was rewritten."""
 
-    def __init__(self, desk: Desk, request: Request) -> None:
+    def __init__(self, desk: AppContext, request: Request) -> None:
         self._drafts = desk.drafts
         self._draft = edit_of(request.id)
         self._original = safe_text(str(request.payload.get("plan", "")))

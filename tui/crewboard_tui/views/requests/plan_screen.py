@@ -11,11 +11,11 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from crewboard.commands import answers, rules
-from crewboard.commands.cli_hint import typed
+from crewboard.commands.cli_hint import command_for
 from crewboard.readmodel.file_activity import Touched
 from crewboard.readmodel.wording import person, question_in
 from crewboard.records import Request
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Interest, Snapshot
 from crewboard_tui.render.diff import exact_lines
@@ -28,8 +28,8 @@ from crewboard_tui.views.requests.plan_editor import PlanEditor
 from crewboard_tui.views.requests.plan_impact import stake_lines
 from crewboard_tui.views.requests.request_text import permission_text, plan_text, revision_text
 from crewboard_tui.views.requests.rule_scope import covers, scope_of
-from crewboard_tui.widgets.line_view import Log
-from crewboard_tui.widgets.static_lines import Still
+from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets.static_lines import StaticLines
 
 _ABOUT_PLANS = frozenset({"edit", "compare", "ask_back"})
 """Answers that lead to another revision; after a no to a single call the agent goes on without it."""
@@ -41,7 +41,7 @@ class ReviewScreen(RequestScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("edit")]
     AUTO_FOCUS = "#plan"
 
-    def __init__(self, desk: Desk, request: Request) -> None:
+    def __init__(self, desk: AppContext, request: Request) -> None:
         super().__init__(desk, request)
         self._editing = False
         self._comparing = False
@@ -51,8 +51,8 @@ class ReviewScreen(RequestScreen):
         self.feedback = Feedback(desk, request.id, self._leave_feedback)
 
     def body(self) -> Iterable[Widget]:
-        yield Still(id="facts")
-        plan = Log(id="plan", classes="pane", follow=False, follows=False)
+        yield StaticLines(id="facts")
+        plan = LineView(id="plan", classes="pane", follow=False, follows=False)
         yield plan
         yield self.editor
         yield self.feedback
@@ -69,30 +69,30 @@ class ReviewScreen(RequestScreen):
     @property
     def _before(self) -> Request | None:
         """The revision before."""
-        return next((each for each in self.desk.snapshot.view.asked if each.id == self.seen.supersedes), None)
+        return next((each for each in self.context.snapshot.view.asked if each.id == self.seen.supersedes), None)
 
     @property
     def _pair(self) -> tuple[Request, Request] | None:
         """The revisions to compare: what came in the place of this one, else what it came in the place of."""
-        if (newest := newest_of(self.seen, self.desk.snapshot.view)) is not None:
+        if (newest := newest_of(self.seen, self.context.snapshot.view)) is not None:
             return self.seen, newest
         return (self._before, self.seen) if self._before is not None else None
 
     @property
     def copied(self) -> str:
         """What is shown: while revisions are compared, how they differ."""
-        return self.query_one("#plan", Log).copied if self._comparing else super().copied
+        return self.query_one("#plan", LineView).copied if self._comparing else super().copied
 
     def title_word(self) -> str:
         if not self._is_plan:
             return self.seen.type.upper()
-        return f"PLAN v{revision_of(self.seen, self.desk.snapshot.view)}"
+        return f"PLAN v{revision_of(self.seen, self.context.snapshot.view)}"
 
     def on_mount(self) -> None:
         self._show_mode()
         if self.editor.rewritten:
-            edit = self.desk.key("request.edit")
-            self.desk.say(f"what you made of this plan is kept: {edit} shows it", "warning")
+            edit = self.context.key("request.edit")
+            self.context.say(f"what you made of this plan is kept: {edit} shows it", "warning")
 
     # ------------------------------------------------------------------------------------------------ painting
 
@@ -102,13 +102,13 @@ class ReviewScreen(RequestScreen):
     @property
     def _touches(self) -> Touched | None:
         """Which files everybody read and changed; None while that is not read yet."""
-        snapshot = self.desk.snapshot
+        snapshot = self.context.snapshot
         return snapshot.touches if snapshot.interest == self.interest() else None
 
     def paint_request(self, snapshot: Snapshot) -> None:  # noqa: ARG002  the request is shown as it was opened
         self.feedback.end(over=bool(self.fate))
         self.show_facts([*self._kept_edit(), *self.head_lines(), *self._answer_before(), *self._stakes()])
-        plan = self.query_one("#plan", Log)
+        plan = self.query_one("#plan", LineView)
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
             plan.show(self._whole(plan.line_width))
             self._show_progress()
@@ -117,7 +117,7 @@ class ReviewScreen(RequestScreen):
         """Where the plan's pane has no title to say it in: that what is shown is not what one made of it."""
         if not (self.editor.rewritten and self.size.height < SHORT):
             return []
-        return [(Span(f"your edit is kept: {self.desk.key('request.edit')} shows it", "warning"),)]
+        return [(Span(f"your edit is kept: {self.context.key('request.edit')} shows it", "warning"),)]
 
     def _answer_before(self) -> list[Line]:
         """What was said to the revision before: whether this one heeds it is what one looks for."""
@@ -131,12 +131,12 @@ class ReviewScreen(RequestScreen):
 
     def _stakes(self) -> list[Line]:
         """What it touches, on one line each; the whole lists stand below the plan."""
-        found = stake_lines(self.seen, self._touches, self.desk.now)
+        found = stake_lines(self.seen, self._touches, self.context.now)
         if self._scope is not None:
             found.append(
                 (
                     Span("RULE  ", "dim"),
-                    Span(f"{self.desk.key('request.rule')} says yes to "),
+                    Span(f"{self.context.key('request.rule')} says yes to "),
                     say(self._covers(), "bold"),
                 )
             )
@@ -149,23 +149,23 @@ class ReviewScreen(RequestScreen):
         if not self._is_plan:
             return [*permission_text(self.seen, width), *self._rule_text(width)]
         if self._comparing and (pair := self._pair):
-            before, after = (f"v{revision_of(each, self.desk.snapshot.view)}" for each in pair)
+            before, after = (f"v{revision_of(each, self.context.snapshot.view)}" for each in pair)
             return revision_text(*pair, (before, after), width)
-        return plan_text(self.seen, self._touches, self.desk.now, width)
+        return plan_text(self.seen, self._touches, self.context.now, width)
 
     def _rule_text(self, width: int) -> list[Line]:
         if self._scope is None:
             return []
-        key = self.desk.key("request.rule")
+        key = self.context.key("request.rule")
         return [
             (),
             (Span(f"{key} would say yes, now and from now on, to", "dim"),),
             *exact_lines(self._covers(), width),
         ]
 
-    @on(Log.Scrolled)
+    @on(LineView.Scrolled)
     def _show_progress(self) -> None:
-        plan = self.query_one("#plan", Log)
+        plan = self.query_one("#plan", LineView)
         wanted = Content(f"{plan.read_percent}% read")
         if plan.border_subtitle != wanted:
             plan.border_subtitle = wanted
@@ -174,7 +174,7 @@ class ReviewScreen(RequestScreen):
         """Plan, editor and feedback box, as they are used now."""
         self.query_one("#plan").display = not self._editing
         self.editor.display = self._editing
-        self.query_one("#plan", Log).border_title = Content(self._title())
+        self.query_one("#plan", LineView).border_title = Content(self._title())
         self.feedback.editing = self._editing
         self.feedback.show_use()
         self.refresh_bindings()
@@ -183,9 +183,9 @@ class ReviewScreen(RequestScreen):
     def _title(self) -> str:
         """What stands in the pane, and whether it is all there is."""
         if self._comparing:
-            return f"What changed · {self.desk.key('request.compare')} shows the plan"
+            return f"What changed · {self.context.key('request.compare')} shows the plan"
         if self.editor.rewritten:
-            return f"Plan, as it came · your edit of it is kept: {self.desk.key('request.edit')} shows it"
+            return f"Plan, as it came · your edit of it is kept: {self.context.key('request.edit')} shows it"
         return "Plan" if self._is_plan else "Permission"
 
     # ------------------------------------------------------------------------------------------------ answers
@@ -217,22 +217,22 @@ class ReviewScreen(RequestScreen):
 
     def action_approve_rule(self) -> None:
         if self.feedback.with_yes:
-            rule, yes = self.desk.key("request.rule"), self.desk.key("request.approve")
-            self.desk.say(f"{rule} sends no feedback: empty the box first, or approve with {yes}", "warning")
+            rule, yes = self.context.key("request.rule"), self.context.key("request.approve")
+            self.context.say(f"{rule} sends no feedback: empty the box first, or approve with {yes}", "warning")
             return
         self._answer("approving", self._approve_rule)
 
     def _approve_rule(self) -> str:
-        _, rule = rules.approve_with_rule(self.desk.team, self.seen.id, sha256=self.seen.sha256)
-        revoke = typed(self.desk.team, f"rules revoke {rule.id}")
+        _, rule = rules.approve_with_rule(self.context.team, self.seen.id, sha256=self.seen.sha256)
+        revoke = command_for(self.context.team, f"rules revoke {rule.id}")
         return f"approved, and from now on {self._covers()}; `{revoke}` takes it back"
 
     def action_compare(self) -> None:
-        plan = self.query_one("#plan", Log)
+        plan = self.query_one("#plan", LineView)
         here, self._other_place = self._other_place, plan.scroll_offset.y
         self._comparing = not self._comparing
         self._show_mode()
-        self.paint(self.desk.snapshot)
+        self.paint(self.context.snapshot)
         plan.scroll_to(y=here, animate=False, force=True)
 
     def action_ask_back(self) -> None:
@@ -256,7 +256,7 @@ class ReviewScreen(RequestScreen):
 
     def _deny(self) -> None:
         if not self.feedback.with_no:
-            self.desk.say("say why: a no without a word helps nobody", "warning")
+            self.context.say("say why: a no without a word helps nobody", "warning")
             return
         label = "asking back about" if self.feedback.asks else "denying"
         self._answer(label, partial(self._reject, self.feedback.with_no), no=True)
@@ -264,17 +264,17 @@ class ReviewScreen(RequestScreen):
     def _answer(self, label: str, command: Callable[[], str], *, no: bool = False, edit: bool = False) -> None:
         """Give an answer in a thread; whether it is a `no`, and whether the `edit` of the plan goes along with it."""
         settle = partial(self._forget_drafts, no, edit)
-        self.desk.do(f"{label} what {self.seen.from_} asks", command, self.answered, settle=settle)
+        self.context.do(f"{label} what {self.seen.from_} asks", command, self.answered, settle=settle)
 
     def _approve(self, feedback: str | None, edited: str | None) -> str:
-        answers.approve(self.desk.team, self.seen.id, feedback=feedback, sha256=self.seen.sha256, edited=edited)
+        answers.approve(self.context.team, self.seen.id, feedback=feedback, sha256=self.seen.sha256, edited=edited)
         how = "approved as you edited it" if edited is not None else "approved"
         left_out = ["your words for a no were not sent"] if self.feedback.with_no else []
         left_out += ["your edit was not sent"] if self.editor.rewritten and edited is None else []
         return "; ".join([f"{how}: {self.seen.from_} goes on", *left_out])
 
     def _reject(self, feedback: str) -> str:
-        answers.reject(self.desk.team, self.seen.id, feedback, sha256=self.seen.sha256)
+        answers.reject(self.context.team, self.seen.id, feedback, sha256=self.seen.sha256)
         asks = question_in(feedback) is not None
         said = f"asked back: {self.seen.from_} reads it" if asks else f"denied: {self.seen.from_} reads why"
         left_out = ["your words for a yes were not sent"] if self.feedback.with_yes else []
@@ -294,12 +294,12 @@ class ReviewScreen(RequestScreen):
         self.feedback.rest()
         self.keep_drafts()
         if was_editing and self.editor.rewritten:
-            edit, yes = self.desk.key("request.edit"), self.desk.key("request.approve")
-            self.desk.say(
+            edit, yes = self.context.key("request.edit"), self.context.key("request.approve")
+            self.context.say(
                 f"your edit is kept, not sent: {edit} goes on with it, {yes} approves what is shown", "warning"
             )
         self._show_mode()
-        self.query_one("#plan", Log).focus()
+        self.query_one("#plan", LineView).focus()
 
     def _leave_feedback(self) -> None:
         """Back to what it was written beside: the plan, or the edit of it."""

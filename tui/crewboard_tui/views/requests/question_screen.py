@@ -13,8 +13,8 @@ from textual.widgets import Input
 
 from crewboard.commands import answers
 from crewboard.records import Request
-from crewboard_tui.compose.draft_input import Draft, unfold
-from crewboard_tui.context import Desk
+from crewboard_tui.compose.draft_input import DraftInput, unescape_newlines
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Snapshot
 from crewboard_tui.render.lines import Line, Span, crop, say, width_of, wrap
@@ -22,10 +22,10 @@ from crewboard_tui.views.board.columns import TALL
 from crewboard_tui.views.requests.base import ANSWERS, RequestScreen
 from crewboard_tui.views.requests.plan_text import plan_lines
 from crewboard_tui.views.unavailable_keys import ONLY_LOOKING
-from crewboard_tui.widgets.line_list import Row, Rows
-from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import title
-from crewboard_tui.widgets.static_lines import Still
+from crewboard_tui.widgets.static_lines import StaticLines
 
 
 class QuestionScreen(RequestScreen):
@@ -34,15 +34,15 @@ class QuestionScreen(RequestScreen):
     TITLE_WORD = "QUESTION"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("question")]
 
-    def __init__(self, desk: Desk, request: Request) -> None:
+    def __init__(self, desk: AppContext, request: Request) -> None:
         super().__init__(desk, request)
         options = request.payload.get("options")
         self.options = [str(option) for option in options] if isinstance(options, list) else []
         self._warned = False
 
     def body(self) -> Iterable[Widget]:
-        yield Still(id="facts")
-        question = Log(id="question", classes="pane", follow=False, follows=False)
+        yield StaticLines(id="facts")
+        question = LineView(id="question", classes="pane", follow=False, follows=False)
         question.border_title = Content("Question")
         yield question
         choices = Choices(id="choices", classes="pane")
@@ -50,20 +50,20 @@ class QuestionScreen(RequestScreen):
         yield choices
         with Vertical(id="answer-frame", classes="pane"):
             hint = self._how_to_write() if self.app.size.height < TALL else ""
-            kept = self.desk.drafts.get(self.seen.id, "")
-            answer = Draft(kept, prose=True, id="answer", placeholder=hint)
+            kept = self.context.drafts.get(self.seen.id, "")
+            answer = DraftInput(kept, prose=True, id="answer", placeholder=hint)
             answer.keep = self._keep
-            answer.refuse = partial(self.desk.say, tone="error")
+            answer.refuse = partial(self.context.say, tone="error")
             yield answer
 
     def _how_to_choose(self) -> str:
-        down, up, answer = map(self.desk.key, ("list.down", "list.up", "request.choose"))
+        down, up, answer = map(self.context.key, ("list.down", "list.up", "request.choose"))
         return "Choices" if not self.may_answer else f"Choices · {down} {up} move, {answer} answers with the marked one"
 
     def _how_to_write(self) -> str:
         if not self.may_answer:
             return "In your own words"
-        words, send = self.desk.key("request.words"), self.desk.key("draft.send")
+        words, send = self.context.key("request.words"), self.context.key("draft.send")
         if self._kept and not self.query_one("#answer").has_focus:
             return f"In your own words · kept, not sent · {words} goes on with them"
         return f"In your own words · {words} writes, {send} sends"
@@ -71,7 +71,7 @@ class QuestionScreen(RequestScreen):
     @property
     def _kept(self) -> str:
         """Words that were written and not sent."""
-        return self.desk.drafts.get(self.seen.id, "").strip()
+        return self.context.drafts.get(self.seen.id, "").strip()
 
     def on_mount(self) -> None:
         self._rest()
@@ -82,12 +82,12 @@ class QuestionScreen(RequestScreen):
 
     def paint_request(self, snapshot: Snapshot) -> None:  # noqa: ARG002  the request is shown as it was opened
         self.show_facts(self.head_lines(), 2 if self.fate else 1)
-        question = self.query_one("#question", Log)
-        choices = self.query_one("#choices", Rows)
+        question = self.query_one("#question", LineView)
+        choices = self.query_one("#choices", LineList)
         title(choices, self._how_to_choose())
         title(self.query_one("#answer-frame"), self._how_to_write())
         # Who writes in it just now stays there: the letters on their way would be keys of the page.
-        answer = self.query_one("#answer", Draft)
+        answer = self.query_one("#answer", DraftInput)
         answer.can_focus = answer.sends = self.may_answer
         choices.show([Row(str(at), _choice(option, choices.row_width)) for at, option in enumerate(self.options)])
         lines = plan_lines(str(self.seen.payload.get("question", "")), question.line_width)
@@ -103,7 +103,7 @@ class QuestionScreen(RequestScreen):
     def why_not(self, key: bindings.Key) -> str:
         if key.action != "open" or self.may_answer:
             return super().why_not(key)
-        return ONLY_LOOKING if self.desk.read_only else f"not now:{(self.fate or '').rstrip()}"
+        return ONLY_LOOKING if self.context.read_only else f"not now:{(self.fate or '').rstrip()}"
 
     @property
     def key_labels(self) -> Mapping[str, str]:
@@ -112,17 +112,17 @@ class QuestionScreen(RequestScreen):
     @property
     def may_answer(self) -> bool:
         """Whether the answer is open still, and one's own to give."""
-        return not self.desk.read_only and not self.fate
+        return not self.context.read_only and not self.fate
 
     def action_words(self) -> None:
         self.query_one("#answer").focus()
 
-    @on(Rows.Opened, "#choices")
-    def _choose(self, event: Rows.Opened) -> None:
+    @on(LineList.Opened, "#choices")
+    def _choose(self, event: LineList.Opened) -> None:
         if self._kept and not self._warned:
             self._warned = True
-            words, choose = self.desk.key("request.words"), self.desk.key("list.open")
-            self.desk.say(
+            words, choose = self.context.key("request.words"), self.context.key("list.open")
+            self.context.say(
                 f"not answered: you wrote words of your own; {words} goes on with them, {choose} answers as marked",
                 "warning",
             )
@@ -132,7 +132,7 @@ class QuestionScreen(RequestScreen):
     @on(Input.Submitted, "#answer")
     def _say(self, event: Input.Submitted) -> None:
         if event.value.strip():
-            self._answer(unfold(event.value))
+            self._answer(unescape_newlines(event.value))
 
     def _answer(self, text: str) -> None:
         if not self.may_answer:
@@ -142,18 +142,18 @@ class QuestionScreen(RequestScreen):
             return
 
         def answer() -> str:
-            answers.answer(self.desk.team, self.seen.id, text)
+            answers.answer(self.context.team, self.seen.id, text)
             return f"answered: {self.seen.from_} goes on"
 
-        self.desk.do(f"answering {self.seen.from_}", answer, self.answered, settle=self._forget_draft)
+        self.context.do(f"answering {self.seen.from_}", answer, self.answered, settle=self._forget_draft)
 
     def _forget_draft(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         if worked:
-            self.desk.drafts.pop(self.seen.id, None)
+            self.context.drafts.pop(self.seen.id, None)
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
         if worked:
-            for answer in self.query(Draft):
+            for answer in self.query(DraftInput):
                 answer.clear()
         super().answered(worked, says)
 
@@ -166,12 +166,12 @@ class QuestionScreen(RequestScreen):
     def _keep(self, text: str) -> None:
         """At once: when the page goes, what stands in its line is gone before it; an emptied answer is no draft."""
         if text:
-            self.desk.drafts[self.seen.id] = text
+            self.context.drafts[self.seen.id] = text
         else:
-            self.desk.drafts.pop(self.seen.id, None)
+            self.context.drafts.pop(self.seen.id, None)
 
 
-class Choices(Rows):
+class Choices(LineList):
     """The offered answers: Enter gives the one under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("choices")]

@@ -3,12 +3,12 @@
 from textual.app import App
 
 from crewboard.records import Request
-from crewboard_tui.context import Desk
+from crewboard_tui.context import AppContext
 from crewboard_tui.views.requests.plan_screen import ReviewScreen
 from crewboard_tui.views.requests.question_screen import QuestionScreen
 
 
-def open_request(app: App[None], desk: Desk, request: Request) -> None:
+def open_request(app: App[None], desk: AppContext, request: Request) -> None:
     """Put the page of a request on top, in the place of another request's page."""
     page = QuestionScreen(desk, request) if request.type == "question" else ReviewScreen(desk, request)
     if isinstance(app.screen, QuestionScreen | ReviewScreen):

@@ -7,7 +7,7 @@ from crewboard.readmodel.reader import blocked
 from crewboard.readmodel.task_failure import why_failed
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Task, describe_exit
-from crewboard.store.tasks import CLOSED, fate
+from crewboard.store.tasks import CLOSED, terminal_state
 from crewboard_tui.actions.filters import matches_task
 from crewboard_tui.poller import Snapshot
 from crewboard_tui.render import formats
@@ -115,7 +115,7 @@ def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
 def _is_hopeless(view: TeamView, waiting: Sequence[int]) -> bool:
     """Whether one of the blockers will never be completed by itself."""
     board = {task.id: task for task in view.tasks}
-    return any(fate(other, board) for other in waiting)
+    return any(terminal_state(other, board) for other in waiting)
 
 
 def _find(view: TeamView, ident: int) -> Task | None:

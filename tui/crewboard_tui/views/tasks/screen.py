@@ -12,8 +12,8 @@ from crewboard_tui.poller import Interest, Snapshot
 from crewboard_tui.render.lines import Line
 from crewboard_tui.views.needs.explanation import fact_lines
 from crewboard_tui.views.tasks.rows import is_orphan, tally, task_detail, task_rows
-from crewboard_tui.widgets.line_list import Rows
-from crewboard_tui.widgets.line_view import Log
+from crewboard_tui.widgets.line_list import LineList
+from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import title
 
 
@@ -26,15 +26,15 @@ class TasksScreen(TaskKeys):
     AUTO_FOCUS = "#tasks"
 
     def body(self) -> Iterable[Widget]:
-        yield Rows(id="tasks", classes="pane")
-        yield Log(id="task", classes="pane", follow=False, follows=False)
+        yield LineList(id="tasks", classes="pane")
+        yield LineView(id="task", classes="pane", follow=False, follows=False)
 
     def selected_task(self) -> Task | None:
-        selected = self.query_one("#tasks", Rows).selected if self.is_mounted else None
-        return next((task for task in self.desk.snapshot.view.tasks if str(task.id) == selected), None)
+        selected = self.query_one("#tasks", LineList).selected if self.is_mounted else None
+        return next((task for task in self.context.snapshot.view.tasks if str(task.id) == selected), None)
 
     def select_task(self, ident: int) -> None:
-        self.query_one("#tasks", Rows).want(str(ident))
+        self.query_one("#tasks", LineList).want(str(ident))
 
     def selected_agent(self) -> str | None:
         """Its owner, or who had it and may come back."""
@@ -47,9 +47,9 @@ class TasksScreen(TaskKeys):
         return Interest(agent=task.owner if task is not None and task.status == "failed" else None)
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows = self.query_one("#tasks", Rows)
+        rows = self.query_one("#tasks", LineList)
         ids = {str(task.id) for task in snapshot.view.tasks if task_in_group(task, snapshot.view, self.group)}
-        found = task_rows(snapshot.view, self.desk.now, rows.row_width, self.filter)
+        found = task_rows(snapshot.view, self.context.now, rows.row_width, self.filter)
         found = [row for row in found if row.key in ids]
         rows.show(found or [self.nothing(self._first)])
         done = tally(snapshot.view.tasks, " completed")
@@ -59,24 +59,24 @@ class TasksScreen(TaskKeys):
     @property
     def _first(self) -> str:
         """What to do on an empty board."""
-        key = self.desk.key("task.new")
-        return "no tasks yet" + ("" if self.desk.read_only else f"; {key} puts the first one on the board")
+        key = self.context.key("task.new")
+        return "no tasks yet" + ("" if self.context.read_only else f"; {key} puts the first one on the board")
 
     def _paint_task(self) -> None:
-        pane = self.query_one("#task", Log)
+        pane = self.query_one("#task", LineView)
         task = self.selected_task()
         title(pane, f"#{task.id}" if task else "Task")
         lines: list[Line] = []
         if task is not None:
-            lines = fact_lines(task_detail(task, self.desk.snapshot, self.desk.now), pane.line_width)
+            lines = fact_lines(task_detail(task, self.context.snapshot, self.context.now), pane.line_width)
         pane.show(lines)
-        self.desk.look_at(self.interest())
+        self.context.look_at(self.interest())
 
-    @on(Rows.Moved, "#tasks")
+    @on(LineList.Moved, "#tasks")
     def _explain(self) -> None:
         self._paint_task()
         self.paint_keys()
 
-    @on(Rows.Opened, "#tasks")
+    @on(LineList.Opened, "#tasks")
     def _open(self) -> None:
         self.read_in(self.query_one("#task"))

@@ -18,7 +18,7 @@ from crewboard_tui.render.painter import Painter
 _BOX = len("[x] ")
 
 
-class Tick(Widget, can_focus=True):
+class Checkbox(Widget, can_focus=True):
     """A yes or a no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("tick")]
@@ -28,10 +28,10 @@ class Tick(Widget, can_focus=True):
     class Changed(Message):
         """Yes became no, or no became yes."""
 
-        tick: "Tick"
+        tick: "Checkbox"
 
         @property
-        def control(self) -> "Tick":
+        def control(self) -> "Checkbox":
             return self.tick
 
     def __init__(self, label: str, **kwargs: Any) -> None:

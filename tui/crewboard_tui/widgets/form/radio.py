@@ -1,10 +1,10 @@
 """One of a few, all in sight: `(•) background   ( ) foreground`."""
 
 from crewboard_tui.render.lines import Span, say
-from crewboard_tui.widgets.form.select import Choice
+from crewboard_tui.widgets.form.select import Select
 
 
-class Radio(Choice):
+class Radio(Select):
     """A choice that shows every option beside the others."""
 
     def parts(self, width: int) -> list[tuple[Span, int]]:  # noqa: ARG002

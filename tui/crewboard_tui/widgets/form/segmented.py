@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from crewboard_tui.render.lines import ELLIPSIS, Span, one_line
-from crewboard_tui.widgets.form.select import Choice
+from crewboard_tui.widgets.form.select import Select
 
 _CUT = len(f"{ELLIPSIS} ")
 
 
-class Lineup(Choice):
+class SegmentedControl(Select):
     """A choice that shows its neighbours, as many as there is room for."""
 
     def parts(self, width: int) -> list[tuple[Span, int]]:

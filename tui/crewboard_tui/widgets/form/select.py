@@ -18,7 +18,7 @@ from crewboard_tui.render.lines import Span, say
 from crewboard_tui.render.painter import Painter
 
 
-class Choice(Widget, can_focus=True):
+class Select(Widget, can_focus=True):
     """A field that holds one of some values; each is shown by its label."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("choice")]
@@ -28,10 +28,10 @@ class Choice(Widget, can_focus=True):
     class Changed(Message):
         """Another value was chosen."""
 
-        choice: "Choice"
+        choice: "Select"
 
         @property
-        def control(self) -> "Choice":
+        def control(self) -> "Select":
             return self.choice
 
     def __init__(self, options: Sequence[tuple[str, str]], **kwargs: Any) -> None:
