@@ -17,7 +17,7 @@ import pytest
 from crewboard.errors import UntrustedError
 from crewboard.linux import process
 from crewboard.protocol import runtime_directory
-from crewboard.protocol.supervisor_client import ring
+from crewboard.protocol.supervisor_client import wake_supervisor
 from crewboard.records import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
@@ -87,7 +87,7 @@ def plant(team: TeamDirectory, address: Path, pid: int) -> int:
 def refused(team: TeamDirectory, address: Path, listener: subprocess.Popen[str], words: str) -> None:
     """A start is refused for the reason given, and the listener got nothing."""
     with pytest.raises(UntrustedError, match=words) as caught:
-        ring(team, "start", name="scout", run=1, environment={"ANTHROPIC_API_KEY": KEY})
+        wake_supervisor(team, "start", name="scout", run=1, environment={"ANTHROPIC_API_KEY": KEY})
     assert caught.value.exit_code == 77
     assert KEY not in str(caught.value)
     assert listener.stdout is not None
@@ -177,7 +177,7 @@ def test_the_own_supervisor_gets_the_environment(directory: TeamDirectory, runti
         thread = threading.Thread(target=answer)
         thread.start()
         lock = plant(directory, runtime / "own.sock", os.getpid())
-        ring(directory, "start", name="scout", run=1, environment={"ANTHROPIC_API_KEY": KEY})
+        wake_supervisor(directory, "start", name="scout", run=1, environment={"ANTHROPIC_API_KEY": KEY})
         thread.join()
         os.close(lock)
     assert json.loads(heard[0])["environment"] == {"ANTHROPIC_API_KEY": KEY}

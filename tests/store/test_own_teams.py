@@ -14,7 +14,7 @@ from crewboard.commands.context import choose_team, create
 from crewboard.errors import BadDataError, StorageError, UntrustedError
 from crewboard.readmodel.crash_report import log_end
 from crewboard.records import OperatorState, Spec
-from crewboard.sandbox.sandbox import opened
+from crewboard.sandbox.sandbox import open_sandbox
 from crewboard.store import files, json_files, leases, mailbox, roster
 from crewboard.store import layout as layout_module
 from crewboard.store.layout import TeamDirectory, find_root, find_team, team_directories
@@ -180,7 +180,7 @@ def test_file_tools_do_not_enter_linked_results(team: TeamDirectory, private: Pa
 def test_no_sandbox_is_opened_with_linked_results(team: TeamDirectory, private: Path) -> None:
     divert(team.results, private)
     spec = Spec(type="explore", model="m", run=1, prompt="look", prompt_id="p1")
-    with pytest.raises(UntrustedError, match="is a symbolic link"), opened(team, "scout", spec):
+    with pytest.raises(UntrustedError, match="is a symbolic link"), open_sandbox(team, "scout", spec):
         pass
 
 

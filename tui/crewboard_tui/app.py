@@ -5,11 +5,11 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from crewboard.errors import CrewboardError
-from crewboard.readmodel.processes import Glance
+from crewboard.readmodel.processes import NoUsageProbe
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import Need, TeamView
 from crewboard.store.layout import TeamDirectory, team_directories
-from crewboard_tui.compose.prompt_line import AskLine
+from crewboard_tui.compose.prompt_line import PromptLine
 from crewboard_tui.keymap import bindings
 from crewboard_tui.keymap.palette import Commands
 from crewboard_tui.notifications import WAYS
@@ -42,8 +42,8 @@ class CrewboardApp(Flow):
             # One stray letter must not throw away what is being written.
             return not is_form(self.screen)
         if action == "halt":
-            return not self.desk.read_only and any(agent.alive for agent in self.desk.snapshot.view.agents)
-        return bool(self.desk.snapshot.view.needs) if action == "next_need" else True
+            return not self.context.read_only and any(agent.alive for agent in self.context.snapshot.view.agents)
+        return bool(self.context.snapshot.view.needs) if action == "next_need" else True
 
     async def action_view(self, mode: str) -> None:
         """Go to a numbered view where one left it; pressed again, to the view itself and its list."""
@@ -83,9 +83,9 @@ class CrewboardApp(Flow):
         """Choose another team of this root."""
         from crewboard_tui.views.teams import TeamsScreen
 
-        if await goes_to_form(self, self.desk):
+        if await goes_to_form(self, self.context):
             return
-        here = self.desk.team.directory
+        here = self.context.team.directory
         teams = [team for team in team_directories(here.root) if team.is_own()]
 
         def chosen(team: TeamDirectory | None) -> None:
@@ -93,23 +93,23 @@ class CrewboardApp(Flow):
                 self.call_later(self.turn_to, team)
 
         shown = teams if here in teams else [here, *teams]
-        self.push_screen(TeamsScreen(shown, here, self._look_at, self.desk.key), chosen)
+        self.push_screen(TeamsScreen(shown, here, self._look_at, self.context.key), chosen)
 
     def _look_at(self, team: TeamDirectory) -> TeamView:
-        return TeamReader(team, clock=self.desk.team.now, probe=self._probe or Glance()).read()
+        return TeamReader(team, clock=self.context.team.now, probe=self._probe or NoUsageProbe()).read()
 
     async def action_next_need(self) -> None:
         """Open the most urgent need, or the one behind the one that is on the screen."""
         screen = next((each for each in reversed(self.screen_stack) if isinstance(each, Framed)), None)
         need = screen.next_need if screen is not None else None
         if need is None:
-            self.desk.say("nobody needs you", "dim")
+            self.context.say("nobody needs you", "dim")
         else:
             await self._open(need)
 
     async def action_open_need(self, key: str) -> None:
         """Open one need."""
-        need = find_need(self.desk.snapshot.view, key)
+        need = find_need(self.context.snapshot.view, key)
         if need is not None:
             await self._open(need)
 
@@ -118,13 +118,13 @@ class CrewboardApp(Flow):
         from crewboard_tui.views.requests.base import RequestScreen
         from crewboard_tui.views.requests.routing import open_request
 
-        self.desk.visited = need_key(need)
-        request = self.desk.snapshot.view.request(need.request_id) if need.request_id else None
+        self.context.visited = need_key(need)
+        request = self.context.snapshot.view.request(need.request_id) if need.request_id else None
         if request is not None:
             for below in self.screen_stack:
                 if isinstance(below, NeedsScreen):  # Esc leads back to the same thing
-                    below.show_need(self.desk.visited)
-            open_request(self, self.desk, request)
+                    below.show_need(self.context.visited)
+            open_request(self, self.context, request)
             return
         if isinstance(self.screen, RequestScreen):  # its keys answer: it must not wait below the number of a view
             await self.pop_screen()
@@ -132,52 +132,52 @@ class CrewboardApp(Flow):
         await self.switch_mode(NeedsScreen.MODE)
         await self._pop_to_view()
         if isinstance(self.screen, NeedsScreen):
-            self.screen.show_need(self.desk.visited)
+            self.screen.show_need(self.context.visited)
 
     def action_help(self) -> None:
         from crewboard_tui.views.help import HelpScreen
 
-        self.push_screen(HelpScreen(self.screen, self.desk.key))
+        self.push_screen(HelpScreen(self.screen, self.context.key))
 
     def action_turn_theme(self) -> None:
         if self.no_color:
-            self.desk.say("no colours here: NO_COLOR is set", "warning")
+            self.context.say("no colours here: NO_COLOR is set", "warning")
             return
         name = after(self.theme)
         self.theme = THEMES[name].name
         try:
             self.settings.remember(name)
         except (CrewboardError, OSError) as error:
-            self.desk.say(f"{name} colours, but only for now: {error}", "warning")
+            self.context.say(f"{name} colours, but only for now: {error}", "warning")
         else:
-            self.desk.say(f"{name} colours")
+            self.context.say(f"{name} colours")
 
     def action_turn_notify(self) -> None:
         """Tell of new needs in the next way."""
         self.outside.notify = WAYS[(WAYS.index(self.outside.notify) + 1) % len(WAYS)]
-        self.desk.say(_TELLS[self.outside.notify])
+        self.context.say(_TELLS[self.outside.notify])
 
     def action_halt(self) -> None:
         """End everybody, once the team's name was typed."""
-        view = self.desk.snapshot.view
+        view = self.context.snapshot.view
         living = sum(agent.alive for agent in view.agents)
 
         def done(text: str | None) -> None:
             if text is not None and text.strip() == view.name:
-                self.desk.do("ending everybody", self._halt)
+                self.context.do("ending everybody", self._halt)
             else:
-                self.desk.say(f"nobody was ended: that takes the team's name, {view.name}", "warning")
+                self.context.say(f"nobody was ended: that takes the team's name, {view.name}", "warning")
 
-        hint = f"Type {view.name} · the files stay · {self.desk.key('line.leave')} ends nobody"
-        ask = AskLine(f"end all {living}: the team's name", hint=hint)
+        hint = f"Type {view.name} · the files stay · {self.context.key('line.leave')} ends nobody"
+        ask = PromptLine(f"end all {living}: the team's name", hint=hint)
         self.push_screen(ask, done)
 
     def _halt(self) -> str:
         from crewboard.commands import stop
 
-        stop.delete(self.desk.team, now=True)
-        return f"everybody is ended; the files stay, {self.desk.key('agent.resume')} brings one back"
+        stop.delete(self.context.team, now=True)
+        return f"everybody is ended; the files stay, {self.context.key('agent.resume')} brings one back"
 
     async def action_leave(self) -> None:
-        if not await goes_to_form(self, self.desk):
+        if not await goes_to_form(self, self.context):
             self.exit()

@@ -15,7 +15,7 @@ from crewboard.records import Spec
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.environment import GIT_SETTINGS, tool_environment
 from crewboard.sandbox.git import write_git_settings
-from crewboard.sandbox.level import Level, admit, find
+from crewboard.sandbox.level import Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
 from crewboard.sandbox.scratch import Scratch
@@ -29,7 +29,7 @@ LARGEST_FILE = 8 << 30
 
 
 @dataclass(frozen=True)
-class Box:
+class Sandbox:
     """One agent's wall: its level, what commands may reach, and the team's results for `hands`."""
 
     level: Level
@@ -95,7 +95,7 @@ def _at_most(which: int, most: int) -> int:
 
 
 @contextmanager
-def opened(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Box]:
+def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]:
     """The wall of one run, with a scratch folder that goes with it if the agent executes.
 
     Raises:
@@ -107,15 +107,15 @@ def opened(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Box]:
     kind = type_of(spec.type, spec.definition)
     policy = Policy(Path(os.path.realpath(team.root)), writes=kind.writes, network=spec.flags.network)
     found = find(policy, os.environ)
-    word = admit(kind, spec.flags, found)
+    word = require_allowed(kind, spec.flags, found)
     team.require_own()
     results = Path(os.path.realpath(team.path)) / team.results.name
     if not kind.executes:
-        yield Box(found.level, policy, results, word)
+        yield Sandbox(found.level, policy, results, word)
         return
     scratch = _prepared(name, policy.root)
     try:
-        yield Box(found.level, replace(policy, scratch=scratch.path), results, word)
+        yield Sandbox(found.level, replace(policy, scratch=scratch.path), results, word)
     finally:
         scratch.remove()
 

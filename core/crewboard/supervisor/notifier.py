@@ -21,7 +21,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
 from crewboard.errors import StorageError
-from crewboard.protocol.supervisor_client import ring_worker
+from crewboard.protocol.supervisor_client import wake_worker
 from crewboard.store import files
 from crewboard.store.layout import TeamDirectory
 
@@ -38,7 +38,7 @@ class _Notes(FileSystemEventHandler):
         self._note(str(event.dest_path or event.src_path))
 
 
-class Doorbells:
+class ChangeNotifier:
     """Watches mailboxes and requests, and rings whom they concern."""
 
     def __init__(self, team: TeamDirectory) -> None:
@@ -72,7 +72,7 @@ class Doorbells:
     def _ring(self) -> None:
         dirty, self._dirty = self._dirty, set()
         for name in sorted({name for path in dirty for name in self._concerned(Path(path))}):
-            ring_worker(self._team, name)
+            wake_worker(self._team, name)
 
     def _concerned(self, path: Path) -> set[str]:
         if path.parent == self._team.inboxes:

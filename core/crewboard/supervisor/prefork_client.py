@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from crewboard.linux import process
-from crewboard.protocol.prefork import FORK, PARENT, READY, Order
+from crewboard.protocol.prefork import FORK, PARENT, READY, SpawnRequest
 from crewboard.store import files
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher
@@ -45,12 +45,12 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in environment.items() if key.startswith(_READ_AT_START)}
 
 
-def suits(environment: Mapping[str, str]) -> bool:
+def can_prefork(environment: Mapping[str, str]) -> bool:
     """Whether a worker with this environment may come of a warm parent: nothing in it had to be known earlier."""
     return environment.get("CREWBOARD_WARM") != "0" and _read_at_start(environment) == _read_at_start(_environment())
 
 
-def code_stamp() -> str:
+def code_fingerprint() -> str:
     """Tells the code that would be loaded now from what was loaded before: ours, the interpreter's, what is beside us.
 
     By name, time, size and inode, because an installer may bring files with times of long ago.
@@ -74,7 +74,7 @@ def _below(folder: str) -> Iterator[str]:
                 yield from _below(entry.path)
 
 
-class Zygote:
+class PreforkClient:
     """One warm parent, from its start to its end. `stamp` tells which code it has."""
 
     def __init__(self, team: TeamDirectory, launcher: PopenLauncher, stamp: str) -> None:
@@ -115,7 +115,7 @@ class Zygote:
                 socket.send_fds(self.control, [FORK], [theirs.fileno()])
                 theirs.close()
                 pid = int(ours.recv(16))
-                ours.sendall(Order(agent.path, environment).encode())
+                ours.sendall(SpawnRequest(agent.path, environment).encode())
             except (OSError, ValueError) as error:
                 log.warning("the warm parent bore no worker: %r", error)
                 return None

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from crewboard.linux import process
-from crewboard.protocol.prefork import PARENT, READY, Order
+from crewboard.protocol.prefork import PARENT, READY, SpawnRequest
 from crewboard.store import files
 
 _CHUNK = 65536
@@ -65,14 +65,14 @@ def _fork_twice() -> bool:
     return True
 
 
-def _receive(birth: socket.socket) -> Order:
+def _receive(birth: socket.socket) -> SpawnRequest:
     """Tell the supervisor who we are; returns its order, or ends this process if none comes."""
     received = b""
     with birth:
         birth.sendall(str(os.getpid()).encode())
         while piece := birth.recv(_CHUNK):
             received += piece
-    order = Order.decode(received)
+    order = SpawnRequest.decode(received)
     if order is None:
         os._exit(0)
     return order
@@ -84,7 +84,7 @@ def _keep_only(kept: int) -> None:
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _become(order: Order) -> None:
+def _become(order: SpawnRequest) -> None:
     """Be as if started for this worker alone."""
     with contextlib.suppress(OSError):  # where nothing can be written, the worker itself says so by its exit code
         _redirect(order.agent / "worker.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 1, 2)

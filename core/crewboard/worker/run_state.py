@@ -21,7 +21,7 @@ from crewboard.records import (
     Status,
     ToolResult,
 )
-from crewboard.redaction import mask
+from crewboard.redaction import redact
 from crewboard.store import agents, files, journal, json_files
 from crewboard.store.layout import AgentDirectory
 from crewboard.worker.conversation import Conversation, replay
@@ -42,7 +42,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class Recorder:
+class RunState:
     """Journal, status, cursor and live text of one run."""
 
     def __init__(self, agent: AgentDirectory, spec: Spec, clock: Callable[[], float] = time.time) -> None:
@@ -50,9 +50,9 @@ class Recorder:
         self.spec = spec
         self.now = clock
         self.damaged_events = 0
-        json_files.keep_if_damaged(agent.status, Status)
-        json_files.keep_if_damaged(agent.cursor, Cursor)
-        before = json_files.usable(agent.status, Status)
+        json_files.quarantine_if_damaged(agent.status, Status)
+        json_files.quarantine_if_damaged(agent.cursor, Cursor)
+        before = json_files.load_or_none(agent.status, Status)
         with _no_collection():
             self.conversation: Conversation = replay(self._history())
         self.fresh = spec.prompt_id not in self.conversation.prompts
@@ -118,12 +118,12 @@ class Recorder:
         now = self.now()
         conversation = self.conversation
         same = (state, doing) == (self.status.state, self.status.doing)
-        kept_error = None if clear_error else mask(last_error or "") or self.status.last_error
+        kept_error = None if clear_error else redact(last_error or "") or self.status.last_error
         self.status = self.status.model_copy(
             update={
                 "state": state,
                 "since": self.status.since if same else now,
-                "doing": mask(doing[:200]),
+                "doing": redact(doing[:200]),
                 "turn": conversation.assignment.calls if conversation.assignment else 0,
                 "waiting_for": waiting_for,
                 "task": self.task,
@@ -136,16 +136,16 @@ class Recorder:
                 "beat": now,
                 "sandbox": self.sandbox,
                 "repeats": conversation.repeats,
-                "last_tool": mask(self.last_tool[:200]),
+                "last_tool": redact(self.last_tool[:200]),
             }
         )
         json_files.save(self.agent.status, self.status)
 
-    def mend_status(self) -> None:
+    def repair_status(self) -> None:
         """Write the status again if somebody damaged it: who idles may not show anything else for days."""
         self._shown.get()
         if self._shown.damaged:
-            json_files.keep_if_damaged(self.agent.status, Status)
+            json_files.quarantine_if_damaged(self.agent.status, Status)
             json_files.save(self.agent.status, self.status)
 
     def stream(self, text: str) -> None:

@@ -44,6 +44,6 @@ class Session:
 def revive(team: TeamDirectory) -> None:
     """Start a supervisor if one is missed. Where none can be, what was asked for is done all the same."""
     try:
-        supervisor_client.revive(team)
+        supervisor_client.ensure_running(team)
     except (UntrustedError, OSError) as error:
         note(f"no supervisor can be started: {error}")

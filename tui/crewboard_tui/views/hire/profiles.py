@@ -7,13 +7,13 @@ from pathlib import Path
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.names import is_name
 from crewboard.records import Profile
-from crewboard.redaction import mask
+from crewboard.redaction import redact
 from crewboard.store import json_files
 from crewboard_tui.user_dirs import config_home, make_private
 
 
 @dataclass
-class Shelf:
+class Profiles:
     """What is kept: the profiles by name, and the files that are damaged."""
 
     profiles: dict[str, Profile] = field(default_factory=dict)
@@ -29,7 +29,7 @@ def why_not(name: str, profile: Profile) -> str | None:
     """Why `profile` cannot be kept as `name`; None if it can."""
     if not is_name(name):
         return "a profile's name starts with a-z and has at most 32 of a-z 0-9 _ -"
-    if any(mask(text) != text for text in (profile.prompt, profile.role, profile.model or "")):
+    if any(redact(text) != text for text in (profile.prompt, profile.role, profile.model or "")):
         return "there is a key in what you wrote; a profile holds none: take it out first"
     return None
 
@@ -51,14 +51,14 @@ def save(place: Path, name: str, profile: Profile) -> Path:
         raise StorageError(f"cannot make {place}: {error.strerror}") from error
     # Profiles are the user's own settings, which may lie elsewhere behind a link.
     path = path.resolve()
-    json_files.keep_if_damaged(path, Profile)
+    json_files.quarantine_if_damaged(path, Profile)
     json_files.save(path, profile)
     return path
 
 
-def load_all(place: Path) -> Shelf:
+def load_all(place: Path) -> Profiles:
     """Every profile that can be read; the names of the files that cannot."""
-    shelf = Shelf()
+    shelf = Profiles()
     for path in sorted(place.glob("*.json")):
         try:
             profile = json_files.load(path.resolve(), Profile)
