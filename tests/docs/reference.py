@@ -43,9 +43,10 @@ def _help(text: str) -> Iterator[str]:
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     for option in command.params:
-        record = option.get_help_record(context)
+        record = option.get_help_record(context) if isinstance(option, click.Option) else None
         if record is not None:
-            yield f"| `{record[0]}` | {_cell(record[1])} |"
+            names = record[0].replace("|", "\\|")
+            yield f"| `{names}` | {_cell(record[1])} |"
 
 
 def _text(text: str) -> str:

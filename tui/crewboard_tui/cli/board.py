@@ -15,10 +15,10 @@ from crewboard_tui.cli.session import Session
 @params.board
 @click.pass_obj
 def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) -> None:
-    """Open the dashboard, as `crewboard` alone does.
+    """Open the dashboard, as `crewboard` without a command does.
 
-    q leaves it; the agents go on. --plain is for screen readers and terminals that cannot paint: one sentence for
-    each thing that needs you, with the command that answers it, until Ctrl-C.
+    q leaves it; the agents keep running. --plain is for screen readers and simple terminals: it prints one sentence
+    for each need, with the command that answers it, until Ctrl-C.
     """
     team = session.team
     if plain:
@@ -34,12 +34,12 @@ def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) ->
 
 
 @click.command()
-@click.option("--headless", is_flag=True, help="Print the events and end by itself.")
+@click.option("--headless", is_flag=True, help="Print the events, and exit when the demo is over.")
 def demo(headless: bool) -> None:
     """Show a team at work on a scratch copy of a small project.
 
-    Five agents, each its own process; they read, edit and test real files. Their thinking comes from the
-    embedded model, which is no language model: no key and no network are needed. Leaving ends the agents.
+    Five agents, one process each, read, edit and test real files. The offline model answers for them; it is not a
+    language model and needs no key and no network. Leaving the demo ends its agents.
     """
     if not headless:
         check_terminal("`crewboard demo --headless` does not")

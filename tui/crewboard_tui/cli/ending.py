@@ -12,13 +12,13 @@ from crewboard_tui.cli.session import Session
 
 @click.command()
 @click.argument("name")
-@click.option("--now", is_flag=True, help="Ask nothing: end it and everything that it started.")
+@click.option("--now", is_flag=True, help="Do not ask: end it and everything that it started.")
 @as_json
 @click.pass_obj
 def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
     """Ask the agent NAME to shut down, and wait until it is gone.
 
-    It may refuse while it is at work; that, or no answer within 30 s, exits 75 and it goes on.
+    A working agent may refuse. If it does, or does not answer within 30 s, it keeps running (exit 75).
     """
     team = session.team
     lived = leases.is_held(team.agent(name).lease)
@@ -39,9 +39,9 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def ack(session: Session, name: str, as_json: bool) -> None:
-    """Note that you have seen how the agent NAME ended.
+    """Acknowledge how the agent NAME ended.
 
-    It then no longer counts as needing you. Of one that is alive nothing has ended: exit 75.
+    It then no longer needs you. Exits 75 if the agent is still running.
     """
     team = session.team
     messages.acknowledge(team, name)
@@ -56,7 +56,7 @@ def ack(session: Session, name: str, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def remove(session: Session, name: str, as_json: bool) -> None:
-    """Take the stopped agent NAME off the roster. Its files are kept aside."""
+    """Remove the stopped agent NAME from the roster; its files are kept."""
     kept = ending.remove(session.team, name)
     if as_json:
         say_json({"name": name, "kept": str(kept)})

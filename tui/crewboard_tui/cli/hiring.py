@@ -21,22 +21,22 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 
 @click.command()
 @click.argument("name")
-@click.option("--type", "agent_type", required=True, metavar="T", help="See `crewboard types`.")
-@click.option("--prompt", type=params.text, metavar="P", help="What it is to do.")
-@click.option("--prompt-file", metavar="F", help="The same from a file; `-` is standard input.")
-@click.option("--role", type=params.text, default="", metavar="R", help="What it is, in a few words.")
-@click.option("--model", metavar="M", help="Else $CREWBOARD_MODEL, $ANTHROPIC_MODEL, the type's own.")
-@click.option("--background", is_flag=True, help="Return when the worker is up.")
-@click.option("--once", is_flag=True, help="The worker exits after its result instead of idling.")
-@click.option("--plan", is_flag=True, help="It may only read until you have approved its plan.")
-@click.option("--ask", is_flag=True, help="It asks before each command and each write.")
-@click.option("--autoclaim", is_flag=True, help="When idle it takes the next task that fits from the board.")
-@click.option("--budget", metavar="B", help="What it may use: money ($5) or tokens (200k); then it ends (79).")
-@click.option("--task", type=params.task_id, metavar="ID", help="The task that this is; it becomes the owner.")
-@click.option("--network", is_flag=True, help="Its commands may use the network.")
+@click.option("--type", "agent_type", required=True, metavar="T", help="Agent type; `crewboard types` lists them.")
+@click.option("--prompt", type=params.text, metavar="P", help="What to do.")
+@click.option("--prompt-file", metavar="F", help="Read the prompt from a file; `-` is standard input.")
+@click.option("--role", type=params.text, default="", metavar="R", help="Its role, in a few words.")
+@click.option("--model", metavar="M", help="Default: $CREWBOARD_MODEL, $ANTHROPIC_MODEL, the type's.")
+@click.option("--background", is_flag=True, help="Return as soon as the worker is up.")
+@click.option("--once", is_flag=True, help="Exit after the result instead of idling.")
+@click.option("--plan", is_flag=True, help="Require an approved plan before it writes or runs anything.")
+@click.option("--ask", is_flag=True, help="Require your approval of each command and each write.")
+@click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits.")
+@click.option("--budget", metavar="B", help="Limit in money ($5) or tokens (200k); at the limit it ends (79).")
+@click.option("--task", type=params.task_id, metavar="ID", help="Assign this task to the agent.")
+@click.option("--network", is_flag=True, help="Allow its commands the network.")
 @click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
-              help="Model calls for one assignment.")  # fmt: skip
-@click.option("--unsafe-no-sandbox", is_flag=True, help="Run it even where nothing can hold it in.")
+              help="Limit of model calls per assignment.")  # fmt: skip
+@click.option("--unsafe-no-sandbox", is_flag=True, help="Run without a sandbox where none works.")
 @as_json
 @click.pass_context
 def spawn(
@@ -59,10 +59,10 @@ def spawn(
     unsafe_no_sandbox: bool,
     as_json: bool,
 ) -> None:
-    """Hire the agent NAME, or give one that is idle more work.
+    """Hire the agent NAME, or give more work to an idle one.
 
-    Waits for its result and prints it, with its progress on stderr; Ctrl-C detaches and the agent goes on.
-    Ends with the worker's exit code.
+    Wait for its result and print it; progress goes to stderr. Ctrl-C detaches, and the agent keeps working.
+    The exit code is the worker's.
 
     Example: crewboard spawn scout --type explore --prompt "what does this project do?"
 
@@ -133,9 +133,9 @@ def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--all", "everybody", is_flag=True, help="Everybody who is not running.")
-@click.option("--model", metavar="M", help="Another model from now on.")
-@click.option("--network", is_flag=True, help="Its commands may use the network from now on.")
+@click.option("--all", "everybody", is_flag=True, help="All agents that are not running.")
+@click.option("--model", metavar="M", help="Use another model from now on.")
+@click.option("--network", is_flag=True, help="Allow its commands the network from now on.")
 @as_json
 @click.pass_obj
 def resume(
@@ -143,9 +143,9 @@ def resume(
 ) -> None:
     """Start the stopped or dead agent NAME again.
 
-    It has its conversation, and takes up what it was at. Returns when it is up.
+    It keeps its conversation and continues its assignment. Returns when it is up.
 
-    Example: crewboard resume --all    (after the machine was restarted)
+    Example: crewboard resume --all
     """
     team = session.team
     if everybody == (name is not None):

@@ -19,13 +19,13 @@ _INDENT = 18
 
 @click.command()
 @click.argument("name")
-@click.option("--follow", is_flag=True, help="Go on as it grows, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep printing as it grows, until Ctrl-C.")
 @as_json
 @click.pass_obj
 def log(session: Session, name: str, follow: bool, as_json: bool) -> None:
     """Print what the worker of NAME wrote to stdout and stderr.
 
-    That is mostly warnings; `crewboard journal` says what the agent did.
+    Mostly warnings; `crewboard journal` shows what the agent did.
     """
     path = session.team.agent(name).log
     if not path.exists():
@@ -62,13 +62,13 @@ def _from(path: Path, offset: int) -> bytes:
 
 @click.command()
 @click.argument("name")
-@click.option("--follow", is_flag=True, help="Go on as things happen, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep printing as it grows, until Ctrl-C.")
 @as_json
 @click.pass_obj
 def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
     """Print everything that the agent NAME did, oldest first.
 
-    With --json the events themselves, one a line.
+    With --json, print the events, one per line.
     """
     from crewboard.store import journal as store
 

@@ -12,9 +12,9 @@ from crewboard_tui.cli.session import Session
 @as_json
 @click.pass_obj
 def types(session: Session, as_json: bool) -> None:
-    """List the types of agents and what each may do.
+    """List the agent types and what each may do.
 
-    A project brings its own in .crewboard/agents/*.md or .claude/agents/*.md; a file that cannot be used is named.
+    A project can add types in .crewboard/agents/*.md or .claude/agents/*.md; files that cannot be used are named.
     """
     known, broken = custom.find_all(session.root)
     for file in broken:
@@ -49,10 +49,10 @@ def types(session: Session, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def doctor(session: Session, as_json: bool) -> None:
-    """Say what works here and how to mend the rest.
+    """Check the setup and suggest fixes.
 
-    Looks at Python, the API key, the sandbox, file events, the root, the terminal, your own keys and git.
-    It ends with 0 whatever it finds; `mark` in --json is ok, note or bad.
+    Looks at Python, the API key, the sandbox, file events, the workspace, the terminal, your keys and git. The exit
+    code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
     """
     from crewboard_tui.cli import checks
 
@@ -69,7 +69,7 @@ def doctor(session: Session, as_json: bool) -> None:
 @click.command()
 @as_json
 def keys(as_json: bool) -> None:
-    """List the dashboard's keys, as a file that gives them others.
+    """Print all key bindings as a keys.toml that you can edit.
 
     Example: crewboard keys > ~/.config/crewboard/keys.toml
     """

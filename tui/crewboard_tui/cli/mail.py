@@ -24,8 +24,8 @@ from crewboard_tui.cli.session import Session, revive
 def send(session: Session, name: str, text: str, as_json: bool) -> None:
     """Send TEXT to the agent NAME, as the operator.
 
-    It starts work if the agent is idle, and is read before its next model call if it works. An agent that is
-    not running reads it when it is resumed.
+    An idle agent starts work on it. A working agent reads it before its next model call, a stopped one when it is
+    resumed.
 
     Example: crewboard send fixer "keep the old parameter for one release"
     """
@@ -67,10 +67,10 @@ def _tell(team: Team, messages: list[Message], as_json: bool, *, many: bool = Fa
 @as_json
 @click.pass_obj
 def inbox(session: Session, name: str, as_json: bool) -> None:
-    """Look into the mailbox of NAME, draining nothing.
+    """Show the mailbox of NAME; nothing is marked as read.
 
-    NAME is an agent, `operator` (that is you) or `lead`. Each message carries three times: sent, picked up by its
-    reader, entered a turn.
+    NAME is an agent, `operator` (you) or `lead`. Each message has three times: sent, picked up by its reader,
+    entered a turn.
     """
     from crewboard.readmodel.mail import Letter, MailReader
 

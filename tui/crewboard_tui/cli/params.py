@@ -14,9 +14,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 BOARD = (
-    click.option("--ascii", "plain_glyphs", is_flag=True, help="The dashboard with glyphs of ASCII alone."),
-    click.option("--plain", is_flag=True, help="No screen: what needs you, a line each, as it happens."),
-    click.option("--read-only", is_flag=True, help="The dashboard, to look and change nothing."),
+    click.option("--ascii", "plain_glyphs", is_flag=True, help="Draw with ASCII characters only."),
+    click.option("--plain", is_flag=True, help="No screen: print each need as a line, as it arises."),
+    click.option("--read-only", is_flag=True, help="Look only: no key changes anything."),
 )
 
 _MOST_DIGITS = 10

@@ -29,7 +29,7 @@ SECTIONS = {
         "journal": "logs:journal",
         "log": "logs:log",
     },
-    "Hire and speak": {
+    "Hire and talk": {
         "spawn": "hiring:spawn",
         "resume": "hiring:resume",
         "send": "mail:send",
@@ -52,7 +52,7 @@ SECTIONS = {
         "ack": "ending:ack",
     },
     "End": {"stop": "ending:stop", "remove": "ending:remove", "team": "teams:team"},
-    "Around it": {"demo": "board:demo", "types": "machine:types", "keys": "machine:keys", "doctor": "machine:doctor"},
+    "Setup": {"demo": "board:demo", "types": "machine:types", "keys": "machine:keys", "doctor": "machine:doctor"},
 }
 """Where each command lives: module and name, in the order of the help."""
 
@@ -63,16 +63,16 @@ SECTIONS = {
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option("--root", metavar="DIR", help="The workspace; else $CREWBOARD_ROOT, else the nearest .crewboard/.")
-@click.option("--team", metavar="NAME", help="The team; else $CREWBOARD_TEAM, else the only one, else `default`.")
-@click.option("--offline", is_flag=True, help="Workers use the embedded model: no key, no network.")
+@click.option("--root", metavar="DIR", help="Workspace; default: $CREWBOARD_ROOT, else the nearest .crewboard/.")
+@click.option("--team", metavar="NAME", help="Team; default: $CREWBOARD_TEAM, else the only one, else `default`.")
+@click.option("--offline", is_flag=True, help="Use the offline model: no key, no network.")
 @params.board
 @click.version_option(__version__, prog_name="crewboard", message="%(prog)s %(version)s")
 @click.pass_context
 def crewboard(context: click.Context, /, root: str | None, team: str | None, offline: bool, **look: bool) -> None:
-    """Hire, watch, steer and stop a team of Claude agents, each its own process.
+    """Hire, watch, steer and stop a team of Claude agents, one process each.
 
-    Without a command: the dashboard. Try `crewboard demo` first; it needs no key.
+    Without a command, open the dashboard. Try `crewboard demo` first; it needs no key.
     """
     context.obj = Session(root, team, offline or os.environ.get("CREWBOARD_OFFLINE") == "1")
     if context.invoked_subcommand is None:

@@ -25,11 +25,11 @@ _IN_DIFF = frozenset({"content", "old_text", "new_text"})
 
 
 @click.command()
-@click.option("--all", "everything", is_flag=True, help="Those that were answered or closed too.")
+@click.option("--all", "everything", is_flag=True, help="Include requests that were answered or closed.")
 @as_json
 @click.pass_obj
 def requests(session: Session, everything: bool, as_json: bool) -> None:
-    """List what waits for an answer, with its whole text."""
+    """List the requests that wait for an answer, in full."""
     from crewboard.protocol import requests as store
 
     team = session.team
@@ -78,12 +78,10 @@ def _call(request: Request) -> str:
 
 @click.command()
 @click.argument("ident", metavar="ID")
-@click.option("--feedback", type=params.text, help="Said with it.")
-@click.option("--sha256", help="Of what you saw; refused if it is not what stands there now.")
-@click.option("--edited-file", metavar="F", help="The plan as you rewrote it; `-` is standard input.")
-@click.option(
-    "--rule", is_flag=True, help="A permission: yes to all that its rule covers; `crewboard rules` lists them."
-)
+@click.option("--feedback", type=params.text, help="Comment that goes with the approval.")
+@click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
+@click.option("--edited-file", metavar="F", help="Approve this edited plan instead; `-` is standard input.")
+@click.option("--rule", is_flag=True, help="Also approve later calls that the rule covers; see `crewboard rules`.")
 @as_json
 @click.pass_obj
 def approve(
@@ -95,10 +93,10 @@ def approve(
     rule: bool,
     as_json: bool,
 ) -> None:
-    """Say yes to the plan or permission with this ID.
+    """Approve the plan or permission with this ID.
 
-    Of one that waits, the beginning of its id will do where no other begins so.
-    An answer that changes nothing (closed, unknown, another type) exits 65 and says why.
+    For a pending request any unique prefix of the id is enough. An answer that has no effect (request closed, unknown
+    or of another type) exits 65 and says why.
 
     Example: crewboard approve plan-1f3a --feedback "keep it small"
     """
@@ -115,12 +113,12 @@ def approve(
 
 @click.command()
 @click.argument("ident", metavar="ID")
-@click.option("--feedback", type=params.text, required=True, help="Why; the agent revises by it.")
-@click.option("--sha256", help="Of what you saw; refused if it is not what stands there now.")
+@click.option("--feedback", type=params.text, required=True, help="Reason; the agent revises its plan accordingly.")
+@click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
 @as_json
 @click.pass_obj
 def reject(session: Session, ident: str, feedback: str, sha256: str | None, as_json: bool) -> None:
-    """Say no to the plan or permission with this ID, and why."""
+    """Reject the plan or permission with this ID, and say why."""
     _tell(decisions.reject(session.team, ident, feedback, sha256=sha256), as_json)
 
 
@@ -132,7 +130,7 @@ def reject(session: Session, ident: str, feedback: str, sha256: str | None, as_j
 def answer(session: Session, ident: str, text: str, as_json: bool) -> None:
     """Answer the question with this ID.
 
-    Example: crewboard answer ask-77c0 "keep the 1.x pages"
+    Example: crewboard answer question-77c0 "keep the 1.x pages"
     """
     _tell(decisions.answer(session.team, ident, text), as_json)
 

@@ -17,16 +17,16 @@ from crewboard_tui.render.sanitize import safe_line
 
 @click.command()
 @click.argument("text", type=params.text)
-@click.option("--unsafe-no-sandbox", is_flag=True, help="Hire it even where nothing can hold it in.")
+@click.option("--unsafe-no-sandbox", is_flag=True, help="Run it without a sandbox where none works.")
 @as_json
 @click.pass_context
 def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bool) -> None:
-    """Say TEXT to the lead, wait for its answer and print it.
+    """Send TEXT to the lead, wait for its answer and print it.
 
-    The lead is an agent that runs the team for you: it hires, assigns, reviews and ends agents. If the seat is empty
-    one named `lead` is hired; one that has ended is resumed.
+    The lead is an agent that runs the team for you: it hires, assigns, reviews and ends agents. If there is none, one
+    named `lead` is hired; one that has ended is resumed.
 
-    Example: crewboard lead "have somebody list all Python files, and somebody else run the tests"
+    Example: crewboard lead "have one agent list all Python files and another one run the tests"
     """
     from crewboard_tui.cli.following import follow
 
@@ -41,9 +41,9 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
 @as_json
 @click.pass_obj
 def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
-    """End the present turn or command of the agent NAME, and have it read TEXT.
+    """Stop the present turn or command of the agent NAME, and let it read TEXT.
 
-    The agent stays, with its assignment. Without TEXT it is asked to say where it stands.
+    The agent keeps its assignment. Without TEXT it is asked to report where it stands.
     """
     team = session.team
     was = json_files.load_or_none(team.agent(name).status, Status)
@@ -58,10 +58,10 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--all", "everybody", is_flag=True, help="Everybody who lives.")
+@click.option("--all", "everybody", is_flag=True, help="All running agents.")
 @click.pass_obj
 def pause(session: Session, name: str | None, everybody: bool) -> None:
-    """Hold the agent NAME at its next safe point; it calls no model until `unpause`."""
+    """Pause the agent NAME at its next safe point; no model calls until `unpause`."""
     held = control.pause_all(session.team) if _all(name, everybody) else [name or ""]
     if not everybody:
         control.pause(session.team, held[0])
@@ -70,10 +70,10 @@ def pause(session: Session, name: str | None, everybody: bool) -> None:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--all", "everybody", is_flag=True, help="Everybody who is held.")
+@click.option("--all", "everybody", is_flag=True, help="All paused agents.")
 @click.pass_obj
 def unpause(session: Session, name: str | None, everybody: bool) -> None:
-    """Let the agent NAME go on."""
+    """Resume the paused agent NAME."""
     freed = control.unpause_all(session.team) if _all(name, everybody) else [name or ""]
     if not everybody:
         control.unpause(session.team, freed[0])
@@ -95,7 +95,7 @@ def _all(name: str | None, everybody: bool) -> bool:
 @click.argument("who", type=click.Choice(["operator", "lead"]))
 @click.pass_obj
 def approver(session: Session, who: str) -> None:
-    """Say who reviews plans: you (`operator`), or the `lead`. You may always answer."""
+    """Set who reviews plans: you (`operator`) or the `lead`. You may always answer."""
     standing.set_approver(session.team.ensure(), who)
     say("you review plans" if who == "operator" else "the lead reviews plans; you still may")
     if who == "lead" and session.team.config.member(LEAD) is None:
@@ -104,11 +104,11 @@ def approver(session: Session, who: str) -> None:
 
 @click.command()
 @click.argument("amount", required=False)
-@click.option("--none", "lift", is_flag=True, help="Lift the limit.")
+@click.option("--none", "lift", is_flag=True, help="Remove the limit.")
 @as_json
 @click.pass_obj
 def budget(session: Session, amount: str | None, lift: bool, as_json: bool) -> None:
-    """Show or set what the whole team may use: money ($20) or tokens (2m). At 100 % its workers end (79)."""
+    """Show or set the limit of the whole team, in money ($20) or tokens (2m). At the limit its workers end (79)."""
     team = session.team
     if amount is not None or lift:
         limit = None if amount is None else str(parse_budget(amount))
@@ -145,6 +145,6 @@ def rules(context: click.Context, as_json: bool) -> None:
 @click.argument("ident", metavar="ID")
 @click.pass_obj
 def revoke(session: Session, ident: str) -> None:
-    """Take the standing permission with this ID back."""
+    """Revoke the standing permission with this ID."""
     standing.revoke(session.team, ident)
     say(f"{ident} is taken back")

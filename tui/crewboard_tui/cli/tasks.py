@@ -20,7 +20,7 @@ from crewboard_tui.render.sanitize import safe_line
 @as_json
 @click.pass_obj
 def tasks(session: Session, as_json: bool) -> None:
-    """List the task board."""
+    """Show the task board."""
     from crewboard.store import tasks as store
 
     team = session.team
@@ -58,13 +58,13 @@ def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
 
 @click.group(cls=LazyGroup, sections={"Commands": {"add": "tasks:add", "update": "tasks:update"}})
 def task() -> None:
-    """Put tasks on the board, or change them."""
+    """Add tasks to the task board, or change them."""
 
 
 @click.command()
 @click.argument("subject", type=params.text)
-@click.option("--description", type=params.text, default="", help="What is to be done.")
-@click.option("--owner", help="The agent that is to do it; it is told.")
+@click.option("--description", type=params.text, default="", help="What to do, in detail.")
+@click.option("--owner", help="Agent that shall do it; it gets a message.")
 @click.option("--blocked-by", type=params.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
 @click.option("--type", "required_type", metavar="T", help="Only agents of this type may claim it.")
 @as_json
@@ -78,7 +78,7 @@ def add(
     required_type: str | None,
     as_json: bool,
 ) -> None:
-    """Put a task on the board.
+    """Add a task to the task board.
 
     Example: crewboard task add "paginate /orders" --owner api --blocked-by 1,2
     """
@@ -96,8 +96,8 @@ def add(
 
 @click.command()
 @click.argument("task_id", metavar="ID", type=params.task_id)
-@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="Its new status.")
-@click.option("--owner", help="Its new owner; told.")
+@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="New status.")
+@click.option("--owner", help="New owner; it gets a message.")
 @click.option("--blocked-by", type=params.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")
 @as_json
 @click.pass_obj
@@ -109,7 +109,7 @@ def update(
     blocked_by: list[int] | None,
     as_json: bool,
 ) -> None:
-    """Change a task. Completing one unblocks those that wait for it.
+    """Change a task. Completing it unblocks the tasks that wait for it.
 
     Example: crewboard task update 3 --status completed
     """

@@ -21,7 +21,7 @@ from crewboard_tui.cli.session import Session
     sections={"Commands": {"create": "teams:create", "list": "teams:list_", "delete": "teams:delete"}},
 )
 def team() -> None:
-    """Make, list and delete teams."""
+    """Create, list and delete teams."""
 
 
 @click.command()
@@ -30,7 +30,7 @@ def team() -> None:
 @as_json
 @click.pass_obj
 def create(session: Session, name: str, description: str, as_json: bool) -> None:
-    """Make the team NAME below the root."""
+    """Create the team NAME in the workspace."""
     made = context.create(session.root, name, description)
     if as_json:
         say_json(_describe(made.directory))
@@ -42,7 +42,7 @@ def create(session: Session, name: str, description: str, as_json: bool) -> None
 @as_json
 @click.pass_obj
 def list_(session: Session, as_json: bool) -> None:
-    """List the teams below the root."""
+    """List the teams of the workspace."""
     found = [_describe(each) for each in team_directories(session.root)]
     if as_json:
         say_json(found)
@@ -73,14 +73,14 @@ def _describe(directory: TeamDirectory) -> dict[str, Any]:
 
 @click.command()
 @click.argument("name")
-@click.option("--now", is_flag=True, help="Ask nobody: end all workers and what they started.")
+@click.option("--now", is_flag=True, help="Do not ask: end all workers and everything that they started.")
 @click.option("--purge", is_flag=True, help="Delete the team's files as well.")
 @as_json
 @click.pass_obj
 def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -> None:
     """End all workers of the team NAME.
 
-    All are asked at once; who is still there after 10 s is ended with everything that it started. The files
+    All are asked at once; those still running after 10 s are ended with everything that they started. The files
     stay unless you say --purge.
     """
     directory = find_team(session.root, check_team(name))

@@ -45,10 +45,10 @@ def hints(team: TeamDirectory) -> Iterator[threading.Event]:
 @as_json
 @click.pass_obj
 def watch(session: Session, as_json: bool) -> None:
-    """Print changes as they happen, one a line, until Ctrl-C.
+    """Print changes as they happen, one per line, until Ctrl-C.
 
-    With --json one object a line: ts, kind (roster message status task request result exit), agent, and what
-    it is now.
+    With --json, each line is an object: ts, kind (roster message status task request result exit), agent, and the
+    new state.
     """
     team = session.team
     with hints(team.directory) as wake:
@@ -91,17 +91,17 @@ def _decider(what: dict[str, Any]) -> str:
 
 @click.command()
 @click.argument("name")
-@click.option("--until", required=True, metavar="STATE[,STATE]", help="Any of these states.")
-@click.option("--timeout", type=params.seconds, metavar="S", help="Give up after so many seconds, exit 75.")
+@click.option("--until", required=True, metavar="STATE[,STATE]", help="States to wait for.")
+@click.option("--timeout", type=params.seconds, metavar="S", help="Give up after S seconds (exit 75).")
 @as_json
 @click.pass_obj
 def wait(session: Session, name: str, until: str, timeout: float | None, as_json: bool) -> None:
-    """Wait until the agent NAME is in one of some states.
+    """Wait until the agent NAME reaches one of the given states.
 
     The states are the words that `status` shows (starting, working, waiting, retrying, idle, paused, stopping, exited,
     crashed, vanished, stuck, looping, unknown) and those of the dashboard (dead, ask, loop, start, run, wait, pause,
-    done). An agent with mail that it has not picked up yet is not idle. Without --timeout, one that has ended and that
-    nobody is bringing back ends the wait with 75, and with how it ended.
+    done). An agent with unread mail does not count as idle. Without --timeout, the wait also ends with 75 if the agent
+    has ended and is not being resumed; the message says how it ended.
 
     Example: crewboard wait fixer --until idle,exited,crashed --timeout 600
     """
