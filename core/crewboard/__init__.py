@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         NoSandboxError,
         StorageError,
         TryLaterError,
+        UntrustedError,
         UsageError,
     )
     from crewboard.readmodel.reader import TeamReader, read_team
@@ -48,6 +49,7 @@ __all__ = [
     "TeamReader",
     "TeamView",
     "TryLaterError",
+    "UntrustedError",
     "UsageError",
     "__version__",
     "acknowledge",
@@ -82,7 +84,7 @@ _PLACES = {
     "commands.tasks": ("add_task", "update_task"),
     "errors": (
         "BadDataError", "CredentialsError", "CrewboardError", "ExitCode", "NoSandboxError", "StorageError",
-        "TryLaterError", "UsageError",
+        "TryLaterError", "UntrustedError", "UsageError",
     ),
     "readmodel.reader": ("TeamReader", "read_team"),
     "readmodel.team": ("AgentView", "Need", "TeamView"),

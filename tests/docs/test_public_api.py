@@ -1,16 +1,23 @@
 """What a script may import from `crewboard`, and what the guide shows of it."""
 
+import inspect
 import re
 import subprocess
 import sys
 import tomllib
 
 import crewboard
+from crewboard import errors
 from tests.docs.pages import ROOT
 
 
 def test_every_public_name_can_be_imported() -> None:
     assert [name for name in crewboard.__all__ if getattr(crewboard, name, None) is None] == []
+
+
+def test_every_error_is_public() -> None:
+    classes = [value for value in vars(errors).values() if inspect.isclass(value)]
+    assert {each.__name__ for each in classes if each.__module__ == errors.__name__} <= set(crewboard.__all__)
 
 
 def test_a_public_name_is_what_its_module_defines() -> None:
