@@ -5,17 +5,22 @@ A folder is locked for as long as its worker lives. The supervisor, or the next 
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
-import shutil
 import stat
 import tempfile
+import time
 from pathlib import Path
 
 from crewboard.linux import process
 
 _PREFIX = "crewboard-run-"
 _NAME = re.compile(_PREFIX + r"(\d+)-(\d+)-")
+_MOVED = "crewboard-moved-"
+
+REMOVAL_TIMEOUT = 5.0
+"""Seconds for removing one folder. What is left then is removed by a later sweep: no start waits for it for long."""
 
 
 class Scratch:
@@ -36,8 +41,10 @@ class Scratch:
         return cls(path, lock)
 
     def remove(self) -> None:
-        """Remove the folder, whatever its user left in it."""
-        _remove(self.path)
+        """Remove the folder, whatever commands left in it."""
+        # What cannot be removed now is left to the next sweep; it must not turn an orderly end into a crash.
+        with contextlib.suppress(OSError):
+            _remove(self.path)
         os.close(self._lock)
 
 
@@ -67,9 +74,53 @@ def _remove_if_left(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    for folder, folders, _ in os.walk(path):
-        for name in folders:
-            below = Path(folder, name)
-            if not below.is_symlink():
-                below.chmod(0o700)
-    shutil.rmtree(path, ignore_errors=True)
+    """Remove the folder `path`, however deep it is, or as much of it as fits in the time limit.
+
+    A command may leave folders nested deeper than a recursion or a path of 4,096 bytes can reach, so each folder is
+    moved up to `path` before its entries are looked at: nothing here recurses or needs a path of two parts.
+    """
+    deadline = time.monotonic() + REMOVAL_TIMEOUT
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        waiting = _folders_left(top, top, count := itertools.count())
+        while waiting and time.monotonic() < deadline:
+            name = waiting.pop()
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+            try:
+                waiting += _folders_left(below, top, count)
+            finally:
+                os.close(below)
+            os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    if not waiting:
+        path.rmdir()
+
+
+def _folders_left(folder: int, top: int, count: "itertools.count[int]") -> list[str]:
+    """Remove what is in the open `folder` but its folders; move those to `top`, and return their names there."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=folder)
+                continue
+            # A folder without its owner's permissions can be neither moved nor listed.
+            os.chmod(entry.name, 0o700, dir_fd=folder)
+            name = f"{_MOVED}{next(count)}"
+            while folder != top and _exists(name, top):
+                name = f"{_MOVED}{next(count)}"
+            if folder == top:
+                name = entry.name
+            else:
+                os.rename(entry.name, name, src_dir_fd=folder, dst_dir_fd=top)
+            found.append(name)
+    return found
+
+
+def _exists(name: str, folder: int) -> bool:
+    try:
+        os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    return True
