@@ -13,7 +13,7 @@ from pathlib import Path
 from crewboard.errors import UntrustedError
 
 _LONGEST_FOLDER = 66
-"""A unix socket's address holds 108 bytes on Linux, 104 on macOS, and a socket's name has 32 of them."""
+"""A unix socket's address holds 108 bytes, and a socket's name has 32 of them."""
 
 
 def candidates(environment: Mapping[str, str]) -> list[Path]:
