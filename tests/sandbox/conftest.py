@@ -10,6 +10,7 @@ from crewboard.linux import process, syscalls
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
+from tests import system
 from tests.sandbox.scene import SECRET, Scene, built
 
 LEVELS: tuple[Level, ...] = ("bubblewrap", "landlock")
@@ -36,16 +37,13 @@ def level(request: pytest.FixtureRequest, works: dict[Level, str | None]) -> Lev
 
 def need(level: Level, works: dict[Level, str | None]) -> None:
     """Go on only where a level works."""
-    complaint = works[level]
-    if complaint is not None and os.environ.get("CI") == "true":
-        pytest.fail(f"{level} must work in CI: {complaint}")
-    if complaint is not None:
-        pytest.skip(f"{level} does not work here: {complaint}")
+    system.need(level, works[level])
 
 
 @pytest.fixture(scope="package")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """One scene for all attempts, in a process that adopts what they leave behind, as a worker is."""
+    system.need_program("git")
     patch = pytest.MonkeyPatch()
     for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK"):
         patch.setenv(name, SECRET)

@@ -17,6 +17,7 @@ from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.scratch import Scratch
 from tests.sandbox.scene import Scene, fingerprint, run
+from tests.system import need_program
 
 FILES = {
     "pyproject.toml": "[tool.mypy]\nstrict = true\n[tool.pytest.ini_options]\npythonpath = ['.']\n",
@@ -30,6 +31,7 @@ BIN = Path(sys.executable).parent
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
+    need_program("git")
     root = Path(os.path.realpath(tmp_path)) / "project"
     root.mkdir()
     for name, text in FILES.items():

@@ -21,6 +21,7 @@ from tests.crew import Crew, contents, eventually
 from tests.planted import NAMES, SHELLS, Planted
 from tests.sandbox.test_level import with_bwrap
 from tests.sandbox.test_shell import long_sleep, running
+from tests.system import need_program
 
 Make = Callable[..., Crew]
 
@@ -112,6 +113,7 @@ def test_the_scratch_folders_of_the_killed_are_removed(monkeypatch: pytest.Monke
 def test_no_program_that_an_agent_planted_is_run(
     crew_on: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    need_program("git")
     planted = Planted(tmp_path, NAMES + SHELLS)
     crew = crew_on([calls("bash", command="echo said"), says("done")], PATH=planted.path)
     monkeypatch.setenv("PATH", planted.path)
