@@ -33,12 +33,12 @@ import sys, time
 from pathlib import Path
 from crewboard.store import agents
 from crewboard.store.layout import AgentDirectory
-from crewboard.worker.run_state import Recorder
+from crewboard.worker.run_state import RunState
 agent = AgentDirectory(Path(sys.argv[1]))
 spec = agents.spec(agent)
 began = time.perf_counter()
-recorder = Recorder(agent, spec)
-assert not recorder.fresh
+run_state = RunState(agent, spec)
+assert not run_state.fresh
 print(time.perf_counter() - began)
 """
 

@@ -92,23 +92,23 @@ def run(team: TeamDirectory, model: ScriptedModel) -> int:
         return error.exit_code
 
 
-def _live_and_end(recorder: RunState, model: ScriptedModel) -> int:
-    spec = recorder.spec
-    recorder.append(
-        RunStarted(ts=1, pid=1, type="code", model="m", fresh=recorder.fresh, prompt_id=spec.prompt_id)
+def _live_and_end(run_state: RunState, model: ScriptedModel) -> int:
+    spec = run_state.spec
+    run_state.append(
+        RunStarted(ts=1, pid=1, type="code", model="m", fresh=run_state.fresh, prompt_id=spec.prompt_id)
     )  # fmt: skip
-    recorder.show("starting")
+    run_state.show("starting")
     try:
-        asyncio.run(_live(recorder, model))
+        asyncio.run(_live(run_state, model))
     except WorkerExit as leave:
-        recorder.finish(leave.code, leave.reason)
+        run_state.finish(leave.code, leave.reason)
         return leave.code
     raise AssertionError("a worker does not end by itself")
 
 
-async def _live(recorder: RunState, model: ScriptedModel) -> None:
+async def _live(run_state: RunState, model: ScriptedModel) -> None:
     helper = cast("FileToolClient", NoHands())
-    await Loop(recorder, Interrupts(recorder), cast("Model", model), helper, {}).run()
+    await Loop(run_state, Interrupts(run_state), cast("Model", model), helper, {}).run()
 
 
 def resume(team: TeamDirectory) -> None:

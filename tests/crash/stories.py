@@ -55,18 +55,18 @@ def hire(team: TeamDirectory, name: str, run: int = 1, kind: str = "code") -> Sp
 def at_work(team: TeamDirectory, name: str) -> None:
     """An agent in the middle of its first assignment, as its journal says."""
     hire(team, name)
-    recorder = resume(team, name)
-    recorder.append(Intake(ts=1, prompt="do it", assignment=f"prompt-{name}"))
-    recorder.show("working", "bash make")
+    run_state = resume(team, name)
+    run_state.append(Intake(ts=1, prompt="do it", assignment=f"prompt-{name}"))
+    run_state.show("working", "bash make")
 
 
 def resume(team: TeamDirectory, name: str) -> RunState:
     """A worker that begins its next run."""
-    recorder = worker(team, name)
-    recorder.append(
-        RunStarted(ts=1, pid=1, type="code", model="m", fresh=recorder.fresh, prompt_id=f"prompt-{name}")
+    run_state = worker(team, name)
+    run_state.append(
+        RunStarted(ts=1, pid=1, type="code", model="m", fresh=run_state.fresh, prompt_id=f"prompt-{name}")
     )  # fmt: skip
-    return recorder
+    return run_state
 
 
 def worker(team: TeamDirectory, name: str) -> RunState:
@@ -76,25 +76,27 @@ def worker(team: TeamDirectory, name: str) -> RunState:
     return RunState(team.agent(name), spec)
 
 
-def conversation(recorder: RunState) -> list[str]:
+def conversation(run_state: RunState) -> list[str]:
     """The ids of all mail that the model is shown, in order."""
-    texts = [block["text"] for turn in recorder.conversation.messages() for block in turn["content"] if "text" in block]
+    texts = [
+        block["text"] for turn in run_state.conversation.messages() for block in turn["content"] if "text" in block
+    ]
     return [piece.id for text in texts for piece in undelimit(text) if piece.kind not in ("prompt", "notice")]
 
 
-def take_in_all(recorder: RunState) -> None:
+def take_in_all(run_state: RunState) -> None:
     """Turn by turn, until nothing is left."""
-    while recorder.conversation.cursor != mailbox.size(recorder.agent.team, recorder.agent.name):
-        before = recorder.conversation.cursor
-        inbox.take_in(recorder)
-        assert recorder.conversation.cursor != before, "a turn that takes nothing in although there is mail"
+    while run_state.conversation.cursor != mailbox.size(run_state.agent.team, run_state.agent.name):
+        before = run_state.conversation.cursor
+        inbox.take_in(run_state)
+        assert run_state.conversation.cursor != before, "a turn that takes nothing in although there is mail"
 
 
 def received(team: TeamDirectory, name: str) -> list[str]:
     """The ids of the mail in a worker's conversation, after it took in what lies there, and after one more death."""
-    recorder = resume(team, name)
-    take_in_all(recorder)
-    seen = conversation(recorder)
+    run_state = resume(team, name)
+    take_in_all(run_state)
+    seen = conversation(run_state)
     again = resume(team, name)
     take_in_all(again)
     assert conversation(again) == seen, "a resumed worker knows the same conversation"
@@ -154,16 +156,16 @@ class Receive(Story):
         mailbox.send(team, message("m2", kind="idle_notification"))
 
     def act(self, team: TeamDirectory) -> None:
-        recorder = worker(team, "scout")
-        inbox.take_in(recorder, notices=["somebody asks you to leave"], shutdowns=["s1"])
-        recorder.show("working", "thinking")
+        run_state = worker(team, "scout")
+        inbox.take_in(run_state, notices=["somebody asks you to leave"], shutdowns=["s1"])
+        run_state.show("working", "thinking")
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         mailbox.send(team, message("m3"))
         assert received(team, "scout") == ["m0", "m1", "foreign", "m2", "m3"]
-        recorder = worker(team, "scout")
-        assert [waiting.id for waiting in recorder.conversation.deferred] == ["task"]
-        assert agents.cursor(team.agent("scout")).damaged in (1, 1 + recorder.damaged_events)
+        run_state = worker(team, "scout")
+        assert [waiting.id for waiting in run_state.conversation.deferred] == ["task"]
+        assert agents.cursor(team.agent("scout")).damaged in (1, 1 + run_state.damaged_events)
 
 
 class Begin(Story):
@@ -176,15 +178,15 @@ class Begin(Story):
         mailbox.send(team, message("work"))
 
     def act(self, team: TeamDirectory) -> None:
-        recorder = worker(team, "scout")
-        inbox.start(recorder, inbox.look(recorder, lambda _: False))
+        run_state = worker(team, "scout")
+        inbox.start(run_state, inbox.look(run_state, lambda _: False))
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
-        recorder = worker(team, "scout")
-        if recorder.conversation.assignment is None:
+        run_state = worker(team, "scout")
+        if run_state.conversation.assignment is None:
             assert outcome != "done"
-            inbox.start(recorder, inbox.look(recorder, lambda _: False))
-        assignment = recorder.conversation.assignment
+            inbox.start(run_state, inbox.look(run_state, lambda _: False))
+        assignment = run_state.conversation.assignment
         assert assignment is not None
         assert assignment.id == "work"
         assert received(team, "scout") == ["note", "work"]
@@ -200,12 +202,12 @@ class Answer(Story):
         Results(worker(team, "scout")).answer("it is done")
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
-        recorder = worker(team, "scout")
-        if recorder.conversation.assignment is not None:
+        run_state = worker(team, "scout")
+        if run_state.conversation.assignment is not None:
             assert outcome != "done"
-            Results(recorder).answer("it is done")
+            Results(run_state).answer("it is done")
         else:
-            Results(recorder).send_unsent()
+            Results(run_state).send_unsent()
         results = [letter for letter in mailbox.read(team, LEAD).messages if letter.type == "result"]
         assert [(letter.content, letter.metadata["answers"]) for letter in results] == [
             ("it is done", ["prompt-scout"])

@@ -474,7 +474,7 @@ MUTANTS = (
         replaced(agents, "write_exit", last_word_stands),
         unit(test_agents.test_the_first_word_on_how_a_run_ended_stands, agent=True),
     ),
-    Mutant("burial is noted last", replaced(finalizer, "bury", marked_before_it_is_told), story("bury")),
+    Mutant("burial is noted last", replaced(finalizer, "finalize", marked_before_it_is_told), story("bury")),
     Mutant("burial is told by derived ids", replaced(mailbox, "derived_id", random_id), story("bury")),
     # interrupted work
     Mutant("an answer is sent by a derived id", replaced(approvals, "answer_id", random_answer_id), story("answer")),

@@ -141,9 +141,9 @@ def test_stop_asks_an_idle_agent_and_it_leaves(guild: Crew) -> None:
 def idler(directory: TeamDirectory) -> RunState:
     """An idle agent in the test's own process, so that the test says what happens while it waits."""
     hire(directory, "idler")
-    recorder = worker(directory, "idler")
-    recorder.show("idle")
-    return recorder
+    run_state = worker(directory, "idler")
+    run_state.show("idle")
+    return run_state
 
 
 def asked_to_leave(idler: RunState) -> Request:

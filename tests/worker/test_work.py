@@ -138,17 +138,17 @@ def test_who_takes_in_work_is_at_work_before_its_mail_counts_as_read(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hire(directory, "scout")
-    recorder = worker(directory, "scout")
-    recorder.show("idle")
+    run_state = worker(directory, "scout")
+    run_state.show("idle")
     seen = []
     save = json_files.save
 
     def watched(path: Path, record: Record, *, durable: bool = False) -> None:
         save(path, record, durable=durable)
-        status, cursor = agents.status(recorder.agent), json_files.load(recorder.agent.cursor, Cursor)
+        status, cursor = agents.status(run_state.agent), json_files.load(run_state.agent.cursor, Cursor)
         seen.append((status.state if status else "", cursor.offset if cursor else 0))
 
     monkeypatch.setattr(json_files, "save", watched)
-    recorder.append(Intake(ts=1, cursor=100, assignment="work"))
+    run_state.append(Intake(ts=1, cursor=100, assignment="work"))
     assert ("idle", 100) not in seen
     assert seen[-1] == ("working", 100)

@@ -49,7 +49,7 @@ def _harden() -> None:
     sys.stderr = cast("TextIO", redaction.RedactedStream(sys.stderr))
 
 
-async def _live(recorder: RunState, box: Sandbox) -> None:
+async def _live(run_state: RunState, box: Sandbox) -> None:
     # Imported here because the SDK takes a second: the lease and the status tell of the start before that.
     from crewboard.sandbox.environment import forget_secrets
     from crewboard.worker.interrupts import Interrupts
@@ -57,32 +57,32 @@ async def _live(recorder: RunState, box: Sandbox) -> None:
     from crewboard.worker.loop import Loop
     from crewboard.worker.tools.file_client import FileToolClient
 
-    attention = Interrupts(recorder)
-    attention.listen()
-    helper = FileToolClient(box)
-    model = Model(recorder, attention)
+    interrupts = Interrupts(run_state)
+    interrupts.listen()
+    file_tools = FileToolClient(box)
+    model = Model(run_state, interrupts)
     environment = dict(os.environ)
     forget_secrets()
     try:
-        await Loop(recorder, attention, model, helper, environment).run()
+        await Loop(run_state, interrupts, model, file_tools, environment).run()
     finally:
-        await helper.end()
+        await file_tools.end()
 
 
-def _run(recorder: RunState) -> tuple[int, str]:
+def _run(run_state: RunState) -> tuple[int, str]:
     """Work until the end; returns exit code and reason."""
     from crewboard.worker.interrupts import WorkerExit
 
     try:
-        with open_sandbox(recorder.agent.team, recorder.agent.name, recorder.spec) as box:
-            recorder.sandbox = box.word
+        with open_sandbox(run_state.agent.team, run_state.agent.name, run_state.spec) as box:
+            run_state.sandbox = box.word
             if box.word == UNSAFE:
-                sys.stderr.write(f"{recorder.agent.name}: {UNSAFE_IN_WORDS}\n")
-            asyncio.run(_live(recorder, box))
+                sys.stderr.write(f"{run_state.agent.name}: {UNSAFE_IN_WORDS}\n")
+            asyncio.run(_live(run_state, box))
     except WorkerExit as leave:
         return leave.code, leave.reason
     except CrewboardError as error:
-        sys.stderr.write(f"{recorder.agent.name}: {error}\n")
+        sys.stderr.write(f"{run_state.agent.name}: {error}\n")
         return error.exit_code, _REASONS.get(error.exit_code, "failed")
     except Exception:  # noqa: BLE001  the log says what happened, the exit code that it did
         traceback.print_exc()
@@ -90,25 +90,25 @@ def _run(recorder: RunState) -> tuple[int, str]:
     return ExitCode.INTERNAL, "internal"
 
 
-def _untold_end(recorder: RunState) -> Exit | None:
+def _untold_end(run_state: RunState) -> Exit | None:
     """How the run before ended, if its own worker could not say so in the journal."""
-    record = json_files.load_or_none(recorder.agent.exit, Exit)
-    return None if record is None or record.run == recorder.conversation.ended_run else record
+    record = json_files.load_or_none(run_state.agent.exit, Exit)
+    return None if record is None or record.run == run_state.conversation.ended_run else record
 
 
 def _announce(agent: AgentDirectory, spec: Spec) -> RunState:
     """Note in journal and status that the run began."""
-    recorder = RunState(agent, spec)
-    me = recorder.status
-    recorder.append(
+    run_state = RunState(agent, spec)
+    me = run_state.status
+    run_state.append(
         RunStarted(
-            ts=time.time(), pid=me.pid, type=spec.type, model=spec.model, fresh=recorder.fresh,
+            ts=time.time(), pid=me.pid, type=spec.type, model=spec.model, fresh=run_state.fresh,
             prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
-            before=_untold_end(recorder), flags=spec.flags,
+            before=_untold_end(run_state), flags=spec.flags,
         )
     )  # fmt: skip
-    recorder.show("starting")
-    return recorder
+    run_state.show("starting")
+    return run_state
 
 
 def main(path: Path) -> int:
@@ -121,14 +121,14 @@ def main(path: Path) -> int:
             return ExitCode.DONE
         spec, _held = begun
         _harden()
-        recorder = _announce(agent, spec)
+        run_state = _announce(agent, spec)
         gc.freeze()  # the conversation stays; the collector need not walk through it ever again
     except CrewboardError as error:
         sys.stderr.write(f"{agent.name}: {error}\n")
         return error.exit_code
-    code, reason = _run(recorder)
+    code, reason = _run(run_state)
     try:
-        recorder.finish(code, reason)
+        run_state.finish(code, reason)
     except StorageError as error:
         sys.stderr.write(f"{agent.name}: its end could not be recorded: {error}\n")
     return code

@@ -19,11 +19,11 @@ COMING_WITHIN = 60.0
 class Assignments:
     """Looks for work for one worker."""
 
-    def __init__(self, recorder: RunState, answers: Results) -> None:
-        self._recorder = recorder
-        self._answers = answers
-        self._team = recorder.agent.team
-        self._name = recorder.agent.name
+    def __init__(self, run_state: RunState, results: Results) -> None:
+        self._run_state = run_state
+        self._results = results
+        self._team = run_state.agent.team
+        self._name = run_state.agent.name
 
     def look(self) -> bool:
         """Begin an assignment if anything calls for one."""
@@ -31,15 +31,15 @@ class Assignments:
 
     def _prompt(self) -> bool:
         """Begin with the hire prompt of a fresh conversation."""
-        recorder, spec = self._recorder, self._recorder.spec
-        if not recorder.fresh:
+        run_state, spec = self._run_state, self._run_state.spec
+        if not run_state.fresh:
             return False
-        recorder.fresh = False
+        run_state.fresh = False
         notices = self._take(spec.flags.task) if spec.flags.task is not None else []
         plans = self._plans_that_wait()
-        recorder.append(
+        run_state.append(
             Intake(
-                ts=recorder.now(), cursor=recorder.conversation.cursor, prompt=spec.prompt, prompt_from=spec.by,
+                ts=run_state.now(), cursor=run_state.conversation.cursor, prompt=spec.prompt, prompt_from=spec.by,
                 notices=notices, assignment=spec.prompt_id, messages=plans, entered=[plan.id for plan in plans],
             )
         )  # fmt: skip
@@ -54,12 +54,12 @@ class Assignments:
 
     def _mail(self) -> bool:
         """Begin with mail that starts work; a task that it gives is put in progress first."""
-        arrived = inbox.look(self._recorder, self._waits)
+        arrived = inbox.look(self._run_state, self._waits)
         if arrived.first is None:
-            inbox.pick_up(self._recorder, arrived)
+            inbox.pick_up(self._run_state, arrived)
             return False
         task_id = arrived.first.metadata.get("task_id")
-        inbox.start(self._recorder, arrived, self._take(task_id) if isinstance(task_id, int) else [])
+        inbox.start(self._run_state, arrived, self._take(task_id) if isinstance(task_id, int) else [])
         return True
 
     def _waits(self, message: Message) -> bool:
@@ -76,10 +76,10 @@ class Assignments:
     def _take(self, task_id: int) -> list[str]:
         """Put a task that was given to this agent in progress; returns what to tell it."""
         try:
-            task = tasks.claim(self._team, task_id, self._name, self._recorder.spec.type, self._recorder.now())
+            task = tasks.claim(self._team, task_id, self._name, self._run_state.spec.type, self._run_state.now())
         except CrewboardError as error:
             return [f"task {task_id} could not be put in progress: {error}"]
-        self._recorder.task = task.id
+        self._run_state.task = task.id
         return [self._yours(task)]
 
     def _yours(self, task: Task) -> str:
@@ -93,27 +93,27 @@ class Assignments:
         Before anything shows that the agent is here: then others need not wait for it any more. A run that is killed
         here leaves it to the next one: the journal says that the task was this agent's until it says that it is not.
         """
-        recorder = self._recorder
+        run_state = self._run_state
         own = tasks.in_progress(self._team, self._name)
-        recorder.task = own.id if own else None
-        return None if recorder.had_task in (None, recorder.task) else self._take_again(recorder.had_task)
+        run_state.task = own.id if own else None
+        return None if run_state.had_task in (None, run_state.task) else self._take_again(run_state.had_task)
 
     def tell_lost(self, why: str) -> None:
         """Tell the agent that it does not have the task that its conversation is about, and why."""
-        recorder = self._recorder
-        notice = f"Task {recorder.had_task} was in progress with you, and is not any more: {why}."
-        recorder.append(Intake(ts=recorder.now(), cursor=recorder.conversation.cursor, notices=[notice]))
+        run_state = self._run_state
+        notice = f"Task {run_state.had_task} was in progress with you, and is not any more: {why}."
+        run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice]))
 
     def _take_again(self, task_id: int) -> str | None:
         """Put a task in progress again, unless it is done or somebody gave it to others; returns why it is not."""
-        recorder = self._recorder
+        run_state = self._run_state
         try:
             task = tasks.load(self._team, task_id)
             if task.status in tasks.CLOSED and task.owner == self._name:
                 return None
             if self._name not in (task.owner, task.last_owner):
                 return describe(task, {each.id: each for each in tasks.load_all(self._team)})
-            recorder.task = tasks.claim(self._team, task_id, self._name, recorder.spec.type, recorder.now()).id
+            run_state.task = tasks.claim(self._team, task_id, self._name, run_state.spec.type, run_state.now()).id
         except CrewboardError as error:
             return str(error)
         return None
@@ -122,9 +122,9 @@ class Assignments:
 
     def _unfinished(self) -> bool:
         """Go on with a task that was left in progress: after a reminder, or after an outage of the API."""
-        recorder, conversation = self._recorder, self._recorder.conversation
+        run_state, conversation = self._run_state, self._run_state.conversation
         task = tasks.in_progress(self._team, self._name)
-        recorder.task = task.id if task else None
+        run_state.task = task.id if task else None
         last = conversation.last_answer
         if task is None or last is None:
             return False
@@ -134,24 +134,24 @@ class Assignments:
             notice = f"You ended your turn, and {describe(task, {})} is still in progress. "
             self._begin(f"reminder-{task.id}-{task.rev}", notice + "Use task_update to say what became of it.", task.id)
             return True
-        if recorder.spec.flags.autoclaim:
-            tasks.update(self._team, task.id, self._name, recorder.now(), status="failed")
-            recorder.task = None
+        if run_state.spec.flags.autoclaim:
+            tasks.update(self._team, task.id, self._name, run_state.now(), status="failed")
+            run_state.task = None
         return False
 
     def _after_outage(self, task: Task, since: float) -> bool:
-        recorder = self._recorder
-        if not recorder.spec.flags.autoclaim or recorder.now() - since < OUTAGE_REST:
+        run_state = self._run_state
+        if not run_state.spec.flags.autoclaim or run_state.now() - since < OUTAGE_REST:
             return False
         notice = f"The API was unavailable. Go on with {describe(task, {})}."
-        self._begin(f"again-{task.id}-{recorder.conversation.answers}", notice)
+        self._begin(f"again-{task.id}-{run_state.conversation.answers}", notice)
         return True
 
     def _begin(self, ident: str, notice: str, reminds: int | None = None) -> None:
-        recorder = self._recorder
-        recorder.append(
+        run_state = self._run_state
+        run_state.append(
             Intake(
-                ts=recorder.now(), cursor=recorder.conversation.cursor, notices=[notice],
+                ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice],
                 reminds=reminds, assignment=ident,
             )
         )  # fmt: skip
@@ -160,19 +160,19 @@ class Assignments:
 
     def _claim(self) -> bool:
         """With `--autoclaim`: take the next task that fits."""
-        if not self._recorder.spec.flags.autoclaim:
+        if not self._run_state.spec.flags.autoclaim:
             return False
         for task in self._candidates():
             try:
                 claimed = tasks.claim(
-                    self._team, task.id, self._name, self._recorder.spec.type, self._recorder.now()
+                    self._team, task.id, self._name, self._run_state.spec.type, self._run_state.now()
                 )  # fmt: skip
             except CrewboardError:
                 continue  # somebody else was quicker
-            self._recorder.task = claimed.id
+            self._run_state.task = claimed.id
             ident = mailbox.derived_id(self._name, "claimed", claimed.id, claimed.rev)
             words = f"took task {claimed.id}: {claimed.subject}"
-            self._answers.send("task_claimed", words, ident=ident, metadata={"task_id": claimed.id})
+            self._results.send("task_claimed", words, ident=ident, metadata={"task_id": claimed.id})
             self._begin(f"task-{claimed.id}-{claimed.rev}", self._yours(claimed))
             return True
         return False
@@ -185,7 +185,7 @@ class Assignments:
             for task in board.values()
             if task.status == "pending"
             and task.owner in (None, self._name)
-            and task.required_type in (None, self._recorder.spec.type)
+            and task.required_type in (None, self._run_state.spec.type)
             and not tasks.blockers(task, board)
             and not self._belongs_to_another(task)
         ]
@@ -198,6 +198,6 @@ class Assignments:
             return False
         agent = self._team.agent(last)
         spec, status = json_files.load_or_none(agent.spec, Spec), json_files.load_or_none(agent.status, Status)
-        if spec is None or spec.want != "running" or self._recorder.now() - spec.at > COMING_WITHIN:
+        if spec is None or spec.want != "running" or self._run_state.now() - spec.at > COMING_WITHIN:
             return False
         return status is None or status.run < spec.run or status.state == "starting"

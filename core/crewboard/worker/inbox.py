@@ -26,7 +26,7 @@ class PendingMail:
 
 
 def take_in(
-    recorder: RunState,
+    run_state: RunState,
     *,
     notices: Sequence[str] = (),
     shutdowns: Sequence[str] = (),
@@ -35,15 +35,15 @@ def take_in(
 
     Returns how many messages entered.
     """
-    conversation = recorder.conversation
-    batch = _read(recorder)
+    conversation = run_state.conversation
+    batch = _read(run_state)
     candidates = _candidates(conversation, batch)
     entering = [message.id for message in candidates if message.enters and message.type != "task_assignment"]
     if batch.offset == conversation.cursor and not entering and not notices:
         return 0
-    recorder.append(
+    run_state.append(
         Intake(
-            ts=recorder.now(),
+            ts=run_state.now(),
             messages=batch.messages,
             cursor=batch.offset,
             damaged=batch.damaged,
@@ -55,42 +55,44 @@ def take_in(
     return len(entering)
 
 
-def _read(recorder: RunState) -> mailbox.Batch:
+def _read(run_state: RunState) -> mailbox.Batch:
     """As much as one turn can hold; what lies behind it comes with the next."""
-    conversation, agent = recorder.conversation, recorder.agent
-    share = int((recorder.context_limit or SMALL_WINDOW) * MAIL_SHARE * BYTES_A_TOKEN)
+    conversation, agent = run_state.conversation, run_state.agent
+    share = int((run_state.context_limit or SMALL_WINDOW) * MAIL_SHARE * BYTES_A_TOKEN)
     return mailbox.read(
         agent.team, agent.name, conversation.cursor, known=conversation.known, limit=min(share, mailbox.MANY)
     )
 
 
-def look(recorder: RunState, waits: Callable[[Message], bool]) -> PendingMail:
+def look(run_state: RunState, waits: Callable[[Message], bool]) -> PendingMail:
     """What arrived while the agent was free. Mail that starts nothing, or `waits`, is picked up on the way."""
     while True:
-        batch = _read(recorder)
-        candidates = _candidates(recorder.conversation, batch)
+        batch = _read(run_state)
+        candidates = _candidates(run_state.conversation, batch)
         first = next((message for message in candidates if message.starts_work and not waits(message)), None)
         arrived = PendingMail(batch, candidates, first)
         if first is not None or not batch.more:
             return arrived
-        pick_up(recorder, arrived)
+        pick_up(run_state, arrived)
 
 
-def pick_up(recorder: RunState, arrived: PendingMail) -> None:
+def pick_up(run_state: RunState, arrived: PendingMail) -> None:
     """Journal mail that starts no work."""
     batch = arrived.batch
-    if batch.offset != recorder.conversation.cursor:
-        recorder.append(Intake(ts=recorder.now(), messages=batch.messages, cursor=batch.offset, damaged=batch.damaged))
+    if batch.offset != run_state.conversation.cursor:
+        run_state.append(
+            Intake(ts=run_state.now(), messages=batch.messages, cursor=batch.offset, damaged=batch.damaged)
+        )
 
 
-def start(recorder: RunState, arrived: PendingMail, notices: Sequence[str] = ()) -> None:
+def start(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()) -> None:
     """Begin the assignment that `arrived.first` starts, with `notices` of ours beside the mail."""
     if arrived.first is None:
         return
     batch = arrived.batch
-    recorder.append(
+    run_state.append(
         Intake(
-            ts=recorder.now(),
+            ts=run_state.now(),
             messages=batch.messages,
             cursor=batch.offset,
             damaged=batch.damaged,

@@ -45,9 +45,9 @@ class WorkerExit(Exception):  # noqa: N818
 class Interrupts:
     """Looks at bell, signals, spec and mailbox for a worker."""
 
-    def __init__(self, recorder: RunState) -> None:
-        self._recorder = recorder
-        self._agent = recorder.agent
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
+        self._agent = run_state.agent
         self._spec = Cached(self._agent.spec, Spec)
         self._bell = asyncio.Event()
         self._terminated = False
@@ -82,7 +82,7 @@ class Interrupts:
 
     def _wanted(self) -> str:
         spec = self._spec.get()
-        return spec.want if spec is not None and spec.run == self._recorder.spec.run else "running"
+        return spec.want if spec is not None and spec.run == self._run_state.spec.run else "running"
 
     @property
     def paused(self) -> bool:
@@ -95,7 +95,7 @@ class Interrupts:
         Raises:
             Leave: There was one.
         """
-        team, name, now = self._agent.team, self._agent.name, self._recorder.now()
+        team, name, now = self._agent.team, self._agent.name, self._run_state.now()
         request = approvals.pending_shutdown(team, name, now)
         if request is None:
             return
@@ -112,16 +112,16 @@ class Interrupts:
         Work that lies before it stays unread: nobody does it.
         """
         deadline = time.monotonic() + TOLD_WITHIN
-        while ident not in self._recorder.conversation.known and time.monotonic() < deadline:
-            arrived = inbox.look(self._recorder, lambda message: False)  # noqa: ARG005  all work counts
+        while ident not in self._run_state.conversation.known and time.monotonic() < deadline:
+            arrived = inbox.look(self._run_state, lambda message: False)  # noqa: ARG005  all work counts
             if arrived.first is not None:
                 return
-            inbox.pick_up(self._recorder, arrived)
+            inbox.pick_up(self._run_state, arrived)
             time.sleep(0.01)
 
-    def interrupts(self) -> list[Message]:
+    def pending_interrupts(self) -> list[Message]:
         """Interrupts that lie in the mailbox and were not picked up; those of a teammate are mail like any other."""
-        conversation = self._recorder.conversation
+        conversation = self._run_state.conversation
         batch = mailbox.read(self._agent.team, self._agent.name, conversation.cursor, known=conversation.known)
         return [each for each in batch.messages if each.type == "interrupt" and each.from_ in (OPERATOR, LEAD)]
 
@@ -156,5 +156,5 @@ class Interrupts:
         self.check_leave()
         if waiting:
             self.accept_shutdown()
-        if interruptible and self.interrupts():
+        if interruptible and self.pending_interrupts():
             raise Interrupted

@@ -23,14 +23,14 @@ class Reached:
 class Limits:
     """Watches what one worker uses."""
 
-    def __init__(self, recorder: RunState, answers: Results) -> None:
-        self._recorder = recorder
-        self._answers = answers
+    def __init__(self, run_state: RunState, results: Results) -> None:
+        self._run_state = run_state
+        self._results = results
 
     def check(self) -> Reached | None:
         """What limit stands in the way of another model call; warns when a budget is nearly used up."""
-        recorder = self._recorder
-        assignment, flags = recorder.conversation.assignment, recorder.spec.flags
+        run_state = self._run_state
+        assignment, flags = run_state.conversation.assignment, run_state.spec.flags
         if assignment is not None and assignment.calls >= flags.max_turns:
             return Reached(f"reached its limit of {flags.max_turns} model calls for one assignment", budget=False)
         for whose, budget, share in self._shares():
@@ -41,24 +41,24 @@ class Limits:
         return None
 
     def _shares(self) -> list[tuple[str, Budget, float]]:
-        recorder, conversation = self._recorder, self._recorder.conversation
+        run_state, conversation = self._run_state, self._run_state.conversation
         found = []
-        if (own := stated_budget(recorder.spec.flags.budget)) is not None:
+        if (own := stated_budget(run_state.spec.flags.budget)) is not None:
             found.append(("its", own, own.share(conversation.tokens, conversation.cost_usd)))
-        if (team := stated_budget(roster.load(recorder.agent.team).budget)) is not None:
+        if (team := stated_budget(roster.load(run_state.agent.team).budget)) is not None:
             tokens, cost = self._used_by_team()
             found.append(("the team's", team, team.share(tokens, cost)))
         return found
 
     def _used_by_team(self) -> tuple[Tokens, float]:
         """Everybody's use: of the others as their status says, of this agent as it knows itself."""
-        recorder = self._recorder
-        tokens, cost = recorder.conversation.tokens, recorder.conversation.cost_usd or 0.0
-        for member in roster.load(recorder.agent.team).members:
-            if member.name == recorder.agent.name:
+        run_state = self._run_state
+        tokens, cost = run_state.conversation.tokens, run_state.conversation.cost_usd or 0.0
+        for member in roster.load(run_state.agent.team).members:
+            if member.name == run_state.agent.name:
                 continue
             try:
-                status = agents.status(recorder.agent.team.agent(member.name))
+                status = agents.status(run_state.agent.team.agent(member.name))
             except BadDataError:
                 continue
             if status is not None:
@@ -67,10 +67,12 @@ class Limits:
 
     def _warn(self, words: str) -> None:
         """Tell the model and whom it reports to, once in a conversation."""
-        recorder = self._recorder
-        if recorder.conversation.warned:
+        run_state = self._run_state
+        if run_state.conversation.warned:
             return
         notice = f"{words}. Bring your work to an end that others can go on from."
-        recorder.append(Intake(ts=recorder.now(), cursor=recorder.conversation.cursor, notices=[notice], warned=True))
-        ident = mailbox.derived_id(recorder.agent.name, "budget", recorder.spec.run, words)
-        self._answers.send("budget_warning", words, ident=ident)
+        run_state.append(
+            Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice], warned=True)
+        )
+        ident = mailbox.derived_id(run_state.agent.name, "budget", run_state.spec.run, words)
+        self._results.send("budget_warning", words, ident=ident)

@@ -34,24 +34,24 @@ class Loop:
 
     def __init__(
         self,
-        recorder: RunState,
-        attention: Interrupts,
+        run_state: RunState,
+        interrupts: Interrupts,
         model: Model,
-        helper: FileToolClient,
+        file_tools: FileToolClient,
         environment: Mapping[str, str],
     ) -> None:
-        self._recorder = recorder
-        self._attention = attention
+        self._run_state = run_state
+        self._interrupts = interrupts
         self._model = model
-        self._helper = helper
-        self._team = recorder.agent.team
-        self._name = recorder.agent.name
-        self._gate = ToolRegistry(recorder)
-        self._window = ContextWindow(recorder, model)
-        self._calls = ToolExecutor(recorder, attention, self._gate, helper, environment)
-        self._answers = Results(recorder)
-        self._starts = Assignments(recorder, self._answers)
-        self._limits = Limits(recorder, self._answers)
+        self._file_tools = file_tools
+        self._team = run_state.agent.team
+        self._name = run_state.agent.name
+        self._registry = ToolRegistry(run_state)
+        self._context_window = ContextWindow(run_state, model)
+        self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment)
+        self._results = Results(run_state)
+        self._assignments = Assignments(run_state, self._results)
+        self._limits = Limits(run_state, self._results)
 
     async def run(self) -> None:
         """Work until there is a reason to leave.
@@ -60,14 +60,14 @@ class Loop:
             Leave: Always, in the end; says why.
         """
         learning = asyncio.ensure_future(self._learn_window())
-        conversation = self._recorder.conversation
-        self._answers.send_unsent()
+        conversation = self._run_state.conversation
+        self._results.send_unsent()
         try:
-            lost = self._starts.come_back()
+            lost = self._assignments.come_back()
             if (reply := conversation.unfinished) is not None:
                 self._finish(reply)
             if lost is not None:
-                self._starts.tell_lost(lost)
+                self._assignments.tell_lost(lost)
             while True:
                 if conversation.assignment is None:
                     await self._rest()
@@ -78,94 +78,94 @@ class Loop:
 
     async def _learn_window(self) -> None:
         """Ask the API how much the model's window holds, beside the start."""
-        self._recorder.context_limit = await self._model.window()
+        self._run_state.context_limit = await self._model.window()
 
     async def _know_window(self, learning: asyncio.Future[None]) -> None:
         """Wait a while for the API's word on the window; until it comes, the window is the usual one."""
         try:
             await asyncio.wait_for(asyncio.shield(learning), WINDOW_WITHIN)
         except TimeoutError:
-            self._recorder.context_limit = USUAL_WINDOW
+            self._run_state.context_limit = USUAL_WINDOW
 
     # ---------------------------------------------------------------------------------------------------- rest
 
     async def _rest(self) -> None:
         """Wait, idle, until something starts an assignment."""
-        recorder = self._recorder
+        run_state = self._run_state
         shown = False
         while True:
-            self._attention.check_leave()
-            if not self._attention.paused:
-                if self._starts.look():
-                    self._answers.told_idle = False
+            self._interrupts.check_leave()
+            if not self._interrupts.paused:
+                if self._assignments.look():
+                    self._results.told_idle = False
                     return
-                if recorder.spec.flags.once and recorder.conversation.succeeded:
+                if run_state.spec.flags.once and run_state.conversation.succeeded:
                     raise WorkerExit("finished", 0)
-            self._attention.accept_shutdown()
+            self._interrupts.accept_shutdown()
             shown = self._show_rest(shown=shown)
-            self._recorder.repair_status()
-            await self._attention.wait()
+            self._run_state.repair_status()
+            await self._interrupts.wait()
 
     def _show_rest(self, *, shown: bool) -> bool:
         """Show once that the agent rests, and tell whom it reports to."""
-        state: State = "paused" if self._attention.paused else "idle"
-        if not shown or self._recorder.status.state != state:
-            self._recorder.show(state, "held by the operator" if state == "paused" else "")
+        state: State = "paused" if self._interrupts.paused else "idle"
+        if not shown or self._run_state.status.state != state:
+            self._run_state.show(state, "held by the operator" if state == "paused" else "")
         if state == "idle":
-            self._answers.tell_idle()
+            self._results.tell_idle()
         return True
 
     # ---------------------------------------------------------------------------------------------------- work
 
     async def _work(self) -> None:
         """Carry an assignment to its answer."""
-        conversation = self._recorder.conversation
+        conversation = self._run_state.conversation
         while conversation.assignment is not None:
             try:
-                await self._calls.run_pending(self._window.largest_result)
+                await self._executor.run_pending(self._context_window.largest_result)
                 await self._hold_while_paused()
                 self._take_in()
                 if (reached := self._limits.check()) is not None:
-                    self._answers.fail(reached.words, ExitCode.LIMIT, budget=reached.budget)
+                    self._results.fail(reached.words, ExitCode.LIMIT, budget=reached.budget)
                     return
                 self._take_reply(await self._call())
             except Interrupted:
-                self._calls.drop_pending()
+                self._executor.drop_pending()
             except ModelError as error:
-                self._answers.fail(str(error), error.code)
+                self._results.fail(str(error), error.code)
 
     async def _hold_while_paused(self) -> None:
         """Make no model call while the operator holds the agent."""
-        if not self._attention.paused:
+        if not self._interrupts.paused:
             return
-        self._recorder.show("paused", "held by the operator")
+        self._run_state.show("paused", "held by the operator")
 
         async def released() -> None:
-            while self._attention.paused:
-                await self._attention.wait()
+            while self._interrupts.paused:
+                await self._interrupts.wait()
 
-        await self._attention.run_interruptibly(released(), waiting=True, interruptible=False)
+        await self._interrupts.run_interruptibly(released(), waiting=True, interruptible=False)
 
     def _take_in(self) -> None:
         """Take in mail before a model call, and tell the model who asks it to leave."""
-        self._attention.check_leave()
-        recorder = self._recorder
-        request = approvals.pending_shutdown(self._team, self._name, recorder.now())
-        if request is None or request.id in recorder.conversation.shutdowns_told:
-            inbox.take_in(recorder)
+        self._interrupts.check_leave()
+        run_state = self._run_state
+        request = approvals.pending_shutdown(self._team, self._name, run_state.now())
+        if request is None or request.id in run_state.conversation.shutdowns_told:
+            inbox.take_in(run_state)
             return
         reason = str(request.payload.get("reason") or "no reason given")
         notice = f"{request.from_} asks you to shut down ({reason}). Agree or refuse with shutdown_response."
-        inbox.take_in(recorder, notices=[notice], shutdowns=[request.id])
+        inbox.take_in(run_state, notices=[notice], shutdowns=[request.id])
 
     async def _call(self) -> Reply:
         """Ask the model; what the API finds too long is made shorter and asked again."""
-        system = system_prompt(self._name, self._recorder.spec, roster.load(self._team), await self._project())
-        tools, window = self._gate.definitions(), self._window
+        system = system_prompt(self._name, self._run_state.spec, roster.load(self._team), await self._project())
+        tools, window = self._registry.definitions(), self._context_window
         while True:
             try:
                 await window.make_room(system, tools)
-                messages = self._recorder.conversation.messages()
+                messages = self._run_state.conversation.messages()
                 reply = await self._model.reply(system, tools, messages, window.longest_reply)
             except TooLongError as refused:
                 window.tighten(refused)
@@ -176,29 +176,29 @@ class Loop:
     async def _project(self) -> str:
         """What the project says of itself; read by `hands`, like everything in the workspace."""
         for name in PROJECT_FILES:
-            outcome = await self._helper.ask("read_text", {"path": name})
+            outcome = await self._file_tools.ask("read_text", {"path": name})
             if not outcome.is_error:
                 return outcome.content
         return ""
 
     def _take_reply(self, reply: Reply) -> None:
-        self._recorder.append(reply)
-        self._recorder.clear_live()
+        self._run_state.append(reply)
+        self._run_state.clear_live()
         self._finish(reply)
 
     def _finish(self, reply: Reply) -> None:
         """Do what a reply that is journalled calls for, beside running its tools."""
-        recorder, conversation = self._recorder, self._recorder.conversation
+        run_state, conversation = self._run_state, self._run_state.conversation
         if reply.stop_reason == "tool_use" and conversation.pending:
             return
         for block in list(conversation.pending):
-            self._calls.result(block, Outcome("not run: the reply was cut off before its end", is_error=True))
+            self._executor.result(block, Outcome("not run: the reply was cut off before its end", is_error=True))
         if reply.stop_reason in CUT_OFF:
             notice = "Your reply was cut off. Go on exactly where it ended; the parts are put together."
-            recorder.append(Intake(ts=recorder.now(), cursor=conversation.cursor, notices=[notice]))
+            run_state.append(Intake(ts=run_state.now(), cursor=conversation.cursor, notices=[notice]))
             return
         text = conversation.said
         if reply.stop_reason == "refusal":
-            self._answers.fail(f"the model stopped: refusal. {text}".strip(), ExitCode.FAILED)
+            self._results.fail(f"the model stopped: refusal. {text}".strip(), ExitCode.FAILED)
             return
-        self._answers.answer(text if text.strip() else "(the model ended without a word)")
+        self._results.answer(text if text.strip() else "(the model ended without a word)")

@@ -23,26 +23,26 @@ _REASONS = {
 class Results:
     """The answers of one worker, and the mail it sends by itself."""
 
-    def __init__(self, recorder: RunState) -> None:
-        self._recorder = recorder
-        self._team = recorder.agent.team
-        self._name = recorder.agent.name
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
+        self._team = run_state.agent.team
+        self._name = run_state.agent.name
         self.told_idle = False
         """Whether its free time was announced since it last worked."""
 
     def answer(self, text: str) -> None:
         """End the assignment with its result."""
-        recorder, assignment = self._recorder, self._recorder.conversation.assignment
+        run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
             return
-        result = f"results/{self._name}-{recorder.spec.run}-{recorder.conversation.results + 1}.md"
+        result = f"results/{self._name}-{run_state.spec.run}-{run_state.conversation.results + 1}.md"
         files.replace_file(self._team.path / result, text.encode("utf-8", "replace"), durable=True)
-        recorder.append(
+        run_state.append(
             Answer(
-                ts=recorder.now(), assignment=assignment.id, answers=assignment.answers, text=text, result=result
+                ts=run_state.now(), assignment=assignment.id, answers=assignment.answers, text=text, result=result
             )
         )  # fmt: skip
-        recorder.show("working", "sends its result", clear_error=True)
+        run_state.show("working", "sends its result", clear_error=True)
         self.send_unsent()
 
     def fail(self, error: str, code: ExitCode, *, budget: bool = False) -> None:
@@ -51,25 +51,25 @@ class Results:
         Raises:
             Leave: Bad credentials and a used-up budget end the worker, and so does any failure of one hired once.
         """
-        recorder, assignment = self._recorder, self._recorder.conversation.assignment
+        run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
             return
-        recorder.append(
+        run_state.append(
             Answer(
-                ts=recorder.now(), assignment=assignment.id, answers=assignment.answers, text="",
+                ts=run_state.now(), assignment=assignment.id, answers=assignment.answers, text="",
                 error=error, code=code,
             )
         )  # fmt: skip
-        recorder.show("working", "reports an error", last_error=error)
+        run_state.show("working", "reports an error", last_error=error)
         self.send_unsent()
         if budget:
             raise WorkerExit("budget", code)
-        if code == ExitCode.CREDENTIALS or recorder.spec.flags.once:
+        if code == ExitCode.CREDENTIALS or run_state.spec.flags.once:
             raise WorkerExit(_REASONS.get(code, "failed"), code)
 
     def send_unsent(self) -> None:
         """Send the mail of an answer that is committed. Its id is derived, so that doing this twice is harmless."""
-        answer = self._recorder.conversation.unsent
+        answer = self._run_state.conversation.unsent
         if answer is None:
             return
         if self._is_taken(answer):
@@ -88,23 +88,23 @@ class Results:
         Read after the answer is committed: a hirer that stops waiting says so first and looks for the answer then, so
         that one of both sees the other. In doubt the mail goes out: twice heard is better than never.
         """
-        spec = json_files.load_or_none(self._recorder.agent.spec, Spec)
+        spec = json_files.load_or_none(self._run_state.agent.spec, Spec)
         return spec is not None and spec.foreground and answer.assignment == spec.prompt_id
 
     def tell_idle(self) -> None:
         """Say once that the agent is free, after it has worked."""
-        conversation = self._recorder.conversation
+        conversation = self._run_state.conversation
         if self.told_idle or not conversation.results:
             return
         self.told_idle = True
-        ident = mailbox.derived_id(self._name, "idle", self._recorder.spec.run, conversation.results)
+        ident = mailbox.derived_id(self._name, "idle", self._run_state.spec.run, conversation.results)
         self.send("idle_notification", "free for work", ident=ident)
 
     def send(self, kind: str, text: str, *, ident: str, metadata: dict[str, Any] | None = None) -> None:
         """Send mail to whom the agent reports to."""
-        recorder = self._recorder
+        run_state = self._run_state
         member = roster.load(self._team).member(self._name)
         to = member.report_to if member else LEAD
-        message = mailbox.compose(self._name, to, kind, text, ident=ident, ts=recorder.now(), metadata=metadata)
+        message = mailbox.compose(self._name, to, kind, text, ident=ident, ts=run_state.now(), metadata=metadata)
         sent = mailbox.send(self._team, message, durable=kind == "result")
-        recorder.append(Sent(ts=recorder.now(), message=sent))
+        run_state.append(Sent(ts=run_state.now(), message=sent))

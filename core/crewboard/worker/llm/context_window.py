@@ -48,8 +48,8 @@ _SYSTEM = "You summarise the work of an agent. You answer with the summary alone
 class ContextWindow:
     """The window of one worker's model."""
 
-    def __init__(self, recorder: RunState, model: Model) -> None:
-        self._recorder = recorder
+    def __init__(self, run_state: RunState, model: Model) -> None:
+        self._run_state = run_state
         self._model = model
         self._densest = CHARACTERS_A_TOKEN
         """Characters a token of the densest request so far."""
@@ -64,16 +64,16 @@ class ContextWindow:
     @property
     def longest_reply(self) -> int:
         """Tokens that a reply may have, so that small windows keep room for the conversation."""
-        return min(MAX_TOKENS, self._recorder.context_limit // _REPLY_SHARE)
+        return min(MAX_TOKENS, self._run_state.context_limit // _REPLY_SHARE)
 
     @property
     def largest_result(self) -> int:
         """Characters that one tool result may have."""
-        return int(self._recorder.context_limit * LARGEST_RESULT * self._characters_a_token)
+        return int(self._run_state.context_limit * LARGEST_RESULT * self._characters_a_token)
 
     @property
     def _room(self) -> int:
-        return self._recorder.context_limit - self.longest_reply
+        return self._run_state.context_limit - self.longest_reply
 
     async def make_room(self, system: str, tools: list[dict[str, Any]]) -> None:
         """See to it that the next request fits.
@@ -89,7 +89,7 @@ class ContextWindow:
             await self._summarise()
         if self._size(system, tools) > self._room:
             raise ModelError(
-                f"the conversation does not fit into the window of {self._recorder.context_limit} tokens",
+                f"the conversation does not fit into the window of {self._run_state.context_limit} tokens",
                 ExitCode.FAILED,
             )
 
@@ -100,7 +100,7 @@ class ContextWindow:
         if used := usage.input + usage.cache_read + usage.cache_write:
             self._densest = max(DENSEST, min(self._densest, self._characters / used))
             if reply.stop_reason == WINDOW_FULL:
-                self._recorder.context_limit = min(self._recorder.context_limit, used + usage.output)
+                self._run_state.context_limit = min(self._run_state.context_limit, used + usage.output)
 
     def tighten(self, refused: TooLongError) -> None:
         """Count more carefully, because the API found the last request too long.
@@ -114,24 +114,24 @@ class ContextWindow:
 
     def _size(self, system: str, tools: list[dict[str, Any]]) -> int:
         """Tokens of the next request, estimated on the careful side."""
-        messages = self._recorder.conversation.messages()
+        messages = self._run_state.conversation.messages()
         self._characters = len(system) + len(json.dumps(tools)) + len(json.dumps(messages))
         return int(self._characters / self._characters_a_token)
 
     def _clear(self) -> None:
         """Leave out the results of all but the newest tool calls."""
-        recorder = self._recorder
-        old = recorder.conversation.clearable[:-KEPT_RESULTS]
+        run_state = self._run_state
+        old = run_state.conversation.clearable[:-KEPT_RESULTS]
         if old:
-            recorder.append(Cleared(ts=recorder.now(), tool_use_ids=old))
+            run_state.append(Cleared(ts=run_state.now(), tool_use_ids=old))
 
     async def _summarise(self) -> None:
         """Put a summary in the place of what the model has been shown; what it has not stays word for word."""
-        recorder, conversation = self._recorder, self._recorder.conversation
+        run_state, conversation = self._run_state, self._run_state.conversation
         covers = conversation.shown
         if not covers:
             return
-        recorder.show("working", "summarises the conversation")
+        run_state.show("working", "summarises the conversation")
         most = int(self._room * _TRANSCRIPT_SHARE * self._characters_a_token)
         transcript = _head_and_tail(conversation.transcript(covers), most)
         request = [{"role": "user", "content": [{"type": "text", "text": _ASK + transcript}]}]
@@ -143,9 +143,9 @@ class ContextWindow:
         begun = (
             f"\n\nYour reply so far:\n\n{_head_and_tail(conversation.said, most // 3)}" if conversation.goes_on else ""
         )
-        recorder.append(
+        run_state.append(
             Summary(
-                ts=recorder.now(),
+                ts=run_state.now(),
                 covers=covers,
                 text=f"{text.strip() or '(nothing)'}\n\nYour assignment, word for word:\n\n{kept}{begun}",
                 usage=reply.usage,

@@ -74,13 +74,13 @@ class _Refusal:
 class Model:
     """The model of one worker."""
 
-    def __init__(self, recorder: RunState, attention: Interrupts, rng: Callable[[], float] = random.random) -> None:
-        self._recorder = recorder
-        self._attention = attention
+    def __init__(self, run_state: RunState, interrupts: Interrupts, rng: Callable[[], float] = random.random) -> None:
+        self._run_state = run_state
+        self._interrupts = interrupts
         self._rng = rng
         self._budget = float(os.environ.get("CREWBOARD_RETRY_BUDGET") or BUDGET)
         offline = os.environ.get("CREWBOARD_OFFLINE") == "1"
-        self._prices = None if offline else pricing.load(recorder.agent.team.root)
+        self._prices = None if offline else pricing.load(run_state.agent.team.root)
         self._client = make_client()
         self._most = MAX_TOKENS
         """Tokens that the model's longest reply may have, as far as the API has said."""
@@ -88,7 +88,7 @@ class Model:
     async def window(self) -> int:
         """Tokens that the model's window holds."""
         try:
-            info = await self._client.models.retrieve(self._recorder.spec.model, timeout=10.0)
+            info = await self._client.models.retrieve(self._run_state.spec.model, timeout=10.0)
         except (anthropic.AnthropicError, httpx2.HTTPError, TypeError, ValueError):
             return USUAL_WINDOW
         self._most = min(info.max_tokens or MAX_TOKENS, MAX_TOKENS)
@@ -106,7 +106,7 @@ class Model:
             Leave: The run ends.
         """
         request: dict[str, Any] = {
-            "model": self._recorder.spec.model,
+            "model": self._run_state.spec.model,
             "max_tokens": min(longest, self._most),
             "system": system,
             "messages": messages,
@@ -118,8 +118,8 @@ class Model:
         attempt = 1
         while True:
             await self._rest_with_team()
-            self._recorder.show("working", "thinking", deadline=self._recorder.now() + DEADLINE)
-            outcome = await self._attention.run_interruptibly(self._attempt(request))
+            self._run_state.show("working", "thinking", deadline=self._run_state.now() + DEADLINE)
+            outcome = await self._interrupts.run_interruptibly(self._attempt(request))
             if isinstance(outcome, Reply):
                 return outcome
             delay = max(outcome.wait, self._delay(attempt))
@@ -128,7 +128,7 @@ class Model:
             if waited + delay > self._budget:
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
             if outcome.shared:
-                cooldown.ask_for(self._recorder.agent, self._recorder.now() + delay, outcome.text)
+                cooldown.ask_for(self._run_state.agent, self._run_state.now() + delay, outcome.text)
             await self._wait(outcome, attempt, delay)
             waited += delay
             attempt += 1
@@ -139,26 +139,26 @@ class Model:
 
     async def _rest_with_team(self) -> None:
         """Wait while the API asked the team for a rest; come back one after the other."""
-        recorder = self._recorder
-        while (rest := cooldown.current(recorder.agent)) is not None and rest.until > recorder.now():
+        run_state = self._run_state
+        while (rest := cooldown.current(run_state.agent)) is not None and rest.until > run_state.now():
             until = rest.until + self._rng() * SPREAD
             await self._pass_time(f"the team rests: {rest.error}", until, rest.error)
 
     async def _wait(self, refusal: _Refusal, attempt: int, delay: float) -> None:
-        until = self._recorder.now() + delay
-        self._recorder.append(Retry(ts=self._recorder.now(), error=refusal.text, attempt=attempt, until=until))
+        until = self._run_state.now() + delay
+        self._run_state.append(Retry(ts=self._run_state.now(), error=refusal.text, attempt=attempt, until=until))
         await self._pass_time(f"retry {attempt}: {refusal.text}", until, refusal.text)
 
     async def _pass_time(self, doing: str, until: float, error: str) -> None:
         """Wait visibly. An interrupt ends the wait, and a worker in it agrees to shut down."""
-        recorder = self._recorder
-        recorder.show("retrying", doing, retry_at=until, last_error=error)
+        run_state = self._run_state
+        run_state.show("retrying", doing, retry_at=until, last_error=error)
 
         async def pass_time() -> None:
-            while (left := until - recorder.now()) > 0:
-                await self._attention.wait(min(left, 1.5))
+            while (left := until - run_state.now()) > 0:
+                await self._interrupts.wait(min(left, 1.5))
 
-        await self._attention.run_interruptibly(pass_time(), waiting=True)
+        await self._interrupts.run_interruptibly(pass_time(), waiting=True)
 
     async def _attempt(self, request: dict[str, Any]) -> Reply | _Refusal:
         try:
@@ -175,21 +175,21 @@ class Model:
             return _Refusal(str(error), again=False, code=ExitCode.CREDENTIALS)
 
     async def _stream(self, request: dict[str, Any]) -> Reply | _Refusal:
-        recorder = self._recorder
-        began = last_shown = recorder.now()
-        recorder.clear_live()
+        run_state = self._run_state
+        began = last_shown = run_state.now()
+        run_state.clear_live()
         inputs: dict[int, str] = {}
         async with self._client.messages.stream(**request) as stream:
             async for event in _readable(stream):
                 if event.type == "text":
-                    recorder.stream(event.text)
+                    run_state.stream(event.text)
                 elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
                     inputs[event.index] = inputs.get(event.index, "") + event.delta.partial_json
-                if recorder.now() - last_shown > 1:
-                    last_shown = recorder.now()
-                    recorder.show("working", "writing", deadline=last_shown + DEADLINE)
+                if run_state.now() - last_shown > 1:
+                    last_shown = run_state.now()
+                    run_state.show("working", "writing", deadline=last_shown + DEADLINE)
             message = await stream.get_final_message()
-        recorder.flush()
+        run_state.flush()
         if message.stop_reason is None:
             return _Refusal("the reply ended without its end", again=True)
         if message.stop_reason == "tool_use":
@@ -202,12 +202,12 @@ class Model:
             cache_write=usage.cache_creation_input_tokens or 0,
         )
         return Reply(
-            ts=recorder.now(),
+            ts=run_state.now(),
             content=[block.to_dict(mode="json") for block in message.content],
             stop_reason=message.stop_reason,
             usage=used,
             model=message.model,
-            seconds=round(recorder.now() - began, 3),
+            seconds=round(run_state.now() - began, 3),
             cost_usd=self._prices.cost(message.model, used) if self._prices else None,
         )
 

@@ -26,9 +26,9 @@ In = TypeVar("In", bound=Input)
 class Context:
     """What a tool call may use. `tool_use_id` is the call's own id."""
 
-    recorder: RunState
-    attention: Interrupts
-    helper: FileToolClient
+    run_state: RunState
+    interrupts: Interrupts
+    file_tools: FileToolClient
     tool_use_id: str
     environment: Mapping[str, str]
     """What this worker was started with, keys included: for agents that a lead hires, never for a command."""
@@ -36,7 +36,7 @@ class Context:
     @property
     def name(self) -> str:
         """The agent that calls."""
-        return self.recorder.agent.name
+        return self.run_state.agent.name
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ class Bash(Input):
 async def _run(context: Context, given: Bash) -> Outcome:
     if not given.command.strip():
         return Outcome("the command is empty", is_error=True)
-    helper = context.helper.pid
-    result = await shell.run(given.command, context.helper.box, given.timeout, {helper} if helper else set())
+    helper = context.file_tools.pid
+    result = await shell.run(given.command, context.file_tools.box, given.timeout, {helper} if helper else set())
     return Outcome(result.content, is_error=result.is_error)
 
 

@@ -26,16 +26,16 @@ class ToolExecutor:
 
     def __init__(
         self,
-        recorder: RunState,
-        attention: Interrupts,
-        gate: ToolRegistry,
-        helper: FileToolClient,
+        run_state: RunState,
+        interrupts: Interrupts,
+        registry: ToolRegistry,
+        file_tools: FileToolClient,
         environment: Mapping[str, str],
     ) -> None:
-        self._recorder = recorder
-        self._attention = attention
-        self._gate = gate
-        self._helper = helper
+        self._run_state = run_state
+        self._interrupts = interrupts
+        self._registry = registry
+        self._file_tools = file_tools
         self._environment = environment
         self._largest = LARGEST_RESULT
 
@@ -46,11 +46,11 @@ class ToolExecutor:
             Interrupted: Somebody wants the agent to read its mail.
             Leave: The run ends.
         """
-        conversation = self._recorder.conversation
+        conversation = self._run_state.conversation
         self._largest = largest
         for block in list(conversation.pending):
-            self._attention.check_leave()
-            tool = self._gate.find(block["name"])
+            self._interrupts.check_leave()
+            tool = self._registry.find(block["name"])
             given = tool if isinstance(tool, Outcome) else ToolRegistry.parse(tool, block["input"])
             if isinstance(tool, Outcome) or isinstance(given, Outcome):
                 self.result(block, given)
@@ -63,38 +63,38 @@ class ToolExecutor:
 
     async def _start(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  the tool's own input model
         """Ask where that was wished for, note that the call begins, and run it."""
-        recorder = self._recorder
+        run_state = self._run_state
         told: list[str] = []
-        if recorder.spec.flags.ask and tool.name in GATED:
+        if run_state.spec.flags.ask and tool.name in GATED:
             decided = await permissions.ask(self._context(block), tool.name, block["input"])
             if decided is not None and decided.status != "approved":
                 self.result(block, permissions.refusal(tool.name, decided))
                 return
             told = [approvals.response_id(decided)] if decided is not None else []
         start = ToolStart(
-            ts=recorder.now(), tool_use_id=block["id"], name=tool.name, input=block["input"], consumed=told
+            ts=run_state.now(), tool_use_id=block["id"], name=tool.name, input=block["input"], consumed=told
         )  # fmt: skip
-        recorder.append(start)
+        run_state.append(start)
         await self._run(block, tool, given)
 
     async def _run(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
-        recorder = self._recorder
-        began = recorder.now()
-        recorder.last_tool = format_call(tool.name, block["input"])
-        recorder.show("working", recorder.last_tool, deadline=ToolRegistry.deadline(tool, given, began))
+        run_state = self._run_state
+        began = run_state.now()
+        run_state.last_tool = format_call(tool.name, block["input"])
+        run_state.show("working", run_state.last_tool, deadline=ToolRegistry.deadline(tool, given, began))
         work = tool.run(self._context(block), given)
-        outcome = await work if tool.waits else await self._attention.run_interruptibly(work)
-        self.result(block, outcome, recorder.now() - began)
+        outcome = await work if tool.waits else await self._interrupts.run_interruptibly(work)
+        self.result(block, outcome, run_state.now() - began)
 
     def _context(self, block: Block) -> Context:
-        return Context(self._recorder, self._attention, self._helper, block["id"], self._environment)
+        return Context(self._run_state, self._interrupts, self._file_tools, block["id"], self._environment)
 
     def result(self, block: Block, outcome: Outcome, seconds: float | None = 0) -> None:
         """Journal what a call gave, and how long it took where that is known."""
-        recorder = self._recorder
-        recorder.append(
+        run_state = self._run_state
+        run_state.append(
             ToolResult(
-                ts=recorder.now(),
+                ts=run_state.now(),
                 tool_use_id=block["id"],
                 name=block["name"],
                 content=self._fitted(outcome.content),
@@ -113,15 +113,15 @@ class ToolExecutor:
 
     def drop_pending(self) -> None:
         """After an interrupt: what was running has no outcome, what had not begun is not run."""
-        recorder = self._recorder
-        if recorder.status.waiting_for is not None:
+        run_state = self._run_state
+        if run_state.status.waiting_for is not None:
             requests.close(
-                recorder.agent.team, recorder.status.waiting_for, "cancelled", recorder.agent.name, recorder.now()
+                run_state.agent.team, run_state.status.waiting_for, "cancelled", run_state.agent.name, run_state.now()
             )
-        for block in list(recorder.conversation.pending):
-            began = recorder.conversation.started.get(block["id"])
+        for block in list(run_state.conversation.pending):
+            began = run_state.conversation.started.get(block["id"])
             words = "not run: interrupted" if began is None else "interrupted before it ended"
-            took = 0 if began is None else max(0, recorder.now() - began)
+            took = 0 if began is None else max(0, run_state.now() - began)
             self.result(block, Outcome(f"{words}; read your mail", is_error=True), took)
 
 

@@ -37,7 +37,7 @@ class ListDir(Input):
 
 def _by_hands(name: str) -> Callable[[Context, In], Coroutine[Any, Any, Outcome]]:
     async def run(context: Context, given: In) -> Outcome:
-        return await context.helper.ask(name, given.model_dump())
+        return await context.file_tools.ask(name, given.model_dump())
 
     return run
 

@@ -35,13 +35,13 @@ class ShutdownResponse(Input):
 
 def deliver(context: Context, message: Message) -> Message:
     """Send a message and note that it was sent. Sending it again after a crash delivers it once."""
-    sent = mailbox.send(context.recorder.agent.team, message)
-    context.recorder.append(Sent(ts=context.recorder.now(), message=sent))
+    sent = mailbox.send(context.run_state.agent.team, message)
+    context.run_state.append(Sent(ts=context.run_state.now(), message=sent))
     return sent
 
 
 async def _send_message(context: Context, given: SendMessage) -> Outcome:
-    team = context.recorder.agent.team
+    team = context.run_state.agent.team
     if not is_name(given.to):
         return Outcome(f"{given.to!r} is no name", is_error=True)
     if given.to == context.name:
@@ -56,7 +56,7 @@ async def _send_message(context: Context, given: SendMessage) -> Outcome:
     ident = mailbox.derived_id(context.name, context.tool_use_id, given.to)
     deliver(
         context,
-        mailbox.compose(context.name, given.to, "message", given.content, ident=ident, ts=context.recorder.now()),
+        mailbox.compose(context.name, given.to, "message", given.content, ident=ident, ts=context.run_state.now()),
     )
     read_by_person = given.to == OPERATOR or (given.to == LEAD and config.member(LEAD) is None)
     if read_by_person or leases.is_held(team.agent(given.to).lease):
@@ -65,8 +65,8 @@ async def _send_message(context: Context, given: SendMessage) -> Outcome:
 
 
 async def _read_inbox(context: Context, given: Nothing) -> Outcome:  # noqa: ARG001  it takes nothing
-    arrived = inbox.take_in(context.recorder)
-    waiting = sum(message.type == "task_assignment" for message in context.recorder.conversation.deferred)
+    arrived = inbox.take_in(context.run_state)
+    waiting = sum(message.type == "task_assignment" for message in context.run_state.conversation.deferred)
     words = f"{arrived} new; what arrived stands below" if arrived else "nothing new"
     return Outcome(words + (f"; {waiting} task assignments wait until this work is done" if waiting else ""))
 
@@ -75,13 +75,13 @@ async def _ask_operator(context: Context, given: AskOperator) -> Outcome:
     if not given.question.strip():
         return Outcome("the question is empty", is_error=True)
     request = approvals.ask(
-        context.recorder.agent.team,
+        context.run_state.agent.team,
         f"question-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
         "question",
         context.name,
         OPERATOR,
         {"question": given.question, "options": list(given.options)},
-        context.recorder.now(),
+        context.run_state.now(),
     )
     decided = await wait_for(context, request, "waits for your answer")
     if decided.status == "answered":
@@ -90,15 +90,15 @@ async def _ask_operator(context: Context, given: AskOperator) -> Outcome:
 
 
 async def _shutdown_response(context: Context, given: ShutdownResponse) -> Outcome:
-    team, recorder = context.recorder.agent.team, context.recorder
-    request = approvals.pending_shutdown(team, context.name, recorder.now())
+    team, run_state = context.run_state.agent.team, context.run_state
+    request = approvals.pending_shutdown(team, context.name, run_state.now())
     if request is None:
         return Outcome("nobody asks you to shut down now", is_error=True)
     if given.approve:
-        approvals.respond(team, request.id, "approved", context.name, recorder.now(), feedback=given.reason or None)
+        approvals.respond(team, request.id, "approved", context.name, run_state.now(), feedback=given.reason or None)
         raise WorkerExit("shutdown", 0)
     reason = given.reason.strip() or "no reason given"
-    approvals.respond(team, request.id, "rejected", context.name, recorder.now(), feedback=reason)
+    approvals.respond(team, request.id, "rejected", context.name, run_state.now(), feedback=reason)
     return Outcome("you go on; the reason was passed on")
 
 

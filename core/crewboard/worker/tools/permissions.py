@@ -36,7 +36,7 @@ def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
 def is_covered(context: Context, tool: str, arguments: dict[str, Any]) -> bool:
     """Whether a standing rule says yes."""
     scope = scope_of(tool, arguments)
-    rules = roster.load(context.recorder.agent.team).rules
+    rules = roster.load(context.run_state.agent.team).rules
     return scope is not None and any((r.agent, r.tool, r.scope) == (context.name, tool, scope) for r in rules)
 
 
@@ -57,13 +57,13 @@ async def ask(context: Context, tool: str, arguments: dict[str, Any]) -> Request
         "scope": scope_of(tool, arguments),
     }
     request = approvals.ask(
-        context.recorder.agent.team,
+        context.run_state.agent.team,
         f"permission-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
         "permission",
         context.name,
         OPERATOR,
         payload,
-        context.recorder.now(),
+        context.run_state.now(),
     )
     return await wait_for(context, request, f"asks to use {tool}")
 
@@ -81,7 +81,7 @@ async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str |
     if tool == "edit_file":
         before, after = str(arguments.get("old_text", "")), str(arguments.get("new_text", ""))
     elif tool == "write_file":
-        old = await context.helper.ask("read_text", {"path": path})
+        old = await context.file_tools.ask("read_text", {"path": path})
         before, after = "" if old.is_error else old.content, str(arguments.get("content", ""))
     else:
         return None

@@ -25,16 +25,16 @@ def plan_request_id(name: str, assignment: str, revision: int) -> str:
 
 def _approver(context: Context) -> str:
     """Who decides: nobody decides about a plan of their own."""
-    approver = roster.load(context.recorder.agent.team).plan_approver
+    approver = roster.load(context.run_state.agent.team).plan_approver
     return OPERATOR if approver == context.name else approver
 
 
 async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
-    recorder = context.recorder
-    assignment = recorder.conversation.assignment
+    run_state = context.run_state
+    assignment = run_state.conversation.assignment
     if assignment is None or not given.plan.strip():
         return Outcome("the plan is empty", is_error=True)
-    team = recorder.agent.team
+    team = run_state.agent.team
     revision = assignment.plans
     payload: dict[str, JsonValue] = {
         "plan": given.plan,
@@ -50,7 +50,7 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
         context.name,
         _approver(context),
         payload,
-        recorder.now(),
+        run_state.now(),
         supersedes=plan_request_id(context.name, assignment.id, revision - 1) if revision else None,
     )
     decided = await wait_for(context, request, "plan waits for approval")
@@ -61,7 +61,7 @@ def _decided(context: Context, request: Request) -> Outcome:
     feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
     consumed = (approvals.response_id(request),)
     if request.status == "approved":
-        context.recorder.append(Gate(ts=context.recorder.now(), open=True, request_id=request.id))
+        context.run_state.append(Gate(ts=context.run_state.now(), open=True, request_id=request.id))
         edited = f"\nThe plan was changed; carry out this one:\n{request.edited}" if request.edited else ""
         words = f"The plan is approved by {request.decided_by}. Carry it out.{feedback}{edited}"
         return Outcome(words, consumed=consumed)

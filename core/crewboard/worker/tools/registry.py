@@ -25,21 +25,21 @@ USUAL_DEADLINE = 60.0
 class ToolRegistry:
     """The tools of one agent, now."""
 
-    def __init__(self, recorder: RunState) -> None:
-        self._recorder = recorder
-        self._type = type_of(recorder.spec.type, recorder.spec.definition)
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
+        self._type = type_of(run_state.spec.type, run_state.spec.definition)
 
     @property
     def shut(self) -> bool:
         """Whether the agent may not write or run anything, because its plan is not approved."""
-        assignment = self._recorder.conversation.assignment
+        assignment = self._run_state.conversation.assignment
         return self.gated and not (assignment and assignment.gate_open)
 
     @property
     def gated(self) -> bool:
         """Whether this assignment needs a plan."""
-        assignment = self._recorder.conversation.assignment
-        return self._recorder.spec.flags.plan or bool(assignment and assignment.plan_wanted)
+        assignment = self._run_state.conversation.assignment
+        return self._run_state.spec.flags.plan or bool(assignment and assignment.plan_wanted)
 
     def allowed(self) -> list[str]:
         """The tools that the agent has, in a fixed order so that the prompt cache holds."""
@@ -52,11 +52,11 @@ class ToolRegistry:
 
     def _reviews(self) -> bool:
         """Whether plans are the lead's to review."""
-        return roster.load(self._recorder.agent.team).plan_approver == LEAD
+        return roster.load(self._run_state.agent.team).plan_approver == LEAD
 
     def _asked_to_leave(self) -> bool:
-        agent = self._recorder.agent
-        return approvals.pending_shutdown(agent.team, agent.name, self._recorder.now()) is not None
+        agent = self._run_state.agent
+        return approvals.pending_shutdown(agent.team, agent.name, self._run_state.now()) is not None
 
     def definitions(self) -> list[dict[str, Any]]:
         """The tools as the model is shown them."""

@@ -32,17 +32,17 @@ def describe(task: Task, board: dict[int, Task]) -> str:
 
 
 async def _task_list(context: Context, given: Nothing) -> Outcome:  # noqa: ARG001  it takes nothing
-    board = {task.id: task for task in tasks.load_all(context.recorder.agent.team)}
+    board = {task.id: task for task in tasks.load_all(context.run_state.agent.team)}
     return Outcome("\n".join(describe(task, board) for task in board.values()) or "no tasks")
 
 
 async def _task_claim(context: Context, given: TaskClaim) -> Outcome:
-    recorder = context.recorder
+    run_state = context.run_state
     try:
-        task = tasks.claim(recorder.agent.team, given.task_id, context.name, recorder.spec.type, recorder.now())
+        task = tasks.claim(run_state.agent.team, given.task_id, context.name, run_state.spec.type, run_state.now())
     except (UsageError, TryLaterError, BadDataError) as error:
         return Outcome(str(error), is_error=True)
-    recorder.task = task.id
+    run_state.task = task.id
     body = f"\n{task.description}" if task.description else ""
     return Outcome(f"task {task.id} is yours: {task.subject}{body}")
 
@@ -50,13 +50,13 @@ async def _task_claim(context: Context, given: TaskClaim) -> Outcome:
 async def _task_update(context: Context, given: TaskUpdate) -> Outcome:
     if given.status == "in_progress":
         return await _task_claim(context, TaskClaim(task_id=given.task_id))
-    recorder = context.recorder
+    run_state = context.run_state
     try:
-        task = tasks.update(recorder.agent.team, given.task_id, context.name, recorder.now(), status=given.status)
+        task = tasks.update(run_state.agent.team, given.task_id, context.name, run_state.now(), status=given.status)
     except (UsageError, TryLaterError, BadDataError) as error:
         return Outcome(str(error), is_error=True)
-    own = tasks.in_progress(recorder.agent.team, context.name)
-    recorder.task = own.id if own else None
+    own = tasks.in_progress(run_state.agent.team, context.name)
+    run_state.task = own.id if own else None
     return Outcome(f"task {task.id} is {task.status.replace('_', ' ')}")
 
 

@@ -77,7 +77,9 @@ class ReviewPlan(Input):
 
 
 def _team(context: Context) -> Team:
-    return Team(context.recorder.agent.team, by=context.name, environment=context.environment, now=context.recorder.now)
+    return Team(
+        context.run_state.agent.team, by=context.name, environment=context.environment, now=context.run_state.now
+    )
 
 
 async def _in_thread(command: Callable[..., T], *arguments: Any) -> T:
@@ -100,7 +102,7 @@ async def _task_create(context: Context, given: TaskCreate) -> Outcome:
 
 
 async def _create_team(context: Context, given: CreateTeam) -> Outcome:
-    directory = context.recorder.agent.team
+    directory = context.run_state.agent.team
 
     def edit(config: Config) -> None:
         config.name, config.description = given.name, given.description
@@ -121,7 +123,7 @@ async def _create_team(context: Context, given: CreateTeam) -> Outcome:
 async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     team = _team(context)
     prompt_id = mailbox.derived_id(context.name, context.tool_use_id, "prompt")
-    own = context.recorder.spec.flags
+    own = context.run_state.spec.flags
     flags = HireOptions(plan=given.plan_required, ask=own.ask, unsafe_no_sandbox=own.unsafe_no_sandbox)
     hire = hiring.Hire(
         name=given.name,
@@ -137,7 +139,7 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     try:
         assignment = _hired_before(team, hire)
         if assignment is None:
-            assignment = await context.attention.run_interruptibly(_in_thread(hiring.spawn, team, hire))
+            assignment = await context.interrupts.run_interruptibly(_in_thread(hiring.spawn, team, hire))
     except CrewboardError as error:
         return Outcome(str(error), is_error=True)
     if given.background:
@@ -162,9 +164,9 @@ async def _wait_for_child(context: Context, assignment: hiring.Assignment) -> Ou
         Interrupted: Somebody wants the lead to read its mail; the child's answer will come as mail.
         Leave: The run ends.
     """
-    team = context.recorder.agent.team
+    team = context.run_state.agent.team
     follower = Follower(team.agent(assignment.agent), assignment.id, assignment.run).rewind()
-    context.recorder.show("waiting", f"waits for {assignment.agent}")
+    context.run_state.show("waiting", f"waits for {assignment.agent}")
 
     async def needs_us() -> str:
         while True:
@@ -180,7 +182,7 @@ async def _wait_for_child(context: Context, assignment: hiring.Assignment) -> Ou
             await asyncio.sleep(LOOK_EVERY)
 
     try:
-        why = await context.attention.run_interruptibly(needs_us(), waiting=True)
+        why = await context.interrupts.run_interruptibly(needs_us(), waiting=True)
     except Interrupted:
         if (outcome := _stop_waiting(follower)) is None:
             raise
@@ -213,7 +215,7 @@ def _result(follower: Follower) -> Outcome:
 
 
 async def _list_team(context: Context, given: Nothing) -> Outcome:  # noqa: ARG001  it takes nothing
-    directory = context.recorder.agent.team
+    directory = context.run_state.agent.team
     lines = []
     for member in roster.load(directory).members:
         agent = directory.agent(member.name)
@@ -249,19 +251,19 @@ async def _request_shutdown(context: Context, given: Teammate) -> Outcome:
         return Outcome(str(error), is_error=True)
     if request is None:
         return Outcome(f"{given.teammate} is not running")
-    return await context.attention.run_interruptibly(_shutdown_outcome(context, request))
+    return await context.interrupts.run_interruptibly(_shutdown_outcome(context, request))
 
 
 async def _shutdown_outcome(context: Context, request: Request) -> Outcome:
     """What became of a shutdown request: gone, refused, or no answer in time."""
-    team, name = context.recorder.agent.team, request.to
+    team, name = context.run_state.agent.team, request.to
     while leases.is_held(team.agent(name).lease):
         answer = requests.load(team, request.id)
         if answer is not None and answer.status == "rejected":
             return Outcome(f"{name} refuses: {answer.feedback}")
         if answer is None or answer.status in ("expired", "cancelled"):
             return Outcome(f"{name} did not answer and goes on", is_error=True)
-        approvals.pending_shutdown(team, name, context.recorder.now())
+        approvals.pending_shutdown(team, name, context.run_state.now())
         await asyncio.sleep(LOOK_EVERY)
     return Outcome(f"{name} has shut down")
 
@@ -280,15 +282,15 @@ async def _request_plan(context: Context, given: RequestPlan) -> Outcome:
 async def _review_plan(context: Context, given: ReviewPlan) -> Outcome:
     status: Any = "approved" if given.approve else "rejected"
     try:
-        request = requests.load(context.recorder.agent.team, given.request_id)
+        request = requests.load(context.run_state.agent.team, given.request_id)
         if request is not None and request.type != "plan_approval":
             return Outcome(f"request {given.request_id} is no plan", is_error=True)
         decided = approvals.respond(
-            context.recorder.agent.team,
+            context.run_state.agent.team,
             given.request_id,
             status,
             context.name,
-            context.recorder.now(),
+            context.run_state.now(),
             feedback=given.feedback or None,
         )
     except CrewboardError as error:
@@ -300,7 +302,7 @@ async def _delete_team(context: Context, given: Nothing) -> Outcome:  # noqa: AR
     team = _team(context)
     others = [member.name for member in team.config.members if member.name != context.name]
     try:
-        await context.attention.run_interruptibly(_in_thread(stop.end_all, team, others))
+        await context.interrupts.run_interruptibly(_in_thread(stop.end_all, team, others))
     except CrewboardError as error:
         return Outcome(str(error), is_error=True)
     return Outcome(f"ended: {', '.join(others) or 'nobody else was there'}; the files stay")

@@ -21,8 +21,8 @@ async def wait_for(context: Context, request: Request, doing: str) -> Request:
         Interrupted: Somebody wants the agent to read its mail; the request is cancelled.
         Leave: The run ends; the request stays open unless the supervisor buries the agent.
     """
-    team, recorder, attention = context.recorder.agent.team, context.recorder, context.attention
-    recorder.show("waiting", doing, waiting_for=request.id)
+    team, run_state, interrupts = context.run_state.agent.team, context.run_state, context.interrupts
+    run_state.show("waiting", doing, waiting_for=request.id)
 
     known = Cached(team.request(request.id), Request)  # a file that is damaged meanwhile is no answer
 
@@ -31,9 +31,9 @@ async def wait_for(context: Context, request: Request, doing: str) -> Request:
             current = known.get()
             if current is not None and current.status != "pending":
                 return current
-            await attention.wait()
+            await interrupts.wait()
 
-    decided = await attention.run_interruptibly(closed(), waiting=True)
+    decided = await interrupts.run_interruptibly(closed(), waiting=True)
     if decided.status in _MAILED:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(_told(context, approvals.response_id(decided)), TOLD_WITHIN)
@@ -42,9 +42,9 @@ async def wait_for(context: Context, request: Request, doing: str) -> Request:
 
 async def _told(context: Context, ident: str) -> None:
     """Wait for the mail that tells of the decision, so that it counts as read by whoever acts on it."""
-    team, conversation = context.recorder.agent.team, context.recorder.conversation
+    team, conversation = context.run_state.agent.team, context.run_state.conversation
     while not any(
         message.id == ident
         for message in mailbox.read(team, context.name, conversation.cursor, known=conversation.known).messages
     ):
-        await context.attention.wait(0.02)
+        await context.interrupts.wait(0.02)
