@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from crewboard.protocol import supervisor_client
-from crewboard.store.json_folder import folder
+from crewboard.store.json_files import folder
 from crewboard_tui.cli import program
 
 COMMAND = [sys.executable, "-I", "-m", "crewboard_tui.cli"]

@@ -9,7 +9,7 @@ import pytest
 
 from crewboard.records import Task
 from crewboard.store import codec, files, json_files, tasks
-from crewboard.store.json_folder import Folder
+from crewboard.store.json_files import Folder
 from crewboard.store.layout import TeamDirectory
 
 
@@ -86,5 +86,5 @@ def test_a_file_that_was_edited_in_place_is_seen_in_the_end(
 ) -> None:
     edited = tasks.load(directory, 3).model_copy(update={"subject": "3, by hand"})
     directory.task(3).write_bytes(codec.encode(edited))
-    monkeypatch.setattr("crewboard.store.json_folder._RECHECK", 0.0)
+    monkeypatch.setattr("crewboard.store.json_files._RECHECK", 0.0)
     assert subjects(board)[2] == "3, by hand"

@@ -4,8 +4,7 @@ import os
 import shlex
 from dataclasses import dataclass
 
-from crewboard.commands.context import Team, choose_team, root_options
-from crewboard.commands.credentials import has_key
+from crewboard.commands.context import Team, choose_team, has_key, root_options
 from crewboard.errors import CrewboardError
 from crewboard.store.layout import TeamDirectory
 

@@ -1,17 +1,22 @@
 """Which team a command is for, and who gives it."""
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crewboard.errors import CrewboardError, UsageError
+from crewboard.errors import CredentialsError, CrewboardError, UsageError
 from crewboard.names import OPERATOR, check_team
 from crewboard.records import Config, Member
 from crewboard.store import roster
 from crewboard.store.layout import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, find_team, team_directories
+
+_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+_SENDABLE = re.compile(r"[!-~]+")
+"""What an HTTP header carries as it stands."""
 
 POLL = 0.02
 """Seconds between two looks at something that is waited for."""
@@ -128,3 +133,31 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(POLL)
     return True
+
+
+def has_key(environment: Mapping[str, str]) -> bool:
+    """Whether there is a key for the Messages API, whatever it is worth."""
+    return bool(_keys_in(environment))
+
+
+def _keys_in(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: environment[name] for name in _KEYS if environment.get(name)}
+
+
+def check_credentials(environment: Mapping[str, str]) -> None:
+    """Make sure that a worker with this environment could reach a model.
+
+    Raises:
+        CredentialsError: There is no key, or none that can be sent; says how to get one.
+    """
+    if environment.get("CREWBOARD_OFFLINE") == "1":
+        return
+    keys = _keys_in(environment)
+    if not keys:
+        raise CredentialsError(
+            "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), "
+            "or try the embedded model with --offline"
+        )
+    for name, key in keys.items():
+        if not _SENDABLE.fullmatch(key):
+            raise CredentialsError(f"{name} holds what no key does, such as a space or a line break; set it again")

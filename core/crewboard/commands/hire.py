@@ -10,8 +10,7 @@ from crewboard import pricing
 from crewboard.agent_types import custom
 from crewboard.agent_types.builtin import AgentType
 from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import POLL, Team
-from crewboard.commands.credentials import check_credentials
+from crewboard.commands.context import POLL, Team, check_credentials
 from crewboard.commands.messages import post
 from crewboard.commands.tasks import assign_silently
 from crewboard.errors import TryLaterError, UsageError

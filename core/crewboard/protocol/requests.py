@@ -12,7 +12,7 @@ from crewboard.errors import BadDataError
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.records import Request, RequestStatus, RequestType
 from crewboard.store import files, json_files
-from crewboard.store.json_folder import folder
+from crewboard.store.json_files import folder
 from crewboard.store.layout import TeamDirectory
 
 _LOCK = "requests"

@@ -10,7 +10,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView, summarise
 from crewboard.records import Request, Task, describe_exit
 from crewboard.store import files, mailbox
-from crewboard.store.json_folder import Folder
+from crewboard.store.json_files import Folder
 from crewboard.store.layout import TeamDirectory
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]

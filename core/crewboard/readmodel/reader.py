@@ -22,8 +22,7 @@ from crewboard.records import (
     Task,
 )  # fmt: skip
 from crewboard.store import files, json_files, mailbox, tasks
-from crewboard.store.json_files import Cached
-from crewboard.store.json_folder import Folder
+from crewboard.store.json_files import Cached, Folder
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 MEASURE_EVERY = 1.0

@@ -17,16 +17,6 @@ from crewboard.records.agents import (
     Want,
 )
 from crewboard.records.base import MAX_DEPTH, Record, Time
-from crewboard.records.ends import (
-    ASKED_FOR,
-    EXIT_REASONS,
-    VANISHED,
-    Exit,
-    describe_exit,
-    has_vanished,
-    is_orderly,
-    signal_name,
-)
 from crewboard.records.events import (
     Answer,
     Cleared,
@@ -43,10 +33,21 @@ from crewboard.records.events import (
     ToolStart,
 )
 from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_WORK, Message, Unsent
-from crewboard.records.processes import Lease, ModelServerInfo, Supervisor
+from crewboard.records.processes import (
+    ASKED_FOR,
+    EXIT_REASONS,
+    VANISHED,
+    Exit,
+    Lease,
+    ModelServerInfo,
+    Supervisor,
+    describe_exit,
+    has_vanished,
+    is_orderly,
+    signal_name,
+)
 from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, RequestType, payload_sha256
-from crewboard.records.tasks import Task, TaskStatus
-from crewboard.records.team import Config, Cooldown, Member, OperatorState, Rule
+from crewboard.records.team import Config, Cooldown, Member, OperatorState, Rule, Task, TaskStatus
 
 __all__ = [
     "ASKED_FOR",

@@ -7,8 +7,8 @@ from pydantic import Field
 from crewboard.names import OPERATOR, Name
 from crewboard.records.agents import HireOptions, Tokens
 from crewboard.records.base import Record, Time
-from crewboard.records.ends import Exit
 from crewboard.records.messages import Message
+from crewboard.records.processes import Exit
 
 
 class _Event(Record):

@@ -1,11 +1,13 @@
-"""The team as a whole: roster and settings, what the operator has seen, a rest that the API asked for."""
+"""The team as a whole: roster and settings, the task board, what the operator has seen, the API cooldown."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from crewboard.names import LEAD, OPERATOR, Name
 from crewboard.records.base import Record, Time
+
+TaskStatus = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 
 
 class Member(Record):
@@ -50,6 +52,22 @@ class Config(Record):
     def member(self, name: str) -> Member | None:
         """The member called `name`, if there is one."""
         return next((member for member in self.members if member.name == name), None)
+
+
+class Task(Record):
+    """`tasks/<id>.json`."""
+
+    id: Annotated[int, Field(ge=1)]
+    subject: str
+    description: str = ""
+    status: TaskStatus = "pending"
+    owner: Name | None = None
+    last_owner: Name | None = None
+    blocked_by: list[int] = []
+    required_type: str | None = None
+    created_at: Time = 0
+    updated_at: Time = 0
+    rev: int = 0
 
 
 class Cooldown(Record):

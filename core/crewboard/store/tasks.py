@@ -7,7 +7,7 @@ from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Task, TaskStatus
 from crewboard.store import files, json_files
-from crewboard.store.json_folder import folder
+from crewboard.store.json_files import folder
 from crewboard.store.layout import TeamDirectory
 
 CLOSED = frozenset({"completed", "failed", "cancelled"})

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import psutil
 
-from crewboard.commands.credentials import check_credentials
+from crewboard.commands.context import check_credentials
 from crewboard.errors import CredentialsError, UsageError
 from crewboard.linux.programs import clean_environment, find_program, passed_over
 from crewboard.readmodel.watcher import Watcher
