@@ -184,7 +184,7 @@ class Frozen:
             agent.journal,
             ToolResult(
                 ts=NOW - ago + seconds, run=1, tool_use_id=ident, name=tool, content=result, seconds=seconds,
-                is_error=result.startswith("Error"),
+                is_error=result.startswith("Error"), created=tool == "write_file" and result.startswith("created "),
             ),
         )  # fmt: skip
 

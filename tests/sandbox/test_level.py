@@ -8,8 +8,8 @@ import pytest
 from crewboard.agent_types.builtin import TYPES
 from crewboard.errors import NoSandboxError, UsageError
 from crewboard.linux import syscalls
-from crewboard.records import HireOptions
-from crewboard.sandbox import bubblewrap, landlock, level
+from crewboard.records import SANDBOX_OFF, HireOptions
+from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Found, Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
 from tests.planted import Planted
@@ -84,7 +84,7 @@ def test_who_executes_is_refused_without_a_sandbox(kind: str) -> None:
     with pytest.raises(NoSandboxError, match="install bubblewrap") as refused:
         require_allowed(TYPES[kind], HireOptions(), NOTHING)
     assert refused.value.exit_code == 77
-    assert require_allowed(TYPES[kind], HireOptions(unsafe_no_sandbox=True), NOTHING) == level.UNSAFE
+    assert require_allowed(TYPES[kind], HireOptions(unsafe_no_sandbox=True), NOTHING) == SANDBOX_OFF
 
 
 def test_the_word_of_the_unsafe_does_not_weaken_what_works() -> None:

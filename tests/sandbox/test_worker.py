@@ -10,10 +10,10 @@ import pytest
 from crewboard.commands import stop
 from crewboard.errors import NoSandboxError
 from crewboard.offline.script import calls, says
-from crewboard.records import ToolResult
+from crewboard.records import SANDBOX_OFF, ToolResult
 from crewboard.sandbox import level as ladder
 from crewboard.sandbox import scratch
-from crewboard.sandbox.level import UNSAFE, Level
+from crewboard.sandbox.level import Level
 from crewboard.sandbox.scratch import Scratch
 from crewboard.store import roster
 from tests.cli.shell import Cli
@@ -72,7 +72,7 @@ def test_who_executes_is_not_hired_where_nothing_holds(guild_on: Make, monkeypat
     crew.run("scout", "explore", "List all Python files")
     assert crew.see("scout").sandbox == "none"
     crew.run("unsafe", "code", "work", unsafe_no_sandbox=True)
-    assert crew.see("unsafe").sandbox == UNSAFE
+    assert crew.see("unsafe").sandbox == SANDBOX_OFF
     assert results_of(crew, "unsafe") == ["free\n[exit code 0]"]
     assert "--unsafe-no-sandbox" in crew.agent("unsafe").log.read_text()
     monkeypatch.setattr(ladder, "check", lambda *_: None)

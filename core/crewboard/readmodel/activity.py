@@ -42,8 +42,9 @@ class Activity:
 
     Kinds are `start mail think say tool done gate answer error sent retry room end died`.
 
-    `call` is the id of a tool call, the same for its begin and its outcome, `detail` what it was given or gave, as far
-    as a person reads such things.
+    `call` is the id of a tool call, the same for its start and its result, `tool` the name of the tool, and `detail` an
+    excerpt of its input or output. `is_error` marks the result of a call that failed. `fails_task` is the id of the
+    task that a call marks as failed.
     """
 
     ts: float
@@ -52,6 +53,9 @@ class Activity:
     seconds: float | None = None
     call: str = ""
     detail: str = ""
+    tool: str = ""
+    is_error: bool = False
+    fails_task: int | None = None
 
 
 def describe_tool(name: str, arguments: dict[str, Any]) -> str:
@@ -73,9 +77,26 @@ def describe(event: Event) -> list[Activity]:
         return [describe_end(event.before), Activity(event.ts, *_words(event))]
     kind, text = _words(event)
     if isinstance(event, ToolStart):
-        return [Activity(event.ts, kind, text, call=event.tool_use_id, detail=_excerpt(_given(event.input)))]
+        detail = _excerpt(_given(event.input))
+        return [
+            Activity(
+                event.ts,
+                kind,
+                text,
+                call=event.tool_use_id,
+                detail=detail,
+                tool=event.name,
+                fails_task=_failed_task(event),
+            )
+        ]
     if isinstance(event, ToolResult):
-        return [Activity(event.ts, kind, text, event.seconds, event.tool_use_id, _excerpt(event.content))]
+        detail = _excerpt(event.content)
+        return [
+            Activity(
+                event.ts, kind, text, event.seconds, event.tool_use_id, detail, tool=event.name,
+                is_error=event.is_error,
+            )
+        ]  # fmt: skip
     return [Activity(event.ts, kind, text)]
 
 
@@ -135,6 +156,14 @@ def _given(arguments: dict[str, Any]) -> str:
     """Everything that a tool call was given, what is long on lines of its own."""
     given = ((name, str(value)) for name, value in arguments.items())
     return "\n".join(f"{name}:" + ("\n" if "\n" in text else " ") + text for name, text in given)
+
+
+def _failed_task(event: ToolStart) -> int | None:
+    """Return the id of the task that a call marks as failed."""
+    if event.name != "task_update" or event.input.get("status") != "failed":
+        return None
+    task = str(event.input.get("task_id"))
+    return int(task) if task.isdecimal() else None
 
 
 def _excerpt(text: str) -> str:

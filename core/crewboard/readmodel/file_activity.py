@@ -23,8 +23,6 @@ _MOST = 300
 _TOOLS: dict[str, Literal["read", "write", "edit"]] = {
     "read_file": "read", "write_file": "write", "edit_file": "edit",
 }  # fmt: skip
-_NEW = "created "
-"""How the result of a `write_file` begins where there was no file before."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class FileAccessReader:
     def _texts(self, begun: ToolStart, result: ToolResult, path: str) -> tuple[str | None, str]:
         """What was changed into what; None where it is not known what stood there."""
         if begun.name == "write_file":
-            before = "" if result.content.startswith(_NEW) else self._known.get(path)
+            before = "" if result.created else self._known.get(path)
             after = self._known[path] = str(begun.input.get("content", ""))
             return before, after
         old, new = (str(begun.input.get(name, "")) for name in ("old_text", "new_text"))

@@ -40,6 +40,9 @@ LEAVING_PATIENCE = 10.0
 FINDING_OUT = 5.0
 """Seconds that a supervisor may need to learn and record how a worker ended (its sweep and its patience)."""
 
+DEAD: frozenset[State] = frozenset({"crashed", "vanished"})
+"""States of an agent whose run ended unexpectedly."""
+
 _SHOWN: dict[State, Shown] = {
     "starting": "start", "working": "run", "waiting": "wait", "retrying": "wait", "idle": "idle", "paused": "pause",
     "stopping": "wait", "exited": "done", "crashed": "dead", "vanished": "dead", "stuck": "stuck", "looping": "loop",

@@ -14,16 +14,11 @@ _ENDS = ("answer", "error")
 
 def why_failed(task: Task, activity: Sequence[Activity]) -> str | None:
     """What its owner said of it, as far as the owner's `activity` tells."""
-    at = max((at for at, what in enumerate(activity) if _fails(what, task.id)), default=None)
+    at = max((at for at, what in enumerate(activity) if what.fails_task == task.id), default=None)
     if at is None:
         before = [what for what in activity if what.ts <= task.updated_at]
         return before[-1].text if before and _is_the_reason(before[-1], task) else None
     return _said_after(activity[at + 1 :]) or _said_with(activity[:at])
-
-
-def _fails(what: Activity, ident: int) -> bool:
-    """Whether it is the call that says that task `ident` failed."""
-    return what.kind == "tool" and what.text == f"task_update {ident}" and "status: failed" in what.detail.splitlines()
 
 
 def _said_with(before: Sequence[Activity]) -> str | None:

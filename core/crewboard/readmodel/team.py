@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from crewboard.readmodel.processes import Usage
-from crewboard.readmodel.states import URGENCY, Evidence, Shown, find_state, show
+from crewboard.readmodel.states import DEAD, URGENCY, Evidence, Shown, find_state, show
 from crewboard.readmodel.wording import plan_title
 from crewboard.records import Context, Exit, Member, Request, Spec, State, Status, Task, Tokens, describe_exit
 
@@ -87,6 +87,13 @@ class AgentView:
     asks: tuple[Request, ...]
     rested: Rest | None = None
     is_open: bool = False
+    failed_start: bool = False
+    unsafe: bool = False
+
+    @property
+    def is_dead(self) -> bool:
+        """Return True if the last run ended unexpectedly, whether that was acknowledged or not."""
+        return self.state in DEAD
 
 
 @dataclass(frozen=True)
@@ -176,7 +183,7 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
     found = find_state(_evidence(facts, boot_id, now))
     status = facts.status or Status(run=0, pid=0, state="unknown", since=0)
     run = max(status.run, facts.exit.run if facts.exit else 0)
-    dead = found.state in ("crashed", "vanished")
+    dead = found.state in DEAD
     acknowledged = not facts.held and 0 < run == facts.acknowledged
     shown = show(found.state, list(facts.asks))
     return AgentView(
@@ -210,6 +217,8 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         spec=facts.spec,
         asks=facts.asks,
         is_open=found.is_open,
+        failed_start=found.failed_start,
+        unsafe=facts.held and status.unsafe,
         rested=Rest(status.state, status.since) if status.run == run and _is_gone_from_rest(facts, status) else None,
     )
 
@@ -232,7 +241,7 @@ def find_needs(
     deaths = [
         Need("death", agent.name, agent.since, _death(agent))
         for agent in agents
-        if agent.state in ("crashed", "vanished") and not agent.acknowledged and not agent.is_open
+        if agent.is_dead and not agent.acknowledged and not agent.is_open
     ]
     asked = [
         Need(NEED_OF_REQUEST[request.type], request.from_, request.created_at, summarise(request), request.id)
@@ -241,11 +250,7 @@ def find_needs(
     ]
     stuck = [Need("stuck", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "stuck"]
     loops = [Need("looping", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "looping"]
-    unstarted = [
-        Need("failed_start", agent.name, agent.since, agent.reason)
-        for agent in agents
-        if agent.state == "starting" and not agent.alive and agent.reason.startswith("was never")
-    ]
+    unstarted = [Need("failed_start", agent.name, agent.since, agent.reason) for agent in agents if agent.failed_start]
     deaths, stuck, loops, unstarted = (
         sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, unstarted)
     )

@@ -5,6 +5,7 @@ one. Times are epoch seconds, sizes are bytes, paths are relative to the team di
 """
 
 from crewboard.records.agents import (
+    SANDBOX_OFF,
     Context,
     Cursor,
     Definition,
@@ -56,6 +57,7 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_MESSAGE_ID",
     "REQUEST_ID_RULE",
+    "SANDBOX_OFF",
     "STARTS_WORK",
     "VANISHED",
     "Answer",

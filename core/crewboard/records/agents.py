@@ -96,6 +96,12 @@ class Context(Record):
     limit: int = 0
 
 
+SANDBOX_OFF = "none (unsafe)"
+"""`Status.sandbox` of an agent that executes commands without a sandbox."""
+
+_WITHOUT_SANDBOX = frozenset({"none", SANDBOX_OFF})
+
+
 class Status(Record):
     """`status.json`: an agent's present state, as its worker last wrote it.
 
@@ -125,6 +131,11 @@ class Status(Record):
     last_tool: str = ""
     boot_id: str = ""
     start_ticks: int = 0
+
+    @property
+    def unsafe(self) -> bool:
+        """Return True if no sandbox holds this worker's tools."""
+        return self.sandbox in _WITHOUT_SANDBOX
 
 
 class Cursor(Record):

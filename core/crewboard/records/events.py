@@ -87,10 +87,11 @@ class ToolStart(_Event):
 
 
 class ToolResult(_Event):
-    """What a tool call gave; `seconds` is how long it took, None where its worker ended before it did.
+    """The result of a tool call.
 
-    `consumed` are ids of mail that the result already holds, and that therefore never enters the conversation. `task`
-    is the id of the task that is in progress with the agent then.
+    `seconds` is how long the call took, None if its worker ended first. `created` says that the call made a new file.
+    `consumed` are ids of mail that the result already holds and that therefore never enters the conversation. `task`
+    is the id of the task that the agent then has in progress.
     """
 
     kind: Literal["tool_result"] = "tool_result"
@@ -98,6 +99,7 @@ class ToolResult(_Event):
     name: str
     content: str
     is_error: bool = False
+    created: bool = False
     seconds: float | None = 0
     consumed: list[str] = []
     task: int | None = None

@@ -8,14 +8,11 @@ from typing import Literal
 
 from crewboard.agent_types.builtin import AgentType
 from crewboard.errors import NoSandboxError, UsageError
-from crewboard.records import HireOptions
+from crewboard.records import SANDBOX_OFF, HireOptions
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.policy import Policy
 
 Level = Literal["bubblewrap", "landlock", "none"]
-
-UNSAFE = "none (unsafe)"
-"""What status says of an agent that executes with nothing to hold it in."""
 
 UNSAFE_IN_WORDS = "hired with --unsafe-no-sandbox where no sandbox works: its commands run with your rights"
 
@@ -84,7 +81,7 @@ def require_allowed(kind: AgentType, flags: HireOptions, found: Found) -> str:
     if found.level != "none" or not kind.executes:
         return found.level
     if flags.unsafe_no_sandbox:
-        return UNSAFE
+        return SANDBOX_OFF
     why = "; ".join(found.complaints)
     raise NoSandboxError(
         f"no sandbox works here ({why}), so an agent of type {kind.name} is not started: {REMEDY}; "

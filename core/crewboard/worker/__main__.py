@@ -17,8 +17,8 @@ from typing import TextIO, cast
 from crewboard import redaction
 from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.linux import process
-from crewboard.records import Exit, Lease, RunStarted, Spec
-from crewboard.sandbox.level import UNSAFE, UNSAFE_IN_WORDS
+from crewboard.records import SANDBOX_OFF, Exit, Lease, RunStarted, Spec
+from crewboard.sandbox.level import UNSAFE_IN_WORDS
 from crewboard.sandbox.sandbox import Sandbox, open_sandbox
 from crewboard.store import agents, json_files, leases
 from crewboard.store.layout import AgentDirectory
@@ -76,7 +76,7 @@ def _run(run_state: RunState) -> tuple[int, str]:
     try:
         with open_sandbox(run_state.agent.team, run_state.agent.name, run_state.spec) as box:
             run_state.sandbox = box.word
-            if box.word == UNSAFE:
+            if box.word == SANDBOX_OFF:
                 sys.stderr.write(f"{run_state.agent.name}: {UNSAFE_IN_WORDS}\n")
             asyncio.run(_live(run_state, box))
     except WorkerExit as leave:

@@ -194,7 +194,7 @@ def _mark(names: list[str]) -> str:
 
 
 def _is_over(agent: AgentView) -> bool:
-    return not agent.alive and (agent.state != "starting" or "never" in agent.reason)
+    return not agent.alive and (agent.state != "starting" or agent.failed_start)
 
 
 def _is_held(agent: AgentView) -> bool:
@@ -209,7 +209,7 @@ def _are_held(agents: Iterable[AgentView]) -> bool:
 
 
 def _is_unseen_death(agent: AgentView) -> bool:
-    return agent.state in ("crashed", "vanished") and not agent.acknowledged
+    return agent.is_dead and not agent.acknowledged
 
 
 _FITS: dict[str, Callable[[AgentView], bool]] = {

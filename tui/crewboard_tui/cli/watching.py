@@ -153,7 +153,7 @@ def _wait(team: Team, name: str, wanted: frozenset[str], timeout: float | None) 
 
 def _words_for(agent: AgentView) -> set[str]:
     """Every word by which one may wait for the state that an agent is in: a death that was acknowledged is one too."""
-    return {agent.state, agent.shown, *(["dead"] if agent.state in ("crashed", "vanished") else [])}
+    return {agent.state, agent.shown, *(["dead"] if agent.is_dead else [])}
 
 
 def _is_over(agent: AgentView, now: float) -> bool:

@@ -50,7 +50,7 @@ TASK_LOOKS: dict[str, Look] = {
 
 def look_of(agent: AgentView) -> Look:
     """How an agent is shown."""
-    died = agent.shown == "done" and agent.state in ("crashed", "vanished")
+    died = agent.shown == "done" and agent.is_dead
     return SEEN_DEATH if died else LOOKS[agent.shown]
 
 

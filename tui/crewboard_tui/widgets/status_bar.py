@@ -99,7 +99,7 @@ def _cost(view: TeamView) -> Line:
 
 def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:
     view = snapshot.view
-    unsafe = any(agent.alive and agent.sandbox.startswith("none") for agent in view.agents)
+    unsafe = any(agent.unsafe for agent in view.agents)
     shown = [
         (unsafe, 2, " sandbox none ", "alarm"),
         (view.damaged > 0, 2, f" {view.damaged} damaged ", "alarm"),

@@ -99,6 +99,7 @@ class ToolExecutor:
                 name=block["name"],
                 content=self._fitted(outcome.content),
                 is_error=outcome.is_error,
+                created=outcome.created,
                 consumed=list(outcome.consumed),
                 seconds=seconds if seconds is None else round(seconds, 3),
             )

@@ -63,7 +63,7 @@ class FileToolClient:
         if not line:
             return None if await self.end() else Outcome(f"{name} failed: its helper process ended", is_error=True)
         reply = json.loads(line)
-        return Outcome(reply["content"], is_error=reply["is_error"])
+        return Outcome(reply["content"], is_error=reply["is_error"], created=reply.get("created", False))
 
     async def _living(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None or self._child is None or not self._child.alive:

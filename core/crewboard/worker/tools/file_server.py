@@ -14,7 +14,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crewboard.worker.tools.workspace import HIDDEN, Found, Place, RefusedError, Workspace
 
@@ -29,6 +29,13 @@ MOST_MATCHES = 500
 MOST_PATHS = 1000
 LONGEST_LINE = 500
 """Characters of a line that grep shows."""
+
+
+class Done(NamedTuple):
+    """The result of an operation; `created` says that it made a new file."""
+
+    content: str
+    created: bool = False
 
 
 def _bounded(lines: list[str], most: int, what: str) -> str:
@@ -59,7 +66,7 @@ def read_text(workspace: Workspace, path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def write_file(workspace: Workspace, path: str, content: str) -> str:
+def write_file(workspace: Workspace, path: str, content: str) -> Done:
     """Create or replace a file."""
     place = workspace.resolve(path)
     workspace.check_writable(place)
@@ -69,7 +76,8 @@ def write_file(workspace: Workspace, path: str, content: str) -> str:
             raise RefusedError(f"{path} is not a regular file")
         workspace.check_unchanged(place)
     workspace.write(place, _encoded(content))
-    return f"{'created' if before is None else 'replaced'} {path} ({len(content.splitlines())} lines)"
+    created = before is None
+    return Done(f"{'created' if created else 'replaced'} {path} ({len(content.splitlines())} lines)", created)
 
 
 def edit_file(workspace: Workspace, path: str, old_text: str, new_text: str) -> str:
@@ -159,16 +167,16 @@ def list_dir(workspace: Workspace, path: str = ".") -> str:
     return _bounded(names, MOST_PATHS, "entries") or "(an empty directory)"
 
 
-_OPERATIONS: dict[str, Callable[..., str]] = {
+_OPERATIONS: dict[str, Callable[..., str | Done]] = {
     "read_file": read_file, "read_text": read_text, "write_file": write_file, "edit_file": edit_file,
     "glob": glob, "grep": grep, "list_dir": list_dir,
 }  # fmt: skip
 
 
 def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
-    """Do one request: `{name, input}` → `{content, is_error}`."""
+    """Do one request: `{name, input}` → `{content, is_error, created}`."""
     try:
-        content = _OPERATIONS[request["name"]](workspace, **request["input"])
+        done = _OPERATIONS[request["name"]](workspace, **request["input"])
     except RefusedError as refusal:
         return {"content": str(refusal), "is_error": True}
     except OSError as error:
@@ -177,7 +185,8 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
         return {"content": "the pattern is nested too deeply", "is_error": True}
     except MemoryError:
         return {"content": "this takes more memory than there is", "is_error": True}
-    return {"content": content, "is_error": False}
+    content, created = done if isinstance(done, Done) else (done, False)
+    return {"content": content, "is_error": False, "created": created}
 
 
 def main() -> None:

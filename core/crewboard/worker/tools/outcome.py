@@ -9,5 +9,7 @@ class Outcome:
 
     content: str
     is_error: bool = False
+    created: bool = False
+    """The call made a new file."""
     consumed: tuple[str, ...] = ()
     """Ids of mail whose content this already is."""

@@ -85,7 +85,7 @@ def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Li
     lines = _indented(what.detail, width, "dim")
     if outcome is None:
         return lines
-    failed = outcome.text.partition(" ")[2].startswith("failed: ")
+    failed = outcome.is_error
     rule = line(
         Span(f"{_INDENT}→ {formats.clock(outcome.ts)} {'failed' if failed else 'done'}", "error" if failed else "")
     )

@@ -64,7 +64,7 @@ def _said_again(run: Sequence[Activity]) -> bool:
     kinds = [what.kind for what in run]
     if kinds[:2] == ["say", "answer"]:
         return run[0].text.strip() == run[1].text.strip()
-    return kinds[:2] == ["tool", "sent"] and run[0].text.startswith("send_message")
+    return kinds[:2] == ["tool", "sent"] and run[0].tool == "send_message"
 
 
 @lru_cache(maxsize=4096)
@@ -79,7 +79,7 @@ def _activity(what: Activity, outcome: Activity | None, width: int, most: int, a
     if outcome is not None:
         text = f"{text} → {_outcome(outcome)}"
     seconds = formats.took(outcome.seconds if outcome else what.seconds if what.kind == "done" else None)
-    failed = outcome is not None and "failed: " in outcome.text
+    failed = outcome is not None and outcome.is_error
     left = (*begin, kind, Span(clip(text, room - len(seconds) - 1), "error" if failed else ""))
     return (spread(left, (Span(seconds, "dim"),), width),)
 

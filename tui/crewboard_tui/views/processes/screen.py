@@ -92,5 +92,4 @@ def process_line(agent: AgentView) -> Line:
     widths = [width for _, width in _HEAD[1:]]
     text = "".join(pad(cell, width - 1) + " " for cell, width in zip(cells, widths, strict=True))
     how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
-    unsafe = agent.alive and agent.sandbox.startswith("none")
-    return (Span(f"{look.glyph} ", look.tone), Span(text, "warning" if unsafe else ""), say(how, look.tone))
+    return (Span(f"{look.glyph} ", look.tone), Span(text, "warning" if agent.unsafe else ""), say(how, look.tone))
