@@ -10,10 +10,10 @@ import pytest
 
 from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
-from crewboard.offline.server import ModelServer
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew
+from tests.model import ModelServer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is in a shell's background, and commands would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

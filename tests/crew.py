@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from crewboard.commands import context, stop
 from crewboard.commands import hire as hiring
 from crewboard.linux import process
-from crewboard.offline.server import ModelServer
 from crewboard.protocol import requests, supervisor_client
 from crewboard.protocol.results import Follower
 from crewboard.readmodel.reader import read_team
@@ -19,6 +18,7 @@ from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Answer, Event, HireOptions, Lease, Request
 from crewboard.store import agents, journal, leases
 from crewboard.store.layout import AgentDirectory, TeamDirectory
+from tests.model import ModelServer
 
 T = TypeVar("T")
 

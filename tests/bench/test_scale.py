@@ -12,7 +12,6 @@ import pytest
 
 from crewboard.commands import messages
 from crewboard.commands.context import Team
-from crewboard.offline.server import ModelServer
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.reader import read_team
@@ -21,6 +20,7 @@ from tests.bench import large
 from tests.bench.baselines import python_ms
 from tests.bench.figures import Figures, median_ms
 from tests.crew import Crew, eventually
+from tests.model import ModelServer
 
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from crewboard.offline.http import Client, Incoming
-from crewboard.offline.server import ModelServer
 from crewboard.store.layout import AgentDirectory
+from tests.model import ModelServer
 
 
 @dataclass

@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from crewboard.commands import hire
 from crewboard.linux import process
-from crewboard.offline.server import ModelServer
 from crewboard.records import Supervisor
 from crewboard.store import journal, leases, mailbox
 from crewboard.untrusted import undelimit
 from tests.crash.outsiders import read_for_ever, send_for_ever
 from tests.crew import Crew, eventually
+from tests.model import ModelServer
 from tests.store.crowd import CONTEXT
 
 Target = Literal["worker", "supervisor", "sender", "reader"]

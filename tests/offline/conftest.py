@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 
-from crewboard.offline.server import ModelServer
+from tests.model import ModelServer
 from tests.offline.desk import Desk
 
 NewDesk = Callable[..., Desk]

@@ -130,8 +130,4 @@ def rejected(feedback: str) -> Outcome:
     return text, True
 
 
-SHUT: Outcome = (
-    "write_file is not open to you yet: submit a plan with submit_plan, and go on when it is approved",
-    True,
-)
 PLAN_REQUIRED = "A plan is required: until a plan that you handed in with submit_plan is approved, you may read."

@@ -12,8 +12,7 @@ import pytest
 from anthropic import Anthropic
 
 from crewboard.offline.reply import Reply
-from crewboard.offline.script import calls, says
-from crewboard.offline.server import ModelServer
+from tests.model import ModelServer, calls, says
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 ASKED: dict[str, Any] = {"model": "claude-sonnet-5-5", "max_tokens": 1000, "messages": HELLO}
@@ -38,20 +37,18 @@ def test_a_streamed_reply_is_the_same_as_a_whole_one(client: Anthropic) -> None:
 
 def test_tool_input_arrives_in_pieces_and_whole() -> None:
     given = {"command": "echo 'ü → ☃'; " + "x" * 100, "timeout": 3}
-    thought = {"type": "thinking", "thinking": "first this"}
     use = {"type": "tool_use", "name": "bash", "input": given}
-    with ModelServer(script=[Reply([thought, {"type": "text", "text": "Now."}, use])]) as server:
+    with ModelServer(script=[Reply([{"type": "text", "text": "Now."}, use])]) as server:
         with connect(server) as client, client.messages.stream(**ASKED, tools=TOOLS) as stream:
             pieces = [event.partial_json for event in stream if event.type == "input_json"]
             message = stream.get_final_message()
         back = [block.to_dict(mode="json") for block in message.content]
-        result = {"type": "tool_result", "tool_use_id": message.content[2].id, "content": "ok"}  # type: ignore[union-attr]
+        result = {"type": "tool_result", "tool_use_id": message.content[1].id, "content": "ok"}  # type: ignore[union-attr]
         talk: list[Any] = [*HELLO, {"role": "assistant", "content": back}, {"role": "user", "content": [result]}]
         with connect(server) as client:
             answer = client.messages.create(**{**ASKED, "messages": talk}, tools=TOOLS)
     assert len(pieces) > 3
-    assert json.loads("".join(pieces)) == given == message.content[2].input  # type: ignore[union-attr]
-    assert message.content[0].thinking == "first this"  # type: ignore[union-attr]
+    assert json.loads("".join(pieces)) == given == message.content[1].input  # type: ignore[union-attr]
     assert message.stop_reason == "tool_use"
     assert answer.stop_reason == "end_turn"
 

@@ -10,8 +10,7 @@ import pytest
 from anthropic import Anthropic
 
 from crewboard.offline.faults import Fault, Faults
-from crewboard.offline.script import says
-from crewboard.offline.server import ModelServer
+from tests.model import ModelServer, says
 
 ASKED: dict[str, Any] = {
     "model": "claude-sonnet-5-5",

@@ -10,15 +10,17 @@ import pytest
 from anthropic import Anthropic
 
 from crewboard.agent_types.builtin import TEAM, TYPES
-from crewboard.offline import scenario
+from crewboard.offline import results
 from crewboard.offline.conversation import Done
 from crewboard.offline.reply import Speed, events
-from crewboard.offline.scenario import Branch, ScenarioAgent, ScriptedCall, Turn, copy_sample, fill, load, play
-from crewboard.offline.server import ModelServer
+from crewboard.offline.results import fill
+from crewboard.offline.scenario import Branch, ScenarioAgent, ScriptedCall, Turn, copy_sample, load, play
+from tests.model import ModelServer
 from tests.offline.conftest import NewDesk
 from tests.offline.desk import APPROVED, PLAN_REQUIRED, Desk, rejected, run
 
 DEMO = load("demo")
+AGENTS = {agent.name: agent for agent in DEMO.agents}
 TESTS = "python3 -m unittest -q"
 
 
@@ -28,7 +30,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def hired(desk: NewDesk, project: Path, name: str, **answers: Any) -> Desk:
-    agent = DEMO.agent(name)
+    agent = AGENTS[name]
     return desk(
         root=project,
         name=name,
@@ -55,7 +57,7 @@ def test_everybody_calls_only_what_its_type_has(agent: ScenarioAgent) -> None:
     text = repr(turns)
     quoted = re.findall(r"\{([a-z_]+)[^{}:]*:([a-z]+)\}", text)
     assert {tool for tool, _ in quoted} <= allowed
-    assert {what for _, what in quoted} <= scenario._WHAT.keys()
+    assert {what for _, what in quoted} <= results.VIEWS.keys()
 
 
 def test_the_tasks_are_those_that_the_prompts_speak_of() -> None:
@@ -83,8 +85,6 @@ def test_the_sample_is_copied_without_what_python_left_there(tmp_path: Path) -> 
     assert not list(to.rglob("__pycache__"))
     with pytest.raises(FileNotFoundError):
         load("no-such-scenario")
-    with pytest.raises(KeyError):
-        DEMO.agent("nobody")
 
 
 # ----------------------------------------------------------------------------------------------------- walks
@@ -92,7 +92,7 @@ def test_the_sample_is_copied_without_what_python_left_there(tmp_path: Path) -> 
 
 def test_scout_surveys_and_tells_fixer_where_the_fault_is(desk: NewDesk, project: Path) -> None:
     scout = hired(desk, project, "scout")
-    answer = scout.ask(DEMO.agent("scout").prompt)
+    answer = scout.ask(AGENTS["scout"].prompt)
     sent = next(given for name, given in scout.calls if name == "send_message")
     assert sent["to"] == "fixer"
     assert re.search(r"inkpot/store\.py:\d+: .*path\.stem, reverse=True", sent["content"])
@@ -103,7 +103,7 @@ def test_scout_surveys_and_tells_fixer_where_the_fault_is(desk: NewDesk, project
 
 def test_fixer_mends_it_when_its_plan_is_approved(desk: NewDesk, project: Path) -> None:
     fixer = hired(desk, project, "fixer", submit_plan=[APPROVED])
-    answer = fixer.ask(DEMO.agent("fixer").prompt)
+    answer = fixer.ask(AGENTS["fixer"].prompt)
     plan = next(given for name, given in fixer.calls if name == "submit_plan")
     assert plan["files"] == ["inkpot/store.py"]
     assert plan["commands"] == [TESTS]
@@ -116,7 +116,7 @@ def test_fixer_mends_it_when_its_plan_is_approved(desk: NewDesk, project: Path) 
 
 def test_fixer_revises_a_rejected_plan_as_often_as_it_takes(desk: NewDesk, project: Path) -> None:
     fixer = hired(desk, project, "fixer", submit_plan=[rejected("Say more of the risk."), rejected("Now?"), APPROVED])
-    fixer.ask(DEMO.agent("fixer").prompt)
+    fixer.ask(AGENTS["fixer"].prompt)
     plans = [given["plan"] for name, given in fixer.calls if name == "submit_plan"]
     assert len(plans) == 3
     assert "> Say more of the risk.\n" in plans[1]
@@ -127,12 +127,12 @@ def test_fixer_revises_a_rejected_plan_as_often_as_it_takes(desk: NewDesk, proje
 def test_fixer_says_so_when_it_could_not_do_it(desk: NewDesk, project: Path) -> None:
     store = project / "inkpot/store.py"
     store.write_text(store.read_text().replace("path.stem, reverse", "int(path.stem), reverse"))
-    answer = hired(desk, project, "fixer", submit_plan=[APPROVED]).ask(DEMO.agent("fixer").prompt)
+    answer = hired(desk, project, "fixer", submit_plan=[APPROVED]).ask(AGENTS["fixer"].prompt)
     assert "could not make the change" in answer
     assert "occurs 0 times" in answer
 
     undecided = ("The plan was expired; submit one again if you still need to.", True)
-    answer = hired(desk, project, "fixer", submit_plan=[undecided]).ask(DEMO.agent("fixer").prompt)
+    answer = hired(desk, project, "fixer", submit_plan=[undecided]).ask(AGENTS["fixer"].prompt)
     assert "changed nothing" in answer
 
 
@@ -140,7 +140,7 @@ def test_fixer_does_not_call_tests_passed_that_fail(desk: NewDesk, project: Path
     fixer = hired(
         desk, project, "fixer", submit_plan=[APPROVED], bash=["Ran 1 test\n\nFAILED (errors=1)\n[exit code 1]"]
     )
-    answer = fixer.ask(DEMO.agent("fixer").prompt)
+    answer = fixer.ask(AGENTS["fixer"].prompt)
     assert "do not pass yet" in answer
     assert "task_update" not in fixer.used
 
@@ -151,7 +151,7 @@ def test_fixer_does_not_call_tests_passed_that_fail(desk: NewDesk, project: Path
 )
 def test_reviewer_builds_on_the_operators_answer(desk: NewDesk, project: Path, answer: str, consequence: str) -> None:
     reviewer = hired(desk, project, "reviewer", ask_operator=[f"the operator answers: {answer}"])
-    review = reviewer.ask(DEMO.agent("reviewer").prompt)
+    review = reviewer.ask(AGENTS["reviewer"].prompt)
     question = next(given for name, given in reviewer.calls if name == "ask_operator")
     assert question["options"] == ["keep deleting", "move to .trash"]
     assert f"“{answer}”" in review
@@ -160,15 +160,15 @@ def test_reviewer_builds_on_the_operators_answer(desk: NewDesk, project: Path, a
 
 def test_reviewer_answers_a_request_for_a_summary(desk: NewDesk, project: Path) -> None:
     reviewer = hired(desk, project, "reviewer", ask_operator=["the operator answers: move to .trash"])
-    reviewer.ask(DEMO.agent("reviewer").prompt)
+    reviewer.ask(AGENTS["reviewer"].prompt)
     summary = reviewer.ask("Give me a summary, please", kind="message")
-    for words in ("read inkpot/store.py", "asked the operator", "move to .trash", "# Review: how inkpot removes notes"):
+    for words in ("read_file inkpot/store.py", "ask_operator", "move to .trash", "# Review: how inkpot removes notes"):
         assert words in summary
 
 
 def test_a_summary_that_is_asked_for_during_the_review_comes_with_it(desk: NewDesk, project: Path) -> None:
     reviewer = hired(desk, project, "reviewer", ask_operator=["the operator answers: keep deleting"])
-    reviewer.hear(DEMO.agent("reviewer").prompt)
+    reviewer.hear(AGENTS["reviewer"].prompt)
     reviewer.run_tools(reviewer.reply())
     reviewer.hear("Send me a summary and list all Python files", kind="message")
     answer = reviewer.work()
@@ -180,12 +180,12 @@ def test_a_summary_that_is_asked_for_during_the_review_comes_with_it(desk: NewDe
 
 def test_tester_runs_the_tests_and_again_when_fixer_says_so(desk: NewDesk, project: Path) -> None:
     tester = hired(desk, project, "tester")
-    first = tester.ask(DEMO.agent("tester").prompt)
+    first = tester.ask(AGENTS["tester"].prompt)
     assert "exit code 1: Ran 15 tests" in first
     assert "note 12" in first
 
     fixer = hired(desk, project, "fixer", submit_plan=[APPROVED])
-    fixer.ask(DEMO.agent("fixer").prompt)
+    fixer.ask(AGENTS["fixer"].prompt)
     told = next(given for name, given in fixer.calls if name == "send_message")
     assert told["to"] == "tester"
     second = tester.ask(told["content"], kind="message", author="fixer")
@@ -199,7 +199,7 @@ def test_tester_runs_the_tests_and_again_when_fixer_says_so(desk: NewDesk, proje
 
 def test_tester_heeds_fixer_even_while_it_is_still_at_its_first_run(desk: NewDesk, project: Path) -> None:
     tester = hired(desk, project, "tester")
-    tester.hear(DEMO.agent("tester").prompt)
+    tester.hear(AGENTS["tester"].prompt)
     tester.run_tools(tester.reply())
     tester.hear("The fix is in. Claim task 5 and run the tests again.", kind="message", author="fixer")
     tester.work()
@@ -208,12 +208,12 @@ def test_tester_heeds_fixer_even_while_it_is_still_at_its_first_run(desk: NewDes
 
 def test_what_scout_tells_fixer_does_not_change_what_fixer_does(desk: NewDesk, project: Path) -> None:
     scout = hired(desk, project, "scout")
-    scout.ask(DEMO.agent("scout").prompt)
+    scout.ask(AGENTS["scout"].prompt)
     told = next(given["content"] for name, given in scout.calls if name == "send_message")
     undisturbed = hired(desk, project, "fixer", submit_plan=[("no", True)])
-    undisturbed.ask(DEMO.agent("fixer").prompt)
+    undisturbed.ask(AGENTS["fixer"].prompt)
     fixer = hired(desk, project, "fixer", submit_plan=[("no", True)])
-    fixer.hear(DEMO.agent("fixer").prompt)
+    fixer.hear(AGENTS["fixer"].prompt)
     fixer.run_tools(fixer.reply())
     fixer.hear(told, kind="message", author="scout")
     fixer.work()
@@ -222,7 +222,7 @@ def test_what_scout_tells_fixer_does_not_change_what_fixer_does(desk: NewDesk, p
 
 def test_courier_goes_on_where_it_was_killed(desk: NewDesk, project: Path) -> None:
     courier = hired(desk, project, "courier")
-    courier.hear(DEMO.agent("courier").prompt)
+    courier.hear(AGENTS["courier"].prompt)
     for _ in range(4):
         courier.run_tools(courier.reply())
     courier.reply()  # asked for, and killed before the tool ran
@@ -246,17 +246,17 @@ def test_courier_goes_on_where_it_was_killed(desk: NewDesk, project: Path) -> No
 
 def test_who_was_interrupted_listens_instead_of_going_on(desk: NewDesk, project: Path) -> None:
     courier = hired(desk, project, "courier")
-    courier.hear(DEMO.agent("courier").prompt)
+    courier.hear(AGENTS["courier"].prompt)
     for _ in range(3):
         courier.run_tools(courier.reply())
     told = courier.ask("Where do you stand?", kind="interrupt")
-    assert "read README.md, inkpot/__init__.py" in told
+    assert "read_file README.md" in told
     assert courier.used.count("read_file") == 2
 
 
 def test_who_is_asked_to_leave_leaves_in_the_middle_of_its_script(desk: NewDesk, project: Path) -> None:
     courier = hired(desk, project, "courier")
-    courier.hear(DEMO.agent("courier").prompt)
+    courier.hear(AGENTS["courier"].prompt)
     courier.run_tools(courier.reply())
     courier.tools = (*courier.tools, "shutdown_response")
     courier.run_tools(courier.reply())
@@ -266,7 +266,7 @@ def test_who_is_asked_to_leave_leaves_in_the_middle_of_its_script(desk: NewDesk,
 def test_another_prompt_is_no_part_of_the_scenario(desk: NewDesk, project: Path) -> None:
     assert hired(desk, project, "scout").ask("say hi") == "hi"
     impostor = desk(root=project, name="bob")
-    assert impostor.ask(DEMO.agent("scout").prompt) != DEMO.agent("scout").turns[-1].text
+    assert impostor.ask(AGENTS["scout"].prompt) != AGENTS["scout"].turns[-1].text
 
 
 # ------------------------------------------------------------------------------------------------------ play

@@ -168,7 +168,7 @@ def test_a_pace_that_is_no_number_is_refused(servers: Servers) -> None:
 
 def test_it_loads_neither_the_sdk_nor_the_screens() -> None:
     program = (
-        "import sys, crewboard.offline.server, crewboard.offline.__main__; "
+        "import sys, crewboard.offline.service, crewboard.offline.__main__; "
         "print([name for name in ('anthropic', 'textual', 'click', 'rich', 'httpx2') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True)

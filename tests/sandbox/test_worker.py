@@ -9,7 +9,6 @@ import pytest
 
 from crewboard.commands import stop
 from crewboard.errors import NoSandboxError
-from crewboard.offline.script import calls, says
 from crewboard.records import SANDBOX_OFF, ToolResult
 from crewboard.sandbox import level as ladder
 from crewboard.sandbox import scratch
@@ -18,6 +17,7 @@ from crewboard.sandbox.scratch import Scratch
 from crewboard.store import roster
 from tests.cli.shell import Cli
 from tests.crew import Crew, contents, eventually
+from tests.model import calls, says
 from tests.planted import NAMES, SHELLS, Planted
 from tests.sandbox.test_level import with_bwrap
 from tests.sandbox.test_shell import long_sleep, running

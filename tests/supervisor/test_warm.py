@@ -19,13 +19,12 @@ from crewboard.commands import stop
 from crewboard.linux import process
 from crewboard.offline.faults import Fault
 from crewboard.offline.http import Incoming
-from crewboard.offline.script import says
-from crewboard.offline.server import ModelServer
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.prefork import FORK, PARENT, READY
 from crewboard.records import Retry
 from crewboard.supervisor.prefork_client import can_prefork
 from tests.crew import Crew, eventually
+from tests.model import ModelServer, says
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only"),

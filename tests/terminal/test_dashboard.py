@@ -8,9 +8,9 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from crewboard.offline.script import calls, says
 from crewboard.store import agents
 from tests.crew import Crew, eventually
+from tests.model import calls, says
 from tests.terminal.screen import Terminal
 
 Make = Callable[..., Crew]

@@ -10,12 +10,12 @@ from crewboard.commands import answers, control, hire, messages, rules, stop
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError
 from crewboard.offline.reply import Reply
-from crewboard.offline.script import calls, says
 from crewboard.protocol import requests
 from crewboard.readmodel.mail import Letter, MailReader
 from crewboard.records import Intake, Request, ToolResult
 from crewboard.store import mailbox
 from tests.crew import Crew, eventually
+from tests.model import calls, says
 
 Make = Callable[..., Crew]
 

@@ -11,11 +11,11 @@ from crewboard.commands import hire, stop
 from crewboard.commands import tasks as board
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
-from crewboard.offline.script import calls, says
 from crewboard.pricing import Budget, load, parse_budget
 from crewboard.records import Cleared, HireOptions, Intake, Summary, Task, Tokens
 from crewboard.store import agents, mailbox, tasks
 from tests.crew import Crew, eventually
+from tests.model import calls, says
 
 Make = Callable[..., Crew]
 

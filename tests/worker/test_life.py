@@ -12,7 +12,6 @@ from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
 from crewboard.linux import process
 from crewboard.offline.faults import Fault
-from crewboard.offline.script import calls, says
 from crewboard.protocol import approvals, requests
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.mail import MailReader
@@ -25,6 +24,7 @@ from crewboard.worker.interrupts import Interrupts, WorkerExit
 from crewboard.worker.run_state import RunState
 from tests.crash.stories import hire, worker
 from tests.crew import Crew, contents, eventually
+from tests.model import calls, says
 
 Make = Callable[..., Crew]
 

@@ -7,9 +7,9 @@ import pytest
 
 from crewboard.agent_types.custom import find, find_all
 from crewboard.errors import UsageError
-from crewboard.offline.script import calls, says
 from crewboard.records import ToolResult
 from tests.crew import Crew
+from tests.model import calls, says
 
 Make = Callable[..., Crew]
 

@@ -11,10 +11,10 @@ from crewboard.commands import messages
 from crewboard.offline import reply, service
 from crewboard.offline.http import Client, Incoming
 from crewboard.offline.reply import Reply
-from crewboard.offline.script import calls, says
 from crewboard.offline.service import Service
 from crewboard.records import Retry
 from tests.crew import Crew
+from tests.model import calls, says
 
 Make = Callable[..., Crew]
 

@@ -1,8 +1,8 @@
 """A team that several tests share keeps their agents apart."""
 
 from crewboard.commands import messages
-from crewboard.offline.script import says
 from tests.crew import Crew
+from tests.model import says
 
 
 def test_replies_are_given_to_an_agent_while_the_model_runs_and_to_no_other(guild: Crew) -> None:

@@ -10,9 +10,9 @@ from crewboard.commands import answers, hire
 from crewboard.offline import reply, service
 from crewboard.offline.faults import Fault
 from crewboard.offline.http import Client, Incoming
-from crewboard.offline.script import calls, says
 from crewboard.records import Reply, Summary
 from tests.crew import Crew, eventually
+from tests.model import calls, says
 
 Make = Callable[..., Crew]
 

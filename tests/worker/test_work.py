@@ -8,13 +8,13 @@ import pytest
 from crewboard.agent_types.builtin import TYPES
 from crewboard.commands import messages
 from crewboard.errors import UsageError
-from crewboard.offline.script import calls, says
 from crewboard.records import Cursor, Intake, Message, Record, ToolResult
 from crewboard.store import agents, json_files, mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import undelimit
 from tests.crash.stories import hire, worker
 from tests.crew import Crew, eventually
+from tests.model import calls, says
 
 
 def results_of(crew: Crew, name: str) -> list[ToolResult]:

@@ -1,6 +1,7 @@
-"""The embedded model: a loopback server that speaks the Messages API, and what it "thinks".
+"""The embedded model: a loopback server that speaks the Messages API, and is no language model.
 
-Everything but the thinking is real: the HTTP, the streams, the checks of each request, the errors. The thinking is
-a function of the request alone: scenarios (data files) for the demo, and for free prompts a few rules that pick
-tools and answer from the tools' true output. It is no language model, and says so.
+`http` and `service` answer requests that `wire` checked as strictly as the API does, with `faults` where a test asks
+for them. `respond` picks the next step from the conversation alone: the turn of a `scenario`, else the tools that the
+`phrasebook` (a data file of patterns) names for what was said. Answers quote what the tools returned, and what no
+pattern matches is said not to be understood.
 """

@@ -1,7 +1,7 @@
-"""The embedded model as a process of its own: python -I -m crewboard.offline TEAM_DIRECTORY.
+"""The embedded model as a process: python -I -m crewboard.offline TEAM_DIRECTORY.
 
 One for each team: it holds the team's `model.lock`, which says its pid and address, and ends by itself when for a
-while neither a supervisor nor a worker of the team has been there. It outlives whoever started it.
+while neither a supervisor nor a worker of the team has been there. It outlives the process that started it.
 """
 
 import argparse
@@ -22,19 +22,13 @@ from crewboard.store.layout import TeamDirectory
 PACE = "CREWBOARD_OFFLINE_PACE"
 FAULTS = "CREWBOARD_OFFLINE_FAULTS"
 
-GRACE = 10.0
-"""Seconds without supervisor and workers after which it ends."""
-
-LOOK = 1.0
-"""Seconds from one look to the next."""
-
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve one team until nobody needs it, or SIGTERM comes; 0 at once if somebody serves it already."""
+    """Serve one team until it is not needed or SIGTERM comes; return 0 at once if the team is served already."""
     parser = argparse.ArgumentParser(prog="python -m crewboard.offline", description="The embedded model of one team.")
     parser.add_argument("team", type=Path, help="the team's directory")
-    parser.add_argument("--grace", type=float, default=GRACE, help="seconds to stay when nobody is there")
-    parser.add_argument("--look", type=float, default=LOOK, help="seconds from one look to the next")
+    parser.add_argument("--grace", type=float, default=10.0, help="seconds to stay without supervisor and workers")
+    parser.add_argument("--look", type=float, default=1.0, help="seconds from one look to the next")
     args = parser.parse_args(argv)
     team = TeamDirectory(args.team.resolve())
     try:
@@ -42,7 +36,8 @@ def main(argv: list[str] | None = None) -> int:
         lock = leases.take(team.model_lock)
         if lock is None:
             return 0
-        service = Service(pace=_pace(), faults=Faults(file=_faults_file()))
+        faults = os.environ.get(FAULTS)
+        service = Service(pace=_pace(), faults=Faults(file=Path(faults).resolve() if faults else None))
         os.chdir("/")
         asyncio.run(_serve(service, team, lock, args.grace, args.look))
     except CrewboardError as error:
@@ -59,17 +54,12 @@ def _pace() -> float:
         raise UsageError(f"{PACE} is a number, not {given!r}") from error
 
 
-def _faults_file() -> Path | None:
-    given = os.environ.get(FAULTS)
-    return Path(given).resolve() if given else None
-
-
 async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float, look: float) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal of whoever started it may close
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # The terminal of the process that started it may close.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     async with http.listening(service.handle) as url:
         info = ModelServerInfo(pid=os.getpid(), url=url)
         leases.sign(lock, info)
@@ -79,7 +69,7 @@ async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float,
 
 
 async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo, grace: float, look: float) -> None:
-    """Return when nobody has needed the server for `grace` seconds."""
+    """Return when the server was not needed for `grace` seconds."""
     loop = asyncio.get_running_loop()
     while True:
         needed_at = loop.time()
@@ -87,7 +77,7 @@ async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo,
             if is_needed(team):
                 needed_at = loop.time()
             await asyncio.sleep(look)
-        # Who has read the address by now holds a lock that we see; who comes later finds none and waits.
+        # A process that has read the address by now holds a lock that is seen here; a later one finds none and waits.
         os.ftruncate(lock, 0)
         if not is_needed(team):
             return
@@ -95,7 +85,7 @@ async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo,
 
 
 def is_needed(team: TeamDirectory) -> bool:
-    """Whether a supervisor or a worker of the team lives."""
+    """Return True if a supervisor or a worker of the team lives."""
     if leases.is_held(team.supervisor_lock):
         return True
     try:

@@ -1,25 +1,23 @@
-"""A request as its thinker sees it: who is asked, what mail came, which tools were called and what they gave.
+"""A request as a flat list of entries: who is asked, what mail came, which tools were called and what they returned.
 
-The conversation is taken apart into a flat list of entries, so that scenarios and rules need no knowledge of the
-Messages API.
+Scenarios and the phrasebook need no knowledge of the Messages API behind this.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from crewboard.names import OPERATOR
-from crewboard.offline.wire import Block, CountRequest, Text, ToolResult, ToolUse, turns
-from crewboard.untrusted import UntrustedText, delimit, undelimit
+from crewboard.names import OPERATOR, SYSTEM
+from crewboard.offline.wire import CountRequest, Text, ToolResult, ToolUse, turns
+from crewboard.untrusted import delimit, undelimit
 
-_WHO = re.compile(r'^You are (\S+), an? (\S+) agent in the crewboard team "([^"\n]*)"\.', re.MULTILINE)
-_REPORTS_TO = re.compile(r"^You report to (\S+?)\.", re.MULTILINE)
+_WHO = re.compile(r'^You are (\S+), an? (\S+) agent\b(?:.*?\bteam "([^"\n]*)")?', re.MULTILINE)
 
 HIRE_PROMPT = "prompt"
-"""The kind of fenced mail that holds what an agent was hired for."""
+"""The kind of mail that holds what an agent was hired for."""
 
 NOTICE = "notice"
-"""The kind of fenced mail in which the system itself speaks."""
+"""The kind of mail in which the system itself speaks, and of text between mail."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Done:
-    """A tool call that was answered, in the assistant message number `turn`."""
+    """A tool call that was answered, in the assistant message number `turn`; `unavailable` if there is no such tool."""
 
     tool: str
     input: dict[str, object]
@@ -41,34 +39,24 @@ class Done:
     is_error: bool = False
     turn: int = 0
     unavailable: bool = False
-    """The tool is not offered; nothing was called."""
 
     @property
     def left_out(self) -> bool:
-        """Whether the conversation no longer holds what the tool gave."""
+        """Return True if the conversation no longer holds what the tool returned."""
         return self.text.startswith("(left out to save room")
 
     @property
     def ok(self) -> bool:
-        """Whether the tool did what it was asked."""
+        """Return True if the tool did what it was asked."""
         return not (self.is_error or self.unavailable)
 
 
 @dataclass(frozen=True)
 class Mail:
-    """Fenced mail that entered the conversation."""
+    """Mail that entered the conversation behind the assistant message number `turn`."""
 
     author: str
     kind: str
-    text: str
-    turn: int = -1
-    """The assistant message that it came behind."""
-
-
-@dataclass(frozen=True)
-class Notice:
-    """The system's own words: mail of the kind "notice", or what stands between fenced mail."""
-
     text: str
     turn: int = -1
 
@@ -82,85 +70,60 @@ class Said:
     turn: int
 
 
-Entry = Mail | Notice | Done | Said
+Entry = Mail | Done | Said
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """One request, taken apart."""
+    """One request, taken apart: `before` are earlier assignments, `span` is the present one."""
 
     name: str
     type: str
     team: str
-    report_to: str
     system: str
     tools: frozenset[str]
-    entries: tuple[Entry, ...]
+    before: tuple[Entry, ...]
+    span: tuple[Entry, ...]
 
     @property
-    def span(self) -> tuple[Entry, ...]:
-        """What happened since the last answer: the present assignment."""
-        last = max((place for place, entry in enumerate(self.entries) if _ends(entry)), default=-1)
-        return self.entries[last + 1 :]
-
-    @property
-    def plan_required(self) -> bool:
-        """Whether nothing may be written or run before a plan is approved."""
-        return "submit_plan" in self.tools and "plan is required" in self.system.lower()
+    def entries(self) -> tuple[Entry, ...]:
+        """Return everything that happened."""
+        return self.before + self.span
 
     @property
     def hire_prompt(self) -> str | None:
-        """What the agent was hired for."""
-        return next((mail.text for mail in only_mail(self.entries) if mail.kind == HIRE_PROMPT), None)
+        """Return what the agent was hired for."""
+        return next((mail.text for mail in mail_in(self.entries) if mail.kind == HIRE_PROMPT), None)
 
     @property
     def done(self) -> tuple[Done, ...]:
-        """Every tool call so far."""
+        """Return every tool call so far."""
         return tuple(entry for entry in self.entries if isinstance(entry, Done))
 
     @property
     def replies(self) -> list[list[Done]]:
-        """For each assistant message so far what its calls gave; nothing for a final answer."""
-        count = 1 + max((entry.turn for entry in self.entries if isinstance(entry, Said | Done)), default=-1)
-        replies: list[list[Done]] = [[] for _ in range(count)]
-        for entry in self.done:
-            replies[entry.turn].append(entry)
-        return replies
+        """Return for each assistant message so far what its calls returned; nothing for a final answer."""
+        last = max((entry.turn for entry in self.entries if not isinstance(entry, Mail)), default=-1)
+        return [[done for done in self.done if done.turn == turn] for turn in range(last + 1)]
 
 
-def only_mail(entries: Iterable[Entry]) -> list[Mail]:
-    """The mail among `entries`."""
-    return [entry for entry in entries if isinstance(entry, Mail)]
+def mail_in(entries: Iterable[Entry]) -> list[Mail]:
+    """Return the mail among `entries`, without notices."""
+    return [entry for entry in entries if isinstance(entry, Mail) and entry.kind != NOTICE]
 
 
 def read(request: CountRequest) -> Conversation:
     """Take a request apart."""
-    system = request.system_text
-    who = _WHO.search(system)
+    who = _WHO.search(request.system_text)
     name, agent_type, team = who.groups() if who else ("agent", "explore", "default")
-    reports_to = _REPORTS_TO.search(system)
-    return Conversation(
-        name=name,
-        type=agent_type,
-        team=team,
-        report_to=reports_to[1] if reports_to else "lead",
-        system=system,
-        tools=frozenset(tool.name for tool in request.tools),
-        entries=tuple(_with_an_author(list(_entries(request)))),
-    )
-
-
-def _with_an_author(entries: list[Entry]) -> list[Entry]:
-    """Where nothing is fenced, somebody tries the server by hand: plain text is what the operator asks."""
-    if only_mail(entries):
-        return entries
-    return [
-        Mail(OPERATOR, HIRE_PROMPT, entry.text, entry.turn) if isinstance(entry, Notice) else entry for entry in entries
-    ]
-
-
-def _ends(entry: Entry) -> bool:
-    return isinstance(entry, Said) and entry.final
+    entries = list(_entries(request))
+    if not mail_in(entries):
+        # A request by hand: plain text is what the operator asks.
+        entries = [Mail(OPERATOR, HIRE_PROMPT, one.text, one.turn) if isinstance(one, Mail) else one for one in entries]
+    start = max((at for at, entry in enumerate(entries, 1) if isinstance(entry, Said) and entry.final), default=0)
+    tools = frozenset(tool.name for tool in request.tools)
+    before, span = tuple(entries[:start]), tuple(entries[start:])
+    return Conversation(name, agent_type, team or "default", request.system_text, tools, before, span)
 
 
 def _entries(request: CountRequest) -> Iterable[Entry]:
@@ -171,40 +134,28 @@ def _entries(request: CountRequest) -> Iterable[Entry]:
             turn += 1
             uses = [block for block in blocks if isinstance(block, ToolUse)]
             calls.update((use.id, use) for use in uses)
-            yield from _said(blocks, turn, final=not uses)
-        else:
-            yield from _heard(blocks, calls, turn)
-
-
-def _said(blocks: list[Block], turn: int, *, final: bool) -> Iterable[Entry]:
-    text = "\n".join(block.text for block in blocks if isinstance(block, Text))
-    if text or final:
-        yield Said(text, final, turn)
-
-
-def _heard(blocks: list[Block], calls: dict[str, ToolUse], turn: int) -> Iterable[Entry]:
-    for block in blocks:
-        if isinstance(block, ToolResult):
-            use = calls[block.tool_use_id]
-            yield Done(use.name, use.input, block.text, bool(block.is_error), turn)
-        elif isinstance(block, Text):
-            yield from _read_text(block.text, turn)
+            text = "\n".join(block.text for block in blocks if isinstance(block, Text))
+            if text or not uses:
+                yield Said(text, final=not uses, turn=turn)
+            continue
+        for block in blocks:
+            if isinstance(block, ToolResult):
+                use = calls[block.tool_use_id]
+                yield Done(use.name, use.input, block.text, bool(block.is_error), turn)
+            elif isinstance(block, Text):
+                yield from _read_text(block.text, turn)
 
 
 def _read_text(text: str, turn: int) -> Iterable[Entry]:
-    """Mail and notices of one text, in their order."""
+    """Yield mail and notices of one text, in their order."""
     for piece in undelimit(text):
-        before, _, text = text.partition(_as_it_stood(piece))
+        before, _, text = text.partition(delimit(piece.author, piece.kind, piece.id, piece.text))
         if before.strip():
-            yield Notice(before.strip(), turn)
+            yield Mail(SYSTEM, NOTICE, before.strip(), turn)
         if piece.kind == NOTICE:
-            # A notice that sums up the conversation holds the mail of the present assignment, fenced as it was.
+            # A notice that sums up the conversation holds the mail of the present assignment, delimited as it was.
             yield from _read_text(piece.text, turn)
         else:
             yield Mail(piece.author, piece.kind, piece.text, turn)
     if text.strip():
-        yield Notice(text.strip(), turn)
-
-
-def _as_it_stood(piece: UntrustedText) -> str:
-    return delimit(piece.author, piece.kind, piece.id, piece.text)
+        yield Mail(SYSTEM, NOTICE, text.strip(), turn)

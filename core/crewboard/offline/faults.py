@@ -1,8 +1,7 @@
-"""Misbehaving on demand: what a worker has to survive, in the order that a test asks for.
+"""Misbehaviour on demand: what a worker has to survive, in the order that a test asks for.
 
-In-process faults are given to the server. The standalone server takes them from the file that
-`CREWBOARD_OFFLINE_FAULTS` names: a JSON list of faults and nulls, read at the start and again whenever it changes.
-Each request to `/v1/messages` takes the first entry that is meant for its agent, or for any; null means: as usual.
+The server takes faults from the file that `CREWBOARD_OFFLINE_FAULTS` names: a JSON list of faults and nulls, read
+again whenever it changes. Each request for a message takes the first entry for its agent or for any; null is none.
 """
 
 import asyncio
@@ -14,8 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from crewboard.offline.http import Client, error_body
 from crewboard.offline.reply import Event
-
-Kind = Literal["status", "slow", "cut", "clean_cut", "error_event", "hang"]
 
 ERROR_TYPES = {
     400: "invalid_request_error",
@@ -31,13 +28,6 @@ ERROR_TYPES = {
 }
 """The API's name for each status."""
 
-_MESSAGES = {
-    401: "invalid x-api-key",
-    429: "This request would exceed your rate limit",
-    500: "Internal server error",
-    529: "Overloaded",
-}
-
 
 class Fault(BaseModel):
     """One way to misbehave.
@@ -49,23 +39,13 @@ class Fault(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Kind
+    kind: Literal["status", "slow", "cut", "clean_cut", "error_event", "hang"]
     agent: str | None = None
     status: Annotated[int, Field(ge=400, le=599)] = 529
     retry_after: float | None = None
     seconds: Annotated[float, Field(ge=0)] = 0
     after: Annotated[int, Field(ge=0)] = 2
     message: str = ""
-
-    @property
-    def error_type(self) -> str:
-        """The API's name for `status`."""
-        return ERROR_TYPES.get(self.status, "api_error")
-
-    @property
-    def text(self) -> str:
-        """What the error says."""
-        return self.message or _MESSAGES.get(self.status, self.error_type)
 
 
 _FAULTS = TypeAdapter(list[Fault | None])
@@ -81,35 +61,28 @@ class Faults:
 
     def next_for(self, agent: str) -> Fault | None:
         """Take the next entry that is meant for `agent`."""
-        self._look_at_file()
+        if self._file is not None and self._file.exists():
+            stat = self._file.stat()
+            if (mark := (stat.st_mtime_ns, stat.st_ino)) != self._seen:
+                self._seen = mark
+                self._left = _FAULTS.validate_json(self._file.read_bytes())
         for place, fault in enumerate(self._left):
             if fault is None or fault.agent in {None, agent}:
                 return self._left.pop(place)
         return None
 
-    def _look_at_file(self) -> None:
-        if self._file is None or not self._file.exists():
-            return
-        stat = self._file.stat()
-        mark = (stat.st_mtime_ns, stat.st_ino)
-        if mark != self._seen:
-            self._seen = mark
-            self._left = _FAULTS.validate_json(self._file.read_bytes())
-
 
 async def before(fault: Fault, client: Client, request_id: str) -> bool:
-    """Misbehave before anything of the reply is sent; returns whether the request is done with."""
+    """Misbehave before anything of the reply is sent; return True if nothing more is to be sent."""
     if fault.kind == "hang":
         await client.gone()
-        return True
-    if fault.kind == "slow":
+    elif fault.kind == "slow":
         await asyncio.sleep(fault.seconds)
-    if fault.kind == "status":
+    elif fault.kind == "status":
         wait = {"retry-after": f"{fault.retry_after:g}"} if fault.retry_after is not None else {}
-        body = {**error_body(fault.error_type, fault.text), "request_id": request_id}
+        body = {**_error(fault), "request_id": request_id}
         await client.answer(fault.status, body, {"request-id": request_id, **wait})
-        return True
-    return False
+    return fault.kind in {"hang", "status"}
 
 
 async def during(fault: Fault, client: Client) -> None:
@@ -118,5 +91,10 @@ async def during(fault: Fault, client: Client) -> None:
         await client.cut()
         return
     if fault.kind == "error_event":
-        client.write(Event(error_body(fault.error_type, fault.text)).encode())
+        client.write(Event(_error(fault)).encode())
     await client.end_stream()
+
+
+def _error(fault: Fault) -> dict[str, object]:
+    kind = ERROR_TYPES.get(fault.status, "api_error")
+    return error_body(kind, fault.message or kind.replace("_", " ").capitalize())

@@ -21,10 +21,6 @@ _CONNECT_TURNS = 2
 """Turns of the loop in which asyncio makes a transport of a socket that it has accepted, and reports it."""
 
 
-class BodyTooLargeError(Exception):
-    """The body is beyond `MAX_BODY`."""
-
-
 @dataclass(frozen=True)
 class Incoming:
     """A request. Header names are in lower case; `path` has no query."""
@@ -50,8 +46,7 @@ class Client:
         """Return the next request, or None if the client has closed its end.
 
         Raises:
-            BodyTooLargeError: The body is beyond `MAX_BODY`.
-            h11.RemoteProtocolError: The client does not speak HTTP/1.1.
+            h11.RemoteProtocolError: The client does not speak HTTP/1.1, or the body is beyond `MAX_BODY`.
         """
         if self._protocol.our_state is h11.DONE:
             self._protocol.start_next_cycle()
@@ -68,7 +63,7 @@ class Client:
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > MAX_BODY:
-                    raise BodyTooLargeError
+                    raise h11.RemoteProtocolError("Request exceeds the maximum size", error_status_hint=413)
             else:
                 return _incoming(head, bytes(body)) if head and isinstance(event, h11.EndOfMessage) else None
 
@@ -109,17 +104,13 @@ class Client:
         """Close the connection in the middle of an answer."""
         self.usable = False
         await self.flush()
-        self.close()
+        self._writer.close()
 
     async def gone(self) -> None:
         """Wait until the client gives up."""
         self.usable = False
         while await self._reader.read(4096):
             pass
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._writer.close()
 
     def _send(self, event: h11.Event) -> None:
         if data := self._protocol.send(event):
@@ -143,7 +134,7 @@ async def listening(handler: Handler) -> AsyncIterator[str]:
     serving: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(_serve(handler, Client(reader, writer)))
+        task = asyncio.create_task(_serve(handler, Client(reader, writer), writer))
         serving[task] = writer.transport
         task.add_done_callback(serving.pop)
 
@@ -166,22 +157,23 @@ async def listening(handler: Handler) -> AsyncIterator[str]:
         await asyncio.sleep(0)
 
 
-async def _serve(handler: Handler, client: Client) -> None:
+async def _serve(handler: Handler, client: Client, writer: asyncio.StreamWriter) -> None:
     try:
         while client.usable and (incoming := await client.next_request()) is not None:
             await handler(incoming, client)
-    except BodyTooLargeError:
-        with contextlib.suppress(OSError):
-            await client.answer(413, error_body("request_too_large", "Request exceeds the maximum size"))
-    except (OSError, h11.RemoteProtocolError):
-        # The client went away or speaks another protocol.
+    except h11.RemoteProtocolError as error:
+        with contextlib.suppress(OSError, h11.LocalProtocolError):
+            kind = "request_too_large" if error.error_status_hint == 413 else "invalid_request_error"  # noqa: PLR2004
+            await client.answer(error.error_status_hint, error_body(kind, str(error)))
+    except OSError:
+        # The client went away.
         pass
     except Exception:  # noqa: BLE001  one broken request must not end the server
         traceback.print_exc(file=sys.stderr)
         with contextlib.suppress(OSError, h11.LocalProtocolError):
             await client.answer(500, error_body("api_error", "Internal server error"))
     finally:
-        client.close()
+        writer.close()
 
 
 def _incoming(head: h11.Request, body: bytes) -> Incoming:

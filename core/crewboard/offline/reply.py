@@ -1,4 +1,4 @@
-"""A reply of the embedded model, and how it goes over the wire: as one message, or as a stream of events."""
+"""A reply of the embedded model, its tokens, and how it is sent: as one message, or as a stream of events."""
 
 import hashlib
 import json
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from crewboard.offline.policy import Thought
-from crewboard.offline.wire import CountRequest, Text, ToolResult, ToolUse, signature
+from crewboard.offline.conversation import Call
+from crewboard.offline.wire import Block, CountRequest, ToolUse
 
 CHARACTERS_A_TOKEN = 4
-LEAST_CACHED = 1024
+_LEAST_CACHED = 1024
 """Tokens below which the API caches nothing."""
 
 _WORDS = re.compile(r"\S+\s*|\s+")
@@ -24,14 +24,14 @@ _JSON_PIECE = 24
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds before the first word, from word to word, and the least delay whatever the pace is."""
+    """Seconds before the first word, from word to word, and the least delay at any pace."""
 
     delay: float = 0
     word: float = 0
     least: float = 0
 
     def at(self, pace: float) -> "Speed":
-        """The speed in a server that takes `pace` times as long."""
+        """Return the speed in a server that takes `pace` times as long."""
         return Speed(max(self.delay * pace, self.least), self.word * pace, self.least)
 
 
@@ -43,78 +43,67 @@ class Reply:
     stop_reason: str | None = None
     speed: Speed = field(default_factory=Speed)
 
-    @property
-    def stopped_by(self) -> str:
-        """The stop reason."""
-        calls = any(block["type"] == "tool_use" for block in self.content)
-        return self.stop_reason or ("tool_use" if calls else "end_turn")
+
+def reply_of(text: str, *calls: Call, speed: Speed) -> Reply:
+    """Return text and calls as content blocks."""
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []
+    blocks += [{"type": "tool_use", "name": call.tool, "input": call.input} for call in calls]
+    return Reply(blocks, speed=speed)
+
+
+# ------------------------------------------------------------------------------------------------------ tokens
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one request, in the API's kinds."""
+    """Input tokens of one request, in the API's kinds."""
 
     input: int
     cache_read: int
     cache_write: int
-    output: int = 0
 
     @property
     def total(self) -> int:
-        """Every token that goes in."""
+        """Return every token that goes in."""
         return self.input + self.cache_read + self.cache_write
 
-    def fields(self, output: int) -> dict[str, Any]:
-        """The `usage` object."""
-        return {
-            "input_tokens": self.input,
-            "cache_creation_input_tokens": self.cache_write,
-            "cache_read_input_tokens": self.cache_read,
-            "output_tokens": output,
-        }
 
-
-def of_thought(thought: Thought, speed: Speed) -> Reply:
-    """What was thought, as content blocks."""
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": thought.text}] if thought.text.strip() else []
-    blocks += [{"type": "tool_use", "name": call.tool, "input": call.input} for call in thought.calls]
-    return Reply(blocks, speed=speed)
-
-
-def tokens(*texts: str) -> int:
-    """How many tokens the texts are counted as."""
+def _tokens(*texts: str) -> int:
     return -(-sum(map(len, texts)) // CHARACTERS_A_TOKEN)
 
 
 def count(request: CountRequest, *, cached: bool) -> Usage:
     """Count a request. With `cached`, what an earlier request held comes out of the cache, and the rest goes in."""
-    base = tokens(request.system_text, *(tool.model_dump_json(exclude_none=True) for tool in request.tools))
-    sizes = [_size(message.content) for message in request.messages]
+    base = _tokens(request.system_text, *(tool.model_dump_json(exclude_none=True) for tool in request.tools))
+    sizes = [4 + sum(map(_size, message.content)) for message in request.messages]
     total = max(1, base + sum(sizes))
-    if not cached or total < LEAST_CACHED:
+    if not cached or total < _LEAST_CACHED:
         return Usage(total, 0, 0)
     answered = [place for place, message in enumerate(request.messages) if message.role == "assistant"]
     before = base + sum(sizes[: answered[-1]]) if answered else 0
-    read = before if before >= LEAST_CACHED else 0
+    read = before if before >= _LEAST_CACHED else 0
     return Usage(0, read, total - read)
 
 
-def _size(content: list[Any]) -> int:
-    sizes = [4]
-    for block in content:
-        if isinstance(block, Text | ToolResult):
-            sizes.append(tokens(block.text))
-        elif isinstance(block, ToolUse):
-            sizes.append(tokens(block.name, json.dumps(block.input)))
-        else:
-            sizes.append(tokens(block.model_dump_json()))
-    return sum(sizes)
+def _size(block: Block) -> int:
+    return _tokens(block.name, json.dumps(block.input)) if isinstance(block, ToolUse) else _tokens(block.text)
+
+
+# ----------------------------------------------------------------------------------------------------- message
 
 
 def message(reply: Reply, model: str, seed: bytes, usage: Usage, max_tokens: int) -> dict[str, Any]:
-    """The reply as a message. `seed` stands for the request: the same request gets the same ids."""
-    blocks, stop = _fit(_with_ids(reply.content, seed), reply.stopped_by, max_tokens)
-    output = max(1, sum(tokens(_spoken(block)) for block in blocks))
+    """Return the reply as a message. `seed` stands for the request: the same request gets the same ids."""
+    blocks = [_complete(block, _digest(seed, place)) for place, block in enumerate(reply.content)]
+    calls = any(block["type"] == "tool_use" for block in blocks)
+    stop = reply.stop_reason or ("tool_use" if calls else "end_turn")
+    if blocks and all(block["type"] == "text" for block in blocks):
+        # Only text is cut at `max_tokens`; half a call is of no use.
+        room = max_tokens * CHARACTERS_A_TOKEN
+        text = "".join(block["text"] for block in blocks)
+        if len(text) > room:
+            blocks, stop = [{**blocks[0], "text": text[:room]}], "max_tokens"
+    said = (block.get("text") or f"{block.get('name')}{block.get('input')}" for block in blocks)
     return {
         "id": f"msg_{_digest(seed, 'message')}",
         "type": "message",
@@ -123,7 +112,12 @@ def message(reply: Reply, model: str, seed: bytes, usage: Usage, max_tokens: int
         "content": blocks,
         "stop_reason": stop,
         "stop_sequence": None,
-        "usage": usage.fields(output),
+        "usage": {
+            "input_tokens": usage.input,
+            "cache_creation_input_tokens": usage.cache_write,
+            "cache_read_input_tokens": usage.cache_read,
+            "output_tokens": max(1, sum(map(_tokens, said))),
+        },
     }
 
 
@@ -131,36 +125,12 @@ def _digest(seed: bytes, what: object) -> str:
     return hashlib.sha256(seed + str(what).encode()).hexdigest()[:24]
 
 
-def _with_ids(content: list[dict[str, Any]], seed: bytes) -> list[dict[str, Any]]:
-    return [_complete(block, _digest(seed, place)) for place, block in enumerate(content)]
-
-
 def _complete(block: dict[str, Any], digest: str) -> dict[str, Any]:
-    if block["type"] == "tool_use":
-        return {"id": f"toolu_{digest}", "input": {}, **block}
-    if block["type"] == "thinking":
-        return {"signature": signature(block["thinking"]), **block}
-    return {"citations": None, **block} if block["type"] == "text" else block
+    defaults = {"id": f"toolu_{digest}", "input": {}} if block["type"] == "tool_use" else {"citations": None}
+    return {**defaults, **block}
 
 
-def _spoken(block: dict[str, Any]) -> str:
-    if block["type"] == "tool_use":
-        return str(block["name"]) + json.dumps(block["input"])
-    return str(block.get("text") or block.get("thinking") or "")
-
-
-def _fit(blocks: list[dict[str, Any]], stop: str, max_tokens: int) -> tuple[list[dict[str, Any]], str]:
-    """Cut an answer that is longer than `max_tokens`; calls are left whole, for half a call helps nobody."""
-    if any(block["type"] != "text" for block in blocks):
-        return blocks, stop
-    room = max_tokens * CHARACTERS_A_TOKEN
-    kept: list[dict[str, Any]] = []
-    for block in blocks:
-        if len(block["text"]) > room:
-            return [*kept, {**block, "text": block["text"][:room]}] if room else kept, "max_tokens"
-        kept.append(block)
-        room -= len(block["text"])
-    return kept, stop
+# ------------------------------------------------------------------------------------------------------ stream
 
 
 @dataclass(frozen=True)
@@ -172,19 +142,21 @@ class Event:
     counts: bool = False
 
     def encode(self) -> bytes:
-        """The event as it stands in the stream."""
+        """Return the event as it stands in the stream."""
         return f"event: {self.data['type']}\ndata: {json.dumps(self.data)}\n\n".encode()
 
 
 def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
-    """A message as the API streams it."""
+    """Yield a message as the API streams it."""
     usage = whole["usage"]
     start = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     yield Event({"type": "message_start", "message": start})
     yield Event({"type": "ping"})
     pause = speed.delay
     for index, block in enumerate(whole["content"]):
-        yield Event({"type": "content_block_start", "index": index, "content_block": _empty(block)}, pause)
+        streamed = "input" if block["type"] == "tool_use" else "text"
+        empty = {**block, streamed: type(block[streamed])()}
+        yield Event({"type": "content_block_start", "index": index, "content_block": empty}, pause)
         for delta in _deltas(block):
             yield Event({"type": "content_block_delta", "index": index, "delta": delta}, speed.word, counts=True)
         yield Event({"type": "content_block_stop", "index": index})
@@ -194,31 +166,13 @@ def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
     yield Event({"type": "message_stop"})
 
 
-def _empty(block: dict[str, Any]) -> dict[str, Any]:
-    blank: dict[str, dict[str, Any]] = {
-        "text": {"text": ""},
-        "tool_use": {"input": {}},
-        "thinking": {"thinking": "", "signature": ""},
-    }
-    return {**block, **blank.get(block["type"], {})}
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """The text word by word, in a long one several words at once."""
-    words = _WORDS.findall(text)
-    step = -(-len(words) // _MOST_PIECES) or 1
-    return ("".join(words[start : start + step]) for start in range(0, len(words), step))
-
-
 def _deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if block["type"] == "text":
-        for piece in _pieces(block["text"]):
-            yield {"type": "text_delta", "text": piece}
-    elif block["type"] == "thinking":
-        for piece in _pieces(block["thinking"]):
-            yield {"type": "thinking_delta", "thinking": piece}
-        yield {"type": "signature_delta", "signature": block["signature"]}
-    elif block["type"] == "tool_use":
+    if block["type"] == "tool_use":
         text = json.dumps(block["input"])
         for start in range(0, len(text), _JSON_PIECE):
             yield {"type": "input_json_delta", "partial_json": text[start : start + _JSON_PIECE]}
+        return
+    words = _WORDS.findall(block["text"])
+    step = -(-len(words) // _MOST_PIECES) or 1
+    for start in range(0, len(words), step):
+        yield {"type": "text_delta", "text": "".join(words[start : start + step])}

@@ -1,50 +1,32 @@
 """Scenarios: what each named agent does turn by turn, as data, for the demo.
 
-A scenario is a JSON file in `scenarios/`. Its agents are hired with exactly the `prompt` that stands there; an agent
-of that name with that prompt then says and calls what its `turns` hold, in order. A turn has
+A scenario is a JSON file in `scenarios/`. An agent that has the name and exactly the `prompt` that stand there says
+and calls what its `turns` hold, in order. A turn has
 
 - `text`, said before the calls, or the answer where there are no calls, which ends the script;
 - `calls`, each a `tool` and its `input`;
-- `delay`, seconds before the first word, and `word`, seconds from one word to the next. Both are multiplied by the
-  server's pace; `least` is the delay that remains however high the pace;
-- `then`, branches: `{"on": …, "text": …, "calls": …}` is played in the place of the next turn if what the calls gave
-  was `rejected` (a plan), an `error` (a tool refused) or `failed` (a command's exit code was not 0), or if it holds
-  the words of `says` (with `of`, if what that tool gave last holds them). After a branch the same branches are looked
-  at again, each but `rejected` once.
+- `delay`, seconds before the first word, and `word`, seconds from one word to the next, both multiplied by the
+  server's pace; `least` is the delay that remains at any pace;
+- `then`, branches: `{"on": …, "text": …, "calls": …}` is played in the place of the next turn if what the calls
+  returned was `rejected` (a plan), an `error` (a tool refused) or `failed` (an exit code other than 0), or if it holds
+  the words of `says` (with `of`, if what that tool returned last holds them). After a branch the same branches are
+  looked at again, each but `rejected` once.
 
-Text and inputs may quote what tools gave, so that a script never says what is not so: `{bash:tail}` is the end of the
-last command's output, `{read_file notes.py:lines}` the number of lines of that file. Behind the colon: `text`, `line`
-(the first), `tail`, `exit`, `tally` (what a test runner says at its end), `lines`, `count` (of paths or matches),
-`feedback` (what was said with a decision), `answer` (the operator's).
+Text and inputs may quote what tools returned (`crewboard.offline.results`).
 """
 
-import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from crewboard.names import Name
-from crewboard.offline import outputs
 from crewboard.offline.conversation import Done
+from crewboard.offline.results import exit_code, is_rejected
 
 _HERE = Path(__file__).parent
-_PLACEHOLDER = re.compile(r"\{(?P<tool>[a-z_]+)(?: (?P<about>[^{}:]+))?:(?P<what>[a-z]+)\}")
-_WHAT: dict[str, Callable[[str], str]] = {
-    "text": str.strip,
-    "line": lambda text: " ".join(next(iter(outputs.lines(text)), "").split()),
-    "tail": outputs.tail,
-    "exit": lambda text: str(outputs.exit_code(text)),
-    "tally": outputs.tally,
-    "lines": lambda text: str(outputs.last_number(text)),
-    "count": lambda text: str(len(outputs.paths(text))),
-    "feedback": outputs.feedback,
-    "answer": outputs.answer,
-}
-
-_NUMBERS = frozenset({"lines", "count", "exit"})
 
 Seconds = Annotated[float, Field(ge=0)]
 
@@ -80,7 +62,7 @@ class Branch(Turn):
 
 
 class ScenarioAgent(_Data):
-    """Who is to be hired, and what it then does."""
+    """An agent to hire, and what it then does."""
 
     name: Name
     type: str
@@ -108,20 +90,9 @@ class Scenario(_Data):
     agents: tuple[ScenarioAgent, ...]
     tasks: tuple[ScenarioTask, ...] = ()
 
-    def agent(self, name: str) -> ScenarioAgent:
-        """The agent called `name`.
-
-        Raises:
-            KeyError: There is none.
-        """
-        for agent in self.agents:
-            if agent.name == name:
-                return agent
-        raise KeyError(name)
-
 
 def load(name: str) -> Scenario:
-    """The scenario called `name`; `demo` is the one there is.
+    """Return the scenario called `name`.
 
     Raises:
         FileNotFoundError: There is none of that name.
@@ -130,18 +101,18 @@ def load(name: str) -> Scenario:
 
 
 def load_all() -> tuple[Scenario, ...]:
-    """Every scenario there is."""
+    """Return every scenario there is."""
     return tuple(load(path.stem) for path in sorted((_HERE / "scenarios").glob("*.json")))
 
 
 def copy_sample(to: Path) -> Path:
-    """Copy the sample project that the demo works on into the folder `to`, which may exist; returns it."""
+    """Copy the sample project that the demo works on into the folder `to`, which may exist; return it."""
     shutil.copytree(_HERE / "sample", to, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     return to
 
 
 def play(turns: Sequence[Turn], replies: Iterable[Sequence[Done]]) -> tuple[Turn | None, list[Done]]:
-    """The turn that comes next, None behind the last, given what the calls of each reply so far gave.
+    """Return the next turn, None behind the last, given what the calls of each reply so far returned.
 
     A script's last turn has no calls. Calls that were made in its place (to answer mail that came in between) do not
     end it; they are returned beside it.
@@ -179,26 +150,9 @@ def _branches(turn: Turn, done: Sequence[Done], so_far: Sequence[Done]) -> Itera
 
 def _holds(branch: Branch, call: Done) -> bool:
     if branch.on == "rejected":
-        return call.tool == "submit_plan" and outputs.rejected(call.text)
+        return is_rejected(call)
     if branch.on == "error":
         return not call.ok
     if branch.on == "failed":
-        return (outputs.exit_code(call.text) or 0) != 0
+        return (exit_code(call) or 0) != 0
     return branch.says.lower() in call.text.lower()
-
-
-def fill(value: Any, done: Sequence[Done]) -> Any:  # noqa: ANN401  any JSON value
-    """Put what the tools gave into the places of `value` that quote it."""
-    if isinstance(value, str):
-        return _PLACEHOLDER.sub(lambda found: _quote(found, done), value)
-    if isinstance(value, dict):
-        return {key: fill(item, done) for key, item in value.items()}
-    return [fill(item, done) for item in value] if isinstance(value, list) else value
-
-
-def _quote(found: re.Match[str], done: Sequence[Done]) -> str:
-    about = found["about"]
-    for call in reversed(done):
-        if call.tool == found["tool"] and (about is None or about in map(str, call.input.values())):
-            return "unknown" if found["what"] in _NUMBERS and not call.ok else _WHAT[found["what"]](call.text)
-    return f"(no {found['tool']})"

@@ -1,6 +1,8 @@
-"""The embedded model as a server: in a thread for tests, in a process of its own for a team."""
+"""The embedded model for tests: served in a thread, with literal replies where a test needs them."""
 
 import asyncio
+import hashlib
+import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -10,19 +12,65 @@ from crewboard.offline import http
 from crewboard.offline.faults import Fault, Faults
 from crewboard.offline.reply import Reply
 from crewboard.offline.scenario import Scenario, load_all
-from crewboard.offline.script import Script
 from crewboard.offline.service import WINDOW, Service
+from crewboard.offline.wire import MessagesRequest
 
-_PATIENCE = 10.0
+ANY_AGENT = ""
+"""The key of replies that are for the agent that asks next."""
+
+START_TIMEOUT = 10.0
 """Seconds that a loopback port may take to open."""
+
+
+def says(text: str) -> Reply:
+    """An answer that calls nothing, which ends an assignment."""
+    return Reply([{"type": "text", "text": text}])
+
+
+def calls(tool: str, /, **input: Any) -> Reply:
+    """A reply that calls one tool."""
+    return Reply([{"type": "tool_use", "name": tool, "input": input}])
+
+
+class Script:
+    """Replies in order, for any agent or for each by name.
+
+    A request that comes again, because its reply was cut or its worker died before it was kept, gets the same reply.
+    """
+
+    def __init__(self, replies: Iterable[Reply] | Mapping[str, Iterable[Reply]] = ()) -> None:
+        by_name = replies if isinstance(replies, Mapping) else {ANY_AGENT: replies}
+        self._left = {name: list(lines) for name, lines in by_name.items()}
+        self._given: dict[str, Reply] = {}
+
+    def give(self, agent: str, replies: Iterable[Reply]) -> None:
+        """Let `agent`, by name, have these replies too, behind those that it still has."""
+        self._left.setdefault(agent, []).extend(replies)
+
+    def reply(self, agent: str, request: MessagesRequest) -> Reply | None:
+        """The reply that is next for `agent`; None after the end."""
+        if not self._given and not any(self._left.values()):
+            return None  # there is no script, and a long conversation takes milliseconds to tell from another
+        key = _key(agent, request)
+        if key not in self._given:
+            left = self._left.get(agent) or self._left.get(ANY_AGENT)
+            if not left:
+                return None
+            self._given[key] = left.pop(0)
+        return self._given[key]
+
+
+def _key(agent: str, request: MessagesRequest) -> str:
+    said = json.dumps([message.model_dump(exclude={"cache_control"}) for message in request.messages])
+    return hashlib.sha256(f"{agent}\0{request.system_text}\0{said}".encode()).hexdigest()
 
 
 class ModelServer:
     """The embedded model on a free loopback port, in a thread, for the length of a `with` block.
 
     `faults` misbehave, one for each request, None as usual; `script` replies literally, in order or by agent's name,
-    and when it is through the rules take over. `pace` multiplies every delay of scenarios and rules; 0 answers at
-    once. `window` is how many tokens the models take in.
+    and when it is through the phrasebook takes over. `pace` multiplies every delay; 0 answers at once. `window` is how
+    many tokens the models take in.
     """
 
     def __init__(
@@ -42,7 +90,7 @@ class ModelServer:
         self._service = Service(
             pace=pace,
             faults=Faults(faults),
-            script=self._script,
+            script=self._script.reply,
             scenarios=load_all() if scenarios is None else scenarios,
             window=window,
             record=self.requests.append,
@@ -54,7 +102,7 @@ class ModelServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        if not self._up.wait(_PATIENCE):
+        if not self._up.wait(START_TIMEOUT):
             raise TimeoutError("the embedded model did not come up")
         return self
 

@@ -1,0 +1,262 @@
+"""What the embedded model understands: patterns read from `phrasebook.toml`, and the tools to call for each.
+
+A text is cut into clauses, and each clause must match one pattern from its beginning to its end. There is no grammar
+behind this: what no pattern matches is not understood, and said to be so.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+_MOST_JOINTS = 12
+_LONGEST = 20_000
+"""Characters of a text that is still looked through."""
+
+_QUOTED = r'```.*?```|`[^`\n]+`|"[^"]*"|“[^”]*”|(?<!\w)\'[^\'\n]*\'(?!\w)'
+_VERBATIM = re.compile(rf"\n*```.*?```|{_QUOTED}|\b(?:run|execute|bash)\s*:[^\n]+", re.DOTALL | re.IGNORECASE)
+_ENDS = re.compile(r"\n+|;\s+|(?<=[.!?])\s+(?=[A-Z`\"'“@])|,?\s*\b(?i:and\s+)?(?i:then)\b[,:]?\s*")
+_JOINTS = re.compile(r",\s*(?:(?:and|but|also)\s+)*|\s+(?:and|but)\s+", re.IGNORECASE)
+_MACRO = re.compile(r"<(?:(\w+):)?([A-Z_]+)>")
+_PATH = re.compile(
+    r"(?<![\w/.])(?:(?:\.{0,2}[\w-]*/)*[\w.-]*[\w-]\.[A-Za-z]\w{0,5}\b(?!/)|(?:[\w.-]+/)+[\w-]*|README\b|Makefile\b)"
+)
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Step(_Data):
+    """A tool to call; with `each`, once for each path in a word of the prompt or in a tool's result."""
+
+    tool: str
+    input: dict[str, Any] = {}
+    say: str = ""
+    each: str = ""
+
+
+class Phrase(_Data):
+    """Patterns, and what to do about a clause that one of them matches.
+
+    `kind` names phrases that need more than their steps (`lead.KINDS`, `respond.KINDS`); `none` is the answer if the
+    last step found nothing to be taken for.
+    """
+
+    match: tuple[str, ...]
+    kind: str = ""
+    steps: tuple[Step, ...] = ()
+    answer: str = ""
+    none: str = ""
+
+
+class _Book(_Data):
+    """The file: phrases by an example of each, those of a lead apart."""
+
+    pronouns: str
+    words: dict[str, str]
+    types: dict[str, str]
+    verbs: dict[str, str]
+    endings: dict[str, str]
+    lead: dict[str, Phrase]
+    every: dict[str, Phrase]
+
+    def phrases(self, *, lead: bool) -> dict[str, Phrase]:
+        """Return the phrases that an agent understands, by an example of each."""
+        return {**self.lead, **self.every} if lead else self.every
+
+    def called(self, kind: str) -> str:
+        """Return the name of an agent of which only the type is known."""
+        return self.types[kind].split()[0]
+
+
+@cache
+def book() -> _Book:
+    """Return the phrasebook."""
+    text = (Path(__file__).parent / "phrasebook.toml").read_text(encoding="utf-8")
+    return _Book.model_validate(tomllib.loads(text))
+
+
+@dataclass(frozen=True)
+class Order:
+    """A clause that was understood: its phrase, and the words in it."""
+
+    phrase: Phrase
+    words: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """Return the agent that it is about."""
+        return self.words.get("name", "")
+
+    def having(self, **words: str) -> "Order":
+        """Return the order with other words."""
+        return replace(self, words={**self.words, **words})
+
+
+@lru_cache(maxsize=1024)
+def understand(text: str, *, lead: bool) -> tuple[Order | str, ...]:
+    """Return the clauses of a text in their order, as orders, or as they stand where no pattern matches."""
+    if len(text) > _LONGEST:
+        return (text,)
+    found: list[Order | str] = []
+    for sentence in _split(_ENDS, text):
+        bare = re.sub(r"^\s*(?:[-*•]|\(?\d{1,2}[.)])\s+", "", sentence).strip(" ,\t")
+        if re.search(r"[^\W_]", bare):
+            found += _read(bare, lead=lead) or [bare]
+    clauses: list[Order | str] = []
+    last = ""
+    for clause in found:
+        order = clause if isinstance(clause, str) else _named(clause, last)
+        last = order.name or last if isinstance(order, Order) else last
+        if isinstance(order, str) or not _join(clauses, order):
+            clauses.append(order)
+    return tuple(_hire_listeners_first(clauses))
+
+
+def _named(order: Order, last: str) -> Order:
+    """Put the agent that was named last in the place of a pronoun."""
+    left_out = order.phrase.kind in {"plan", "review"} and not order.name
+    return order.having(name=last) if left_out or order.name in book().pronouns.split() else order
+
+
+def _read(text: str, *, lead: bool) -> Sequence[Order]:
+    """Match a sentence as a whole, else its first clause and the rest behind a joint."""
+    if order := _match(text, lead=lead):
+        return [order]
+    for left, right in _joints(text):
+        if (first := _match(left, lead=lead)) and (rest := _read(right, lead=lead)):
+            return [first, *rest]
+    return []
+
+
+def _match(text: str, *, lead: bool) -> Order | None:
+    filler = _compiled("<FILLER>").match(text)
+    bare = text[filler.end() :] if filler else text
+    for phrase in book().phrases(lead=lead).values():
+        for pattern in map(_compiled, phrase.match):
+            if found := pattern.fullmatch(bare) or pattern.fullmatch(bare.rstrip(" .!?,")):
+                return Order(phrase, _words(phrase, found, text))
+    return None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    macros = {**book().words, "TYPE": f"(?:{'|'.join(sorted(_types(), key=len, reverse=True))})s?"}
+    while _MACRO.search(pattern):
+        pattern = _MACRO.sub(lambda found: f"({f'?P<{found[1]}>' if found[1] else '?:'}{macros[found[2]]})", pattern)
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+
+
+def _words(phrase: Phrase, found: re.Match[str], clause: str) -> dict[str, str]:
+    # A word that may stand in several places of a pattern has a number behind its name there.
+    given = {key.rstrip("0123456789"): value for key, value in found.groupdict().items() if value}
+    words = {key: value.strip() if key == "command" else unquoted(value) for key, value in given.items()}
+    words |= {key: words[key].lower().lstrip("@") for key in ("name", "team") if key in words}
+    words |= {"clause": clause, "ending": book().endings.get(words.get("kind", "").lower(), "")}
+    about = f"{words.get('type', '')} {words.get('role', '')}"
+    if phrase.kind == "spawn":
+        about += f" {words.get('name', '')}"
+    if kind := _first(_types(), about):
+        words["type"] = kind
+    elif phrase.kind == "spawn":
+        verbs = {verb: kind for kind, verbs in book().verbs.items() for verb in verbs.split()}
+        words["type"] = _first(verbs, " ".join(words.get("errand", "").split()[:3])) or "explore"
+    if phrase.kind == "spawn":
+        words.setdefault("name", book().called(words["type"]))
+    return words
+
+
+def _types() -> dict[str, str]:
+    return {word: kind for kind, words in book().types.items() for word in words.split()}
+
+
+def _first(known: dict[str, str], text: str) -> str:
+    """Return what the first known word of a text stands for."""
+    words = re.findall("[a-z]+", text.lower())
+    return next((known[form] for word in words for form in (word, word.removesuffix("s")) if form in known), "")
+
+
+# ------------------------------------------------------------------------------------------ what belongs together
+
+
+def _join(before: list[Order | str], order: Order) -> bool:
+    """Put work or a plan into the earlier order for the same agent; return False if there is none."""
+    fits = {"give": ("spawn",), "plan": ("spawn", "give")}.get(order.phrase.kind, ())
+    for place, other in reversed(list(enumerate(before))):
+        if isinstance(other, str) or other.phrase.kind not in fits or other.name != order.name:
+            continue
+        if "errand" in order.words and "errand" in other.words:
+            return False
+        errand = {key: one.words[key] for one in (order, other) for key in ("errand",) if key in one.words}
+        if order.phrase.kind == "plan" and other.phrase.kind == "give":
+            before[place] = order.having(**errand)
+        else:
+            before[place] = other.having(**errand, **({"plan": "yes"} if order.phrase.kind == "plan" else {}))
+        return True
+    return False
+
+
+def _hire_listeners_first(clauses: list[Order | str]) -> list[Order | str]:
+    """Hire agents without work before their neighbours, so that mail finds them."""
+    ordered: list[Order | str] = []
+    for clause in clauses:
+        place = len(ordered)
+        if _is_hiring(clause) and not _has_errand(clause):
+            while place and _is_hiring(ordered[place - 1]) and _has_errand(ordered[place - 1]):
+                place -= 1
+        ordered.insert(place, clause)
+    return ordered
+
+
+def _is_hiring(clause: Order | str) -> bool:
+    return isinstance(clause, Order) and clause.phrase.kind == "spawn"
+
+
+def _has_errand(clause: Order | str) -> bool:
+    return isinstance(clause, Order) and "errand" in clause.words
+
+
+# ------------------------------------------------------------------------------------------------------- text
+
+
+def paths_in(text: str) -> list[str]:
+    """Return what looks like a path, in order and once each."""
+    found = (match[0].rstrip(".") for match in _PATH.finditer(text))
+    return list(dict.fromkeys(path for path in found if not re.fullmatch(r"[\d.]+|e\.g|i\.e|and/or", path)))
+
+
+def unquoted(text: str) -> str:
+    """Return what stands in the quotes around a text, or the text without its full stop."""
+    text = text.strip(" ,;:")
+    if fenced := re.fullmatch(r"```(?:\w*\n)?(.*?)\n?```\.?", text, re.DOTALL):
+        return fenced[1]
+    if re.fullmatch(rf"(?:{_QUOTED})\.?", text, re.DOTALL):
+        return text.rstrip(".")[1:-1]
+    return re.sub(r"(?<!\.)\.$", "", text)
+
+
+def _cuts(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
+    """Yield where a pattern cuts a text, but not inside quotes and commands."""
+    held = [found.span() for found in _VERBATIM.finditer(text)]
+    for found in pattern.finditer(text):
+        if found[0] and not any(start < found.end() and found.start() < end for start, end in held):
+            yield found.span()
+
+
+def _split(pattern: re.Pattern[str], text: str) -> Iterator[str]:
+    start = 0
+    for left, right in _cuts(pattern, text):
+        yield text[start:left]
+        start = right
+    yield text[start:]
+
+
+def _joints(text: str) -> list[tuple[str, str]]:
+    """Return a sentence cut in two at each of its first joints."""
+    return [(text[:left], text[right:]) for left, right in list(_cuts(_JOINTS, text))[:_MOST_JOINTS]]

@@ -1,1 +1,0 @@
-"""What an agent of type `lead` does with what the operator tells it, and with the mail of its team."""
