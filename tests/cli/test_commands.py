@@ -60,7 +60,7 @@ def test_a_supervisor_that_has_not_said_who_it_is_comes_up(cli: Cli, team: Team)
         assert "· supervisor comes up ·" in cli("status").out
 
 
-def test_status_names_what_needs_you_and_the_command_that_answers(cli: Cli, team: Team) -> None:
+def test_status_names_each_need_and_the_command_that_answers_it(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     enlist(team, "courier")
     agents.write_exit(team.directory.agent("courier"), Exit(run=1, signal=9, reason="died", at=5))
@@ -85,7 +85,7 @@ def test_a_death_needs_you_until_you_acknowledge_it(cli: Cli, team: Team) -> Non
     assert status["agents"][0]["exit"]["signal"] == 9
 
 
-def test_who_lives_has_no_end_to_acknowledge_and_its_next_death_needs_you(cli: Cli, team: Team) -> None:
+def test_a_live_agent_cannot_be_acknowledged_in_advance(cli: Cli, team: Team) -> None:
     enlist(team, "courier")
     with alive(team, "courier"):
         cli("ack", "courier").refused(75, "courier is alive: nothing to acknowledge")
@@ -237,7 +237,7 @@ def test_answers_change_the_request_and_tell_who_asked(cli: Cli, team: Team) -> 
     assert len(cli("requests", "--all", "--json").json) == 3
 
 
-def test_the_beginning_of_an_id_will_do_where_one_that_waits_begins_so(cli: Cli, team: Team) -> None:
+def test_a_unique_prefix_of_a_pending_request_id_is_enough(cli: Cli, team: Team) -> None:
     ask(team, "plan-46aa01", "plan_approval", {"plan": "all at once"})
     ask(team, "plan-46ab02", "plan_approval", {"plan": "slowly"})
     ask(team, "plan-46", "plan_approval", {"plan": "well"})
@@ -311,7 +311,7 @@ def test_a_task_that_nobody_begins_says_why_and_what_to_do(cli: Cli, team: Team)
     assert "scout (gone)" in cli("tasks").out
 
 
-def test_a_stopped_agent_leaves_the_roster_and_its_files_are_kept(cli: Cli, team: Team) -> None:
+def test_remove_takes_a_stopped_agent_away_and_keeps_its_files(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     with alive(team, "fixer"):
         cli("remove", "fixer").refused(75, "fixer is alive")

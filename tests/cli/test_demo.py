@@ -40,7 +40,7 @@ def is_clean(scratch: Path) -> bool:
     return not list(scratch.iterdir()) and not processes_of(scratch)
 
 
-def test_the_headless_demo_ends_by_itself_with_0_and_leaves_nothing(
+def test_the_headless_demo_exits_with_0_and_leaves_nothing(
     demo: Cli, scratch: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     assert tempfile.gettempdir() != str(scratch)
@@ -79,7 +79,7 @@ def test_a_demo_that_is_interrupted_ends_its_workers(demo: Cli, scratch: Path, n
     eventually(lambda: is_clean(scratch), "nothing left")
 
 
-def test_the_demo_on_the_dashboard_fills_the_board_and_ends_its_workers(demo: Cli, scratch: Path) -> None:
+def test_the_demo_fills_the_dashboard_and_ends_its_workers(demo: Cli, scratch: Path) -> None:
     child = pexpect.spawn(
         COMMAND[0], [*COMMAND[1:], "demo"], cwd=str(demo.root), env={**demo.environment, "TERM": "xterm-256color"},
         dimensions=(24, 80), timeout=30,

@@ -54,9 +54,7 @@ def agent_of(offline: Cli, name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_foreground_spawn_prints_the_answer_and_leaves_it_in_the_files(
-    shared: Cli, shared_directory: TeamDirectory
-) -> None:
+def test_a_foreground_spawn_prints_the_answer_and_stores_it(shared: Cli, shared_directory: TeamDirectory) -> None:
     (shared.root / "notes.md").write_text("hello\n")
     ran = shared(*spawn("lister", "explore", "list the files"))
     assert ran.code == 0
@@ -133,9 +131,7 @@ def test_a_message_reaches_a_running_agent(shared: Cli) -> None:
     assert [message["type"] for message in answers] == ["result"]
 
 
-def test_a_death_is_seen_with_its_signal_and_resume_brings_it_back(
-    shared: Cli, shared_directory: TeamDirectory
-) -> None:
+def test_a_death_shows_its_signal_and_resume_restarts_the_agent(shared: Cli, shared_directory: TeamDirectory) -> None:
     assert shared(*spawn("mortal", "explore", "list the files")).code == 0
     watching = shared.start("watch", "--json")
     assert watching.stderr is not None

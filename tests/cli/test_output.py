@@ -121,7 +121,7 @@ def test_a_full_disk_under_stdout_is_an_io_error(shell: Cli) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_an_encoding_that_lacks_a_letter_does_not_end_the_command(shell: Cli, team: Team) -> None:
+def test_output_survives_an_encoding_that_lacks_a_character(shell: Cli, team: Team) -> None:
     mailbox.send(team.directory, mailbox.compose("lead", "operator", "message", "naïve → 日本"))
     poor = shell.with_environment(LC_ALL="POSIX", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
     ran = poor("inbox", "operator")

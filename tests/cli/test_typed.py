@@ -35,7 +35,7 @@ def test_root_and_team_are_named_where_they_must_be(tmp_path: Path, monkeypatch:
     assert CommandLine.of(team)() == f"crewboard --root {tmp_path} --team demo"
 
 
-def test_the_embedded_model_is_named_where_workers_start_and_nothing_says_it_yet(
+def test_a_command_names_offline_only_where_it_starts_workers(
     team: Team, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(cli.root)

@@ -87,7 +87,7 @@ def test_wait_on_an_agent_that_ended_is_done_at_once(cli: Cli, team: Team) -> No
     assert cli("wait", "fixer", "--until", "exited,vanished", "--timeout", "0").code == 0
 
 
-def test_wait_for_what_an_agent_that_ended_never_becomes_ends_at_once(cli: Cli, team: Team) -> None:
+def test_wait_ends_at_once_when_the_agent_has_ended(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     agents.write_exit(team.directory.agent("fixer"), Exit(run=1, signal=9, reason="died", at=5))
     ended = "fixer is crashed: killed by SIGKILL; `crewboard resume fixer` brings it back"

@@ -12,7 +12,7 @@ from tests.crash.stories import STORIES, Story
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_whatever_happens_at_any_file_operation_the_next_one_can_finish(name: str, memory: Path) -> None:
+def test_another_process_finishes_after_a_fault_at_any_operation(name: str, memory: Path) -> None:
     runs = enumerate_story(STORIES[name], memory)
     assert {run.outcome for run in runs} == {"done", "refused", "killed"}
 

@@ -68,9 +68,7 @@ def test_an_undisturbed_assignment_is_done_in_three_calls(memory: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "least"), [("killed after", 100), ("short, killed", 30), ("full from here", 100)])
-def test_an_assignment_is_done_once_whatever_happens_at_any_file_operation(
-    memory: Path, kind: Kind, least: int
-) -> None:
+def test_an_assignment_is_done_once_despite_a_fault_anywhere(memory: Path, kind: Kind, least: int) -> None:
     assert at_each_operation(memory, kind, ScriptedModel, check) >= least
 
 
@@ -93,7 +91,7 @@ def test_mail_beyond_the_window_is_shown_bit_by_bit(memory: Path) -> None:
     check_burst(memory / "root")
 
 
-def test_a_tool_call_that_was_cut_off_is_never_run_by_whoever_goes_on(memory: Path) -> None:
+def test_an_interrupted_tool_call_is_never_run_by_the_next_run(memory: Path) -> None:
     def look(team: TeamDirectory, model: ScriptedModel) -> None:
         for asked in model.asked:
             check_request(asked)

@@ -369,7 +369,7 @@ MUTANTS = (
     Mutant(
         "a large body goes to results",
         replaced(mailbox, "_spill", lambda team, sent: sent),
-        unit(test_mailbox.test_a_body_beyond_the_limit_goes_to_results_and_the_message_points_at_it),
+        unit(test_mailbox.test_a_body_over_the_limit_is_stored_apart_and_linked),
     ),
     # documents
     Mutant(
@@ -401,7 +401,7 @@ MUTANTS = (
     Mutant(
         "a young file is read again",
         replaced(json_files, "_TICK", -(10**19)),
-        on_a_path(test_documents.test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_not_missed),
+        on_a_path(test_documents.test_a_replacement_within_one_clock_tick_is_not_missed),
     ),
     # the board
     Mutant(
@@ -441,7 +441,7 @@ MUTANTS = (
     Mutant(
         "an answer is on the disk before anybody hears of it",
         replaced(json_files, "save", not_waiting_for_the_disk),
-        unit(test_requests.test_questions_and_answers_are_on_the_disk_before_anybody_hears, patch=True),
+        unit(test_requests.test_questions_and_answers_are_synced_to_disk, patch=True),
     ),
     Mutant("asking twice is heard once", replaced(approvals, "_mail_id", random_id), story("ask")),
     # life

@@ -133,7 +133,7 @@ def test_the_program_of_another_user_is_passed_over(root: Path, good: Path, monk
     assert find_program("tool", root) is None
 
 
-def test_relative_folders_and_files_that_do_not_run_are_passed_over(
+def test_relative_folders_and_files_not_executable_are_skipped(
     root: Path, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path / f"x/{good}")
@@ -194,7 +194,7 @@ def starts() -> list[tuple[str, ast.Call]]:
     return found
 
 
-def test_no_start_in_the_sources_leaves_path_or_environment_to_chance() -> None:
+def test_every_process_start_names_its_program_and_environment() -> None:
     calls = starts()
     assert len(calls) > 5
     for place, call in calls:

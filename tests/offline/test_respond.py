@@ -147,7 +147,7 @@ def test_a_plan_quotes_the_task_and_is_carried_out_when_approved(desk: NewDesk, 
     assert "I wrote made.txt" in answer
 
 
-def test_a_rejected_plan_is_revised_by_the_feedback_word_for_word(desk: NewDesk, tmp_path: Path) -> None:
+def test_a_rejected_plan_is_revised_with_the_exact_feedback(desk: NewDesk, tmp_path: Path) -> None:
     told = [rejected("Name the *owner*:\nfirst."), rejected("Better."), APPROVED]
     worker = desk(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": list(told)})
     worker.ask("Create made.txt containing hi")
@@ -157,7 +157,7 @@ def test_a_rejected_plan_is_revised_by_the_feedback_word_for_word(desk: NewDesk,
     assert (tmp_path / "made.txt").exists()
 
 
-def test_a_task_that_no_rule_knows_is_planned_where_a_plan_is_required(desk: NewDesk) -> None:
+def test_a_task_unknown_to_every_rule_still_gets_a_required_plan(desk: NewDesk) -> None:
     worker = desk(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
     assert "The plan is approved. Nothing in it is in my phrasebook" in worker.ask("Make the moss greener")
     assert "> Make the moss greener" in worker.calls[0][1]["plan"]

@@ -166,7 +166,7 @@ def test_reviewer_answers_a_request_for_a_summary(desk: NewDesk, project: Path) 
         assert words in summary
 
 
-def test_a_summary_that_is_asked_for_during_the_review_comes_with_it(desk: NewDesk, project: Path) -> None:
+def test_a_summary_requested_during_the_review_comes_with_it(desk: NewDesk, project: Path) -> None:
     reviewer = hired(desk, project, "reviewer", ask_operator=["the operator answers: keep deleting"])
     reviewer.hear(AGENTS["reviewer"].prompt)
     reviewer.run_tools(reviewer.reply())
@@ -197,7 +197,7 @@ def test_tester_runs_the_tests_and_again_when_fixer_says_so(desk: NewDesk, proje
     assert f"`{TESTS}` succeeded" in second
 
 
-def test_tester_heeds_fixer_even_while_it_is_still_at_its_first_run(desk: NewDesk, project: Path) -> None:
+def test_tester_follows_fixer_even_during_its_first_run(desk: NewDesk, project: Path) -> None:
     tester = hired(desk, project, "tester")
     tester.hear(AGENTS["tester"].prompt)
     tester.run_tools(tester.reply())
@@ -254,7 +254,7 @@ def test_who_was_interrupted_listens_instead_of_going_on(desk: NewDesk, project:
     assert courier.used.count("read_file") == 2
 
 
-def test_who_is_asked_to_leave_leaves_in_the_middle_of_its_script(desk: NewDesk, project: Path) -> None:
+def test_a_shutdown_request_is_accepted_in_mid_script(desk: NewDesk, project: Path) -> None:
     courier = hired(desk, project, "courier")
     courier.hear(AGENTS["courier"].prompt)
     courier.run_tools(courier.reply())

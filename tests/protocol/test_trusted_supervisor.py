@@ -108,9 +108,7 @@ def test_a_socket_outside_the_runtime_directory_gets_no_key(
         os.close(lock)
 
 
-def test_a_socket_reached_from_the_runtime_directory_by_dots_gets_no_key(
-    directory: TeamDirectory, short: Path, runtime: Path
-) -> None:
+def test_a_socket_path_with_dots_gets_no_key(directory: TeamDirectory, short: Path, runtime: Path) -> None:
     address = runtime / ".." / "planted.sock"
     with listening(address) as listener:
         lock = plant(directory, address, listener.pid)

@@ -41,7 +41,7 @@ def test_a_death_in_json_has_the_last_words_of_the_log(tmp_path: Path) -> None:
     assert death["log"] == ["collected 214 items / 3 errors", "Killed"]
 
 
-def test_a_run_that_died_before_it_wrote_anything_is_part_of_the_story(tmp_path: Path) -> None:
+def test_a_run_that_died_before_it_wrote_anything_is_shown(tmp_path: Path) -> None:
     agent = make_team(tmp_path / "w").directory.agent("api")
     work = ActivityReader(agent)
     assert [each.kind for each in work.read()][-1] != "died"

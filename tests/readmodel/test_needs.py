@@ -14,7 +14,7 @@ def needed(team: Team) -> list[str | None]:
     return [need.request_id for need in read_team(team.directory).needs]
 
 
-def test_a_plan_for_a_lead_that_is_not_there_or_reviews_none_is_the_operators(tmp_path: Path) -> None:
+def test_a_plan_goes_to_the_operator_if_no_lead_can_review_it(tmp_path: Path) -> None:
     team = Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
     rules.set_approver(team, "lead")
     enlist(team, "lead", "lead")

@@ -26,7 +26,7 @@ def _view(frozen: Frozen) -> TeamView:
     return TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
 
 
-def test_a_death_of_whoever_bears_the_name_now_is_not_acknowledged_yet(frozen: Frozen) -> None:
+def test_acknowledging_a_removed_agent_leaves_its_namesake_alone(frozen: Frozen) -> None:
     messages.acknowledge(frozen.team, "parser")
     stop.remove(frozen.team, "parser")
     frozen.gone("parser", "code", Exit(run=1, signal=11, reason="died", at=NOW - 5, buried=True), 5001)
@@ -37,19 +37,19 @@ def test_a_death_of_whoever_bears_the_name_now_is_not_acknowledged_yet(frozen: F
     assert "parser" in [need.agent for need in view.needs if need.kind == "death"]
 
 
-def test_what_was_acknowledged_of_others_stays_when_somebody_is_removed(frozen: Frozen) -> None:
+def test_removing_an_agent_keeps_the_acknowledgements_of_others(frozen: Frozen) -> None:
     messages.acknowledge_all(frozen.team, ["parser", "scan"])
     stop.remove(frozen.team, "parser")
     assert json_files.load(frozen.directory.operator, OperatorState) == OperatorState(acknowledged={"scan": 1}, rev=2)
 
 
-def test_a_damaged_list_of_what_was_seen_keeps_nobody_from_being_removed(frozen: Frozen) -> None:
+def test_an_agent_is_removed_despite_a_damaged_operator_file(frozen: Frozen) -> None:
     frozen.directory.operator.write_text("{")
     stop.remove(frozen.team, "parser")
     assert _view(frozen).agent("parser") is None
 
 
-def test_the_panes_forget_who_bore_the_name_before_and_show_its_beginning(frozen: Frozen) -> None:
+def test_the_panes_forget_the_previous_agent_of_the_same_name(frozen: Frozen) -> None:
     agent = frozen.directory.agent("parser")
     frozen.did("parser", 200, "edit_file", {"path": "old.py", "old_text": "a", "new_text": "b"}, "edited", 0)
     frozen.said("parser", 190, "of the old one")
@@ -68,7 +68,7 @@ def test_the_panes_forget_who_bore_the_name_before_and_show_its_beginning(frozen
     assert [letter.message.content for letter in letters.read()] == ["to the new one"]
 
 
-def test_unread_mail_is_counted_anew_where_a_longer_mailbox_took_the_place_of_one(frozen: Frozen) -> None:
+def test_unread_mail_is_recounted_when_a_mailbox_is_replaced(frozen: Frozen) -> None:
     reader = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe)
     assert reader.read().unread["lead"] == 2
     box = frozen.directory.inbox("lead")

@@ -24,11 +24,11 @@ def _see(**facts: object) -> tuple[str, str]:
     return found.state, found.reason
 
 
-def test_a_held_lease_whose_process_is_gone_is_a_conflict_and_says_so() -> None:
+def test_a_held_lease_without_its_process_is_a_conflict() -> None:
     assert _see(pid_gone=True) == ("unknown", "says working · pid 77 gone · lease still held")
 
 
-def test_a_worker_that_has_written_its_end_is_stopping_until_it_is_gone() -> None:
+def test_a_worker_with_an_exit_record_is_stopping_until_gone() -> None:
     assert _see(exit=Exit(run=1, code=0, reason="finished", at=NOW - 1))[0] == "stopping"
 
 

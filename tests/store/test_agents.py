@@ -60,7 +60,7 @@ def test_burial_marks_the_run_that_was_buried(agent: AgentDirectory) -> None:
     assert agents.exit_record(agent) == fourth
 
 
-def test_a_damaged_exit_record_is_kept_aside_and_the_end_is_known_again(agent: AgentDirectory) -> None:
+def test_a_damaged_exit_record_is_set_aside_and_written_again(agent: AgentDirectory) -> None:
     agent.exit.write_bytes(b"{")
     record = agents.write_exit(agent, Exit(run=3, signal=9, reason="died"))
     assert agents.exit_record(agent) == record
@@ -85,7 +85,7 @@ def test_the_newest_run_is_known_whichever_file_is_damaged(agent: AgentDirectory
     assert agents.last_run(agent) == 3
 
 
-def test_the_newest_run_may_have_ended_before_it_said_that_it_began(agent: AgentDirectory) -> None:
+def test_a_run_that_ended_before_it_began_counts_as_the_last_run(agent: AgentDirectory) -> None:
     begin(agent, 3)
     agents.write_exit(agent, Exit(run=4, signal=9, reason="died"))
     assert agents.last_run(agent) == 4

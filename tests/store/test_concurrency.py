@@ -163,7 +163,7 @@ def _send(path: Path, number: int) -> list[str]:
     return [f"{number}-{turn}" for turn in range(MAIL)]
 
 
-def test_every_message_of_ours_and_of_others_arrives_once_and_in_its_senders_order(directory: TeamDirectory) -> None:
+def test_each_message_arrives_once_and_in_the_senders_order(directory: TeamDirectory) -> None:
     given = together(_send, directory.path)
     batch = mailbox.read(directory, "scout")
     assert batch.damaged == 0
@@ -204,7 +204,7 @@ def _send_on_a_full_disk(path: Path, number: int) -> list[str]:
     return sent
 
 
-def test_on_a_disk_that_fills_up_arrives_what_was_acknowledged_and_nothing_of_others_is_lost(
+def test_a_full_disk_loses_no_message_that_was_acknowledged(
     directory: TeamDirectory,
 ) -> None:
     given = together(_send_on_a_full_disk, directory.path)

@@ -69,7 +69,7 @@ def test_a_team_is_found_by_its_name_else_by_its_directory(tmp_path: Path) -> No
     assert find_team(tmp_path, "third") is None
 
 
-def test_a_damaged_team_is_found_by_its_directory_and_hides_no_other(tmp_path: Path) -> None:
+def test_a_damaged_team_is_found_by_directory_and_hides_no_other(tmp_path: Path) -> None:
     damaged, whole = made(tmp_path, "a"), made(tmp_path, "b")
     damaged.config.write_bytes(b"{")
     assert find_team(tmp_path, "b") == whole

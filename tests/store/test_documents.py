@@ -66,7 +66,7 @@ def test_a_change_that_raises_leaves_everything_as_it_is(path: Path, lock: Path,
     assert {left.name for left in path.parent.iterdir()} == {"7.json", "lock"}
 
 
-def test_what_could_not_be_read_again_never_takes_the_place_of_a_record(path: Path, lock: Path) -> None:
+def test_an_unreadable_change_never_replaces_a_record(path: Path, lock: Path) -> None:
     json_files.save(path, Task(id=7, subject="old"))
 
     def misname(old: Task | None) -> Task:
@@ -104,7 +104,7 @@ def test_who_can_do_without_gets_none_for_a_damaged_file(path: Path) -> None:
     assert json_files.load_or_none(path, Task) == Task(id=7, subject="x")
 
 
-def test_what_is_known_from_elsewhere_takes_the_place_of_damage_once_a_copy_is_kept(path: Path, lock: Path) -> None:
+def test_a_known_record_replaces_a_damaged_one_after_a_copy(path: Path, lock: Path) -> None:
     path.write_bytes(b"{")
     json_files.change(path, lock, Task, lambda old: old or Task(id=7, subject="known"), renew=True)
     assert json_files.load(path, Task) == Task(id=7, subject="known")
@@ -112,7 +112,7 @@ def test_what_is_known_from_elsewhere_takes_the_place_of_damage_once_a_copy_is_k
     assert aside.read_bytes() == b"{"
 
 
-def test_a_projection_that_is_damaged_is_kept_before_it_is_written_anew(path: Path) -> None:
+def test_a_damaged_projection_is_copied_before_it_is_rewritten(path: Path) -> None:
     json_files.quarantine_if_damaged(path, Task)
     json_files.save(path, Task(id=7, subject="x"))
     json_files.quarantine_if_damaged(path, Task)
@@ -157,7 +157,7 @@ def test_a_file_that_rests_is_read_once(path: Path, monkeypatch: pytest.MonkeyPa
     assert reader.get() is first
 
 
-def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_not_missed(path: Path) -> None:
+def test_a_replacement_within_one_clock_tick_is_not_missed(path: Path) -> None:
     """Same time, same size, same inode, other content: two replacements in a row can come to that."""
     path.write_bytes(b'{"id": 7, "subject": "one"}')
     before = path.stat()
@@ -174,7 +174,7 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_not_missed(path
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
-def test_the_last_good_state_stays_in_use_while_a_file_is_damaged(path: Path, damage: bytes) -> None:
+def test_the_last_good_state_is_used_while_a_file_is_damaged(path: Path, damage: bytes) -> None:
     json_files.save(path, Task(id=7, subject="good"))
     reader = Cached(path, Task)
     good = reader.get()
@@ -187,14 +187,14 @@ def test_the_last_good_state_stays_in_use_while_a_file_is_damaged(path: Path, da
     assert not reader.damaged
 
 
-def test_a_file_that_was_damaged_from_the_beginning_is_none_and_damaged(path: Path) -> None:
+def test_a_file_damaged_from_the_start_is_none_and_damaged(path: Path) -> None:
     path.write_bytes(b"{")
     reader = Cached(path, Task)
     assert reader.get() is None
     assert reader.damaged
 
 
-def test_a_file_that_cannot_be_looked_at_is_damage_and_no_absence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     json_files.save(path, Task(id=7, subject="good"))
     settle(path)
     reader = Cached(path, Task)

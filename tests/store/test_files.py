@@ -94,7 +94,7 @@ def test_a_line_that_the_disk_refuses_half_way_is_no_line(
     assert [line for line in lines(log) if line] == [b"before", b"after"]
 
 
-def test_a_refusal_removes_nothing_that_somebody_appended_behind_it(
+def test_a_failed_append_keeps_what_others_appended_after_it(
     log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def foreign() -> None:
@@ -137,7 +137,7 @@ def test_who_is_always_interrupted_gives_up_and_leaves_nothing(
     assert {line for line in lines(log) if line} == {b"f"}
 
 
-def test_a_failed_sync_takes_the_line_back_without_moving_what_readers_know(
+def test_a_failed_sync_withdraws_the_line_and_keeps_all_offsets(
     log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.append_line(log, lock, b"before\n")
@@ -155,9 +155,7 @@ def test_a_failed_sync_takes_the_line_back_without_moving_what_readers_know(
     assert [line for line in lines(log) if line] == [b"before", b"after"]
 
 
-def test_a_disk_that_refuses_even_the_blanking_leaves_half_a_line_for_the_next_writer(
-    log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_a_line_stays_if_even_its_removal_fails(log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
         Disk(patch, 4, FULL)
@@ -257,9 +255,7 @@ def test_a_disk_that_takes_nothing_and_says_nothing_is_full(tmp_path: Path, monk
         files.replace_file(tmp_path / "record", b"0123456789")
 
 
-def test_what_must_survive_a_power_failure_is_synced_with_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_durable_file_is_synced_together_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync
 

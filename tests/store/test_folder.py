@@ -72,9 +72,7 @@ def test_what_is_gone_is_gone(board: Folder[Task], directory: TeamDirectory) -> 
     assert board.sound() == {}
 
 
-def test_of_a_damaged_file_the_last_good_state_is_shown_and_nobody_acts_on_it(
-    board: Folder[Task], directory: TeamDirectory
-) -> None:
+def test_a_damaged_file_shows_its_last_state_but_is_not_sound(board: Folder[Task], directory: TeamDirectory) -> None:
     files.replace_file(directory.task(2), b"{")
     assert subjects(board) == ["one", "two", "three"]
     assert sorted(board.sound()) == ["1.json", "3.json"]

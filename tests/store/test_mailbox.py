@@ -72,7 +72,7 @@ def test_a_name_that_breaks_the_rule_reaches_no_file(directory: TeamDirectory, a
         mailbox.compose(author, to, kind, "x")
 
 
-def test_a_body_beyond_the_limit_goes_to_results_and_the_message_points_at_it(directory: TeamDirectory) -> None:
+def test_a_body_over_the_limit_is_stored_apart_and_linked(directory: TeamDirectory) -> None:
     body = "é" * mailbox.MAX_MESSAGE
     sent = send(directory, body, task_id=4)
     (read,) = mailbox.read(directory, "scout").messages
@@ -177,7 +177,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_a_damaged_line_is_set_aside_and_counted_and_stops_nothing(directory: TeamDirectory, kind: str) -> None:
+def test_a_damaged_line_is_set_aside_and_counted(directory: TeamDirectory, kind: str) -> None:
     send(directory, "before")
     append(directory.inbox("scout"), DAMAGED[kind] + b"\n")
     send(directory, "after")
@@ -205,7 +205,7 @@ def test_half_a_line_costs_the_next_message_nothing(directory: TeamDirectory) ->
     assert damage(directory) == 1
 
 
-def test_a_whole_line_that_lacks_its_newline_is_a_message_once_somebody_writes_again(directory: TeamDirectory) -> None:
+def test_a_line_without_newline_is_a_message_once_followed(directory: TeamDirectory) -> None:
     append(directory.inbox("scout"), line("a", "no newline"))
     send(directory, "ours")
     assert contents(directory) == ["no newline", "ours"]
@@ -233,7 +233,7 @@ def test_text_that_quotes_a_message_is_no_message(directory: TeamDirectory) -> N
     assert damage(directory) == 1
 
 
-def test_a_mailbox_that_was_replaced_by_a_shorter_one_is_read_from_its_beginning(directory: TeamDirectory) -> None:
+def test_a_mailbox_replaced_by_a_shorter_one_is_read_again(directory: TeamDirectory) -> None:
     for number in range(20):
         send(directory, f"old {number}", ident=f"m{number}")
     read = mailbox.read(directory, "scout")
@@ -244,7 +244,7 @@ def test_a_mailbox_that_was_replaced_by_a_shorter_one_is_read_from_its_beginning
     assert after.offset == mailbox.size(directory, "scout")
 
 
-def test_a_limit_ends_a_batch_behind_a_line_and_says_that_there_is_more(directory: TeamDirectory) -> None:
+def test_a_limit_ends_a_batch_after_a_line_and_reports_more(directory: TeamDirectory) -> None:
     for number in range(10):
         send(directory, f"{number}")
     half = mailbox.size(directory, "scout") // 2

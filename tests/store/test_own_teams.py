@@ -145,7 +145,7 @@ def test_a_link_in_the_place_of_a_cached_record_is_damage(team: TeamDirectory, p
     assert cached.damaged
 
 
-def test_logs_and_live_text_are_neither_written_nor_read_through_a_link(team: TeamDirectory, private: Path) -> None:
+def test_logs_and_live_text_never_go_through_a_link(team: TeamDirectory, private: Path) -> None:
     agent = team.agent("scout")
     for path in (agent.log, agent.live):
         path.symlink_to(private / "secret")

@@ -55,7 +55,7 @@ def test_asking_again_with_the_same_id_changes_nothing(directory: TeamDirectory)
     assert ask(directory).status == "approved"
 
 
-def test_what_an_askers_death_cancelled_is_open_again_when_it_asks_again(directory: TeamDirectory) -> None:
+def test_a_request_cancelled_by_death_reopens_when_asked_again(directory: TeamDirectory) -> None:
     ask(directory)
     assert [request.id for request in requests.cancel_of(directory, "a", 2.0)] == ["q1"]
     assert stands(directory).decided_by == "system"
@@ -145,7 +145,7 @@ def test_closing_closes_what_is_open_alone(directory: TeamDirectory) -> None:
     refused(directory, "q1 is already expired", "q1", "approved", "lead", 4.0)
 
 
-def test_requests_of_an_agent_that_ended_and_its_shutdown_are_cancelled_but_no_plan_for_it(
+def test_an_end_cancels_own_requests_but_no_plan_for_review(
     directory: TeamDirectory,
 ) -> None:
     ask(directory, "of")
@@ -159,9 +159,7 @@ def test_requests_of_an_agent_that_ended_and_its_shutdown_are_cancelled_but_no_p
     assert [request.id for request in requests.pending(directory)] == ["other", "plan"]
 
 
-def test_questions_and_answers_are_on_the_disk_before_anybody_hears(
-    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_and_answers_are_synced_to_disk(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
     ask(directory)

@@ -52,7 +52,7 @@ def test_no_team_is_a_sentence(tmp_path: object, directory: TeamDirectory) -> No
         roster.drop(directory, "a")
 
 
-def test_a_damaged_roster_is_kept_and_its_last_good_state_stays_in_use(directory: TeamDirectory) -> None:
+def test_a_damaged_roster_is_kept_and_its_last_good_state_used(directory: TeamDirectory) -> None:
     roster.put(directory, Member(name="a", type="code"))
     assert names(directory) == ["a"]
     directory.config.write_bytes(b'{"name": "default", "members": [{"name": "../x"')
@@ -62,7 +62,7 @@ def test_a_damaged_roster_is_kept_and_its_last_good_state_stays_in_use(directory
     assert directory.config.read_bytes().startswith(b'{"name": "default", "members": [{"name": "../x"')
 
 
-def test_a_roster_that_was_damaged_from_the_beginning_is_bad_data(directory: TeamDirectory) -> None:
+def test_a_roster_damaged_from_the_start_is_bad_data(directory: TeamDirectory) -> None:
     directory.config.write_bytes(b"\x00")
     with pytest.raises(BadDataError, match=r"config\.json is damaged"):
         roster.load(directory)
@@ -70,7 +70,7 @@ def test_a_roster_that_was_damaged_from_the_beginning_is_bad_data(directory: Tea
         roster.ensure(directory, 1.0)
 
 
-def test_mail_can_be_sent_to_the_operator_the_seat_and_the_agents(directory: TeamDirectory) -> None:
+def test_mail_can_go_to_the_operator_the_lead_and_the_agents(directory: TeamDirectory) -> None:
     roster.put(directory, Member(name="a", type="code"))
     roster.put(directory, Member(name="lead", type="lead"))
     config = roster.load(directory)

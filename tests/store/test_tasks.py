@@ -30,7 +30,7 @@ def test_an_id_does_not_come_back_when_its_file_is_taken_away(directory: TeamDir
     assert add(directory, "z")[0].id == 3
 
 
-def test_an_id_does_not_come_back_when_the_note_of_the_last_one_is_lost(directory: TeamDirectory) -> None:
+def test_an_id_is_never_reused_even_if_the_last_id_file_is_lost(directory: TeamDirectory) -> None:
     add(directory, "x", "y")
     for damage in (b"", b"-5", b"nonsense", b"\xb2"):
         directory.last_task_id.write_bytes(damage)
@@ -178,7 +178,7 @@ def test_a_closed_task_that_is_opened_again_is_for_anybody(directory: TeamDirect
     assert claim(directory, 1, "b").owner == "b"
 
 
-def test_a_task_in_progress_that_changes_hands_waits_for_its_new_owner(directory: TeamDirectory) -> None:
+def test_a_task_given_to_another_agent_is_pending_again(directory: TeamDirectory) -> None:
     add(directory, "x")
     claim(directory, 1)
     moved = tasks.update(directory, 1, "operator", 2.0, owner="b")
@@ -250,7 +250,7 @@ def test_two_tasks_never_wait_for_each_other(directory: TeamDirectory) -> None:
     assert tasks.load(directory, 1).blocked_by == []
 
 
-def test_only_an_open_task_is_let_wait_and_only_for_one_that_exists(directory: TeamDirectory) -> None:
+def test_only_an_open_task_can_wait_and_only_for_an_existing_one(directory: TeamDirectory) -> None:
     add(directory, "x", "y")
     with pytest.raises(UsageError, match="there is no task 9"):
         tasks.block(directory, 2, [9], 2.0)

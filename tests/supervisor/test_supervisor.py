@@ -32,7 +32,7 @@ def test_many_callers_at_once_get_one_supervisor(crew: Crew) -> None:
     assert "Traceback" not in log
 
 
-def test_the_supervisor_sees_no_key_and_stands_in_no_folder_of_the_user(guild: Crew) -> None:
+def test_the_supervisor_has_no_key_and_runs_in_the_root_folder(guild: Crew) -> None:
     supervisor_client.wake_supervisor(guild.directory)
     pid = guild.supervisor_pid()
     assert b"ANTHROPIC" not in process.environment(pid)
@@ -48,7 +48,7 @@ def test_its_socket_is_for_its_user_alone(guild: Crew) -> None:
     assert socket.parent.stat().st_mode & 0o077 == 0
 
 
-def test_the_same_run_is_started_once_however_often_it_is_rung_for(guild: Crew) -> None:
+def test_the_same_run_is_started_once_despite_repeated_requests(guild: Crew) -> None:
     guild.run("twice", "explore", "List all Python files", once=True)
     guild.wait_for("twice", "exited")
     for _ in range(3):
@@ -57,7 +57,7 @@ def test_the_same_run_is_started_once_however_often_it_is_rung_for(guild: Crew) 
     assert runs(guild, "twice") == [1, 2]
 
 
-def test_an_agent_that_many_resume_at_once_is_started_once_and_can_be_ended(guild: Crew) -> None:
+def test_concurrent_resumes_start_an_agent_once(guild: Crew) -> None:
     guild.run("wanted", "explore", "List all Python files")
     for number in (2, 3, 4):
         stop.stop_now(guild.team, "wanted")
@@ -68,9 +68,7 @@ def test_an_agent_that_many_resume_at_once_is_started_once_and_can_be_ended(guil
     assert runs(guild, "wanted") == [1, 2, 3, 4]
 
 
-def test_who_was_just_brought_up_by_somebody_else_is_told_by_the_run_that_lives(
-    guild: Crew, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_returns_the_run_that_another_caller_started(guild: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     guild.run("raised", "explore", "List all Python files")
     stop.stop_now(guild.team, "raised")
     first: list[int] = []
@@ -127,7 +125,7 @@ def test_a_death_that_nobody_watched_is_found_and_told(guild: Crew) -> None:
     assert guild.see("unwatched").since == gone.since
 
 
-def test_while_a_successor_finds_out_how_a_worker_died_nobody_guesses(guild: Crew) -> None:
+def test_no_exit_reason_is_shown_before_the_supervisor_knows_it(guild: Crew) -> None:
     guild.run("adoptee", "explore", "List all Python files")
     old = guild.supervisor_pid()
     process.send_signal(old, signal.SIGKILL)
@@ -158,7 +156,7 @@ def test_nobody_is_brought_back_for_a_team_whose_dead_are_buried(crew: Crew) -> 
     assert not supervisor_client.is_alive(crew.directory)
 
 
-def test_a_start_whose_caller_died_is_something_the_operator_hears_of(guild: Crew) -> None:
+def test_a_start_whose_caller_died_is_reported_to_the_operator(guild: Crew) -> None:
     from crewboard.records import HireOptions, Member, Spec
     from crewboard.store import roster
 

@@ -140,7 +140,7 @@ def test_a_forked_worker_and_a_new_one_are_alike_to_the_kernel(hearth: Crew) -> 
         assert "/" in opened(hearth, "forked")
 
 
-def test_the_end_of_a_forked_worker_is_known_by_code_and_by_signal(hearth: Crew) -> None:
+def test_the_end_of_a_forked_worker_has_its_code_or_signal(hearth: Crew) -> None:
     hire(hearth, "ended")
     hearth.kill("ended", signal.SIGABRT)
     seen = hearth.wait_for("ended", "crashed")
@@ -206,7 +206,7 @@ def test_each_worker_calls_with_its_own_key_and_holds_no_other(keys: list[str], 
         assert not memory_holds(parent, b"key-of-the-other")
 
 
-def test_the_warm_parent_has_one_thread_and_nothing_secret_in_its_environment(hearth: Crew) -> None:
+def test_the_prefork_server_has_one_thread_and_no_secrets(hearth: Crew) -> None:
     parent = parent_of(hearth)
     assert psutil.Process(parent).num_threads() == 1
     with insight():
@@ -214,7 +214,7 @@ def test_the_warm_parent_has_one_thread_and_nothing_secret_in_its_environment(he
     assert names <= {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"}
 
 
-def test_an_environment_that_is_read_when_code_is_loaded_needs_a_new_interpreter() -> None:
+def test_import_time_settings_need_a_new_interpreter() -> None:
     assert can_prefork({"PATH": "/bin", "ANTHROPIC_API_KEY": "key"})
     assert not can_prefork({"ANTHROPIC_LOG": "debug"})
     assert not can_prefork({"OTEL_PYTHON_TRACER_PROVIDER": "mine"})
@@ -253,7 +253,7 @@ def test_a_warm_parent_that_hangs_costs_a_moment_and_no_start(warm: Crew) -> Non
 
 
 @pytest.mark.long
-def test_a_warm_parent_that_hangs_while_it_warms_up_is_not_waited_for(crew: Crew) -> None:
+def test_a_prefork_server_that_hangs_at_start_is_not_waited_for(crew: Crew) -> None:
     supervisor_client.wake_supervisor(crew.directory)
     supervisor = psutil.Process(crew.supervisor_pid())
     begun = eventually(lambda: [child for child in supervisor.children() if PARENT in child.cmdline()], "the parent")
@@ -276,7 +276,7 @@ def test_code_that_changed_is_never_run_by_an_old_parent(hearth: Crew) -> None:
 
 
 @pytest.mark.long
-def test_the_warm_parent_ends_with_its_supervisor_and_workers_outlive_both(warm: Crew) -> None:
+def test_the_prefork_server_ends_with_its_supervisor(warm: Crew) -> None:
     pid, parent, supervisor = hire(warm, "scout"), parent_of(warm), warm.supervisor_pid()
     process.send_signal(supervisor, signal.SIGKILL)
     eventually(lambda: not process.start_ticks(parent), "the end of the parent")

@@ -19,7 +19,7 @@ PLAN = calls("submit_plan", plan="# Write out.txt\n\n1. write it", files=["out.t
 WRITE = calls("write_file", path="out.txt", content="hello")
 
 
-def test_a_plan_is_read_and_approved_and_only_then_is_the_file_written(crew_on: Make) -> None:
+def test_the_file_is_written_only_after_the_plan_is_approved(crew_on: Make) -> None:
     crew = crew_on([PLAN, WRITE, says("all done")])
     crew.hire("fixer", "code", "write it", plan=True, unsafe_no_sandbox=True)
     crew.pending("plan_approval")
@@ -32,7 +32,7 @@ def test_a_plan_is_read_and_approved_and_only_then_is_the_file_written(crew_on: 
         eventually((crew.root / "out.txt").exists, "the file")
 
 
-def test_leaving_leaves_the_workers_and_the_next_dashboard_finds_them(crew: Crew) -> None:
+def test_workers_outlive_the_dashboard_and_the_next_finds_them(crew: Crew) -> None:
     crew.run("scout", "explore", "hello")
     pid = crew.pid("scout")
     with Terminal(crew.root, crew.environment) as terminal:
@@ -64,7 +64,7 @@ def test_half_a_thought_outlives_a_killed_dashboard(crew: Crew) -> None:
         terminal.press("m", "half a thought")
 
 
-def test_a_death_is_seen_with_its_signal_and_one_key_brings_the_agent_back(crew: Crew) -> None:
+def test_a_death_shows_its_signal_and_one_key_resumes_the_agent(crew: Crew) -> None:
     crew.run("scout", "explore", "hello")
     with Terminal(crew.root, crew.environment) as terminal:
         terminal.shows("idle")
@@ -97,7 +97,7 @@ def test_storms_of_resizes_down_to_one_cell_do_no_harm(crew: Crew) -> None:
         assert terminal.child.isalive()
 
 
-def test_a_quiet_screen_comes_back_after_its_terminal_shrank_for_a_moment(crew: Crew) -> None:
+def test_a_screen_comes_back_after_its_terminal_shrank_briefly(crew: Crew) -> None:
     with Terminal(crew.root, crew.environment) as terminal:
         terminal.shows("Nobody is hired yet")
         terminal.resize(1, 1)

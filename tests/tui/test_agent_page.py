@@ -102,7 +102,7 @@ def test_the_first_prompt_is_known_however_long_the_journal_is(frozen: Frozen) -
     assert [letter.message.content for letter in reader.prompts] == ["the first", "another hiring"]
 
 
-async def test_the_page_of_an_empty_seat_shows_the_mail_that_came_to_it(frozen: Frozen) -> None:
+async def test_the_page_of_an_absent_lead_shows_its_mail(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("l")
         await stage.sees("nobody sits in the lead's seat", "scan", "result: The repository has 41", "parser ended")
@@ -129,7 +129,7 @@ async def test_what_it_tells_you_has_no_times_of_a_worker(frozen: Frozen) -> Non
         assert "—" not in to_the_empty_seat
 
 
-async def test_in_the_talk_with_the_lead_too_nobody_is_free_in_more_words(frozen: Frozen) -> None:
+async def test_the_talk_with_the_lead_says_free_for_work_once(frozen: Frozen) -> None:
     frozen.hire("lead", "code", "idle", "", ago=1, pid=4500)
     frozen.mail(63, "lead", "operator", "idle_notification", "free for work", 1)
     frozen.mail(64, "lead", "operator", "result", "all is done", 1)
@@ -150,7 +150,7 @@ async def test_without_a_task_the_tab_says_how_to_give_one(frozen: Frozen) -> No
         await stage.sees("no task is its own ")
 
 
-async def test_a_process_shows_its_course_its_tree_and_the_end_of_its_log(frozen: Frozen) -> None:
+async def test_a_process_shows_its_history_its_tree_and_its_log_tail(frozen: Frozen) -> None:
     frozen.probe.families[4402] = (
         ProcessNode(4402, 0, "crewboard worker flaky-hunt", 12.5, 90 * 1024 * 1024),
         ProcessNode(5001, 1, "python -m pytest -k sync", 200.0, 220 * 1024 * 1024),
@@ -247,7 +247,7 @@ async def test_a_call_without_an_outcome_runs_or_is_unknown(frozen: Frozen) -> N
         await stage.sees("outcome unknown")
 
 
-async def test_a_death_stands_in_the_transcript_and_the_feed_also_behind_a_resume(frozen: Frozen) -> None:
+async def test_a_death_stays_in_transcript_and_feed_after_a_resume(frozen: Frozen) -> None:
     died = "15:02:10 died   killed by SIGKILL, run 1"
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "parser", "Transcript")

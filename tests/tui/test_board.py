@@ -18,7 +18,7 @@ from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
 
-async def test_it_shows_everybody_with_state_pid_cpu_memory_mail_and_task(frozen: Frozen) -> None:
+async def test_an_agent_row_has_state_pid_cpu_memory_mail_and_task(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.sees("flaky-hunt")
         (api,) = (line for line in stage.text if " api " in line and "edit_file" in line)
@@ -285,7 +285,7 @@ def test_the_farewell_names_no_team_where_none_was_made(tmp_path: Path, monkeypa
     assert words == "Nobody of default is running. `crewboard` opens the board again."
 
 
-def test_a_team_on_the_embedded_model_goes_on_with_it_where_there_is_no_key(frozen: Frozen) -> None:
+def test_without_a_key_a_team_keeps_its_embedded_model(frozen: Frozen) -> None:
     keyless, keyed = replace(frozen.team, environment={}), replace(frozen.team, environment={"ANTHROPIC_API_KEY": "x"})
     assert not session.as_it_runs(keyless).offline
     held = leases.take(frozen.directory.model_lock)

@@ -209,7 +209,7 @@ def _held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 @_SIZES
-async def test_what_could_not_be_sent_stands_before_what_is_typed_meanwhile(
+async def test_text_not_sent_comes_before_text_typed_meanwhile(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
     may_fail = _held(monkeypatch)
@@ -227,7 +227,7 @@ async def test_what_could_not_be_sent_stands_before_what_is_typed_meanwhile(
         assert stage.app.context.drafts == {"api": "first\nsecond"}
 
 
-async def test_what_could_not_be_sent_is_a_draft_of_the_team_that_was_left(
+async def test_text_not_sent_is_a_draft_of_the_team_that_was_left(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second(frozen)
@@ -265,7 +265,7 @@ async def test_what_was_sent_to_a_team_that_was_left_is_no_draft(
         assert stage.app.drafts[frozen.directory.path] == {}
 
 
-async def test_leaving_while_a_send_fails_loses_neither_text_nor_reason(
+async def test_quitting_while_a_send_fails_keeps_the_text_and_reason(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_fail = _held(monkeypatch)

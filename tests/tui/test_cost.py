@@ -169,7 +169,7 @@ def test_a_call_without_a_price_makes_the_rate_unknown(frozen: Frozen) -> None:
     assert rate([CallReader(frozen.directory.agent("ui"))], NOW) is None
 
 
-def test_a_money_budget_says_nothing_about_tokens_without_a_price(frozen: Frozen) -> None:
+def test_a_money_budget_has_no_share_without_a_price(frozen: Frozen) -> None:
     _unpriced(frozen, "api")
     _limit(frozen, "api", "$1")
     _limit_team(frozen, "2m")

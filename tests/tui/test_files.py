@@ -49,7 +49,7 @@ async def test_enter_unfolds_the_diff_and_folds_it_again(frozen: Frozen) -> None
         await stage.sees_not("+def new():")
 
 
-async def test_the_keys_are_called_what_they_do_to_the_entry_under_the_cursor(frozen: Frozen) -> None:
+async def test_key_labels_say_what_they_do_to_the_selected_entry(frozen: Frozen) -> None:
     frozen.did("api", 6, "edit_file", _edit("def old():\n    pass\n", "def new():\n    pass\n"), "edited", 0)
     async with opened(frozen, 80, 24) as stage:
         await _open_files(stage)
@@ -158,7 +158,7 @@ def test_a_folder_is_open_where_a_file_in_it_is(frozen: Frozen) -> None:
     assert not touched.others("sr", "api", NOW)
 
 
-def test_of_each_the_last_change_counts_before_a_later_reading_and_changes_come_first() -> None:
+def test_changes_come_before_reads_and_the_last_change_counts() -> None:
     touched = Touched(
         [
             FileAccess(NOW - 10, "ui", "a.py", "read"),

@@ -120,7 +120,7 @@ async def test_another_tab_shows_all_of_it(frozen: Frozen) -> None:
         assert "Esc shows all" not in stage.all
 
 
-async def test_where_nothing_can_be_found_the_slash_says_so_and_takes_the_words(frozen: Frozen) -> None:
+async def test_slash_takes_the_text_even_where_nothing_can_be_found(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("!", "!")
         await stage.sees("PLAN v2")

@@ -206,7 +206,7 @@ async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None
         (("!", "!"), "rule", "approve+rule  not now"),
     ],
 )
-async def test_the_palette_finds_a_command_by_its_words_or_says_why_not(
+async def test_the_palette_finds_a_command_or_says_why_not(
     frozen: Frozen, way: tuple[str, ...], words: str, says: str
 ) -> None:
     async with opened(frozen, 80, 24) as stage:

@@ -103,9 +103,7 @@ async def test_without_a_prompt_nobody_is_hired(frozen: Frozen) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 10)])
-async def test_before_there_is_a_prompt_the_form_names_the_key_that_will_hire(
-    frozen: Frozen, size: tuple[int, int]
-) -> None:
+async def test_without_a_prompt_the_form_names_the_key_that_hires(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
         await stage.press("n")
         await stage.sees("^s hires, not yet: it needs")
@@ -125,7 +123,7 @@ async def test_tab_is_no_pane_in_a_form(frozen: Frozen) -> None:
         await stage.sees("Name     x")
 
 
-async def test_a_high_terminal_keeps_the_terms_below_the_prompt_together(frozen: Frozen) -> None:
+async def test_a_high_terminal_keeps_the_options_below_the_prompt(frozen: Frozen) -> None:
     async with opened(frozen, 200, 50) as stage:
         await stage.press("n")
         await stage.sees("Prompt", "Mode")
@@ -134,7 +132,7 @@ async def test_a_high_terminal_keeps_the_terms_below_the_prompt_together(frozen:
         assert rows["Mode"] - rows["Prompt"] == 12
 
 
-def test_of_many_types_the_chosen_one_stands_between_its_neighbours() -> None:
+def test_of_many_types_the_selected_one_shows_its_neighbours() -> None:
     labels = ["explore", "plan", "code", "test", "lead", "scribe", "painter"]
     assert [around(labels, at, 24) for at in (0, 2, 3, 6)] == [range(3), range(1, 4), range(2, 5), range(4, 7)]
     assert around(labels, 2, 60) == range(7)
@@ -183,7 +181,7 @@ async def test_after_hiring_the_board_shows_the_new_agent(
         await stage.until(lambda: stage.app.focused is roster_, "the focus on the list")
 
 
-async def test_who_leaves_while_somebody_is_hired_is_not_told_that_nobody_is(
+async def test_leaving_the_form_during_a_hire_does_not_say_not_hired(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_end = threading.Event()
@@ -261,7 +259,7 @@ async def test_esc_leaves_the_form(frozen: Frozen) -> None:
         await stage.sees("Peek · ")
 
 
-async def test_a_prompt_that_was_not_sent_is_there_when_one_hires_again(
+async def test_a_prompt_not_sent_is_there_in_the_next_hire_form(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _spawned(monkeypatch)
@@ -436,9 +434,7 @@ async def _find_on_page(stage: Stage) -> None:
     await stage.sees_not("find ›")
 
 
-async def test_on_a_narrowed_foreground_page_esc_shows_all_and_the_wait_goes_on(
-    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_esc_on_a_filtered_foreground_page_keeps_waiting(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     _spawned(monkeypatch)
     async with opened(frozen, 80, 24) as stage:
         await _hire_in_foreground(stage, "fixer2")
@@ -450,7 +446,7 @@ async def test_on_a_narrowed_foreground_page_esc_shows_all_and_the_wait_goes_on(
         await stage.sees("fixer2 goes on in the background", "Peek · ")
 
 
-async def test_a_narrowed_foreground_page_is_put_to_the_background_with_one_key(
+async def test_one_key_moves_a_filtered_foreground_page_to_background(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _spawned(monkeypatch)
@@ -595,7 +591,7 @@ async def test_it_names_the_model_that_will_answer(
         await stage.sees(f"Model    {model}")
 
 
-async def test_the_form_offers_no_task_that_cannot_begin_and_says_whose_type_is_wanted(empty: Frozen) -> None:
+async def test_the_form_offers_only_tasks_that_can_begin(empty: Frozen) -> None:
     empty.task(1, "first", required_type="test")
     empty.task(2, "second", blocked_by=[1])
     async with opened(empty, 100, 36) as stage:

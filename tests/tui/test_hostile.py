@@ -84,9 +84,7 @@ async def test_every_view_shows_it_as_text(hostile: Frozen) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(100, 30), pytest.param(40, 10, marks=pytest.mark.long)])
-async def test_every_tab_of_a_page_shows_it_as_text_folded_and_unfolded(
-    hostile: Frozen, width: int, height: int
-) -> None:
+async def test_every_tab_shows_hostile_text_harmlessly(hostile: Frozen, width: int, height: int) -> None:
     async with opened(hostile, width, height) as stage:
         await stage.app.push_screen(AgentPage(stage.app.context, "mole"))
         for name in NAMES:
@@ -118,7 +116,7 @@ async def test_hire_messages_and_help_show_it_as_text(hostile: Frozen) -> None:
         _check(stage)
 
 
-async def test_a_form_that_is_filled_from_an_agent_or_a_type_shows_it_as_text(hostile: Frozen) -> None:
+async def test_a_form_filled_from_an_agent_or_a_type_shows_it_as_text(hostile: Frozen) -> None:
     text = hostile.directory.agent("mole").live.read_bytes().decode("utf-8", "replace")
     mole = hostile.directory.agent("mole")
     spec = agents.spec(mole)

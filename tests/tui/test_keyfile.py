@@ -66,7 +66,7 @@ def test_no_file_no_keys(tmp_path: Path) -> None:
     assert user_file.read(tmp_path / "keys.toml") == user_file.Keymap({})
 
 
-def test_a_file_that_nobody_can_read_keeps_no_dashboard_from_opening(tmp_path: Path) -> None:
+def test_an_unreadable_keymap_file_does_not_stop_the_dashboard(tmp_path: Path) -> None:
     for number, content in enumerate((b"a = " + b"[" * 9_000, b'app.next = "\xff"')):
         file = tmp_path / f"{number}.toml"
         file.write_bytes(content)

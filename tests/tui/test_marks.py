@@ -71,9 +71,7 @@ async def test_esc_takes_the_marks_away_before_anything_else(frozen: Frozen) -> 
         await stage.sees_not("needs me · Esc shows all")
 
 
-async def test_nothing_is_done_to_a_marked_agent_that_is_left_out_of_the_list(
-    frozen: Frozen, stopped: list[str]
-) -> None:
+async def test_a_marked_agent_that_the_filter_hides_is_left_alone(frozen: Frozen, stopped: list[str]) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_TO_API, "space", "/")
         await stage.write("perf")

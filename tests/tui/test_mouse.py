@@ -42,7 +42,7 @@ async def test_a_click_selects_the_row_under_the_pointer(
             assert stage.text[y][place.x + 1 : place.right] == shown, "the row that was clicked, where it was"
 
 
-async def test_a_click_in_a_list_that_was_scrolled_selects_the_row_under_the_pointer(frozen: Frozen) -> None:
+async def test_a_click_in_a_scrolled_list_selects_the_row_under_it(frozen: Frozen) -> None:
     async with opened(frozen, 60, 16) as stage:
         await stage.press("G")
         await stage.settles()
@@ -52,7 +52,7 @@ async def test_a_click_in_a_list_that_was_scrolled_selects_the_row_under_the_poi
         assert stage.text[place.y][place.x] == "▸"
 
 
-async def test_a_click_on_the_heads_of_columns_or_on_a_border_selects_nothing(frozen: Frozen) -> None:
+async def test_a_click_on_a_column_head_or_border_selects_nothing(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "j")
         await stage.settles()

@@ -35,7 +35,7 @@ async def test_each_says_since_when_and_what_it_holds_up(frozen: Frozen) -> None
         await stage.sees("holds up   #11 database migration 0041, #22 cut the release")
 
 
-async def test_what_each_holds_up_stands_in_its_row_at_sixty_columns_too(frozen: Frozen) -> None:
+async def test_each_row_shows_what_it_blocks_at_sixty_columns_too(frozen: Frozen) -> None:
     async with opened(frozen, 60, 24) as stage:
         await stage.press("4")
         await stage.sees("2m12s  #14", "4m12s  #7", "9m00s  2 tasks")
@@ -53,7 +53,7 @@ async def test_what_comes_while_one_looks_is_added_at_the_end(frozen: Frozen) ->
         await stage.until(lambda: shown(stage)[:2] == ["death:parser:", "death:api:"], "the order of urgency")
 
 
-async def test_the_board_does_not_sort_its_list_under_the_cursor_either(frozen: Frozen) -> None:
+async def test_the_board_does_not_sort_its_list_under_the_cursor(frozen: Frozen) -> None:
     async with opened(frozen, 180, 50) as stage:
         await stage.sees("Needs you · 5")
         stage.app.screen.query_one("#board-needs").focus()
@@ -76,7 +76,7 @@ async def test_the_answers_of_today_are_counted_with_their_median(frozen: Frozen
         await stage.sees("answered today 2 · median 30s")
 
 
-async def test_the_choices_of_a_question_bear_no_numbers_for_digits_are_views(frozen: Frozen) -> None:
+async def test_choices_have_no_numbers_because_digits_open_views(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("4", "j", "j")
         await stage.sees("docs · why", "• yes, with a banner", "• no, redirect them")
@@ -138,7 +138,7 @@ async def test_the_help_says_what_next_does_with_a_death(frozen: Frozen) -> None
         await stage.sees("┌─ parser · why ─", "killed by SIGKILL at 15:02:10")
 
 
-async def test_a_death_without_a_log_shows_what_was_done_last_and_that_it_was_idle(frozen: Frozen) -> None:
+async def test_a_death_without_a_log_shows_the_last_work_and_idleness(frozen: Frozen) -> None:
     frozen.hire("idler", "code", "idle", "", ago=300, pid=77)
     frozen.began("idler", 300, "read_file", {"path": "README.md"})
     die(frozen, "idler")
@@ -164,7 +164,7 @@ async def test_esc_leads_back_to_what_the_next_key_opened(frozen: Frozen) -> Non
         await stage.sees("▸▲ auth-plan")
 
 
-async def test_the_alert_says_open_where_its_key_opens_what_it_names_and_next_where_it_does_not(frozen: Frozen) -> None:
+async def test_the_alert_says_open_or_next_as_its_key_will_do(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.until(lambda: "parser died" in stage.part("alert"), "what is urgent")
         assert "! open" in stage.part("alert")

@@ -37,7 +37,7 @@ class Ear:
         return self.written.count(BELL)
 
 
-def test_the_title_counts_what_waits_and_is_written_only_when_it_changes(frozen: Frozen) -> None:
+def test_the_title_counts_needs_and_is_written_only_on_change(frozen: Frozen) -> None:
     ear = Ear(frozen)
     ear.outside.read(ear.view())
     (title,) = ear.written
@@ -109,7 +109,7 @@ async def test_a_setting_that_means_nothing_is_named(frozen: Frozen) -> None:
         await stage.sees("CREWBOARD_NOTIFY=loud means nothing; it may be off, bell, desktop")
 
 
-def test_a_loop_that_goes_on_while_it_is_quiet_rings_after_the_pause(frozen: Frozen) -> None:
+def test_a_loop_that_goes_on_notifies_again_after_the_pause(frozen: Frozen) -> None:
     ear = Ear(frozen, "desktop")
     ear.asked("q-1")
     for repeats in (5, 6):

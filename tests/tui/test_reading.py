@@ -75,7 +75,7 @@ def test_what_nobody_looks_at_is_not_read(listener: Listener) -> None:
     assert snapshot.letters == ()
 
 
-def test_looking_at_somebody_brings_their_work_mail_and_live_reply(listener: Listener) -> None:
+def test_looking_at_an_agent_reads_its_work_mail_and_live_reply(listener: Listener) -> None:
     listener.next()
     listener.reading.look_at(Interest(agent="api", mailbox="api"))
     snapshot = listener.next()
@@ -174,7 +174,7 @@ def test_nobody_rings_where_nothing_lives_or_may_be_changed(
 
 
 @pytest.mark.parametrize("began", [True, False])
-def test_a_start_that_was_taken_back_needs_no_supervisor_and_an_end_that_nobody_told_does(
+def test_only_an_end_not_yet_finalized_wakes_the_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool
 ) -> None:
     rung: queue.Queue[TeamDirectory] = queue.Queue()

@@ -53,7 +53,7 @@ async def test_an_answer_to_what_is_decided_says_what_was(frozen: Frozen) -> Non
         await stage.sees("approve: not now: rejected by you at 15:04:22")
 
 
-async def test_a_question_that_is_answered_says_so_to_whoever_answers_it_again(frozen: Frozen) -> None:
+async def test_answering_an_answered_question_says_so(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.app.action_open_need("question:docs:req-004290")
         await stage.sees("QUESTION")

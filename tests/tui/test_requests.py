@@ -64,7 +64,7 @@ async def test_a_risk_longer_than_a_line_is_whole_above_the_plan(frozen: Frozen,
         await stage.sees("fails loudly", "to the end before.", "# Sort by number")
 
 
-async def test_on_a_low_screen_what_is_cut_says_so_and_stands_below_the_plan(frozen: Frozen) -> None:
+async def test_a_low_screen_cuts_the_risk_and_shows_it_below_the_plan(frozen: Frozen) -> None:
     risk = "Low. A file such as `draft.md`, whose name is no number, fails loudly where it sorted to the end before."
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "# Sort by number", "risk": risk})
     async with opened(frozen, 60, 16) as stage:
@@ -74,7 +74,7 @@ async def test_on_a_low_screen_what_is_cut_says_so_and_stands_below_the_plan(fro
         await stage.sees("sorted to the end", "before.")
 
 
-async def test_the_whole_plan_can_be_scrolled_and_says_how_much_was_read(frozen: Frozen) -> None:
+async def test_the_plan_scrolls_and_says_how_much_was_read(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.sees_not("100% read")
@@ -154,7 +154,7 @@ async def test_feedback_is_ended_by_the_key_that_its_title_names(frozen: Frozen)
         assert _request(frozen, "req-004281").feedback == "go"
 
 
-async def test_the_empty_feedback_box_takes_one_line_until_one_writes_in_it(frozen: Frozen) -> None:
+async def test_the_empty_feedback_field_takes_one_line_until_used(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.settles()
@@ -188,7 +188,7 @@ async def test_what_was_written_for_a_no_does_not_go_along_with_a_yes(frozen: Fr
         assert stage.app.context.drafts == {"req-004281 no": "too risky"}, "leaving says what was not sent"
 
 
-async def test_words_for_a_yes_have_a_box_of_their_own_beside_those_for_a_no(frozen: Frozen) -> None:
+async def test_approval_feedback_and_rejection_reason_are_kept_apart(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.press("d")
@@ -210,9 +210,7 @@ async def test_words_for_a_yes_have_a_box_of_their_own_beside_those_for_a_no(fro
 
 
 @pytest.mark.parametrize(("key", "says"), [("d", "denied: auth-plan reads why"), ("c", "asked back: auth-plan")])
-async def test_a_no_says_that_words_for_a_yes_were_not_sent_and_forgets_them(
-    frozen: Frozen, key: str, says: str
-) -> None:
+async def test_a_rejection_drops_the_approval_feedback_and_says_so(frozen: Frozen, key: str, says: str) -> None:
     async with opened(frozen, 120, 24) as stage:
         await _open_plan(stage)
         await stage.press("tab")
@@ -235,7 +233,7 @@ async def test_a_no_says_that_the_edit_was_not_sent(frozen: Frozen) -> None:
         await stage.sees("denied: auth-plan reads why; your edit was not sent")
 
 
-async def test_a_box_for_a_yes_that_stays_empty_shows_again_what_is_kept_for_a_no(frozen: Frozen) -> None:
+async def test_an_empty_approval_feedback_shows_the_kept_reason_again(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.press("d")
@@ -280,9 +278,7 @@ async def test_a_rewritten_plan_is_kept_for_later(frozen: Frozen) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 10)])
-async def test_leaving_the_editor_says_that_the_edit_is_kept_and_what_approves_what(
-    frozen: Frozen, size: tuple[int, int]
-) -> None:
+async def test_leaving_the_editor_says_that_the_edit_is_kept(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size, settings=Settings(keys={"request.edit": "E"})) as stage:
         await stage.app.action_open_need("plan:auth-plan:req-004281")
         await stage.sees("PLAN v2" if size[1] > 10 else "FROM auth-plan")
@@ -305,7 +301,7 @@ async def test_leaving_the_editor_says_that_the_edit_is_kept_and_what_approves_w
         )
 
 
-async def test_while_the_plan_is_edited_the_box_names_no_key_that_would_only_be_typed(frozen: Frozen) -> None:
+async def test_during_an_edit_the_field_names_only_keys_that_work(frozen: Frozen) -> None:
     async with opened(frozen, 100, 30) as stage:
         await _open_plan(stage)
         await stage.press("d")
@@ -331,7 +327,7 @@ async def test_an_editor_that_was_left_as_it_was_says_nothing(frozen: Frozen) ->
         assert "your edit" not in stage.all
 
 
-async def test_a_rewritten_plan_is_kept_however_soon_one_goes_to_a_view(
+async def test_a_rewritten_plan_is_kept_when_a_view_opens_at_once(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(updates, "TICK", 3600.0)
@@ -385,7 +381,7 @@ async def test_a_plan_that_was_revised_is_not_answered(frozen: Frozen) -> None:
 
 
 @pytest.mark.parametrize("to", ["operator", "lead"])
-async def test_the_key_that_a_replaced_plan_names_works_where_nothing_else_waits(empty: Frozen, to: str) -> None:
+async def test_a_replaced_plan_opens_the_new_one_with_its_key(empty: Frozen, to: str) -> None:
     empty.hire("api", "code", "waiting", "plan", ago=1, pid=4395)
     empty.hire("lead", "lead", "idle", "", ago=1, pid=4396)
     rules.set_approver(empty.team, "lead")
@@ -401,7 +397,7 @@ async def test_the_key_that_a_replaced_plan_names_works_where_nothing_else_waits
         await stage.sees("PLAN v2", "# three")
 
 
-async def test_what_was_written_for_a_plan_that_is_decided_meanwhile_stays_in_sight(frozen: Frozen) -> None:
+async def test_a_reason_for_a_plan_decided_meanwhile_stays_in_sight(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.press("d")
@@ -410,7 +406,7 @@ async def test_what_was_written_for_a_plan_that_is_decided_meanwhile_stays_in_si
         await stage.sees("Not sent: what it was about is over", "too risky")
 
 
-async def test_a_request_that_changed_under_the_page_is_refused_by_its_hash(frozen: Frozen) -> None:
+async def test_a_request_that_changed_since_it_was_shown_is_refused(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         request = _request(frozen, "req-004281")
@@ -489,7 +485,7 @@ async def test_words_beside_an_edit_lead_back_to_the_edit(frozen: Frozen) -> Non
         assert _request(frozen, "req-004281").feedback == "but log"
 
 
-async def test_a_plan_is_never_broken_at_the_width_of_a_pane_that_is_hidden(
+async def test_a_plan_is_never_wrapped_to_the_width_of_a_hidden_pane(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     widths: list[int] = []
@@ -507,7 +503,7 @@ async def test_a_plan_is_never_broken_at_the_width_of_a_pane_that_is_hidden(
     assert min(widths) > 60
 
 
-async def test_a_request_that_was_passed_by_does_not_wait_below_the_number_of_a_view(frozen: Frozen) -> None:
+async def test_a_view_key_opens_the_view_and_not_an_earlier_request(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("3", "!")
         await stage.sees("Needs-you", "parser died")
@@ -524,7 +520,7 @@ async def test_a_request_that_was_passed_by_does_not_wait_below_the_number_of_a_
         assert "REQ" not in stage.all
 
 
-async def test_on_a_question_a_digit_is_a_view_as_everywhere_and_no_letter_answers(frozen: Frozen) -> None:
+async def test_on_a_question_digits_open_views_and_no_letter_answers(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_question(stage)
         await stage.press("3")
@@ -547,7 +543,7 @@ async def test_a_question_with_choices_is_answered_in_words_too(frozen: Frozen) 
         assert _request(frozen, "req-004290").feedback == "keep 2 of them"
 
 
-async def test_an_answer_is_kept_however_soon_one_leaves_and_forgotten_once_it_is_emptied(
+async def test_an_answer_is_kept_on_leaving_and_forgotten_when_emptied(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(updates, "TICK", 3600.0)
@@ -566,7 +562,7 @@ async def test_an_answer_is_kept_however_soon_one_leaves_and_forgotten_once_it_i
 
 
 @pytest.mark.parametrize("height", [10, 15, 20])
-async def test_question_choices_and_own_words_are_in_sight_on_a_low_screen(frozen: Frozen, height: int) -> None:
+async def test_a_low_screen_shows_the_choices_and_the_answer_field(frozen: Frozen, height: int) -> None:
     async with opened(frozen, 80, height) as stage:
         await stage.app.action_open_need("question:docs:req-004290")
         await stage.sees(
@@ -605,7 +601,7 @@ async def test_where_one_may_only_look_nobody_gets_into_the_answer_box(frozen: F
         assert stage.app.context.drafts == {}
 
 
-async def test_an_answer_to_a_question_that_is_over_meanwhile_is_not_sent_and_stays(frozen: Frozen) -> None:
+async def test_an_answer_to_a_closed_question_is_not_sent_but_kept(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_question(stage)
         await stage.press("c")
@@ -671,7 +667,7 @@ _WRITE: dict[str, JsonValue] = {"path": "src/a.py", "content": "x = 2\n"}
 _DIFF = "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2"
 
 
-async def test_a_permission_shows_the_change_and_is_given_with_its_rule(frozen: Frozen) -> None:
+async def test_a_permission_shows_the_change_and_can_add_its_rule(frozen: Frozen) -> None:
     payload: dict[str, JsonValue] = {
         "tool": "write_file", "input": _WRITE, "summary": "src/a.py", "diff": _DIFF, "scope": "src",
     }  # fmt: skip
@@ -690,7 +686,7 @@ async def test_a_permission_shows_the_change_and_is_given_with_its_rule(frozen: 
     ]
 
 
-async def test_a_permission_shows_the_exact_command_and_no_rule_where_none_is_offered(frozen: Frozen) -> None:
+async def test_a_permission_shows_the_exact_command_and_no_absent_rule(frozen: Frozen) -> None:
     command = "git  push origin  rel-2.0 && rm -rf build # " + "x" * 70
     payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": command}, "summary": "git", "scope": None}
     frozen.asks("perm-1", "permission", "release", 22, payload)

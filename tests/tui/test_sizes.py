@@ -57,7 +57,7 @@ async def test_whoever_can_say_yes_sees_how_to_say_no_at_any_width(frozen: Froze
         await stage.sees(" a approve  d deny  ? help  Esc back")
 
 
-async def test_room_that_is_left_in_the_key_line_names_keys_that_are_found_by_no_chance(frozen: Frozen) -> None:
+async def test_spare_room_in_the_footer_names_the_less_known_keys(frozen: Frozen) -> None:
     async with opened(frozen, 170, 50) as stage:
         await stage.sees("f filter", "Space mark", "y copy")
         await stage.app.action_open_need("plan:auth-plan:req-004281")

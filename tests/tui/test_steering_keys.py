@@ -125,9 +125,7 @@ def _is_held(app: object, name: str) -> bool:
     return bool(agent.spec.want == "paused")
 
 
-async def test_what_is_being_done_stands_there_until_it_is_done_and_no_longer(
-    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_running_job_is_shown_until_it_is_done(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crewboard_tui.context.SAID_FOR", 0)
     go_on = threading.Event()
 

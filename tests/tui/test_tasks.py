@@ -36,7 +36,7 @@ async def test_an_orphan_says_who_had_it_and_how_that_ended(frozen: Frozen) -> N
         await stage.can("r", "resume")
 
 
-async def test_a_task_that_nobody_has_is_called_the_same_in_its_row_and_below(frozen: Frozen) -> None:
+async def test_a_task_without_owner_is_unassigned_in_row_and_details(frozen: Frozen) -> None:
     frozen.task(30, "tell the users")
     async with opened(frozen, 80, 36) as stage:
         await _on(stage, 30)
@@ -190,7 +190,7 @@ async def test_a_task_is_let_wait_for_others(frozen: Frozen) -> None:
     assert _task(frozen, 23).blocked_by == [9, 10]
 
 
-async def test_what_cannot_be_waited_for_is_said_in_the_line_which_stays(frozen: Frozen) -> None:
+async def test_a_refused_dependency_is_explained_and_the_prompt_stays(frozen: Frozen) -> None:
     frozen.task(22, "cut the release", "pending", blocked_by=[23])
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 23)
@@ -316,7 +316,7 @@ async def test_a_closed_task_is_opened_again_for_anybody(frozen: Frozen, status:
     assert (task.status, task.owner, task.last_owner) == ("pending", None, None)
 
 
-async def test_a_cancelled_task_does_not_say_that_its_owner_cancelled_it(frozen: Frozen) -> None:
+async def test_a_cancelled_task_says_whose_it_was_not_who_cancelled_it(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 9)
         await stage.press("C")

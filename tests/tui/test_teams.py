@@ -21,7 +21,7 @@ def second(frozen: Frozen) -> Frozen:
     return other
 
 
-async def test_the_footer_shows_the_keys_of_the_box_and_then_those_of_the_page_again(frozen: Frozen) -> None:
+async def test_the_footer_follows_the_dialog_and_then_the_page_again(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.can("n", "new")
         await stage.press("t")
@@ -67,7 +67,7 @@ async def test_enter_turns_to_the_other_team_and_ends_the_old_reading(frozen: Fr
         await stage.sees("flaky-hunt")
 
 
-async def test_what_was_read_before_one_left_is_no_news_when_one_is_back(frozen: Frozen) -> None:
+async def test_a_reading_from_before_a_team_switch_is_ignored(frozen: Frozen) -> None:
     second(frozen)
     async with opened(frozen, 80, 24) as stage:
         left = stage.app.context

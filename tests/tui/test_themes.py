@@ -66,7 +66,7 @@ async def test_the_key_says_which_colours_these_are(frozen: Frozen) -> None:
         await stage.sees(" contrast colours")
 
 
-async def test_without_colours_the_key_says_so_and_what_is_remembered_stays(
+async def test_without_colours_the_key_says_so_and_the_theme_is_kept(
     frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}

@@ -43,7 +43,7 @@ async def test_a_question_back_is_no_refusal(frozen: Frozen) -> None:
         assert "rejected" not in stage.all
 
 
-async def test_enter_unfolds_a_thread_and_the_pane_below_tells_its_story(frozen: Frozen) -> None:
+async def test_enter_unfolds_a_thread_whose_history_is_shown_below(frozen: Frozen) -> None:
     _refuse_and_revise(frozen)
     async with opened(frozen, 120, 36) as stage:
         await _open_mail(stage)
@@ -102,7 +102,7 @@ async def test_a_response_that_decides_nothing_says_so_in_the_inbox(frozen: Froz
         await stage.sees("changes nothing: approves the plan", "changes nothing: req-004281 still waits for its answer")
 
 
-async def test_a_response_that_decides_nothing_says_so_on_the_agents_page(frozen: Frozen) -> None:
+async def test_a_response_without_effect_says_so_on_the_agents_page(frozen: Frozen) -> None:
     _forge(frozen)
     async with opened(frozen, 100, 30) as stage:
         await stage.press("j", "enter", "]")

@@ -15,7 +15,7 @@ from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 
-async def test_a_digit_goes_to_where_one_left_a_view_and_once_more_to_the_view_itself(frozen: Frozen) -> None:
+async def test_a_digit_returns_to_the_last_page_then_to_the_view(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter")
         await stage.sees("demo › api")
@@ -57,7 +57,7 @@ async def test_looking_never_moves_a_workers_cursor(frozen: Frozen) -> None:
     assert len(mailbox.read(frozen.directory, "parser").messages) == 3
 
 
-async def test_the_operators_own_mail_counts_as_read_once_it_was_looked_at_and_left(
+async def test_the_operators_mail_counts_as_read_once_seen_and_left(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(screen, "LOOKED_AT", 0)
@@ -73,7 +73,7 @@ async def test_the_operators_own_mail_counts_as_read_once_it_was_looked_at_and_l
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-async def test_the_mailbox_of_an_empty_seat_says_whose_it_is_at_every_width(frozen: Frozen, width: int) -> None:
+async def test_the_absent_leads_mailbox_says_who_reads_it_at_any_width(frozen: Frozen, width: int) -> None:
     async with opened(frozen, width, 24) as stage:
         await stage.press("2", "j")
         await stage.sees("lead · nobody sits there: you read it" if width > 60 else "lead · you read it")
@@ -110,7 +110,7 @@ async def test_what_was_never_on_the_screen_is_not_read(frozen: Frozen, monkeypa
         await stage.sees(f"operator · your mail · {60 - read - 1} new")
 
 
-async def test_new_mail_is_shown_from_its_first_message_however_long_it_is(frozen: Frozen) -> None:
+async def test_new_mail_is_shown_from_its_first_message_at_any_length(frozen: Frozen) -> None:
     for number in range(3):
         frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number} " + 200_000 * "x", 0)
     async with opened(frozen, 80, 24) as stage:
@@ -224,7 +224,7 @@ async def test_a_reply_goes_to_whom_wrote(frozen: Frozen) -> None:
         await stage.sees("to scan ›")
 
 
-async def test_enter_reads_a_message_in_full_and_esc_goes_back_layer_by_layer(frozen: Frozen) -> None:
+async def test_enter_opens_a_message_and_esc_goes_back_step_by_step(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2")
         await stage.settles()

@@ -110,7 +110,7 @@ def letters(guild: Crew, name: str) -> list[Letter]:
     return MailReader(guild.directory, name).read()
 
 
-def test_a_yes_counts_as_read_while_the_tool_runs_that_it_allowed(guild: Crew) -> None:
+def test_an_approval_counts_as_read_while_its_tool_runs(guild: Crew) -> None:
     guild.model.give("allowed", calls("bash", command="sleep 300"), says("done"))
     guild.hire("allowed", "test", "wait", ask=True, unsafe_no_sandbox=True)
     answers.approve(guild.team, guild.pending("permission", "allowed").id)
@@ -121,7 +121,7 @@ def test_a_yes_counts_as_read_while_the_tool_runs_that_it_allowed(guild: Crew) -
     stop.stop_now(guild.team, "allowed")
 
 
-def test_permission_is_asked_for_each_write_until_a_rule_covers_it(guild: Crew) -> None:
+def test_each_write_asks_permission_until_a_rule_covers_it(guild: Crew) -> None:
     run = calls("bash", command="touch made")
     guild.model.give("asker", run, write("refused.txt"), run, says("done"))
     hired = guild.hire("asker", "code", "write it", ask=True, unsafe_no_sandbox=True)
@@ -233,7 +233,7 @@ def test_who_is_not_running_cannot_be_interrupted(guild: Crew) -> None:
         control.interrupt(guild.team, "gone")
 
 
-def test_a_foreground_hire_of_the_lead_is_its_tool_result_and_no_mail(crew_on: Make) -> None:
+def test_the_leads_foreground_hire_answers_as_a_tool_result_only(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="scanner", agent_type="explore", prompt="scan")
     crew = crew_on({"lead": [spawn, says("all scanned")], "scanner": [says("three files")]})
     answer = crew.run("lead", "lead", "scan it", unsafe_no_sandbox=True)
@@ -275,7 +275,7 @@ def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> Non
     answers.approve(crew.team, request.id)
 
 
-def test_a_lead_reviews_plans_while_they_are_its_to_review_and_never_its_own(crew_on: Make) -> None:
+def test_a_lead_reviews_plans_of_others_and_never_its_own(crew_on: Make) -> None:
     crew = crew_on({"lead": [plan("out.txt"), says("as planned")]})
     rules.set_approver(crew.team, "lead")
     hired = crew.hire("lead", "lead", "plan it", plan=True, unsafe_no_sandbox=True)

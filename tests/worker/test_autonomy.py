@@ -24,7 +24,7 @@ def done(task_id: int) -> list[Reply]:
     return [calls("task_update", task_id=task_id, status="completed"), says(f"did {task_id}")]
 
 
-def test_idle_agents_claim_what_fits_one_at_a_time_and_leave_the_rest(crew_on: Make) -> None:
+def test_idle_agents_claim_fitting_tasks_one_at_a_time(crew_on: Make) -> None:
     names = ["ann", "ben"]
     crew = crew_on()
     for name in names:
@@ -74,7 +74,7 @@ def test_a_killed_owner_that_is_resumed_goes_on_with_its_task(guild: Crew) -> No
     assert tasks.load(guild.directory, lost.id).owner == "cleo"
 
 
-def test_the_task_of_an_agent_with_an_older_journal_stands_in_its_status(guild: Crew) -> None:
+def test_with_an_older_journal_the_task_comes_from_the_status(guild: Crew) -> None:
     lost = lose(guild, "olga")
     journal = guild.agent("olga").journal
     lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
@@ -84,7 +84,7 @@ def test_the_task_of_an_agent_with_an_older_journal_stands_in_its_status(guild: 
     eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
 
 
-def test_who_comes_back_hears_nothing_of_a_task_of_its_own_that_is_completed(guild: Crew) -> None:
+def test_a_resumed_agent_hears_nothing_of_its_completed_task(guild: Crew) -> None:
     task = board.add_task(guild.team, "wait with nora", required_type="explore")  # or who autoclaims takes it first
     guild.model.give("nora", says("later"), says("later still"), says("back"))
     guild.run("nora", "explore", "begin", task=task.id)
@@ -179,7 +179,7 @@ def test_a_used_up_budget_is_warned_of_and_ends_the_worker(guild: Crew) -> None:
     assert kinds[:2] == ["budget_warning", "error"]
 
 
-def test_money_is_counted_by_the_table_and_unknown_models_have_no_price(tmp_path: Path) -> None:
+def test_cost_comes_from_the_price_table_or_is_unknown(tmp_path: Path) -> None:
     table = load(tmp_path)
     used = Tokens(input=1_000_000, output=1_000_000)
     assert table.cost("claude-sonnet-5-5", used) == pytest.approx(12.0)

@@ -28,7 +28,7 @@ def test_an_agent_whose_spec_is_damaged_answers_still(guild: Crew, name: str) ->
     eventually(told, "the result's mail")
 
 
-def test_an_agent_whose_spec_was_damaged_comes_back_on_the_terms_that_it_was_hired_on(guild: Crew) -> None:
+def test_an_agent_with_a_damaged_spec_keeps_its_hire_options(guild: Crew) -> None:
     terms = HireOptions(ask=True, budget="90k", max_turns=7, autoclaim=True)
     guild.run("bound", "explore", "List all Python files", **terms.model_dump())
     guild.agent("bound").spec.write_bytes(b"garbage")
@@ -39,7 +39,7 @@ def test_an_agent_whose_spec_was_damaged_comes_back_on_the_terms_that_it_was_hir
     assert spec.flags == terms
 
 
-def test_where_nobody_knows_the_terms_any_more_the_agent_has_to_ask(guild: Crew) -> None:
+def test_if_the_hire_options_are_lost_the_agent_has_to_ask(guild: Crew) -> None:
     agent = guild.agent("unbound")
     guild.run("unbound", "explore", "List all Python files")
     stop.stop_now(guild.team, "unbound")
@@ -51,7 +51,7 @@ def test_where_nobody_knows_the_terms_any_more_the_agent_has_to_ask(guild: Crew)
     assert spec.flags.ask
 
 
-def test_an_idle_agent_whose_status_is_damaged_is_soon_seen_as_idle_again(crew: Crew) -> None:
+def test_an_idle_agent_repairs_its_damaged_status(crew: Crew) -> None:
     crew.run("idler", "explore", "List all Python files")
     crew.wait_for("idler", "idle")
     crew.kill("idler", signal.SIGSTOP)  # or it would mend the file before anybody looks
@@ -62,7 +62,7 @@ def test_an_idle_agent_whose_status_is_damaged_is_soon_seen_as_idle_again(crew: 
     assert list(crew.agent("idler").path.glob("status.json.damaged-*"))
 
 
-def test_damaged_tasks_and_requests_do_not_trouble_the_supervisor(guild: Crew) -> None:
+def test_the_supervisor_survives_damaged_tasks_and_requests(guild: Crew) -> None:
     guild.run("steady", "explore", "List all Python files")
     for number, (what, content) in enumerate(DAMAGE.items(), 7):
         (guild.directory.tasks / f"{number}.json").write_bytes(content)
@@ -78,7 +78,7 @@ def test_a_supervisor_whose_lock_is_damaged_can_still_be_rung(guild: Crew) -> No
     assert guild.see("rung").state == "exited"
 
 
-def test_a_worker_whose_lease_is_damaged_can_still_be_ended_by_a_successor(guild: Crew) -> None:
+def test_a_new_supervisor_can_end_a_worker_with_a_damaged_lease(guild: Crew) -> None:
     guild.run("leased", "explore", "List all Python files")
     guild.agent("leased").lease.write_bytes(b"\xff\x00{")
     process.send_signal(guild.supervisor_pid(), signal.SIGKILL)

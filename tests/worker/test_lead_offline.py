@@ -110,7 +110,7 @@ def test_a_plan_of_the_team_waits_for_the_operator(led: Crew) -> None:
     assert "a refactoring task" in str(request.payload["plan"]).lower()
 
 
-def test_a_lead_that_may_approve_plans_approves_what_it_was_told_to(led: Crew) -> None:
+def test_a_lead_with_that_right_approves_plans_when_told_to(led: Crew) -> None:
     rules.set_approver(led.team, "lead")
     tell(led, "Spawn bob with a refactoring task. Have him submit a plan first. Then review and approve it.")
 

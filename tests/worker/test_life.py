@@ -29,7 +29,7 @@ from tests.model import calls, says
 Make = Callable[..., Crew]
 
 
-def test_a_killed_worker_is_dead_with_its_signal_and_its_task_goes_back(guild: Crew) -> None:
+def test_a_killed_worker_shows_its_signal_and_releases_its_task(guild: Crew) -> None:
     guild.run("other", "explore", "List all Python files")
     task = board.add_task(guild.team, "look at it")
     guild.hire("fixer", "test", "run: sleep 300", task=task.id, unsafe_no_sandbox=True)
@@ -102,7 +102,7 @@ def test_a_journal_tells_of_the_death_of_the_run_before(guild: Crew) -> None:
     assert again == ["start", "died", "start", "end", "start"], "an orderly end is told once"
 
 
-def test_a_killed_supervisor_changes_nothing_and_its_successor_learns_the_signal(guild: Crew) -> None:
+def test_workers_go_on_without_their_supervisor(guild: Crew) -> None:
     guild.run("served", "explore", "List all Python files")
     process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
     eventually(lambda: not guild.view().supervisor.alive, "the end of the supervisor")
@@ -115,7 +115,7 @@ def test_a_killed_supervisor_changes_nothing_and_its_successor_learns_the_signal
     assert seen.exit is None or seen.exit.signal in (signal.SIGKILL, None)
 
 
-def test_a_fresh_hire_after_an_end_forgets_the_conversation_and_keeps_the_mailbox(guild: Crew) -> None:
+def test_a_fresh_hire_keeps_the_mail_but_not_the_conversation(guild: Crew) -> None:
     guild.run("renewed", "explore", "List all Python files", once=True)
     guild.wait_for("renewed", "exited")
     messages.send(guild.team, "renewed", "while you were away")
@@ -179,7 +179,7 @@ def test_what_an_idle_agent_agreed_to_it_has_read(idler: RunState, monkeypatch: 
     assert letter.picked_up_at is not None
 
 
-def test_work_that_nobody_did_is_not_read_because_its_reader_left(guild: Crew) -> None:
+def test_work_left_undone_at_a_stop_stays_unread(guild: Crew) -> None:
     guild.run("leaver", "explore", "List all Python files")
     guild.wait_for("leaver", "idle")
     control.pause(guild.team, "leaver")
@@ -260,7 +260,7 @@ def test_a_wait_for_the_api_is_seen(guild_on: Make) -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "code"), [("KEY", "secret\nof-mine", 78), ("BASE_URL", "nowhere", 1)])
-def test_a_request_that_cannot_be_written_is_not_tried_again_and_shows_no_key(
+def test_an_invalid_key_or_address_is_not_retried_and_not_shown(
     guild_on: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: str, code: int
 ) -> None:
     monkeypatch.setattr(hiring, "check_credentials", lambda _: None)
@@ -273,7 +273,7 @@ def test_a_request_that_cannot_be_written_is_not_tried_again_and_shows_no_key(
     assert not [path for path, data in contents(crew.agent(agent).path).items() if b"of-mine" in data]
 
 
-def test_an_api_that_stays_away_ends_the_work_with_69_and_the_agent_lives(guild_on: Make) -> None:
+def test_an_unavailable_api_fails_the_work_with_69_not_the_agent(guild_on: Make) -> None:
     crew = guild_on(faults=[Fault(kind="status", status=529)] * 9, CREWBOARD_RETRY_BUDGET="1")
     answer = crew.run("forsaken", "explore", "go")
     assert answer.code == 69

@@ -19,7 +19,7 @@ def bring(root: Path, name: str, front: str, folder: str = ".claude/agents") -> 
     (root / folder / f"{name}.md").write_text(f"---\n{front}---\nYou look for {name}.\n")
 
 
-def test_tools_are_mapped_and_what_has_no_counterpart_is_left_out(tmp_path: Path) -> None:
+def test_tools_are_mapped_and_unknown_ones_are_left_out(tmp_path: Path) -> None:
     bring(
         tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read, Grep, WebFetch, Bash(git log:*)\nmodel: haiku\n"
     )

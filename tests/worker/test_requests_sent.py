@@ -30,7 +30,7 @@ ODD = {
 }
 
 
-def test_after_an_odd_reply_the_conversation_is_still_one_that_the_api_takes(guild: Crew) -> None:
+def test_after_an_odd_reply_the_conversation_is_still_valid(guild: Crew) -> None:
     for name, odd in ODD.items():
         guild.model.give(name, odd, says("second"), says("third"), says("fourth"))
         guild.run(name, "explore", "go")
@@ -52,9 +52,7 @@ def test_an_empty_answer_says_that_it_is_empty(guild: Crew) -> None:
     assert "without a word" in guild.run("silent", "explore", "go").text
 
 
-def test_no_reply_is_asked_for_that_is_longer_than_the_model_gives(
-    guild: Crew, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_max_tokens_never_exceed_the_limit_of_the_model(guild: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "_MOST_OUTPUT", 4000)
     guild.model.give("modest", says("done"))
     guild.run("modest", "explore", "go")
@@ -70,9 +68,7 @@ def test_a_tool_call_that_is_no_json_is_asked_for_again(guild_on: Make) -> None:
     assert crew.answer_to("garbled", sent.id).text == "second"
 
 
-def test_a_tool_call_that_breaks_off_does_nothing_and_is_asked_for_again(
-    guild_on: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_truncated_tool_call_does_nothing_and_is_retried(guild_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path = guild_on().root / "whole.txt"
     seen: list[bool] = []
 

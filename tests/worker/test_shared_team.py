@@ -5,7 +5,7 @@ from tests.crew import Crew
 from tests.model import says
 
 
-def test_replies_are_given_to_an_agent_while_the_model_runs_and_to_no_other(guild: Crew) -> None:
+def test_scripted_replies_reach_only_the_agent_they_are_for(guild: Crew) -> None:
     guild.model.give("ann", says("I am Ann"))
     guild.model.give("anna", says("I am Anna"), says("still Anna"))
     assert guild.run("anna", "explore", "who are you?").text == "I am Anna"

@@ -92,7 +92,7 @@ def slow_summary(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow_summary")
-def test_ten_windows_of_work_in_one_life_and_a_kill_in_the_middle_of_a_summary(guild_on: Make) -> None:
+def test_work_survives_many_summaries_and_a_kill_during_one(guild_on: Make) -> None:
     window, turns = 9_000, 80
     found = {"type": "text", "text": "word " * 1000}
     works = [reply.Reply([found, *calls("list_dir").content])] * turns

@@ -49,7 +49,7 @@ def test_mail_wakes_an_idle_agent_and_is_answered(guild: Crew) -> None:
     assert (letter.author, letter.kind, letter.text) == ("operator", "message", "Give me a summary")
 
 
-def test_a_lead_cannot_give_its_team_a_name_that_no_command_takes(guild: Crew) -> None:
+def test_a_lead_cannot_give_its_team_an_invalid_name(guild: Crew) -> None:
     names = ["My Team", "", "x" * 33, "a\nb", "agents"]
     guild.model.give("lead", *(calls("create_team", name=name) for name in names), says("no name will do"))
     guild.run("lead", "lead", "name us", once=True)
@@ -119,7 +119,7 @@ def test_work_on_files_and_commands_is_real(guild: Crew) -> None:
     assert refused.is_error
 
 
-def test_a_task_given_with_the_hire_is_in_progress_and_its_owner_is_reminded_once(guild: Crew) -> None:
+def test_a_task_given_with_the_hire_reminds_its_owner_once(guild: Crew) -> None:
     from crewboard.commands import tasks as board
     from crewboard.store import tasks
 
@@ -134,7 +134,7 @@ def test_a_task_given_with_the_hire_is_in_progress_and_its_owner_is_reminded_onc
     assert len(guild.model.asked_by("owner")) == 2
 
 
-def test_who_takes_in_work_is_at_work_before_its_mail_counts_as_read(
+def test_an_agent_is_busy_before_its_new_work_counts_as_read(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hire(directory, "scout")
