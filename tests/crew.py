@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from crewboard import redaction
 from crewboard.commands import context, stop
 from crewboard.commands import hire as hiring
 from crewboard.linux import process
@@ -53,7 +54,7 @@ class Crew:
     def __init__(self, root: Path, model: ModelServer, **environment: str) -> None:
         self.model = model
         self.environment = {
-            **{key: value for key, value in os.environ.items() if not supervisor_client.is_secret(key)},
+            **{key: value for key, value in os.environ.items() if not redaction.is_secret(key)},
             "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_API_KEY": "a-key-of-the-tests",
             **environment,

@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import TextIO
 
+from crewboard import env
+
 REDACTED = "[key hidden]"
 
-_PREFIXES = ("ANTHROPIC_",)
 _SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
 _NO_SECRETS = frozenset({"ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL"})
 
@@ -33,8 +34,8 @@ _known: set[str] = set()
 
 
 def is_secret(variable: str) -> bool:
-    """Whether an environment variable is one that only the process it was meant for may see."""
-    return variable.startswith(_PREFIXES) or variable.upper().endswith(_SUFFIXES)
+    """Return True if an environment variable may hold a secret, so that only the process that needs it gets it."""
+    return variable.startswith(env.API_PREFIX) or variable.upper().endswith(_SUFFIXES)
 
 
 def register_secrets(environment: Mapping[str, str]) -> None:

@@ -33,7 +33,11 @@ NAMES = (
         "mail to somebody who is not there",
         "refuses it (2), lists who is",
         refused(
-            2, "nobody on this team is called 'scuot'; there are operator, lead, scout, fixer", "send", "scuot", "x"
+            2,
+            "no agent of this team is called 'scuot'; mail can go to operator, lead, scout, fixer",
+            "send",
+            "scuot",
+            "x",
         ),
     ),
     Entry("names", "a team called agents", "refuses it (2)", refused(2, "reserved", "team", "create", "agents")),

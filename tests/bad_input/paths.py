@@ -111,7 +111,7 @@ PATHS = (
         "paths",
         "a mailbox named by a path",
         "refuses it (2)",
-        refused(2, "nobody on this team", "inbox", "../../../etc/passwd"),
+        refused(2, "no agent of this team", "inbox", "../../../etc/passwd"),
     ),
     Entry(
         "paths",

@@ -14,7 +14,7 @@ def _log_with_escapes(bench: Bench) -> None:
 
 def _mistake_with_escapes(bench: Bench) -> None:
     ran = bench.cli("send", "\x1b]0;owned\x07", "x")
-    ran.refused(2, "nobody on this team")
+    ran.refused(2, "no agent of this team")
     assert "\x1b" not in ran.err
     assert "\x07" not in ran.err
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from crewboard.protocol import supervisor_client
+from crewboard import redaction
 from crewboard.store.json_files import folder
 from crewboard_tui.cli import program
 
@@ -25,7 +25,7 @@ def clean_environment(**more: str) -> dict[str, str]:
     kept = {
         key: value
         for key, value in os.environ.items()
-        if not supervisor_client.is_secret(key) and not key.startswith(("CREWBOARD_", "PYTHON")) and key != "COLUMNS"
+        if not redaction.is_secret(key) and not key.startswith(("CREWBOARD_", "PYTHON")) and key != "COLUMNS"
     }
     return {**kept, **more}
 

@@ -51,5 +51,5 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     base = Path(os.path.realpath(tmp_path_factory.mktemp("scene")))
     with built(base) as made:
         yield made
-    syscalls._prctl(36, 0)  # adopt nobody's orphans any more
+    syscalls.prctl(36, 0)  # adopt nobody's orphans any more
     patch.undo()

@@ -68,13 +68,3 @@ def test_a_roster_damaged_from_the_start_is_bad_data(directory: TeamDirectory) -
         roster.load(directory)
     with pytest.raises(BadDataError):
         roster.ensure(directory, 1.0)
-
-
-def test_mail_can_go_to_the_operator_the_lead_and_the_agents(directory: TeamDirectory) -> None:
-    roster.put(directory, Member(name="a", type="code"))
-    roster.put(directory, Member(name="lead", type="lead"))
-    config = roster.load(directory)
-    assert roster.mailboxes(config) == ["operator", "lead", "a"]
-    assert roster.recipient(config, "lead") == "lead"
-    with pytest.raises(UsageError, match="nobody on this team is called 'b'; there are operator, lead, a"):
-        roster.recipient(config, "b")

@@ -15,6 +15,7 @@ from typing import TypeVar
 from crewboard.errors import CrewboardError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import supervisor_client
+from crewboard.protocol.addressing import mailboxes
 from crewboard.readmodel.activity import Activity, ActivityReader
 from crewboard.readmodel.crash_report import CrashReport, examine
 from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, Touched
@@ -174,7 +175,7 @@ class Details:
 
     def _sent_by(self, view: TeamView, author: str) -> tuple[Letter, ...]:
         """Read in the mailboxes that it lies in: there it has its other two times."""
-        boxes = {OPERATOR, LEAD, *(agent.name for agent in view.agents)} - {author}
+        boxes = set(mailboxes(view.names)) - {author}
         found = [letter for name in sorted(boxes) for letter in self._mail_of(name).read()]
         return tuple(letter for letter in found if letter.message.from_ == author)
 

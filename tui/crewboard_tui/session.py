@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import replace
 
+from crewboard import env
 from crewboard.commands.cli_hint import CommandLine, runs_offline
 from crewboard.commands.context import Team
 from crewboard.errors import CrewboardError, ExitCode, UsageError
@@ -37,7 +38,7 @@ def farewell(team: Team) -> str:
 
 def as_it_runs(team: Team) -> Team:
     """The team; one that runs on the embedded model goes on with it where there is no key for another."""
-    return replace(team, environment={**team.environment, "CREWBOARD_OFFLINE": "1"}) if runs_offline(team) else team
+    return replace(team, environment={**team.environment, env.OFFLINE: "1"}) if runs_offline(team) else team
 
 
 def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:

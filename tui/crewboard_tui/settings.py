@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
+from crewboard import env
 from crewboard.store import files
 from crewboard_tui.keymap import user_file
 from crewboard_tui.notifications import WAYS, Notify
@@ -35,14 +36,14 @@ class Settings:
     def read(cls, environment: Mapping[str, str]) -> Self:
         """The settings of this environment."""
         problems: list[str] = []
-        notify = _one_of("CREWBOARD_NOTIFY", WAYS, environment, problems)
-        theme = _one_of("CREWBOARD_THEME", tuple(THEMES), environment, problems)
+        notify = _one_of(env.NOTIFY, WAYS, environment, problems)
+        theme = _one_of(env.THEME, tuple(THEMES), environment, problems)
         remembers = state_home(environment) / "theme"
         keymap = user_file.read(user_file.path(environment))
         return cls(
             notify=notify or "off",
             theme=theme or _remembered(remembers),
-            reduced_motion=environment.get("CREWBOARD_REDUCED_MOTION", "") not in ("", "0"),
+            reduced_motion=env.has_reduced_motion(environment),
             remembers=remembers,
             drafts=state_home(environment) / "drafts",
             keys=keymap.keys,

@@ -1,9 +1,9 @@
 """A command as one types it for a team in this shell: with the global options that it takes here, and no others."""
 
-import os
 import shlex
 from dataclasses import dataclass
 
+from crewboard import env
 from crewboard.commands.context import Team, choose_team, has_key, root_options
 from crewboard.errors import CrewboardError
 from crewboard.store.layout import TeamDirectory
@@ -22,7 +22,7 @@ class CommandLine:
     @classmethod
     def of(cls, team: Team) -> "CommandLine":
         """As it is called for `team` from where this process was started."""
-        said = os.environ.get("CREWBOARD_OFFLINE") == "1"
+        said = env.is_offline()
         return cls(_options(team.directory), offline=runs_offline(team) and not said)
 
     def words(self, *command: str) -> list[str]:

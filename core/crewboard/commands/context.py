@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crewboard import env
 from crewboard.errors import CredentialsError, CrewboardError, UsageError
 from crewboard.names import OPERATOR, check_team
 from crewboard.records import Config, Member
@@ -34,7 +35,7 @@ class Team:
     @property
     def offline(self) -> bool:
         """Whether who is hired from here works on the embedded model."""
-        return self.environment.get("CREWBOARD_OFFLINE") == "1"
+        return env.is_offline(self.environment)
 
     @property
     def config(self) -> Config:
@@ -99,7 +100,7 @@ def choose_team(root: Path, explicit: str | None) -> TeamDirectory:
 
 
 def _chosen(root: Path, explicit: str | None) -> TeamDirectory:
-    name = explicit or os.environ.get("CREWBOARD_TEAM")
+    name = explicit or env.team()
     if name:
         found = find_team(root, check_team(name))
         if found is None:

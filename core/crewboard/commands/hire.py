@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from crewboard import pricing
+from crewboard import env, pricing
 from crewboard.agent_types import custom
 from crewboard.agent_types.builtin import AgentType
 from crewboard.commands.cli_hint import command_for
@@ -17,12 +17,10 @@ from crewboard.errors import TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.pricing import parse_budget
 from crewboard.protocol import supervisor_client
+from crewboard.protocol.starts import START_TIMEOUT, is_starting
 from crewboard.records import HireOptions, Member, Spec, Task, Tokens
 from crewboard.store import agents, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory
-
-UP_WITHIN = 60.0
-"""Seconds that a worker may need to be in its loop; importing the SDK takes one, on a busy machine many."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Assignment:
 
 def choose_model(kind: AgentType, explicit: str | None, environment: Mapping[str, str]) -> str:
     """The model of a new agent: what was asked for, else the environment's, else the type's."""
-    return explicit or environment.get("CREWBOARD_MODEL") or environment.get("ANTHROPIC_MODEL") or kind.model
+    return explicit or env.model(environment) or kind.model
 
 
 def spawn(team: Team, hire: Hire) -> Assignment:
@@ -145,7 +143,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     def edit(old: Spec | None) -> Spec:
         if leases.is_held(agent.lease):
             raise TryLaterError(f"{hire.name} was started by somebody else just now")
-        if old is not None and _is_starting(agent, old, now):
+        if old is not None and is_starting(old, agents.last_run(agent), now):
             _refuse_start(agent, old)
         newest = max(old.run if old else 0, agents.last_run(agent))
         return Spec(
@@ -175,11 +173,6 @@ def _check_price(team: Team, hire: Hire, model: str) -> None:
 def _mail_from(team: Team, name: str) -> int:
     """Where a new agent's mailbox begins: the lead's seat had another reader until now."""
     return mailbox.size(team.directory, name) if name == LEAD else 0
-
-
-def _is_starting(agent: AgentDirectory, spec: Spec, now: float) -> bool:
-    """Whether a run was asked for a moment ago and has not begun: that is somebody else's start."""
-    return spec.want == "running" and spec.run > agents.last_run(agent) and now - spec.at < UP_WITHIN
 
 
 def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
@@ -229,7 +222,7 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
             raise UsageError(f"{name} has no usable spec; spawn it anew")
         if leases.is_held(agent.lease):
             return old
-        if _is_starting(agent, old, team.now()):
+        if is_starting(old, agents.last_run(agent), team.now()):
             if model not in (None, old.model) or (network and not old.flags.network):
                 _refuse_start(agent, old)
             return old  # each number is started once: a second one would be nobody's
@@ -280,7 +273,7 @@ def resume_all(team: Team, *, model: str | None = None, network: bool = False) -
 
 def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     """Ring until the worker is in its loop, or has ended."""
-    deadline = time.monotonic() + UP_WITHIN
+    deadline = time.monotonic() + START_TIMEOUT
     next_ring = 0.0
     while time.monotonic() < deadline:
         if _is_up(agent, spec.run):
@@ -291,7 +284,7 @@ def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
             )
             next_ring = time.monotonic() + 1
         time.sleep(POLL)
-    raise TryLaterError(f"{agent.name} did not come up within {UP_WITHIN:.0f} s; see {agent.log}")
+    raise TryLaterError(f"{agent.name} did not come up within {START_TIMEOUT:.0f} s; see {agent.log}")
 
 
 def _is_up(agent: AgentDirectory, run: int) -> bool:

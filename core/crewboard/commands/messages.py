@@ -6,9 +6,9 @@ from pydantic import JsonValue
 
 from crewboard.commands.context import Team
 from crewboard.errors import CrewboardError, StorageError, TryLaterError, UsageError
-from crewboard.names import LEAD, OPERATOR
+from crewboard.protocol import addressing
 from crewboard.records import Message, OperatorState
-from crewboard.store import agents, json_files, leases, mailbox, roster
+from crewboard.store import agents, json_files, leases, mailbox
 from crewboard.store.layout import AgentDirectory
 
 
@@ -20,7 +20,7 @@ def send(team: Team, to: str, text: str) -> Message:
     """
     if not text.strip():
         raise UsageError("there is nothing to send: the text is empty")
-    roster.recipient(team.config, to)
+    addressing.require_recipient(to, team.config.names)
     return post(team, to, "message", text)
 
 
@@ -36,8 +36,9 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
     names = to if to is not None else [m.name for m in team.config.members if m.name != team.by]
     if not names:
         raise UsageError("there is nobody on the team yet")
+    known = team.config.names
     for name in names:
-        roster.recipient(team.config, name)
+        addressing.require_recipient(name, known)
     ident = mailbox.new_id()
     sent: list[Message] = []
     to_each(names, lambda name: sent.append(post(team, name, "broadcast", text, broadcast_id=ident)))
@@ -63,7 +64,7 @@ def to_each(left: list[str], send: Callable[[str], object]) -> None:
 
 def is_listening(team: Team, name: str) -> bool:
     """Whether mail to `name` is read now: by a living worker, or by the operator."""
-    if name == OPERATOR or (name == LEAD and team.config.member(LEAD) is None):
+    if addressing.is_operator_mailbox(name, team.config.names):
         return True
     return leases.is_held(team.directory.agent(name).lease)
 

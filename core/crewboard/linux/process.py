@@ -8,10 +8,11 @@ import struct
 from functools import cache
 from pathlib import Path
 
+from crewboard.linux.syscalls import prctl
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_DUMPABLE = 4
 
 _STATE, _PPID, _START_TICKS = 0, 1, 19
@@ -110,30 +111,19 @@ def send_signal(pid: int, number: int, ticks: int = 0) -> bool:
     return True
 
 
-def _prctl(option: int, value: int | bytes) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl {option} failed")
-
-
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, so that none is lost sight of."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with_parent() -> None:
     """Be killed when the thread that started this process ends. What this process forks does not inherit that."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def no_new_privileges() -> None:
-    """Never gain rights by exec, for this process and all that it starts."""
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def keep_memory_private() -> None:
     """Let no other process of this user read this one's memory, environment or descriptors; leave no memory image."""
-    _prctl(_PR_SET_DUMPABLE, 0)
+    prctl(_PR_SET_DUMPABLE, 0)
 
 
 def count_threads() -> int:
@@ -146,7 +136,7 @@ def rename(name: str, arguments: list[str]) -> None:
 
     The room is what its real arguments took; the kernel shows that stretch of memory as it stands.
     """
-    _prctl(_PR_SET_NAME, name.encode()[:_LONGEST_NAME])
+    prctl(_PR_SET_NAME, name.encode()[:_LONGEST_NAME])
     first, end = (int(field) for field in _stat(os.getpid())[_ARGUMENTS])
     if 0 < first < end:
         shown = "\0".join(arguments).encode("utf-8", "surrogateescape")[: end - first - 1]
@@ -163,12 +153,8 @@ def unix_sockets() -> list[str]:
     return sorted({fields[_SOCKET_PATH] for fields in named if fields[_SOCKET_PATH:] and fields[-1].startswith("/")})
 
 
-MARK = "CREWBOARD_WORKER"
-"""The environment variable that everything a worker starts carries."""
-
-
 def mark(pid: int, ticks: int) -> str:
-    """The value of `MARK` for the children of a worker: unique to it since the machine was started."""
+    """The value of `CREWBOARD_WORKER` for the children of a worker: unique to it since the machine was started."""
     return f"{boot_id()}-{pid}-{ticks}"
 
 

@@ -49,8 +49,15 @@ def _checked(result: int, what: str) -> int:
     return result
 
 
-def _prctl(option: int, *values: int) -> int:
-    return int(_libc.prctl(option, *(ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4])))
+def prctl(option: int, *values: int | bytes) -> None:
+    """Change a setting of this process or thread.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    given = (*values, 0, 0, 0, 0)[:4]
+    passed = [ctypes.c_char_p(value) if isinstance(value, bytes) else ctypes.c_ulong(value) for value in given]
+    _checked(_libc.prctl(option, *passed), f"prctl {option}")
 
 
 def landlock_abi() -> int:
@@ -106,8 +113,8 @@ def _grant(ruleset: int, path: Path, rights: int) -> None:
 
 
 def no_new_privileges() -> None:
-    """Never gain rights by exec."""
-    _checked(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
+    """Keep this thread, and every process that it starts, from gaining rights by exec."""
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def filter_calls(program: bytes) -> None:
@@ -118,7 +125,7 @@ def filter_calls(program: bytes) -> None:
     """
     steps = ctypes.create_string_buffer(program)
     described = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(steps)))
-    _checked(_prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(described)), "seccomp")
+    prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(described))
 
 
 def drop_capabilities() -> None:
@@ -127,6 +134,6 @@ def drop_capabilities() -> None:
     Raises:
         OSError: The kernel refused.
     """
-    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header = ctypes.c_char_p(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
     _checked(_libc.capset(header, ctypes.c_char_p(bytes(24))), "capset")

@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
+from crewboard import env
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.offline import http
 from crewboard.offline.faults import Faults
@@ -18,9 +19,6 @@ from crewboard.offline.service import Service
 from crewboard.records import ModelServerInfo
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
-
-PACE = "CREWBOARD_OFFLINE_PACE"
-FAULTS = "CREWBOARD_OFFLINE_FAULTS"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         lock = leases.take(team.model_lock)
         if lock is None:
             return 0
-        faults = os.environ.get(FAULTS)
+        faults = os.environ.get(env.OFFLINE_FAULTS)
         service = Service(pace=_pace(), faults=Faults(file=Path(faults).resolve() if faults else None))
         os.chdir("/")
         asyncio.run(_serve(service, team, lock, args.grace, args.look))
@@ -47,11 +45,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _pace() -> float:
-    given = os.environ.get(PACE, "1")
+    given = os.environ.get(env.OFFLINE_PACE, "1")
     try:
         return max(0.0, float(given))
     except ValueError as error:
-        raise UsageError(f"{PACE} is a number, not {given!r}") from error
+        raise UsageError(f"{env.OFFLINE_PACE} is a number, not {given!r}") from error
 
 
 async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float, look: float) -> None:

@@ -21,6 +21,7 @@ from crewboard.linux import process
 from crewboard.names import is_name
 from crewboard.protocol import runtime_directory
 from crewboard.records import Exit, Lease, Status, Supervisor
+from crewboard.redaction import is_secret
 from crewboard.store import files, json_files, leases
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -31,14 +32,6 @@ WAKE_SIGNAL = signal.SIGURG
 
 START_TIMEOUT = 15.0
 """Seconds that a supervisor may need to come up on a busy machine."""
-
-_SECRET_PREFIXES = ("ANTHROPIC_",)
-_SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
-
-
-def is_secret(variable: str) -> bool:
-    """Whether an environment variable is one that only the process it was meant for may see."""
-    return variable.startswith(_SECRET_PREFIXES) or variable.upper().endswith(_SECRET_SUFFIXES)
 
 
 def is_alive(team: TeamDirectory) -> bool:

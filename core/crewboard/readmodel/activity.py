@@ -24,11 +24,13 @@ from crewboard.records import (
     Summary,
     ToolResult,
     ToolStart,
+    describe_call,
     describe_exit,
 )  # fmt: skip
 from crewboard.store import journal
 from crewboard.store.json_files import Cached
 from crewboard.store.layout import AgentDirectory
+from crewboard.text import elide_middle
 
 TAIL = 256 * 1024
 _MOST = 500
@@ -58,15 +60,6 @@ class Activity:
     fails_task: int | None = None
 
 
-def describe_tool(name: str, arguments: dict[str, Any]) -> str:
-    """A tool call in one line: `bash python -m pytest`, `edit_file src/app.py`."""
-    order = ("command", "path", "pattern", "question", "to", "task_id", "subject", "name", "plan", "content")
-    shown = [str(arguments[key]) for key in order if key in arguments][:2]
-    if name in ("write_file", "edit_file", "send_message"):
-        shown = shown[:1]
-    return " ".join([name, *shown]).replace("\n", " ")
-
-
 def describe(event: Event) -> list[Activity]:
     """The lines that an event is worth."""
     if isinstance(event, Intake):
@@ -77,7 +70,7 @@ def describe(event: Event) -> list[Activity]:
         return [describe_end(event.before), Activity(event.ts, *_words(event))]
     kind, text = _words(event)
     if isinstance(event, ToolStart):
-        detail = _excerpt(_given(event.input))
+        detail = elide_middle(_given(event.input), _MOST_DETAIL)
         return [
             Activity(
                 event.ts,
@@ -90,7 +83,7 @@ def describe(event: Event) -> list[Activity]:
             )
         ]
     if isinstance(event, ToolResult):
-        detail = _excerpt(event.content)
+        detail = elide_middle(event.content, _MOST_DETAIL)
         return [
             Activity(
                 event.ts, kind, text, event.seconds, event.tool_use_id, detail, tool=event.name,
@@ -113,7 +106,7 @@ def _words(  # noqa: C901, PLR0911  one kind of event, one line
         case RunStarted():
             return "start", f"run {event.run}, pid {event.pid}, {event.model}"
         case ToolStart():
-            return "tool", describe_tool(event.name, event.input)
+            return "tool", describe_call(event.name, event.input)
         case ToolResult():
             return "done", f"{event.name} {_gist(event)}"
         case Gate():
@@ -164,14 +157,6 @@ def _failed_task(event: ToolStart) -> int | None:
         return None
     task = str(event.input.get("task_id"))
     return int(task) if task.isdecimal() else None
-
-
-def _excerpt(text: str) -> str:
-    """The beginning and the end of a long text."""
-    if len(text) <= _MOST_DETAIL:
-        return text
-    half = _MOST_DETAIL // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
 def _gist(event: ToolResult) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from crewboard.names import LEAD, OPERATOR
+from crewboard.protocol.addressing import mailboxes
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView, summarise
 from crewboard.records import Request, Task, describe_exit
@@ -60,15 +60,12 @@ class ChangeReader:
             *_exits(before, self.view),
         ]
 
-    def _mailboxes(self) -> list[str]:
-        return [OPERATOR, LEAD, *(agent.name for agent in self.view.agents if agent.name != LEAD)]
-
     def _skip_mail(self) -> None:
-        for name in self._mailboxes():
+        for name in mailboxes(self.view.names):
             self._offsets[name] = files.tail_offset(self._team.inbox(name), 0)
 
     def _mail(self) -> Iterator[Change]:
-        for name in self._mailboxes():
+        for name in mailboxes(self.view.names):
             batch = mailbox.read(self._team, name, self._offsets.get(name, 0), known=self._known)
             self._offsets[name] = batch.offset
             self._known.update(message.id for message in batch.messages)

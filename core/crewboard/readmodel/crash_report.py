@@ -3,10 +3,10 @@
 from collections import deque
 from dataclasses import dataclass
 
-from crewboard.readmodel.activity import Activity, describe, describe_tool
+from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView, Rest, TeamView
-from crewboard.records import RunStarted, Task, ToolResult, ToolStart, describe_exit
+from crewboard.records import RunStarted, Task, ToolResult, ToolStart, describe_call, describe_exit
 from crewboard.store import files, journal
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -87,7 +87,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
             began, last = event.ts, None
         elif isinstance(event, ToolStart):
             last_id = event.tool_use_id
-            last = LastTool(event.ts, describe_tool(event.name, event.input), finished=False)
+            last = LastTool(event.ts, describe_call(event.name, event.input), finished=False)
         elif isinstance(event, ToolResult) and last is not None and event.tool_use_id == last_id:
             last = LastTool(last.ts, last.text, finished=True)
     return began, last, tuple(deeds)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from crewboard.names import LEAD, OPERATOR, is_name
+from crewboard.protocol.addressing import only_operator_answers, operator_mailboxes
 from crewboard.readmodel.journal_tail import ReplacedFileDetector
 from crewboard.readmodel.mail import is_notice
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
@@ -151,8 +152,8 @@ class TeamReader:
         asked = tuple(sorted(self._requests.all(), key=lambda request: (request.created_at, request.id)))
         pending = tuple(request for request in asked if request.status == "pending")
         board = tuple(sorted(self._tasks.all(), key=lambda task: task.id))
-        operators = operator_mailboxes(config.members)
-        asked_of = answered_by_operator(config, lambda: self._probe.is_held(self.team.agent(LEAD)))
+        operators = operator_mailboxes(config.names)
+        asked_of = only_operator_answers(config, lambda: self._probe.is_held(self.team.agent(LEAD)))
         supervisor = self._supervisor()
         agents = self._read_agents(config, pending, board, asked_of, now, supervised=supervisor.alive)
         unread = self._unread(operators, agents)
@@ -281,17 +282,6 @@ class TeamReader:
 
 def _places(team: TeamDirectory, damaged: Iterable[Path]) -> Counter[str]:
     return Counter(str(path.relative_to(team.path)) for path in damaged)
-
-
-def operator_mailboxes(members: Iterable[Member]) -> frozenset[str]:
-    """The mailboxes that the operator reads: their own, and the lead's while no agent sits in that seat."""
-    return frozenset({OPERATOR}) if any(member.name == LEAD for member in members) else frozenset({OPERATOR, LEAD})
-
-
-def answered_by_operator(config: Config, lead_lives: Callable[[], bool]) -> frozenset[str]:
-    """Whose requests only the operator can answer: theirs, and those to a lead that is gone or reviews no plans."""
-    mine = operator_mailboxes(config.members)
-    return mine if config.plan_approver == LEAD and lead_lives() else mine | {LEAD}
 
 
 def read_team(team: TeamDirectory) -> TeamView:

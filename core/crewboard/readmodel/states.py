@@ -7,6 +7,7 @@ killed while nobody watched, or the machine went down.
 from dataclasses import dataclass
 from typing import Literal
 
+from crewboard.protocol.starts import is_late, is_starting
 from crewboard.records import (
     EXIT_REASONS,
     VANISHED,
@@ -30,9 +31,6 @@ URGENCY: tuple[Shown, ...] = (
 
 LOOPING = 5
 """The same tool, input and outcome this often in a row is a loop."""
-
-START_PATIENCE = 30.0
-"""Seconds after which a run that was wanted and did not begin counts as failed."""
 
 LEAVING_PATIENCE = 10.0
 """Seconds between an exit record and the end of its process after which the two disagree."""
@@ -79,6 +77,7 @@ class Finding:
     since: float
     reason: str = ""
     failed_start: bool = False
+    is_starting: bool = False
     is_open: bool = False
     """Whether it will be known better in a moment."""
 
@@ -91,7 +90,7 @@ def find_state(seen: Evidence) -> Finding:
     if seen.held:
         return _alive(seen, begun)
     if seen.spec.run > begun:
-        return _not_begun(seen, seen.spec)
+        return _not_begun(seen, seen.spec, begun)
     if seen.exit is not None and seen.exit.run == begun:
         return _ended(seen.exit)
     return _gone(seen)
@@ -120,12 +119,12 @@ def _leaving(record: Exit, now: float) -> Finding:
     return Finding("stopping", record.at, describe_exit(record))
 
 
-def _not_begun(seen: Evidence, spec: Spec) -> Finding:
+def _not_begun(seen: Evidence, spec: Spec, begun: int) -> Finding:
     if spec.want in ("killed", "stopped"):
         return Finding("exited", spec.at, EXIT_REASONS["killed"])
-    late = seen.now - spec.at > START_PATIENCE
+    late = is_late(spec, seen.now)
     reason = "was never started: resume it or remove it" if late else "waits for the supervisor"
-    return Finding("starting", spec.at, reason, failed_start=late)
+    return Finding("starting", spec.at, reason, failed_start=late, is_starting=is_starting(spec, begun, seen.now))
 
 
 def _ended(record: Exit) -> Finding:

@@ -88,6 +88,7 @@ class AgentView:
     rested: Rest | None = None
     is_open: bool = False
     failed_start: bool = False
+    is_starting: bool = False
     unsafe: bool = False
 
     @property
@@ -135,6 +136,11 @@ class TeamView:
     def damaged(self) -> int:
         """How many lines and files could not be read."""
         return sum(self.damage.values())
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the agents, in the order of the roster."""
+        return [agent.name for agent in self.agents]
 
     @property
     def urgent_first(self) -> list[AgentView]:
@@ -218,6 +224,7 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         asks=facts.asks,
         is_open=found.is_open,
         failed_start=found.failed_start,
+        is_starting=found.is_starting,
         unsafe=facts.held and status.unsafe,
         rested=Rest(status.state, status.since) if status.run == run and _is_gone_from_rest(facts, status) else None,
     )

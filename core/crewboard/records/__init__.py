@@ -32,6 +32,7 @@ from crewboard.records.events import (
     Summary,
     ToolResult,
     ToolStart,
+    describe_call,
 )
 from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_WORK, Message, Unsent
 from crewboard.records.processes import (
@@ -101,6 +102,7 @@ __all__ = [
     "ToolStart",
     "Unsent",
     "Want",
+    "describe_call",
     "describe_exit",
     "has_vanished",
     "is_orderly",

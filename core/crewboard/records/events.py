@@ -1,5 +1,6 @@
 """The journal: everything that happens to an agent, in order."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -9,6 +10,14 @@ from crewboard.records.agents import HireOptions, Tokens
 from crewboard.records.base import Record, Time
 from crewboard.records.messages import Message
 from crewboard.records.processes import Exit
+
+_TELLING = (
+    "command", "path", "pattern", "question", "to", "task_id", "teammate", "subject", "name", "plan", "content",
+)  # fmt: skip
+"""Arguments that say what a tool call does, the most important first."""
+
+_LONG_ARGUMENTS = frozenset({"write_file", "edit_file", "send_message"})
+"""Tools whose second argument is too long for one line."""
 
 
 class _Event(Record):
@@ -84,6 +93,13 @@ class ToolStart(_Event):
     name: str
     input: dict[str, Any]
     consumed: list[str] = []
+
+
+def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return a tool call on one line: `bash python -m pytest`, `edit_file src/app.py`."""
+    shown = [str(arguments[key]) for key in _TELLING if key in arguments]
+    most = 1 if name in _LONG_ARGUMENTS else 2
+    return " ".join([name, *shown[:most]]).strip().replace("\n", " ")
 
 
 class ToolResult(_Event):

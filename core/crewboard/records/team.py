@@ -49,6 +49,11 @@ class Config(Record):
     rules: list[Rule] = []
     budget: str | None = None
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the agents, in the order of the roster."""
+        return [member.name for member in self.members]
+
     def member(self, name: str) -> Member | None:
         """The member called `name`, if there is one."""
         return next((member for member in self.members if member.name == name), None)

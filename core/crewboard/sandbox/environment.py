@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from crewboard import env
 from crewboard.linux import process
 
 _ALLOWED = frozenset({
@@ -31,7 +32,7 @@ def tool_environment(scratch: Path | None = None, *, network: bool = False, own_
         **({} if scratch is None else _kept_in(scratch, own_home=own_home)),
         "TERM": "dumb",
         "NO_COLOR": "1",
-        process.MARK: process.mark(me, process.start_ticks(me)),
+        env.WORKER: process.mark(me, process.start_ticks(me)),
     }
 
 
@@ -69,5 +70,5 @@ def _home_in(scratch: Path) -> dict[str, str]:
 
 def forget_secrets() -> None:
     """Take the API's variables out of this process's environment, once its client has them."""
-    for key in [key for key in os.environ if key.startswith("ANTHROPIC_")]:
+    for key in [key for key in os.environ if key.startswith(env.API_PREFIX)]:
         del os.environ[key]

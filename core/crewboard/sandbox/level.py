@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from crewboard import env
 from crewboard.agent_types.builtin import AgentType
 from crewboard.errors import NoSandboxError, UsageError
 from crewboard.records import SANDBOX_OFF, HireOptions
@@ -15,9 +16,6 @@ from crewboard.sandbox.policy import Policy
 Level = Literal["bubblewrap", "landlock", "none"]
 
 UNSAFE_IN_WORDS = "hired with --unsafe-no-sandbox where no sandbox works: its commands run with your rights"
-
-VARIABLE = "CREWBOARD_SANDBOX"
-"""`auto`, or `none`: behave as where no kernel mechanism works."""
 
 MEANING: dict[Level, str] = {
     "bubblewrap": "commands see the workspace, no secrets, no network, no process but their own",
@@ -48,11 +46,11 @@ def find(policy: Policy, environment: Mapping[str, str]) -> Found:
     Raises:
         UsageError: `CREWBOARD_SANDBOX` says something else than `auto` or `none`.
     """
-    wanted = environment.get(VARIABLE) or "auto"
+    wanted = env.sandbox(environment)
     if wanted == "none":
-        return Found("none", (f"{VARIABLE} is none",))
+        return Found("none", (f"{env.SANDBOX} is none",))
     if wanted != "auto":
-        raise UsageError(f"{VARIABLE} is {wanted!r}; it can be auto or none")
+        raise UsageError(f"{env.SANDBOX} is {wanted!r}; it can be auto or none")
     first = bubblewrap.unavailable_reason(policy)
     if first is None:
         return Found("bubblewrap")

@@ -21,6 +21,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from crewboard import env
 from crewboard.errors import CrewboardError, StorageError, UntrustedError, UsageError
 from crewboard.names import TEAMS_FOLDER, is_name
 from crewboard.store import files
@@ -231,7 +232,7 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
         UsageError: The root that was named is not a directory.
         UntrustedError: The teams of the root that was named are not this user's own.
     """
-    named = explicit or os.environ.get("CREWBOARD_ROOT")
+    named = explicit or env.root()
     if named:
         root = _existing(named)
         _require_own(root / HOME)

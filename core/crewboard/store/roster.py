@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from crewboard.errors import UsageError
-from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Config, Member
 from crewboard.store import json_files
 from crewboard.store.layout import TeamDirectory
@@ -86,20 +85,3 @@ def drop(team: TeamDirectory, name: str) -> Config:
         config.members = [member for member in config.members if member.name != name]
 
     return change(team, edit)
-
-
-def mailboxes(config: Config) -> list[str]:
-    """Every name that mail can be sent to: the operator, the lead's seat, and the agents."""
-    return [OPERATOR, LEAD, *(member.name for member in config.members if member.name != LEAD)]
-
-
-def recipient(config: Config, name: str) -> str:
-    """Return `name` if mail can be sent to it.
-
-    Raises:
-        UsageError: Nobody is called that; the message lists who there is.
-    """
-    names = mailboxes(config)
-    if name not in names:
-        raise UsageError(f"nobody on this team is called {name!r}; there are {', '.join(names)}")
-    return name

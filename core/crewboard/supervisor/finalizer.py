@@ -2,6 +2,7 @@
 
 import logging
 
+from crewboard import env
 from crewboard.linux import process
 from crewboard.names import LEAD, SYSTEM
 from crewboard.protocol import requests
@@ -40,7 +41,7 @@ def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
         return
     status = json_files.load_or_none(agent.status, Status)
     if status is not None and status.run == record.run and status.start_ticks:
-        end_marked(f"{process.MARK}={process.mark(status.pid, status.start_ticks)}")
+        end_marked(f"{env.WORKER}={process.mark(status.pid, status.start_ticks)}")
     scratch.sweep()
     team = agent.team
     tasks.give_back(team, agent.name, now)

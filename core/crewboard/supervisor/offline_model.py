@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Mapping
 
+from crewboard import env
 from crewboard.linux import process
 from crewboard.records import ModelServerInfo
 from crewboard.store import files, leases
@@ -20,16 +21,15 @@ log = logging.getLogger(__name__)
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
     """Whether a worker with this environment works on the embedded model."""
-    return environment.get("CREWBOARD_OFFLINE") == "1"
+    return env.is_offline(environment)
 
 
 def environment_for(team: TeamDirectory, launcher: Launcher, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a worker, pointed at the embedded model if it is to use that; starts the server."""
     if not is_wanted(environment):
         return dict(environment)
-    changed = {key: value for key, value in environment.items() if not key.startswith("ANTHROPIC_")}
     return {
-        **changed,
+        **env.without_api(environment),
         "ANTHROPIC_BASE_URL": _address(team, launcher, environment),
         "ANTHROPIC_API_KEY": "offline",
     }
@@ -45,15 +45,14 @@ def _address(team: TeamDirectory, launcher: Launcher, environment: Mapping[str, 
         if not started and not leases.is_held(team.model_lock):
             started = True
             with open(team.model_log, "ab", opener=files.open_private) as output:
-                own = {key: value for key, value in environment.items() if not key.startswith("ANTHROPIC_")}
-                launcher.start(["crewboard.offline", str(team.path)], {**os.environ, **_settings(own)}, output.fileno())
+                launcher.start(
+                    ["crewboard.offline", str(team.path)],
+                    {**os.environ, **env.offline_settings(environment)},
+                    output.fileno(),
+                )
         time.sleep(_POLL)
     log.error("the embedded model did not come up; see %s", team.model_log)
     return "http://127.0.0.1:9"
-
-
-def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in environment.items() if key.startswith("CREWBOARD_OFFLINE")}
 
 
 def end(team: TeamDirectory) -> None:

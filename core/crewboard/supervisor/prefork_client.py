@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from crewboard import env
 from crewboard.linux import process
 from crewboard.protocol.prefork import FORK, PARENT, READY, SpawnRequest
 from crewboard.store import files
@@ -47,7 +48,7 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 def can_prefork(environment: Mapping[str, str]) -> bool:
     """Whether a worker with this environment may come of a warm parent: nothing in it had to be known earlier."""
-    return environment.get("CREWBOARD_WARM") != "0" and _read_at_start(environment) == _read_at_start(_environment())
+    return env.may_prefork(environment) and _read_at_start(environment) == _read_at_start(_environment())
 
 
 def code_fingerprint() -> str:

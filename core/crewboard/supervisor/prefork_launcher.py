@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 
+from crewboard import env
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor.launcher import Ended, PopenLauncher, Ref
 from crewboard.supervisor.prefork_client import STUCK_AFTER, PreforkClient, can_prefork, code_fingerprint
@@ -24,7 +24,7 @@ class PreforkLauncher:
         self._failed = ""
         """The stamp of code that did not come up."""
         self._wake: Callable[[], None] = lambda: None
-        self._enabled = sys.platform == "linux" and os.environ.get("CREWBOARD_WARM") != "0"
+        self._enabled = sys.platform == "linux" and env.may_prefork()
 
     def open(self, wake: Callable[[], None]) -> None:
         """Begin to warm up; `wake` is called whenever a start that was put off should be tried again."""

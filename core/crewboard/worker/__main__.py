@@ -16,7 +16,7 @@ from typing import TextIO, cast
 
 from crewboard import redaction
 from crewboard.errors import CrewboardError, ExitCode, StorageError
-from crewboard.linux import process
+from crewboard.linux import process, syscalls
 from crewboard.records import SANDBOX_OFF, Exit, Lease, RunStarted, Spec
 from crewboard.sandbox.level import UNSAFE_IN_WORDS
 from crewboard.sandbox.sandbox import Sandbox, open_sandbox
@@ -42,7 +42,7 @@ def _harden() -> None:
     """Nothing that this process starts gains rights, its files are its user's alone, a crash leaves no memory image."""
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    process.no_new_privileges()
+    syscalls.no_new_privileges()
     process.keep_memory_private()
     process.adopt_orphans()
     redaction.register_secrets(os.environ)

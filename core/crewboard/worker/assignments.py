@@ -2,6 +2,7 @@
 
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard.protocol import approvals, requests
+from crewboard.protocol.starts import is_starting
 from crewboard.records import Intake, Message, Spec, Status, Task
 from crewboard.store import json_files, mailbox, tasks
 from crewboard.worker import inbox
@@ -11,9 +12,6 @@ from crewboard.worker.tools.tasks import describe
 
 OUTAGE_REST = 60.0
 """Seconds after an outage of the API before an agent that works by itself tries again."""
-
-COMING_WITHIN = 60.0
-"""Seconds that an agent which is being started may need until it is there."""
 
 
 class Assignments:
@@ -198,6 +196,6 @@ class Assignments:
             return False
         agent = self._team.agent(last)
         spec, status = json_files.load_or_none(agent.spec, Spec), json_files.load_or_none(agent.status, Status)
-        if spec is None or spec.want != "running" or self._run_state.now() - spec.at > COMING_WITHIN:
-            return False
-        return status is None or status.run < spec.run or status.state == "starting"
+        # A run that has its lease but is not in its loop yet has not begun for this purpose.
+        begun = 0 if status is None else status.run - (status.state == "starting")
+        return spec is not None and is_starting(spec, begun, self._run_state.now())

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import psutil
 
+from crewboard import env
 from crewboard.commands.context import check_credentials
 from crewboard.errors import CredentialsError, UsageError
 from crewboard.linux.programs import clean_environment, find_program, passed_over
@@ -55,7 +56,7 @@ def all_checks(session: Session) -> list[Check]:
     environment = session.team.environment
     return [
         python(),
-        model(environment.get("CREWBOARD_OFFLINE") == "1", dict(environment)),
+        model(env.is_offline(environment), dict(environment)),
         sandbox(session.root, environment),
         watcher(),
         files(session.root),

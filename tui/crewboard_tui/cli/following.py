@@ -12,9 +12,9 @@ from crewboard.errors import ExitCode
 from crewboard.names import LEAD, check_agent
 from crewboard.protocol import requests as store
 from crewboard.protocol import supervisor_client
+from crewboard.protocol.addressing import only_operator_answers
 from crewboard.protocol.results import Follower
 from crewboard.readmodel.activity import Activity, describe
-from crewboard.readmodel.reader import answered_by_operator
 from crewboard.readmodel.team import summarise
 from crewboard.records import Answer, Event, Exit, Sent, describe_exit
 from crewboard.store import leases
@@ -87,7 +87,7 @@ class Following:
             return
         self.look_again = time.monotonic() + ASK_EVERY
         lead = self.team.directory.agent(LEAD)
-        mine = answered_by_operator(self.team.config, lambda: leases.is_held(lead.lease))
+        mine = only_operator_answers(self.team.config, lambda: leases.is_held(lead.lease))
         for request in store.pending(self.team.directory):
             if request.from_ != self.assignment.agent or request.to not in mine or request.id in self.told:
                 continue

@@ -7,10 +7,8 @@ import click
 from crewboard.commands import messages as mail
 from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
-from crewboard.names import LEAD, OPERATOR
-from crewboard.protocol import approvals, requests
+from crewboard.protocol import addressing, approvals, requests
 from crewboard.records import Message
-from crewboard.store import roster
 from crewboard_tui.cli import params
 from crewboard_tui.cli.output import as_json, clock, indented, note, note_damage, say, say_json
 from crewboard_tui.cli.session import Session, revive
@@ -30,7 +28,7 @@ def send(session: Session, name: str, text: str, as_json: bool) -> None:
     Example: crewboard send fixer "keep the old parameter for one release"
     """
     team = session.team
-    roster.recipient(team.config, name)
+    addressing.require_recipient(name, team.config.names)
     if text.strip():
         team.ensure()
     message = mail.send(team, name, text)
@@ -75,7 +73,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
     from crewboard.readmodel.mail import Letter, MailReader
 
     team = session.team
-    roster.recipient(team.config, name)
+    addressing.require_recipient(name, team.config.names)
     reader = MailReader(team.directory, name, tail=False)
     letters = reader.read()
     note_damage(reader.damaged, "mailbox")
@@ -89,7 +87,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
         return
     if not letters:
         note(f"the mailbox of {name} is empty")
-    person_reads = name == OPERATOR or (name == LEAD and team.config.member(LEAD) is None)
+    person_reads = addressing.is_operator_mailbox(name, team.config.names)
 
     def show(letter: Letter) -> None:
         message = letter.message

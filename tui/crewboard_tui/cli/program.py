@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import shell_complete
 
-from crewboard import __version__
+from crewboard import __version__, env
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard_tui.cli import params
 from crewboard_tui.cli.lazy import LazyGroup
@@ -74,7 +74,7 @@ def crewboard(context: click.Context, /, root: str | None, team: str | None, off
 
     Without a command, open the dashboard. Try `crewboard demo` first; it needs no key.
     """
-    context.obj = Session(root, team, offline or os.environ.get("CREWBOARD_OFFLINE") == "1")
+    context.obj = Session(root, team, offline or env.is_offline())
     if context.invoked_subcommand is None:
         board = crewboard.get_command(context, "board")
         if board is not None:
@@ -88,8 +88,8 @@ def crewboard(context: click.Context, /, root: str | None, team: str | None, off
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; what goes wrong is told in a sentence on stderr."""
     _never_fail_to_print()
-    if instruction := os.environ.get("_CREWBOARD_COMPLETE"):
-        return shell_complete(crewboard, {}, "crewboard", "_CREWBOARD_COMPLETE", instruction)
+    if instruction := os.environ.get(env.COMPLETE):
+        return shell_complete(crewboard, {}, "crewboard", env.COMPLETE, instruction)
     try:
         with crewboard.make_context("crewboard", list(arguments)) as context:
             crewboard.invoke(context)
@@ -121,7 +121,7 @@ def _drop_unwritten() -> None:
 
 
 def _tell(error: Exception) -> int:
-    if os.environ.get("CREWBOARD_DEBUG") == "1":
+    if env.is_debugging():
         traceback.print_exception(error)
     match error:
         case CrewboardError():
@@ -138,7 +138,7 @@ def _tell(error: Exception) -> int:
             where = f" {error.filename}" if error.filename else ""
             sentence, code = f"the system refused:{where} {error.strerror or error}", int(ExitCode.IO)
         case _:
-            sentence = f"internal error: {type(error).__name__}: {error}; CREWBOARD_DEBUG=1 shows where"
+            sentence = f"internal error: {type(error).__name__}: {error}; {env.DEBUG}=1 shows where"
             code = int(ExitCode.INTERNAL)
     note(f"crewboard: {safe_line(sentence)}")
     return code

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from crewboard import env
 from crewboard.commands.context import Team, choose_team
 from crewboard.errors import UntrustedError
 from crewboard.protocol import supervisor_client
@@ -37,7 +38,7 @@ class Session:
         """
         environment = dict(os.environ)
         if self.offline:
-            environment["CREWBOARD_OFFLINE"] = "1"
+            environment[env.OFFLINE] = "1"
         return Team(choose_team(self.root, self.team_option), environment=environment)
 
 

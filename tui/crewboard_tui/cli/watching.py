@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import click
 
-from crewboard.commands import hire
 from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
 from crewboard.errors import TryLaterError, UsageError
@@ -141,7 +140,7 @@ def _wait(team: Team, name: str, wanted: frozenset[str], timeout: float | None) 
             reached = not wanted.isdisjoint(_words_for(agent))
             if reached and (unread_since is None or now - unread_since > SETTLED):
                 return agent
-            ended_since = (ended_since or now) if _is_over(agent, view.now) else None
+            ended_since = (ended_since or now) if _is_over(agent) else None
             if timeout is None and ended_since is not None and (agent.exit is not None or now - ended_since > SETTLED):
                 raise TryLaterError(_why_never(team, agent))
             left = SWEEP if timeout is None else started + timeout - now
@@ -156,10 +155,9 @@ def _words_for(agent: AgentView) -> set[str]:
     return {agent.state, agent.shown, *(["dead"] if agent.is_dead else [])}
 
 
-def _is_over(agent: AgentView, now: float) -> bool:
-    """Whether an agent has no process, and nobody is bringing it up."""
-    coming = agent.state == "starting" and agent.spec is not None and now - agent.spec.at < hire.UP_WITHIN
-    return not agent.alive and not coming
+def _is_over(agent: AgentView) -> bool:
+    """Return True if an agent has no process and none is starting."""
+    return not agent.alive and not agent.is_starting
 
 
 def _why_never(team: Team, agent: AgentView) -> str:

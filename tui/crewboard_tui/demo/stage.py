@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from crewboard import env, redaction
 from crewboard.commands import context, hire, stop
 from crewboard.commands.context import Team, wait_until
 from crewboard.commands.hire import Assignment, Hire
@@ -19,7 +20,6 @@ from crewboard.linux import process
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.offline import scenario
 from crewboard.offline.scenario import Scenario, ScenarioAgent
-from crewboard.protocol import supervisor_client
 from crewboard.records import HireOptions, Status, ToolStart
 from crewboard.sandbox import level
 from crewboard.sandbox.policy import Policy
@@ -30,7 +30,7 @@ COURIER = "courier"
 
 _CALLS_BEFORE_DEATH = 2
 _GONE_WITHIN = 5.0
-_IGNORED = ("CREWBOARD_", "ANTHROPIC_")
+_IGNORED = (env.PREFIX, env.API_PREFIX)
 """Beginnings of environment variables that a demo does not heed."""
 
 
@@ -141,6 +141,6 @@ def _environment(pace: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not supervisor_client.is_secret(name) and (not name.startswith(_IGNORED) or name == "CREWBOARD_SANDBOX")
+        if not redaction.is_secret(name) and (not name.startswith(_IGNORED) or name == env.SANDBOX)
     }
-    return {**kept, "CREWBOARD_OFFLINE": "1", "CREWBOARD_OFFLINE_PACE": pace}
+    return {**kept, env.OFFLINE: "1", env.OFFLINE_PACE: pace}

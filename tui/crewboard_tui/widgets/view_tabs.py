@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from crewboard.names import LEAD, OPERATOR
+from crewboard.protocol.addressing import operator_mailboxes
 from crewboard.readmodel.team import TeamView
 from crewboard_tui.keymap.bindings import Pressed, default_key
 from crewboard_tui.render.lines import Line, Span, say, spread, width_of
@@ -24,8 +24,7 @@ _SHORT = {"needs": "Needs"}
 
 def new_mail(view: TeamView) -> int:
     """How many messages the operator has not read."""
-    names = [OPERATOR] if view.agent(LEAD) else [OPERATOR, LEAD]
-    return sum(view.unread.get(name, 0) for name in names)
+    return sum(view.unread.get(name, 0) for name in operator_mailboxes(view.names))
 
 
 def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:

@@ -9,6 +9,7 @@ from typing import Any
 
 from crewboard.errors import ExitCode
 from crewboard.records import Cleared, Reply, Summary
+from crewboard.text import elide_middle
 from crewboard.worker.llm.blocks import WINDOW_FULL, text_of
 from crewboard.worker.llm.model import MAX_TOKENS, Model, ModelError, TooLongError
 from crewboard.worker.run_state import RunState
@@ -133,15 +134,17 @@ class ContextWindow:
             return
         run_state.show("working", "summarises the conversation")
         most = int(self._room * _TRANSCRIPT_SHARE * self._characters_a_token)
-        transcript = _head_and_tail(conversation.transcript(covers), most)
+        transcript = elide_middle(conversation.transcript(covers), most, most // 3)
         request = [{"role": "user", "content": [{"type": "text", "text": _ASK + transcript}]}]
         reply = await self._model.reply(_SYSTEM, [], request, self.longest_reply)
         text = text_of(reply)
         staying = {str(block.get("text")) for _, block in conversation.entries[covers:]}
         texts = [said for said in conversation.assignment_texts if said not in staying]
-        kept = _head_and_tail("\n\n".join(texts), most // 3)
+        kept = elide_middle("\n\n".join(texts), most // 3, most // 9)
         begun = (
-            f"\n\nYour reply so far:\n\n{_head_and_tail(conversation.said, most // 3)}" if conversation.goes_on else ""
+            f"\n\nYour reply so far:\n\n{elide_middle(conversation.said, most // 3, most // 9)}"
+            if conversation.goes_on
+            else ""
         )
         run_state.append(
             Summary(
@@ -152,11 +155,3 @@ class ContextWindow:
                 cost_usd=reply.cost_usd,
             )
         )
-
-
-def _head_and_tail(text: str, most: int) -> str:
-    """`text`, or its beginning and its end when it is longer than `most` characters."""
-    if len(text) <= most:
-        return text
-    head = most // 3
-    return f"{text[:head]}\n[{len(text) - most} characters left out]\n{text[head - most :]}"

@@ -1,7 +1,6 @@
 """Calls of the model: streamed through the SDK, retried by us so that every wait is seen and can be interrupted."""
 
 import json
-import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import anthropic
 import httpx2
 from anthropic.lib.streaming import AsyncMessageStream, ParsedMessageStreamEvent
 
-from crewboard import pricing
+from crewboard import env, pricing
 from crewboard.errors import ExitCode
 from crewboard.protocol import cooldown
 from crewboard.records import Reply, Retry, Tokens
@@ -78,9 +77,8 @@ class Model:
         self._run_state = run_state
         self._interrupts = interrupts
         self._rng = rng
-        self._budget = float(os.environ.get("CREWBOARD_RETRY_BUDGET") or BUDGET)
-        offline = os.environ.get("CREWBOARD_OFFLINE") == "1"
-        self._prices = None if offline else pricing.load(run_state.agent.team.root)
+        self._budget = env.retry_budget(BUDGET)
+        self._prices = None if env.is_offline() else pricing.load(run_state.agent.team.root)
         self._client = make_client()
         self._most = MAX_TOKENS
         """Tokens that the model's longest reply may have, as far as the API has said."""

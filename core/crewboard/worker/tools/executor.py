@@ -5,7 +5,8 @@ from typing import Any
 
 from crewboard.agent_types.builtin import GATED
 from crewboard.protocol import approvals, requests
-from crewboard.records import ToolResult, ToolStart
+from crewboard.records import ToolResult, ToolStart, describe_call
+from crewboard.text import elide_middle
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.llm.blocks import Block
 from crewboard.worker.run_state import RunState
@@ -80,7 +81,7 @@ class ToolExecutor:
     async def _run(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
         run_state = self._run_state
         began = run_state.now()
-        run_state.last_tool = format_call(tool.name, block["input"])
+        run_state.last_tool = describe_call(tool.name, block["input"])
         run_state.show("working", run_state.last_tool, deadline=ToolRegistry.deadline(tool, given, began))
         work = tool.run(self._context(block), given)
         outcome = await work if tool.waits else await self._interrupts.run_interruptibly(work)
@@ -97,20 +98,13 @@ class ToolExecutor:
                 ts=run_state.now(),
                 tool_use_id=block["id"],
                 name=block["name"],
-                content=self._fitted(outcome.content),
+                content=elide_middle(outcome.content, self._largest),
                 is_error=outcome.is_error,
                 created=outcome.created,
                 consumed=list(outcome.consumed),
                 seconds=seconds if seconds is None else round(seconds, 3),
             )
         )
-
-    def _fitted(self, text: str) -> str:
-        """A result that one window can hold."""
-        if len(text) <= self._largest:
-            return text
-        half = self._largest // 2
-        return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
     def drop_pending(self) -> None:
         """After an interrupt: what was running has no outcome, what had not begun is not run."""
@@ -124,10 +118,3 @@ class ToolExecutor:
             words = "not run: interrupted" if began is None else "interrupted before it ended"
             took = 0 if began is None else max(0, run_state.now() - began)
             self.result(block, Outcome(f"{words}; read your mail", is_error=True), took)
-
-
-def format_call(name: str, arguments: dict[str, Any]) -> str:
-    """A tool call in one line, for the roster."""
-    order = ("command", "path", "pattern", "question", "to", "task_id", "teammate", "name", "subject", "plan")
-    first = next((str(arguments[key]) for key in order if key in arguments), "")
-    return f"{name} {first}".strip().replace("\n", " ")

@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from crewboard.errors import UsageError
-from crewboard.names import LEAD, OPERATOR, is_name
-from crewboard.protocol import approvals
+from crewboard.names import OPERATOR, is_name
+from crewboard.protocol import addressing, approvals
 from crewboard.records import Message, Sent
 from crewboard.store import leases, mailbox, roster
 from crewboard.worker import inbox
@@ -50,7 +50,7 @@ async def _send_message(context: Context, given: SendMessage) -> Outcome:
         return Outcome("the message is empty", is_error=True)
     config = roster.load(team)
     try:
-        roster.recipient(config, given.to)
+        addressing.require_recipient(given.to, config.names)
     except UsageError as error:
         return Outcome(str(error), is_error=True)
     ident = mailbox.derived_id(context.name, context.tool_use_id, given.to)
@@ -58,8 +58,7 @@ async def _send_message(context: Context, given: SendMessage) -> Outcome:
         context,
         mailbox.compose(context.name, given.to, "message", given.content, ident=ident, ts=context.run_state.now()),
     )
-    read_by_person = given.to == OPERATOR or (given.to == LEAD and config.member(LEAD) is None)
-    if read_by_person or leases.is_held(team.agent(given.to).lease):
+    if addressing.is_operator_mailbox(given.to, config.names) or leases.is_held(team.agent(given.to).lease):
         return Outcome(f"sent to {given.to}")
     return Outcome(f"{given.to} is not running; the message is kept until it is")
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from crewboard.names import LEAD
+from crewboard.protocol.addressing import operator_mailboxes
 from crewboard.readmodel.team import AgentView
 from crewboard_tui.poller import Interest, Snapshot
 from crewboard_tui.render import formats
@@ -15,7 +16,6 @@ from crewboard_tui.views.agent.process import process_lines
 from crewboard_tui.views.agent.transcript import transcript_folds
 from crewboard_tui.views.board.activity import activity_lines
 from crewboard_tui.views.inbox.message_list import MailboxInfo
-from crewboard_tui.views.inbox.screen import operators
 from crewboard_tui.views.needs.explanation import death_lines, fact_lines
 from crewboard_tui.views.tasks.rows import task_line
 from crewboard_tui.widgets.collapsible_list import CollapsibleRow
@@ -70,13 +70,17 @@ def _mail(page: Page) -> list[CollapsibleRow]:
     agent, snapshot = page.agent, page.snapshot
     box = MailboxInfo(agent.name, unread=agent.unread)
     received = [*snapshot.prompts, *snapshot.letters]
-    return mail_folds(received, snapshot.sent, box, operators(snapshot.view), page.width, snapshot.view.asked)
+    return mail_folds(
+        received, snapshot.sent, box, operator_mailboxes(snapshot.view.names), page.width, snapshot.view.asked
+    )
 
 
 def seat_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
     """The mail of the lead's seat while nobody sits in it."""
     box = MailboxInfo(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
-    return mail_folds(snapshot.letters, snapshot.sent, box, operators(snapshot.view), width, snapshot.view.asked)
+    return mail_folds(
+        snapshot.letters, snapshot.sent, box, operator_mailboxes(snapshot.view.names), width, snapshot.view.asked
+    )
 
 
 def _transcript(page: Page) -> list[CollapsibleRow]:

@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, TextArea
 
+from crewboard import env
 from crewboard.agent_types.builtin import AgentType
 from crewboard.commands import hire as hiring
 from crewboard.errors import UsageError
@@ -127,7 +128,7 @@ class HireForm(Vertical):
 
     def _usual_model(self, kind: AgentType) -> str:
         """Which model answers if none is named here: what is hired in this environment works in it too."""
-        if self._environment.get("CREWBOARD_OFFLINE") == "1":
+        if env.is_offline(self._environment):
             return "embedded model"
         return one_line(hiring.choose_model(kind, None, self._environment))
 

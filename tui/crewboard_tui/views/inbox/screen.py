@@ -12,6 +12,7 @@ from textual.widget import Widget
 
 from crewboard.commands import messages
 from crewboard.names import LEAD, OPERATOR
+from crewboard.protocol.addressing import is_operator_mailbox, mailboxes, operator_mailboxes
 from crewboard.readmodel.mail import Letter
 from crewboard.readmodel.team import TeamView
 from crewboard_tui.context import AppContext
@@ -79,13 +80,13 @@ class InboxScreen(Numbered):
 
     def paint(self, snapshot: Snapshot) -> None:
         boxes = self.query_one("#boxes", LineList)
-        boxes.show([_box_row(name, snapshot.view, boxes.row_width) for name in mailboxes(snapshot.view)])
+        boxes.show([_box_row(name, snapshot.view, boxes.row_width) for name in mailboxes(snapshot.view.names)])
         title(boxes, "Mailboxes")
         self._paint_mail(snapshot)
 
     def _box(self, view: TeamView) -> MailboxInfo:
         name = self._box_name() or OPERATOR
-        return MailboxInfo(name, operators=name in operators(view), unread=view.unread.get(name, 0))
+        return MailboxInfo(name, operators=is_operator_mailbox(name, view.names), unread=view.unread.get(name, 0))
 
     def _shown(self, snapshot: Snapshot) -> list[Letter]:
         box = self._box(snapshot.view)
@@ -109,7 +110,7 @@ class InboxScreen(Numbered):
         snapshot, pane = self.context.snapshot, self.query_one("#mail", MessageList)
         name = self._box_name()
         in_sight = self.is_current and self.zoomed in (None, pane) and not self.filter
-        if not in_sight or name not in operators(snapshot.view) or snapshot.interest.mailbox != name:
+        if not in_sight or name not in operator_mailboxes(snapshot.view.names) or snapshot.interest.mailbox != name:
             return
         seen = pane.shown_to(self._seen.get(name, 0))
         last = snapshot.letters[-1].end if snapshot.letters else 0
@@ -237,20 +238,10 @@ def _whose(box: MailboxInfo, width: int) -> str:
     return next((words for words in wordings if len(words) <= width), f"{box.name} · {short}")
 
 
-def operators(view: TeamView) -> frozenset[str]:
-    """The mailboxes that the operator reads."""
-    return frozenset({OPERATOR} if view.agent(LEAD) else {OPERATOR, LEAD})
-
-
-def mailboxes(view: TeamView) -> list[str]:
-    """Every mailbox: the operator's, the lead's seat, then the agents'."""
-    return [OPERATOR, LEAD, *(agent.name for agent in view.agents if agent.name != LEAD)]
-
-
 def _box_row(name: str, view: TeamView, width: int) -> Row:
     agent = view.agent(name)
     count = view.unread.get(name, 0)
-    mine = name in operators(view)
+    mine = is_operator_mailbox(name, view.names)
     shape = Span(f" {look_of(agent).glyph}", look_of(agent).tone) if agent else Span("")
     left = (Span(pad(name, min(len(name), 14)), "bold" if mine else ""), shape)
     words = (f"{count} new" if mine else f"{count} unread") if count else "0"

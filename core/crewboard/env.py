@@ -1,0 +1,79 @@
+"""Every environment variable of crewboard: its name, and how its value is read (docs/reference/environment.md)."""
+
+import os
+from collections.abc import Mapping
+
+ROOT = "CREWBOARD_ROOT"
+TEAM = "CREWBOARD_TEAM"
+MODEL = "CREWBOARD_MODEL"
+OFFLINE = "CREWBOARD_OFFLINE"
+OFFLINE_PACE = "CREWBOARD_OFFLINE_PACE"
+OFFLINE_FAULTS = "CREWBOARD_OFFLINE_FAULTS"
+SANDBOX = "CREWBOARD_SANDBOX"
+WARM = "CREWBOARD_WARM"
+RETRY_BUDGET = "CREWBOARD_RETRY_BUDGET"
+DEBUG = "CREWBOARD_DEBUG"
+THEME = "CREWBOARD_THEME"
+NOTIFY = "CREWBOARD_NOTIFY"
+REDUCED_MOTION = "CREWBOARD_REDUCED_MOTION"
+WORKER = "CREWBOARD_WORKER"
+COMPLETE = "_CREWBOARD_COMPLETE"
+
+PREFIX = "CREWBOARD_"
+API_PREFIX = "ANTHROPIC_"
+"""Start of the names of variables that the SDK reads; some hold credentials."""
+
+
+def root(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the workspace that the user chose."""
+    return environment.get(ROOT) or None
+
+
+def team(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the name of the team that the user chose."""
+    return environment.get(TEAM) or None
+
+
+def model(environment: Mapping[str, str]) -> str | None:
+    """Return the model that new agents use."""
+    return environment.get(MODEL) or environment.get("ANTHROPIC_MODEL") or None
+
+
+def is_offline(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return True if agents use the offline model."""
+    return environment.get(OFFLINE) == "1"
+
+
+def offline_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the server of the offline model reads."""
+    return {name: value for name, value in environment.items() if name.startswith(OFFLINE)}
+
+
+def without_api(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the SDK does not read."""
+    return {name: value for name, value in environment.items() if not name.startswith(API_PREFIX)}
+
+
+def sandbox(environment: Mapping[str, str]) -> str:
+    """Return which sandbox is wanted: `auto`, `none`, or a value that means nothing."""
+    return environment.get(SANDBOX) or "auto"
+
+
+def may_prefork(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return True unless each worker must start as a new interpreter."""
+    return environment.get(WARM) != "0"
+
+
+def retry_budget(default: float) -> float:
+    """Return how many seconds the waits of one model call may take together."""
+    return float(os.environ.get(RETRY_BUDGET) or default)
+
+
+def is_debugging() -> bool:
+    """Return True if errors print their traceback."""
+    return os.environ.get(DEBUG) == "1"
+
+
+def has_reduced_motion(environment: Mapping[str, str]) -> bool:
+    """Return True if nothing on the screen may move by itself."""
+    return environment.get(REDUCED_MOTION, "") not in ("", "0")

@@ -1,0 +1,46 @@
+"""Who reads which mailbox, and whose requests only the operator can answer.
+
+`agents` are always the names on the roster. While no agent is called `lead`, the lead's mailbox is the operator's.
+"""
+
+from collections.abc import Callable, Collection
+
+from crewboard.errors import UsageError
+from crewboard.names import LEAD, OPERATOR
+from crewboard.records import Config
+
+
+def mailboxes(agents: Collection[str]) -> list[str]:
+    """Return every name that mail can be sent to: the operator, the lead, and the agents."""
+    return [OPERATOR, LEAD, *(name for name in agents if name != LEAD)]
+
+
+def operator_mailboxes(agents: Collection[str]) -> frozenset[str]:
+    """Return the mailboxes that the operator reads."""
+    return frozenset({OPERATOR} if LEAD in agents else {OPERATOR, LEAD})
+
+
+def is_operator_mailbox(name: str, agents: Collection[str]) -> bool:
+    """Return True if the operator reads the mailbox `name`."""
+    return name in operator_mailboxes(agents)
+
+
+def require_recipient(name: str, agents: Collection[str]) -> str:
+    """Return `name` if mail can be sent to it.
+
+    Raises:
+        UsageError: No agent is called that; the message lists the names.
+    """
+    known = mailboxes(agents)
+    if name not in known:
+        raise UsageError(f"no agent of this team is called {name!r}; mail can go to {', '.join(known)}")
+    return name
+
+
+def only_operator_answers(config: Config, lead_is_alive: Callable[[], bool]) -> frozenset[str]:
+    """Return the recipients whose requests only the operator can answer.
+
+    The lead's are among them while it does not review plans, or is not running.
+    """
+    own = operator_mailboxes(config.names)
+    return own if config.plan_approver == LEAD and lead_is_alive() else own | {LEAD}

@@ -1,0 +1,19 @@
+"""When the start of an agent is under way, and when it counts as failed."""
+
+from crewboard.records import Spec
+
+LATE_AFTER = 30.0
+"""Seconds after which readers report a start as failed."""
+
+START_TIMEOUT = 60.0
+"""Seconds for which a start counts as under way. Importing the SDK takes one, on a busy machine many."""
+
+
+def is_starting(spec: Spec, last_run: int, now: float) -> bool:
+    """Return True if the wanted run has not begun, `last_run` being the newest that has, but still may."""
+    return spec.want == "running" and spec.run > last_run and now - spec.at < START_TIMEOUT
+
+
+def is_late(spec: Spec, now: float) -> bool:
+    """Return True if a run that has not begun should have by now."""
+    return now - spec.at > LATE_AFTER

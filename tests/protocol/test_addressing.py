@@ -1,0 +1,43 @@
+"""Who reads which mailbox, and whose requests only the operator can answer."""
+
+import pytest
+
+from crewboard.errors import UsageError
+from crewboard.protocol import addressing
+from crewboard.records import Config, Member
+
+
+def _config(*names: str, lead_reviews: bool = False) -> Config:
+    members = [Member(name=name, type="code") for name in names]
+    return Config(name="t", members=members, plan_approver="lead" if lead_reviews else "operator")
+
+
+def test_mail_can_go_to_the_operator_the_lead_and_agents() -> None:
+    assert addressing.mailboxes(["a", "lead"]) == ["operator", "lead", "a"]
+    assert addressing.mailboxes(["a"]) == ["operator", "lead", "a"]
+    assert addressing.require_recipient("lead", ["a"]) == "lead"
+    with pytest.raises(UsageError, match="no agent of this team is called 'b'; mail can go to operator, lead, a"):
+        addressing.require_recipient("b", ["a"])
+
+
+def test_the_operator_reads_the_mail_of_a_missing_lead() -> None:
+    assert addressing.operator_mailboxes(["a"]) == {"operator", "lead"}
+    assert addressing.operator_mailboxes(["a", "lead"]) == {"operator"}
+    assert addressing.is_operator_mailbox("lead", ["a"])
+    assert not addressing.is_operator_mailbox("a", ["a"])
+
+
+@pytest.mark.parametrize(
+    ("names", "lead_reviews", "alive", "expected"),
+    [
+        (("a",), False, False, {"operator", "lead"}),
+        (("lead",), False, True, {"operator", "lead"}),
+        (("lead",), True, False, {"operator", "lead"}),
+        (("lead",), True, True, {"operator"}),
+    ],
+)
+def test_the_operator_answers_for_a_lead_that_cannot(
+    names: tuple[str, ...], lead_reviews: bool, alive: bool, expected: set[str]
+) -> None:
+    config = _config(*names, lead_reviews=lead_reviews)
+    assert addressing.only_operator_answers(config, lambda: alive) == expected

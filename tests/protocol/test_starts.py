@@ -1,0 +1,26 @@
+"""When a start is under way, and when it counts as late."""
+
+import pytest
+
+from crewboard.protocol.starts import LATE_AFTER, START_TIMEOUT, is_late, is_starting
+from crewboard.records import Spec, Want
+
+
+@pytest.mark.parametrize(
+    ("want", "last_run", "now", "expected"),
+    [
+        ("running", 1, 10.0, True),
+        ("running", 2, 10.0, False),
+        ("killed", 1, 10.0, False),
+        ("running", 1, START_TIMEOUT, False),
+    ],
+)
+def test_a_start_is_under_way_until_it_begins(want: Want, last_run: int, now: float, expected: bool) -> None:
+    spec = Spec(prompt="p", prompt_id="p1", type="code", run=2, want=want, at=0)
+    assert is_starting(spec, last_run, now) == expected
+
+
+def test_a_start_is_late_before_it_is_given_up() -> None:
+    spec = Spec(prompt="p", prompt_id="p1", type="code", at=0)
+    assert not is_late(spec, LATE_AFTER)
+    assert is_late(spec, LATE_AFTER + 1)
