@@ -16,7 +16,7 @@ from crewboard.store import agents, json_files, leases, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from tests.cli.shell import Inside, Ran
 from tests.crew import eventually
-from tests.store.letters import append, line
+from tests.store.raw_mail import append, line
 
 
 def _made(team: TeamDirectory, name: str) -> AgentDirectory:

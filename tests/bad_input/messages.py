@@ -2,7 +2,7 @@
 
 from crewboard.store import mailbox
 from tests.bad_input.bench import Bench, Entry, refused, set_aside, taken
-from tests.store.letters import append, line
+from tests.store.raw_mail import append, line
 
 
 def _huge_body(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from unittest import mock
 from crewboard.records import Cursor, Exit, Lease, Spec, Status, Task
 from crewboard.store import agents, json_files, leases, roster, tasks
 from tests.bad_input.bench import Bench, Entry, kept
-from tests.store.letters import line
+from tests.store.raw_mail import line
 
 
 def _status_says(**fields: object) -> Callable[[Bench], None]:

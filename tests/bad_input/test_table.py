@@ -14,7 +14,7 @@ from crewboard.supervisor import server as door
 from tests.bad_input.bench import Area, Bench, Entry
 from tests.bad_input.table import TABLE
 from tests.cli.shell import COMMAND, clean_environment
-from tests.store.letters import line
+from tests.store.raw_mail import line
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from crewboard.protocol import approvals
 from crewboard.store import mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.bench.acts import naive_drain
-from tests.bench.crowd import rate
 from tests.bench.figures import Figures
+from tests.bench.parallel import rate
 
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
 

@@ -12,7 +12,7 @@ from crewboard.records import Config, Cursor, Exit, OperatorState, Record, Reque
 from crewboard.store import codec, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.crash.faults import Disk, Fault, Killed, kinds_for
-from tests.crash.stories import Outcome, Story, journal_damage
+from tests.crash.scenarios import Outcome, Story, journal_damage
 
 _FORMS: dict[str, type[Record]] = {
     "config.json": Config, "operator.json": OperatorState, "spec.json": Spec, "status.json": Status,

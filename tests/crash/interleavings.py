@@ -21,8 +21,8 @@ from crewboard.records import Exit, Lease, Member, Message, Spec, Status
 from crewboard.store import agents, codec, json_files, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.worker import __main__ as worker_main
-from tests.crash.stories import at_work, message, received
-from tests.store.letters import append, line
+from tests.crash.scenarios import at_work, message, received
+from tests.store.raw_mail import append, line
 
 PATIENCE = 20.0
 NO_ROOM = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

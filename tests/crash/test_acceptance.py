@@ -14,9 +14,9 @@ from crewboard.store import leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import undelimit
 from tests.cli.shell import Inside
-from tests.crash.outsiders import EACH, add_a_task, give_a_command, write_to_scout
+from tests.crash.other_processes import EACH, add_a_task, give_a_command, write_to_scout
 from tests.crew import Crew, eventually
-from tests.store.crowd import together
+from tests.store.parallel import together
 
 WRITERS = 8
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.enumeration import Run, enumerate_story, new_team, tree
 from tests.crash.faults import DIED, Disk, Fault, Killed
-from tests.crash.stories import STORIES, Story
+from tests.crash.scenarios import STORIES, Story
 
 
 @pytest.mark.parametrize("name", STORIES)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.crash.storm import Storm, Target
+from tests.crash.stress import Storm, Target
 from tests.crew import Crew
 
 ROUND: tuple[Target, ...] = ("sender", "worker", "supervisor", "worker", "reader", "sender", "worker")

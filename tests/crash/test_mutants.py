@@ -28,10 +28,10 @@ from crewboard.worker import inbox
 from crewboard.worker.conversation import Conversation
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
-from tests.crash import interleavings, test_life
+from tests.crash import interleavings, test_assignment
+from tests.crash.assignment import ScriptedModel, check
 from tests.crash.enumeration import enumerate_story, new_team
-from tests.crash.life import ScriptedModel, check
-from tests.crash.stories import STORIES
+from tests.crash.scenarios import STORIES
 from tests.store import test_agents, test_codec, test_documents, test_lease, test_mailbox, test_requests, test_tasks
 from tests.store.test_machines import Board, Mailbox, Requests, bounded
 
@@ -78,7 +78,7 @@ def plain(test: Callable[..., None], *arguments: object) -> Check:
 
 def life(kind: Any) -> Check:  # noqa: ANN401  a kind of fault
     def run(folder: Path) -> None:
-        test_life.at_each_operation(folder, kind, ScriptedModel, check)
+        test_assignment.at_each_operation(folder, kind, ScriptedModel, check)
 
     return run
 
@@ -345,11 +345,13 @@ MUTANTS = (
         story("receive"),
     ),
     Mutant("an entry of a journal has an end", mail_at_once, scene(interleavings.much_mail)),
-    Mutant("a turn takes in what it can hold", mail_at_once, lambda folder: test_life.check_burst(folder / "root")),
+    Mutant(
+        "a turn takes in what it can hold", mail_at_once, lambda folder: test_assignment.check_burst(folder / "root")
+    ),
     Mutant(
         "what was not shown is not summarised",
         replaced(Conversation, "shown", property(lambda self: len(self.entries))),
-        lambda folder: test_life.check_burst(folder / "root"),
+        lambda folder: test_assignment.check_burst(folder / "root"),
     ),
     Mutant(
         "a cursor follows a mailbox that was replaced",

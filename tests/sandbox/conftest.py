@@ -11,7 +11,7 @@ from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from tests import system
-from tests.sandbox.scene import SECRET, Scene, built
+from tests.sandbox.targets import SECRET, Scene, built
 
 LEVELS: tuple[Level, ...] = ("bubblewrap", "landlock")
 

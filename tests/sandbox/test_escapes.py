@@ -5,7 +5,7 @@ import pytest
 from crewboard.agent_types.builtin import TYPES
 from crewboard.sandbox.level import Level
 from tests.sandbox.attempts import ATTEMPTS, Attempt
-from tests.sandbox.scene import ESCAPED, Scene, fingerprint, run, run_as_hands
+from tests.sandbox.targets import ESCAPED, Scene, fingerprint, run, run_as_hands
 
 KINDS = ("explore", "test", "code")
 """One for each set of rights: the others share theirs with one of these."""

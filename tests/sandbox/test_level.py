@@ -14,7 +14,7 @@ from crewboard.sandbox.level import Found, Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
 from tests.planted import Planted
 from tests.sandbox.conftest import need
-from tests.sandbox.scene import Scene
+from tests.sandbox.targets import Scene
 
 NOTHING = Found("none", ("bubblewrap is not installed", "Landlock is not there"))
 
@@ -92,7 +92,7 @@ def test_the_word_of_the_unsafe_does_not_weaken_what_works() -> None:
 
 
 def test_tools_below_the_home_are_seen(scene: Scene, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.sandbox.scene import run
+    from tests.sandbox.targets import run
 
     tools = scene.home / "tools/bin"
     tools.mkdir(parents=True)

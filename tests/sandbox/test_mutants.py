@@ -13,7 +13,7 @@ from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
 from tests.sandbox.attempts import ATTEMPTS
 from tests.sandbox.conftest import need
-from tests.sandbox.scene import ESCAPED, Scene, fingerprint, run, run_as_hands
+from tests.sandbox.targets import ESCAPED, Scene, fingerprint, run, run_as_hands
 
 BY_NAME = {attempt.name: attempt for attempt in ATTEMPTS}
 ROOT_ONLY = {"user", "capabilities", "settings", "system secrets"}

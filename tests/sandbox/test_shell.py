@@ -16,7 +16,7 @@ from crewboard.sandbox import bubblewrap, shell
 from crewboard.sandbox.level import Level
 from tests.crew import PATIENCE, eventually
 from tests.sandbox.conftest import need
-from tests.sandbox.scene import Scene, run
+from tests.sandbox.targets import Scene, run
 
 
 def running(mark: str) -> list[int]:

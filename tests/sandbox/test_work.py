@@ -16,7 +16,7 @@ from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.scratch import Scratch
-from tests.sandbox.scene import Scene, fingerprint, run
+from tests.sandbox.targets import Scene, fingerprint, run
 from tests.system import need_program
 
 FILES = {

@@ -11,8 +11,8 @@ from crewboard.protocol import approvals, requests
 from crewboard.records import Member, Request, Spec
 from crewboard.store import agents, files, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
-from tests.store.crowd import together, together_watched
-from tests.store.letters import append, line
+from tests.store.parallel import together, together_watched
+from tests.store.raw_mail import append, line
 
 EACH = 25
 

@@ -16,7 +16,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Member, Retry, Spec
 from crewboard.store import agents, codec, files, journal, json_files, mailbox, roster
 from crewboard.store.layout import TeamDirectory
-from tests.store.letters import line
+from tests.store.raw_mail import line
 
 HUNDRED_MB = 100 * 1000 * 1000
 BLOCK = 2000

@@ -20,7 +20,7 @@ from crewboard.records import RequestStatus, RequestType, TaskStatus
 from crewboard.store import files, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.crash.faults import Disk, Fault, Killed
-from tests.store.letters import append, line
+from tests.store.raw_mail import append, line
 
 _MEMORY = Path("/dev/shm")
 

@@ -11,7 +11,7 @@ from crewboard.errors import StorageError, UsageError
 from crewboard.records import Message
 from crewboard.store import files, mailbox
 from crewboard.store.layout import TeamDirectory
-from tests.store.letters import append, line
+from tests.store.raw_mail import append, line
 
 
 def send(team: TeamDirectory, content: str, ident: str | None = None, **metadata: Any) -> Message:

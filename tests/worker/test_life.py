@@ -22,7 +22,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.worker import interrupts
 from crewboard.worker.interrupts import Interrupts, WorkerExit
 from crewboard.worker.run_state import RunState
-from tests.crash.stories import hire, worker
+from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, contents, eventually
 from tests.model import calls, says
 

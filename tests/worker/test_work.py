@@ -12,7 +12,7 @@ from crewboard.records import Cursor, Intake, Message, Record, ToolResult
 from crewboard.store import agents, json_files, mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import undelimit
-from tests.crash.stories import hire, worker
+from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 
@@ -69,7 +69,7 @@ def test_a_type_is_offered_exactly_its_tools(guild: Crew) -> None:
         request = guild.model.asked_by(kind)[-1]
         offered[kind] = {tool["name"] for tool in request["tools"]}
         assert f"You are {kind}, {'an' if kind == 'explore' else 'a'} {kind} agent" in request["system"]
-    # Plans are the operator's to review here (tests/worker/test_agreements.py has it the other way).
+    # Plans are the operator's to review here (tests/worker/test_request_protocol.py has it the other way).
     assert offered == {kind: common | set(TYPES[kind].tools) - {"review_plan"} for kind in TYPES}
 
 

@@ -25,7 +25,7 @@ from crewboard.untrusted import undelimit
 from crewboard.worker import inbox
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
-from tests.store.letters import append, line
+from tests.store.raw_mail import append, line
 
 Outcome = Literal["done", "refused", "killed"]
 

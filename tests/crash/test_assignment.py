@@ -12,19 +12,10 @@ import pytest
 from crewboard.names import LEAD
 from crewboard.store import mailbox, tasks
 from crewboard.store.layout import TeamDirectory
+from tests.crash.assignment import ScriptedModel, Talker, arrange, check, check_request, live_until_done, mails, run
 from tests.crash.enumeration import new_team
 from tests.crash.faults import Fault, Kind
-from tests.crash.life import (
-    ScriptedModel,
-    Talker,
-    arrange,
-    check,
-    check_request,
-    live_until_done,
-    mails,
-    run,
-)
-from tests.store.letters import append, line
+from tests.store.raw_mail import append, line
 
 CUT = ("tool_use", "max_tokens", "end_turn")
 """The second reply is cut off in the middle of its tool call."""

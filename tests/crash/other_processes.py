@@ -8,7 +8,7 @@ from crewboard.records import Member
 from crewboard.store import mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Inside
-from tests.store.letters import append, line
+from tests.store.raw_mail import append, line
 
 EACH = 250
 _TEXTS = ("say ok", "say yes", "list the files", "say fine")

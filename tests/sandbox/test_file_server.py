@@ -18,7 +18,7 @@ from crewboard.worker.tools import file_server
 from crewboard.worker.tools.file_client import CALL_WITHIN, FileToolClient
 from crewboard.worker.tools.outcome import Outcome
 from crewboard.worker.tools.workspace import LARGEST_FILE, Workspace
-from tests.sandbox.scene import SECRET, Scene
+from tests.sandbox.targets import SECRET, Scene
 
 
 @pytest.fixture

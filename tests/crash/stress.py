@@ -18,10 +18,10 @@ from crewboard.linux import process
 from crewboard.records import Supervisor
 from crewboard.store import journal, leases, mailbox
 from crewboard.untrusted import undelimit
-from tests.crash.outsiders import read_for_ever, send_for_ever
+from tests.crash.other_processes import read_for_ever, send_for_ever
 from tests.crew import Crew, eventually
 from tests.model import ModelServer
-from tests.store.crowd import CONTEXT
+from tests.store.parallel import CONTEXT
 
 Target = Literal["worker", "supervisor", "sender", "reader"]
 

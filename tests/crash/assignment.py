@@ -22,7 +22,7 @@ from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.file_client import FileToolClient
 from crewboard.worker.tools.outcome import Outcome
 from tests.crash.faults import Disk, Fault, Killed
-from tests.crash.stories import message
+from tests.crash.scenarios import message
 
 SCRIPT: tuple[tuple[dict[str, Any], ...], ...] = (
     (
