@@ -23,11 +23,11 @@ from tests.model import ModelServer
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+WAIT_TIMEOUT = 30.0
 """Seconds after which a condition counts as never coming true, on a busy machine with two cores."""
 
 
-def eventually(condition: Callable[[], T | None], what: str = "the condition", seconds: float = PATIENCE) -> T:
+def eventually(condition: Callable[[], T | None], what: str = "the condition", seconds: float = WAIT_TIMEOUT) -> T:
     """Wait until `condition` gives something true, and return that."""
     deadline = time.monotonic() + seconds
     while True:

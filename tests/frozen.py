@@ -166,7 +166,7 @@ class Frozen:
     def read(self, name: str, messages: int, *, ago: float, entered: bool = True) -> None:
         """Its worker has picked up the first so many messages."""
         agent = self.directory.agent(name)
-        letters = mailbox.read(self.directory, name).letters[:messages]
+        letters = mailbox.read(self.directory, name).entries[:messages]
         for message, end in letters:
             at = max(message.ts + 1, NOW - ago)
             journal.append(

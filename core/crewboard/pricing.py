@@ -119,7 +119,7 @@ def parse_budget(text: str) -> Budget:
     raise UsageError(f"{text!r} is no budget: give money as $5 or tokens as 200k")
 
 
-def stated_budget(text: str | None) -> Budget | None:
+def budget_or_none(text: str | None) -> Budget | None:
     """The limit that a file states; None where it states none that can be read."""
     try:
         return parse_budget(text) if text is not None else None

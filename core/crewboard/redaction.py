@@ -11,7 +11,7 @@ REDACTED = "[key hidden]"
 _SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
 _NO_SECRETS = frozenset({"ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL"})
 
-_SHORTEST = 8
+_MIN_LENGTH = 8
 """Characters below which the value of a variable may be part of any text."""
 
 _KEY = re.compile(
@@ -30,7 +30,7 @@ _HINTS = (
 )  # fmt: skip
 """One of these is in every text that `_KEY` finds something in. Looking for them is ten times as quick."""
 
-_known: set[str] = set()
+_registered: set[str] = set()
 
 
 def is_secret(variable: str) -> bool:
@@ -41,12 +41,12 @@ def is_secret(variable: str) -> bool:
 def register_secrets(environment: Mapping[str, str]) -> None:
     """From now on, hide the values of secret variables wherever this process shows text."""
     secrets = {key: value for key, value in environment.items() if is_secret(key) and key not in _NO_SECRETS}
-    _known.update(value for value in secrets.values() if len(value) >= _SHORTEST)
+    _registered.update(value for value in secrets.values() if len(value) >= _MIN_LENGTH)
 
 
 def redact(text: str) -> str:
     """`text` without keys, as far as they can be told by their form or were learnt."""
-    for value in _known:
+    for value in _registered:
         text = text.replace(value, REDACTED)
     return _KEY.sub(REDACTED, text) if any(hint in text for hint in _HINTS) else text
 

@@ -93,7 +93,7 @@ PATHS = (
         "paths",
         "a root that nothing can be written to",
         "says so (74)",
-        refused(74, "cannot make the team directory", "--root", "/proc", "task", "add", "x"),
+        refused(74, "cannot create the team directory", "--root", "/proc", "task", "add", "x"),
     ),
     Entry(
         "paths",

@@ -93,7 +93,7 @@ def _swapped_task(bench: Bench) -> None:
 def _roster_with_twins(bench: Bench) -> None:
     twins = bench.team.config.read_bytes().replace(b'"fixer"', b'"scout"')
     bench.team.config.write_bytes(twins)
-    roster._LAST_GOOD.clear()
+    roster._CACHE.clear()
     assert [agent.name for agent in bench.view().agents] == ["scout"]
     assert bench.cli("status").code == 0
 
@@ -129,7 +129,7 @@ def _replaced_within_a_tick(bench: Bench) -> None:
     """A file may be replaced by another one with the same size and time: a reader must not miss it."""
     path = bench.team.task(1)
     before = path.stat()
-    reader = json_files.Cached(path, Task)
+    reader = json_files.CachedFile(path, Task)
     with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):  # it looks in the tick of the first one
         reader.get()
     path.write_bytes(path.read_bytes().replace(b"first", b"other"))

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from crewboard import redaction
-from crewboard.store.json_files import folder
+from crewboard.store.json_files import cached_folder
 from crewboard_tui.cli import program
 
 COMMAND = [sys.executable, "-I", "-m", "crewboard_tui.cli"]
@@ -103,7 +103,7 @@ class Inside(Cli):
     def __call__(self, *arguments: str, stdin: bytes = b"", seconds: float = 60) -> Ran:
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         environment = {"COLUMNS": "80", **self.environment}
-        folder.cache_clear()  # what the command before has read, a process of its own would not know
+        cached_folder.cache_clear()  # what the command before has read, a process of its own would not know
         with (
             contextlib.chdir(self.root),
             mock.patch.dict(os.environ, environment, clear=True),

@@ -134,8 +134,8 @@ def live_until_done(team: TeamDirectory, model: ScriptedModel, fault: Fault | No
     for _ in range(2):
         if ends[-1] == ExitCode.DONE:
             break
-        roster._LAST_GOOD.clear()
-        tasks.give_back(team, "scout", 2.0)  # as burial does
+        roster._CACHE.clear()
+        tasks.release(team, "scout", 2.0)  # as burial does
         resume(team)
         ends.append(run(team, model))
     return disk.calls, ends

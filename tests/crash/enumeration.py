@@ -63,7 +63,7 @@ def _run(story: Story, root: Path, fault: Fault | None) -> Run:
     with Disk(fault) as disk:
         outcome = _act(story, team)
     calls = tuple(disk.calls)
-    roster._LAST_GOOD.clear()  # what the dead process knew is gone with it
+    roster._CACHE.clear()  # what the dead process knew is gone with it
     try:
         assert fault is None or disk.reached, "the fault never came"
         assert outcome == "done" or fault is not None

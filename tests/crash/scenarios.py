@@ -489,7 +489,7 @@ class WorkerEnds(Story):
         agent = team.agent("scout")
         record = agents.write_exit(agent, Exit(run=1, signal=9, reason="died", at=9.0))
         assert record.reason in (["finished"] if outcome == "done" else ["finished", "died"])
-        agents.mark_buried(agent, record)
+        agents.mark_finalized(agent, record)
         buried = agents.exit_record(agent)
         assert buried is not None
         assert (buried.reason, buried.buried) == (record.reason, True)

@@ -127,7 +127,7 @@ _READ, _APPEND, _INIT = mailbox.read, RunState.append, RunState.__init__
 
 
 def mail_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mailbox, "MANY", 1 << 40)
+    patch.setattr(mailbox, "MAX_BATCH", 1 << 40)
     patch.setattr(inbox, "MAIL_SHARE", 1 << 20)
 
 
@@ -193,7 +193,7 @@ def damage_overwritten(path: Path, lock: Path, model: Any, edit: Any, **how: Any
         return record
 
 
-def good_state_dropped(self: json_files.Cached[Any]) -> None:
+def good_state_dropped(self: json_files.CachedFile[Any]) -> None:
     self._record, self.damaged = json_files.load_or_none(self.path, self._model), False
 
 
@@ -244,7 +244,7 @@ _BURY = finalizer.finalize
 
 def marked_before_it_is_told(agent: AgentDirectory, record: Exit, now: float) -> None:
     if not record.buried:
-        agents.mark_buried(agent, record)
+        agents.mark_finalized(agent, record)
     _BURY(agent, record, now)
 
 
@@ -360,7 +360,7 @@ MUTANTS = (
     ),
     Mutant(
         "no number is read that cannot be written",
-        replaced(codec, "_DECODER", json.JSONDecoder(parse_constant=codec._refuse)),
+        replaced(codec, "_DECODER", json.JSONDecoder(parse_constant=codec._reject_constant)),
         plain(test_codec.test_what_is_no_usable_json_is_bad_data, test_codec.message()[:-1] + b', "x": 1e999}'),
     ),
     Mutant(
@@ -397,7 +397,7 @@ MUTANTS = (
     ),
     Mutant(
         "the last good state stays in use",
-        replaced(json_files.Cached, "_load", good_state_dropped),
+        replaced(json_files.CachedFile, "_load", good_state_dropped),
         scene(interleavings.damaged_while_in_use),
     ),
     Mutant(

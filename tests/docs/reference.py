@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from crewboard.agent_types.builtin import TEAM, TYPES
+from crewboard.agent_types.builtin import TEAM_TOOLS, TYPES
 from crewboard.worker.tools.registry import TOOLS
 from crewboard_tui.cli.program import crewboard
 from crewboard_tui.keymap.bindings import GROUPS, KEYS
@@ -120,7 +120,7 @@ def agent_types() -> str:
             "|---|---|---|---|---|",
             *rows,
             "",
-            f"Every type also has {' '.join(f'`{tool}`' for tool in TEAM)}.",
+            f"Every type also has {' '.join(f'`{tool}`' for tool in TEAM_TOOLS)}.",
         ]
     )
 

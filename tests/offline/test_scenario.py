@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 
-from crewboard.agent_types.builtin import TEAM, TYPES
+from crewboard.agent_types.builtin import TEAM_TOOLS, TYPES
 from crewboard.offline import results
 from crewboard.offline.conversation import Done
 from crewboard.offline.reply import Speed, events
@@ -35,7 +35,7 @@ def hired(desk: NewDesk, project: Path, name: str, **answers: Any) -> Desk:
         root=project,
         name=name,
         type=agent.type,
-        tools=(*TYPES[agent.type].tools, *TEAM),
+        tools=(*TYPES[agent.type].tools, *TEAM_TOOLS),
         rules=PLAN_REQUIRED if agent.plan else "",
         answers=answers,
     )
@@ -50,7 +50,7 @@ def all_turns(agent: ScenarioAgent) -> list[Turn]:
 
 @pytest.mark.parametrize("agent", DEMO.agents, ids=[agent.name for agent in DEMO.agents])
 def test_everybody_calls_only_what_its_type_has(agent: ScenarioAgent) -> None:
-    allowed = {*TYPES[agent.type].tools, *TEAM}
+    allowed = {*TYPES[agent.type].tools, *TEAM_TOOLS}
     turns = all_turns(agent)
     assert {call.tool for turn in turns for call in turn.calls} <= allowed
     assert not agent.turns[-1].calls

@@ -14,7 +14,7 @@ import pytest
 from crewboard.linux import process
 from crewboard.sandbox import bubblewrap, shell
 from crewboard.sandbox.level import Level
-from tests.crew import PATIENCE, eventually
+from tests.crew import WAIT_TIMEOUT, eventually
 from tests.sandbox.conftest import need
 from tests.sandbox.targets import Scene, run
 
@@ -148,7 +148,7 @@ def test_a_command_ends_with_its_worker(
     scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("bubblewrap", works)
-    assert _dies_with_bubblewrap(scene, PATIENCE)
+    assert _dies_with_bubblewrap(scene, WAIT_TIMEOUT)
     real = bubblewrap.rules
     monkeypatch.setattr(bubblewrap, "rules", lambda policy: {k: v for k, v in real(policy).items() if k != "lifetime"})
     assert not _dies_with_bubblewrap(scene, 1)

@@ -31,7 +31,7 @@ def test_nobody_hired_is_nothing(directory: TeamDirectory) -> None:
     with pytest.raises(UsageError, match="there is no agent nobody"):
         agents.want(nobody, "paused")
     directory.agents.rmdir()
-    with pytest.raises(StorageError, match="cannot make"):
+    with pytest.raises(StorageError, match="cannot create"):
         agents.change_spec(nobody, lambda _: SPEC)
 
 
@@ -54,9 +54,9 @@ def test_the_first_word_on_how_a_run_ended_stands(agent: AgentDirectory) -> None
 
 def test_burial_marks_the_run_that_was_buried(agent: AgentDirectory) -> None:
     third = agents.write_exit(agent, Exit(run=3, code=0, reason="finished"))
-    assert agents.mark_buried(agent, third).buried
+    assert agents.mark_finalized(agent, third).buried
     fourth = agents.write_exit(agent, Exit(run=4, code=0, reason="finished"))
-    assert not agents.mark_buried(agent, third).buried, "run 4 ended meanwhile and is not buried"
+    assert not agents.mark_finalized(agent, third).buried, "run 4 ended meanwhile and is not buried"
     assert agents.exit_record(agent) == fourth
 
 
@@ -65,7 +65,7 @@ def test_a_damaged_exit_record_is_set_aside_and_written_again(agent: AgentDirect
     record = agents.write_exit(agent, Exit(run=3, signal=9, reason="died"))
     assert agents.exit_record(agent) == record
     agent.exit.write_bytes(b"damaged again")
-    assert agents.mark_buried(agent, record) == record.model_copy(update={"buried": True})
+    assert agents.mark_finalized(agent, record) == record.model_copy(update={"buried": True})
     assert sorted(path.read_bytes() for path in agent.path.glob("exit.json.damaged-*")) == [b"damaged again", b"{"]
 
 

@@ -89,5 +89,5 @@ def test_other_things_beside_the_teams_are_no_teams(tmp_path: Path) -> None:
 
 def test_where_nothing_can_be_made_it_says_so(tmp_path: Path) -> None:
     (tmp_path / ".crewboard").write_text("in the way")
-    with pytest.raises(StorageError, match="cannot make the team directory"):
+    with pytest.raises(StorageError, match="cannot create the team directory"):
         TeamDirectory(tmp_path / ".crewboard" / "default").make()

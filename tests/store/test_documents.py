@@ -11,7 +11,7 @@ import pytest
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records import OperatorState, Task
 from crewboard.store import json_files
-from crewboard.store.json_files import Cached
+from crewboard.store.json_files import CachedFile
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_who_can_do_without_gets_none_for_a_damaged_file(path: Path) -> None:
 
 def test_a_known_record_replaces_a_damaged_one_after_a_copy(path: Path, lock: Path) -> None:
     path.write_bytes(b"{")
-    json_files.change(path, lock, Task, lambda old: old or Task(id=7, subject="known"), renew=True)
+    json_files.change(path, lock, Task, lambda old: old or Task(id=7, subject="known"), replace_damaged=True)
     assert json_files.load(path, Task) == Task(id=7, subject="known")
     (aside,) = path.parent.glob("*.damaged-*")
     assert aside.read_bytes() == b"{"
@@ -139,7 +139,7 @@ def settle(path: Path) -> None:
 
 
 def test_a_reader_sees_each_replacement(path: Path) -> None:
-    reader = Cached(path, Task)
+    reader = CachedFile(path, Task)
     assert reader.get() is None
     for number in range(50):
         json_files.save(path, Task(id=7, subject=f"{number:02}"))
@@ -151,7 +151,7 @@ def test_a_reader_sees_each_replacement(path: Path) -> None:
 def test_a_file_that_rests_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     json_files.save(path, Task(id=7, subject="x"))
     settle(path)
-    reader = Cached(path, Task)
+    reader = CachedFile(path, Task)
     first = reader.get()
     monkeypatch.setattr(json_files, "load", lambda *_: pytest.fail("read again"))
     assert reader.get() is first
@@ -161,7 +161,7 @@ def test_a_replacement_within_one_clock_tick_is_not_missed(path: Path) -> None:
     """Same time, same size, same inode, other content: two replacements in a row can come to that."""
     path.write_bytes(b'{"id": 7, "subject": "one"}')
     before = path.stat()
-    reader = Cached(path, Task)
+    reader = CachedFile(path, Task)
     with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):  # it looks in the tick of the first one
         reader.get()
     path.write_bytes(b'{"id": 7, "subject": "two"}')
@@ -176,7 +176,7 @@ def test_a_replacement_within_one_clock_tick_is_not_missed(path: Path) -> None:
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
 def test_the_last_good_state_is_used_while_a_file_is_damaged(path: Path, damage: bytes) -> None:
     json_files.save(path, Task(id=7, subject="good"))
-    reader = Cached(path, Task)
+    reader = CachedFile(path, Task)
     good = reader.get()
     path.write_bytes(damage)
     for _ in range(2):
@@ -189,7 +189,7 @@ def test_the_last_good_state_is_used_while_a_file_is_damaged(path: Path, damage:
 
 def test_a_file_damaged_from_the_start_is_none_and_damaged(path: Path) -> None:
     path.write_bytes(b"{")
-    reader = Cached(path, Task)
+    reader = CachedFile(path, Task)
     assert reader.get() is None
     assert reader.damaged
 
@@ -197,7 +197,7 @@ def test_a_file_damaged_from_the_start_is_none_and_damaged(path: Path) -> None:
 def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     json_files.save(path, Task(id=7, subject="good"))
     settle(path)
-    reader = Cached(path, Task)
+    reader = CachedFile(path, Task)
     good = reader.get()
 
     def refuse(_: object) -> os.stat_result:
@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(path: Path, mon
 
 def test_a_file_that_is_taken_away_is_none_and_not_damaged(path: Path) -> None:
     json_files.save(path, OperatorState())
-    reader = Cached(path, OperatorState)
+    reader = CachedFile(path, OperatorState)
     assert reader.get() is not None
     path.unlink()
     assert reader.get() is None
@@ -228,6 +228,6 @@ def test_a_disk_that_refuses_leaves_the_record(path: Path, lock: Path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refuse)
-        with pytest.raises(StorageError, match="the old file stands"):
+        with pytest.raises(StorageError, match="the old file is unchanged"):
             json_files.change(path, lock, Task, renamed)
     assert json_files.load(path, Task) == Task(id=7, subject="old")

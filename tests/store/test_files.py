@@ -132,7 +132,7 @@ def test_who_is_always_interrupted_gives_up_and_leaves_nothing(
             return super().__call__(fd, data)
 
     Crowded(monkeypatch, between=foreign)
-    with pytest.raises(StorageError, match="others keep writing"):
+    with pytest.raises(StorageError, match="other programs keep writing"):
         files.append_line(log, lock, b"0123456789\n")
     assert {line for line in lines(log) if line} == {b"f"}
 
@@ -166,7 +166,7 @@ def test_half_a_line_stays_if_even_its_removal_fails(log: Path, lock: Path, monk
 
 
 def test_a_line_that_no_reader_would_take_is_refused(log: Path, lock: Path) -> None:
-    with pytest.raises(BadDataError, match="longer than any reader takes"):
+    with pytest.raises(BadDataError, match="longer than the limit"):
         files.append_line(log, lock, b"x" * files.MAX_LINE + b"\n")
     assert not log.exists()
 
@@ -237,7 +237,7 @@ def test_a_replacement_that_the_disk_refuses_leaves_the_old_file(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, operation, refuse)
-        with pytest.raises(StorageError, match="No space left on device; the old file stands"):
+        with pytest.raises(StorageError, match="No space left on device; the old file is unchanged"):
             files.replace_file(path, b"new", durable=True)
     assert path.read_bytes() == b"old"
     assert [left.name for left in tmp_path.iterdir()] == ["record.json"]
@@ -280,7 +280,7 @@ def test_leftovers_of_killed_writers_go_when_they_are_old(tmp_path: Path) -> Non
     long_ago = time.time() - 3600
     os.utime(old, (long_ago, long_ago))
     os.utime(record, (long_ago, long_ago))
-    files.clear_leftovers(tmp_path)
+    files.remove_stale_files(tmp_path)
     assert sorted(path.name for path in below.iterdir()) == [".spec.json.18.tmp", "spec.json"]
 
 

@@ -39,7 +39,7 @@ def test_a_damaged_line_is_none_and_the_rest_is_read(path: Path) -> None:
 
 def test_an_event_that_could_not_be_read_again_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_LINE", 1000)
-    with pytest.raises(BadDataError, match="longer than any reader takes"):
+    with pytest.raises(BadDataError, match="longer than the limit"):
         journal.append(path, Retry(ts=1, error="x" * 1000, attempt=1, until=2))
     with pytest.raises(BadDataError, match="cannot be written"):
         journal.append(

@@ -131,7 +131,7 @@ def test_a_disk_that_refuses_the_signature_is_an_error(path: Path, monkeypatch: 
     assert fd is not None
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refuse)
-        with pytest.raises(StorageError, match="cannot sign a lease: No space left"):
+        with pytest.raises(StorageError, match="cannot write the holder of a lease: No space left"):
             leases.sign(fd, Lease(pid=1))
     assert leases.is_held(path)
     os.close(fd)

@@ -241,7 +241,7 @@ class Board(OnDisk):
 
     @rule(name=NAMES)
     def die(self, name: str) -> None:
-        back = tasks.give_back(self.team, name, 3.0)
+        back = tasks.release(self.team, name, 3.0)
         for number, entry in self.model.items():
             if (entry.owner, entry.status) == (name, "in_progress"):
                 assert [task.id for task in back] == [number]
@@ -362,7 +362,7 @@ class Requests(OnDisk):
 
     @rule(name=NAMES)
     def die(self, name: str) -> None:
-        cancelled = {request.id for request in requests.cancel_of(self.team, name, 4.0)}
+        cancelled = {request.id for request in requests.cancel_requests_of(self.team, name, 4.0)}
         for ident, known in self.model.items():
             ends = name == known.author or (name == known.to and known.kind == "shutdown")
             if known.status == "pending" and ends:

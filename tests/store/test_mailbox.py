@@ -121,9 +121,9 @@ def test_reading_goes_on_where_it_ended(directory: TeamDirectory) -> None:
     send(directory, "one")
     first = mailbox.read(directory, "scout")
     send(directory, "two")
-    assert first.offset == first.letters[-1][1]
+    assert first.offset == first.entries[-1][1]
     assert contents(directory, first.offset) == ["two"]
-    assert mailbox.read(directory, "scout", mailbox.size(directory, "scout")).letters == []
+    assert mailbox.read(directory, "scout", mailbox.size(directory, "scout")).entries == []
 
 
 def test_reading_removes_nothing(directory: TeamDirectory) -> None:
@@ -266,7 +266,7 @@ def test_what_one_batch_holds_fits_into_one_line_of_a_journal(directory: TeamDir
     with directory.inbox("scout").open("ab") as file:
         for number in range(20):
             file.write(raw.replace(b'"x"', b'"x%d"' % number))
-    batch = mailbox.read(directory, "scout", limit=mailbox.MANY)
+    batch = mailbox.read(directory, "scout", limit=mailbox.MAX_BATCH)
     assert batch.more
     entry = codec.encode(Intake(ts=1, messages=batch.messages, cursor=batch.offset))
     assert len(entry) < files.MAX_LINE

@@ -140,7 +140,7 @@ def test_a_linked_temporary_file_is_not_written_through(team: TeamDirectory, pri
 def test_a_link_in_the_place_of_a_cached_record_is_damage(team: TeamDirectory, private: Path) -> None:
     (private / "spec.json").write_text('{"operator": 1}')
     team.operator.symlink_to(private / "spec.json")
-    cached = json_files.Cached(team.operator, OperatorState)
+    cached = json_files.CachedFile(team.operator, OperatorState)
     assert cached.get() is None
     assert cached.damaged
 
@@ -255,7 +255,7 @@ def test_a_foreign_team_above_never_becomes_the_root(
     assert find_root(cwd=below) == below
     said = capsys.readouterr().err
     assert said.count("\n") == 1, "said once"
-    assert f"passed over '{team.path.parent}'" in said
+    assert f"skipped '{team.path.parent}'" in said
 
 
 @pytest.mark.parametrize("way", WAYS)

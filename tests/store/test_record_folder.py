@@ -9,7 +9,7 @@ import pytest
 
 from crewboard.records import Task
 from crewboard.store import codec, files, json_files, tasks
-from crewboard.store.json_files import Folder
+from crewboard.store.json_files import CachedFolder
 from crewboard.store.layout import TeamDirectory
 
 
@@ -21,12 +21,12 @@ def reads() -> Iterator[mock.Mock]:
 
 
 @pytest.fixture
-def board(directory: TeamDirectory) -> Folder[Task]:
+def board(directory: TeamDirectory) -> CachedFolder[Task]:
     """Three tasks of long ago, which have been read."""
     for subject in ("one", "two", "three"):
         tasks.add(directory, subject, now=1.0)
     age(directory)
-    folder = Folder(directory.tasks, Task)
+    folder = CachedFolder(directory.tasks, Task)
     assert subjects(folder) == ["one", "two", "three"]
     return folder
 
@@ -38,16 +38,18 @@ def age(directory: TeamDirectory) -> None:
         os.utime(path, (past, past))
 
 
-def subjects(folder: Folder[Task]) -> list[str]:
+def subjects(folder: CachedFolder[Task]) -> list[str]:
     return [task.subject for task in folder.all()]
 
 
-def test_a_folder_that_stays_the_same_is_not_read_again(board: Folder[Task], reads: mock.Mock) -> None:
+def test_a_folder_that_stays_the_same_is_not_read_again(board: CachedFolder[Task], reads: mock.Mock) -> None:
     assert subjects(board) == ["one", "two", "three"]
     assert reads.call_count == 0
 
 
-def test_only_what_was_replaced_is_read_again(board: Folder[Task], directory: TeamDirectory, reads: mock.Mock) -> None:
+def test_only_what_was_replaced_is_read_again(
+    board: CachedFolder[Task], directory: TeamDirectory, reads: mock.Mock
+) -> None:
     changed = tasks.load(directory, 2).model_copy(update={"subject": "two again"})
     reads.reset_mock()
     json_files.save(directory.task(2), changed)
@@ -55,34 +57,34 @@ def test_only_what_was_replaced_is_read_again(board: Folder[Task], directory: Te
     assert reads.call_count == 1
 
 
-def test_changes_within_one_tick_of_the_clock_are_all_seen(board: Folder[Task], directory: TeamDirectory) -> None:
+def test_changes_within_one_tick_of_the_clock_are_all_seen(board: CachedFolder[Task], directory: TeamDirectory) -> None:
     task = tasks.load(directory, 2)
     for number in range(200):
         json_files.save(directory.task(2), task.model_copy(update={"subject": f"two {number}"}))
         assert subjects(board)[1] == f"two {number}"
 
 
-def test_what_is_gone_is_gone(board: Folder[Task], directory: TeamDirectory) -> None:
+def test_what_is_gone_is_gone(board: CachedFolder[Task], directory: TeamDirectory) -> None:
     directory.task(1).unlink()
     assert subjects(board) == ["two", "three"]
     for path in directory.tasks.iterdir():
         path.unlink()
     directory.tasks.rmdir()
     assert board.all() == []
-    assert board.sound() == {}
+    assert board.intact() == {}
 
 
-def test_a_damaged_file_shows_its_last_state_but_is_not_sound(board: Folder[Task], directory: TeamDirectory) -> None:
+def test_a_damaged_file_shows_its_last_good_state(board: CachedFolder[Task], directory: TeamDirectory) -> None:
     files.replace_file(directory.task(2), b"{")
     assert subjects(board) == ["one", "two", "three"]
-    assert sorted(board.sound()) == ["1.json", "3.json"]
+    assert sorted(board.intact()) == ["1.json", "3.json"]
     assert len(board.damaged) == 1
 
 
 def test_a_file_that_was_edited_in_place_is_seen_in_the_end(
-    board: Folder[Task], directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+    board: CachedFolder[Task], directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edited = tasks.load(directory, 3).model_copy(update={"subject": "3, by hand"})
     directory.task(3).write_bytes(codec.encode(edited))
-    monkeypatch.setattr("crewboard.store.json_files._RECHECK", 0.0)
+    monkeypatch.setattr("crewboard.store.json_files._RECHECK_INTERVAL", 0.0)
     assert subjects(board)[2] == "3, by hand"

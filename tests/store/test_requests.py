@@ -57,7 +57,7 @@ def test_asking_again_with_the_same_id_changes_nothing(directory: TeamDirectory)
 
 def test_a_request_cancelled_by_death_reopens_when_asked_again(directory: TeamDirectory) -> None:
     ask(directory)
-    assert [request.id for request in requests.cancel_of(directory, "a", 2.0)] == ["q1"]
+    assert [request.id for request in requests.cancel_requests_of(directory, "a", 2.0)] == ["q1"]
     assert stands(directory).decided_by == "system"
     again = ask(directory)
     assert (again.status, again.decided_at, again.decided_by) == ("pending", None, None)
@@ -154,8 +154,8 @@ def test_an_end_cancels_own_requests_but_no_plan_for_review(
     ask(directory, "other", author="b")
     ask(directory, "closed")
     requests.decide(directory, "closed", "approved", "lead", 2.0)
-    assert {request.id for request in requests.cancel_of(directory, "a", 3.0)} == {"of", "to"}
-    assert requests.cancel_of(directory, "a", 4.0) == []
+    assert {request.id for request in requests.cancel_requests_of(directory, "a", 3.0)} == {"of", "to"}
+    assert requests.cancel_requests_of(directory, "a", 4.0) == []
     assert [request.id for request in requests.pending(directory)] == ["other", "plan"]
 
 

@@ -73,7 +73,7 @@ def test_a_task_needs_a_subject(directory: TeamDirectory, subject: str) -> None:
 
 
 def test_a_task_is_blocked_by_tasks_that_exist(directory: TeamDirectory) -> None:
-    with pytest.raises(UsageError, match="blocked by 7, and there is no task 7"):
+    with pytest.raises(UsageError, match="cannot be blocked by 7: there is no task 7"):
         add(directory, "x", blocked_by=[7])
     assert add(directory, "x")[0].id == 1
 
@@ -198,9 +198,9 @@ def test_what_the_dead_held_goes_back_with_their_name(directory: TeamDirectory) 
     add(directory, "x", "y")
     claim(directory, 1)
     claim(directory, 2, "b")
-    (back,) = tasks.give_back(directory, "a", 3.0)
+    (back,) = tasks.release(directory, "a", 3.0)
     assert (back.id, back.status, back.owner, back.last_owner) == (1, "pending", None, "a")
-    assert tasks.give_back(directory, "a", 4.0) == []
+    assert tasks.release(directory, "a", 4.0) == []
     assert tasks.load(directory, 2).owner == "b"
 
 
@@ -243,7 +243,7 @@ def test_two_tasks_never_wait_for_each_other(directory: TeamDirectory) -> None:
     add(directory, "x", "y", "z")
     tasks.block(directory, 2, [1], 2.0)
     tasks.block(directory, 3, [2], 2.0)
-    with pytest.raises(UsageError, match="task 3 waits for task 1 already"):
+    with pytest.raises(UsageError, match="task 3 already waits for task 1"):
         tasks.block(directory, 1, [3], 2.0)
     with pytest.raises(UsageError, match="cannot wait for itself"):
         tasks.block(directory, 1, [1], 2.0)

@@ -199,7 +199,7 @@ async def test_a_refused_dependency_is_explained_and_the_prompt_stays(frozen: Fr
         await stage.press("enter")
         await stage.sees("task 23 cannot wait for itself")
         await stage.press("backspace", "2", "enter")
-        await stage.sees("task 22 waits for task 23 already; both would wait for ever", "#23 waits for ›")
+        await stage.sees("task 22 already waits for task 23; neither could ever start", "#23 waits for ›")
         await stage.press("escape")
         await stage.sees_not("waits for ›")
         await stage.sees("Tasks · ")

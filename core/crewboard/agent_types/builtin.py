@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from crewboard.errors import UsageError
 
-LOOK = ("read_file", "glob", "grep", "list_dir")
-TEAM = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator")
-LEADS = (
+READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
+TEAM_TOOLS = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator")
+LEAD_TOOLS = (
     "task_create", "create_team", "spawn_agent", "list_team", "broadcast", "request_shutdown", "request_plan",
     "review_plan", "delete_team",
 )  # fmt: skip
 """What only a lead has: the tools that run a team."""
 
-GATED = frozenset({"bash", "write_file", "edit_file"})
+GATED_TOOLS = frozenset({"bash", "write_file", "edit_file"})
 """What an agent may not use before its plan is approved."""
 
 
@@ -36,7 +36,7 @@ class AgentType:
 _ALL = (
     AgentType(
         "explore",
-        LOOK,
+        READ_TOOLS,
         writes=False,
         executes=False,
         model="claude-haiku-5-5",
@@ -46,7 +46,7 @@ _ALL = (
     ),
     AgentType(
         "plan",
-        (*LOOK, "submit_plan"),
+        (*READ_TOOLS, "submit_plan"),
         writes=False,
         executes=False,
         model="claude-opus-5-5",
@@ -65,7 +65,7 @@ _ALL = (
     ),
     AgentType(
         "test",
-        ("bash", *LOOK),
+        ("bash", *READ_TOOLS),
         writes=False,
         executes=True,
         model="claude-sonnet-5-5",
@@ -75,7 +75,7 @@ _ALL = (
     ),
     AgentType(
         "lead",
-        ("bash", "read_file", "write_file", "edit_file", "glob", "grep", "list_dir", "submit_plan", *LEADS),
+        ("bash", "read_file", "write_file", "edit_file", "glob", "grep", "list_dir", "submit_plan", *LEAD_TOOLS),
         writes=True,
         executes=True,
         model="claude-opus-5-5",

@@ -12,23 +12,23 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from crewboard.agent_types.builtin import LOOK, TYPES, AgentType, agent_type
+from crewboard.agent_types.builtin import READ_TOOLS, TYPES, AgentType, agent_type
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import RESERVED_AGENTS, is_name
 from crewboard.records import Definition
 
 FOLDERS = (".crewboard/agents", ".claude/agents")
 
-LARGEST = 256 * 1024
+MAX_FILE_SIZE = 256 * 1024
 """Bytes of a file that is taken for a type."""
 
-_COUNTERPARTS: dict[str, tuple[str, ...]] = {
+_CLAUDE_CODE_TOOLS: dict[str, tuple[str, ...]] = {
     "Read": ("read_file",), "Write": ("write_file",), "Edit": ("edit_file",), "MultiEdit": ("edit_file",),
     "Bash": ("bash",), "Glob": ("glob",), "Grep": ("grep",), "LS": ("list_dir",),
 }  # fmt: skip
 """Claude Code's names of tools, and ours."""
 
-_OURS = frozenset({*LOOK, "bash", "write_file", "edit_file", "submit_plan"})
+_SUPPORTED_TOOLS = frozenset({*READ_TOOLS, "bash", "write_file", "edit_file", "submit_plan"})
 _MODELS = {"opus": "claude-opus-5-5", "sonnet": "claude-sonnet-5-5", "haiku": "claude-haiku-5-5"}
 _FRONT = re.compile(r"\A---\s*\n(.*?\n)---\s*\n?(.*)\Z", re.DOTALL)
 
@@ -57,21 +57,21 @@ class _Front(BaseModel):
 
 
 @dataclass(frozen=True)
-class Broken:
+class InvalidFile:
     """A file that is passed over, and why."""
 
     path: Path
     why: str
 
 
-def find_all(root: Path) -> tuple[dict[str, AgentType], list[Broken]]:
+def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
     """Every type that agents of this workspace can have, the built-in ones first, and the files that are none."""
     types, broken = dict(TYPES), []
     for path in [path for folder in FOLDERS for path in sorted((root / folder).glob("*.md"))]:
         try:
             own = _read(path)
         except BadDataError as error:
-            broken.append(Broken(path, str(error)))
+            broken.append(InvalidFile(path, str(error)))
             continue
         types.setdefault(own.name, own)
     return types, broken
@@ -115,7 +115,7 @@ def _read(path: Path) -> AgentType:
     import yaml  # few projects have types of their own, and everybody would wait for it
 
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
+        if not path.is_file() or path.stat().st_size > MAX_FILE_SIZE:
             raise BadDataError("no regular file, or too large")
         found = _FRONT.match(path.read_text(encoding="utf-8"))
         if found is None:
@@ -131,15 +131,15 @@ def _read(path: Path) -> AgentType:
     model = _MODELS.get(front.model or "", front.model) if front.model != "inherit" else None
     fallback = TYPES["code"]
     named = front.tools or []
-    mapped = tuple(dict.fromkeys(ours for tool in named for ours in _ours(tool)))
+    mapped = tuple(dict.fromkeys(ours for tool in named for ours in _map_tool(tool)))
     tools = fallback.tools if front.tools is None else mapped
     made = _make(front.name, tools, model or fallback.model, front.description, found[2].strip())
-    return replace(made, left_out=tuple(tool for tool in named if not _ours(tool)))
+    return replace(made, left_out=tuple(tool for tool in named if not _map_tool(tool)))
 
 
-def _ours(tool: str) -> tuple[str, ...]:
+def _map_tool(tool: str) -> tuple[str, ...]:
     """Our tools for one that a file names; none for `Bash(git *)` and the like, which we cannot narrow so."""
-    return _COUNTERPARTS.get(tool) or ((tool,) if tool in _OURS else ())
+    return _CLAUDE_CODE_TOOLS.get(tool) or ((tool,) if tool in _SUPPORTED_TOOLS else ())
 
 
 def _make(name: str, tools: tuple[str, ...], model: str, summary: str, prompt: str) -> AgentType:

@@ -13,7 +13,7 @@ REQUEST_ID = re.compile(REQUEST_ID_RULE)
 """What is no id cannot name a file."""
 
 
-_MOST_NAMED = 5
+_MAX_LISTED = 5
 """Candidates that are named where the beginning of an id does not say which is meant."""
 
 
@@ -32,15 +32,15 @@ def find(team: Team, beginning: str) -> str:
     waiting = [request.id for request in requests.pending(team.directory)]
     found = [ident for ident in waiting if ident.startswith(beginning) and team.by == OPERATOR]
     if len(found) > 1:
-        raise BadDataError(f"{beginning} may be {_named(found)}: say more of it")
+        raise BadDataError(f"{beginning} may be {_list_ids(found)}: say more of it")
     if not found:
-        raise BadDataError(f"there is no request {beginning}; {_named(waiting)} waits for an answer")
+        raise BadDataError(f"there is no request {beginning}; {_list_ids(waiting)} waits for an answer")
     return found[0]
 
 
-def _named(idents: list[str]) -> str:
-    more = [f"{len(idents) - _MOST_NAMED} more"] if len(idents) > _MOST_NAMED else []
-    return " or ".join([*idents[:_MOST_NAMED], *more]) or "nothing"
+def _list_ids(idents: list[str]) -> str:
+    more = [f"{len(idents) - _MAX_LISTED} more"] if len(idents) > _MAX_LISTED else []
+    return " or ".join([*idents[:_MAX_LISTED], *more]) or "nothing"
 
 
 def approve(

@@ -16,10 +16,10 @@ from crewboard.store import roster
 from crewboard.store.layout import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, find_team, team_directories
 
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-_SENDABLE = re.compile(r"[!-~]+")
+_VALID_KEY = re.compile(r"[!-~]+")
 """What an HTTP header carries as it stands."""
 
-POLL = 0.02
+POLL_INTERVAL = 0.02
 """Seconds between two looks at something that is waited for."""
 
 
@@ -94,19 +94,19 @@ def choose_team(root: Path, explicit: str | None) -> TeamDirectory:
         UsageError: The team that was named does not exist.
         UntrustedError: The team is not this user's own.
     """
-    team = _chosen(root, explicit)
+    team = _find_chosen(root, explicit)
     team.require_own()
     return team
 
 
-def _chosen(root: Path, explicit: str | None) -> TeamDirectory:
+def _find_chosen(root: Path, explicit: str | None) -> TeamDirectory:
     name = explicit or env.team()
     if name:
         found = find_team(root, check_team(name))
         if found is None:
             TeamDirectory(root / ".crewboard" / name).require_own()
             known = ", ".join(team.path.name for team in team_directories(root)) or "none yet"
-            raise UsageError(f"there is no team {name!r} in {root} (teams: {known}); `{to_create(root, name)}`")
+            raise UsageError(f"there is no team {name!r} in {root} (teams: {known}); `{create_command(root, name)}`")
         return found
     existing = team_directories(root)
     return existing[0] if len(existing) == 1 else TeamDirectory(root / ".crewboard" / DEFAULT_TEAM)
@@ -121,7 +121,7 @@ def root_options(root: Path) -> list[str]:
     return [] if found == root.resolve() else ["--root", str(root.resolve())]
 
 
-def to_create(root: Path, name: str = "NAME") -> str:
+def create_command(root: Path, name: str = "NAME") -> str:
     """The command, as it is typed here, that makes a team in `root`."""
     return shlex.join(["crewboard", *root_options(root), "team", "create", name])
 
@@ -132,7 +132,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL)
     return True
 
 
@@ -160,5 +160,5 @@ def check_credentials(environment: Mapping[str, str]) -> None:
             "or try the embedded model with --offline"
         )
     for name, key in keys.items():
-        if not _SENDABLE.fullmatch(key):
+        if not _VALID_KEY.fullmatch(key):
             raise CredentialsError(f"{name} holds what no key does, such as a space or a line break; set it again")

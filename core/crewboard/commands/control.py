@@ -9,7 +9,7 @@ from crewboard.records import Message
 from crewboard.store import agents, leases
 from crewboard.store.layout import AgentDirectory
 
-WHERE_DO_YOU_STAND = "You were interrupted. Say in a few sentences where you stand, then go on."
+STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand, then go on."
 
 
 def interrupt(team: Team, name: str, text: str = "") -> Message:
@@ -19,8 +19,8 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
         UsageError: There is no such agent.
         TryLaterError: It does not live; nothing was sent.
     """
-    agent = _living(team, name)
-    message = post(team, name, "interrupt", text.strip() or WHERE_DO_YOU_STAND)
+    agent = _require_alive(team, name)
+    message = post(team, name, "interrupt", text.strip() or STATUS_QUESTION)
     supervisor_client.wake_worker(agent.team, name)
     return message
 
@@ -32,7 +32,7 @@ def pause(team: Team, name: str) -> None:
         UsageError: There is no such agent.
         TryLaterError: It does not live.
     """
-    _want(team, _living(team, name), "paused")
+    _set_want(team, _require_alive(team, name), "paused")
 
 
 def unpause(team: Team, name: str) -> None:
@@ -42,27 +42,27 @@ def unpause(team: Team, name: str) -> None:
         UsageError: There is no such agent.
         TryLaterError: It does not live.
     """
-    _want(team, _living(team, name), "running")
+    _set_want(team, _require_alive(team, name), "running")
 
 
 def pause_all(team: Team) -> list[str]:
     """Hold everybody who lives; returns their names."""
-    return _want_all(team, "paused")
+    return _set_want_of_all(team, "paused")
 
 
 def unpause_all(team: Team) -> list[str]:
     """Let everybody go on who is held; returns their names."""
-    return _want_all(team, "running")
+    return _set_want_of_all(team, "running")
 
 
-def _want_all(team: Team, wanted: str) -> list[str]:
+def _set_want_of_all(team: Team, wanted: str) -> list[str]:
     names = [m.name for m in team.config.members if leases.is_held(team.directory.agent(m.name).lease)]
     for name in names:
-        _want(team, team.directory.agent(name), wanted)
+        _set_want(team, team.directory.agent(name), wanted)
     return names
 
 
-def _want(team: Team, agent: AgentDirectory, wanted: str) -> None:
+def _set_want(team: Team, agent: AgentDirectory, wanted: str) -> None:
     """Hold or let go, unless the agent is being ended."""
     spec = agents.spec(agent)
     if spec is not None and spec.want in ("running", "paused"):
@@ -70,7 +70,7 @@ def _want(team: Team, agent: AgentDirectory, wanted: str) -> None:
     supervisor_client.wake_worker(team.directory, agent.name)
 
 
-def _living(team: Team, name: str) -> AgentDirectory:
+def _require_alive(team: Team, name: str) -> AgentDirectory:
     agent = team.agent(name)
     if not leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` brings it back")

@@ -10,9 +10,9 @@ from crewboard import env, pricing
 from crewboard.agent_types import custom
 from crewboard.agent_types.builtin import AgentType
 from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import POLL, Team, check_credentials
+from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials
 from crewboard.commands.messages import post
-from crewboard.commands.tasks import assign_silently
+from crewboard.commands.tasks import assign_without_mail
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.pricing import parse_budget
@@ -81,7 +81,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         raise UsageError(f"{hire.name} is of type {member.type}; remove it first, or choose another name")
     agent = team.directory.agent(hire.name)
     if member is not None and leases.is_held(agent.lease):
-        return _give_more(team, agent, hire)
+        return _assign_more_work(team, agent, hire)
     return _start_fresh(team, agent, hire, kind)
 
 
@@ -98,7 +98,7 @@ def _check_task(team: Team, task: Task, hire: Hire) -> None:
         )
 
 
-def _give_more(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
+def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
     """Deliver a prompt to an agent that lives."""
     spec, status = agents.spec(agent), agents.status(agent)
     if spec is None or status is None or status.state != "idle":
@@ -107,7 +107,7 @@ def _give_more(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
         raise TryLaterError(f"{hire.name} is at work ({doing}); `{send}` reaches it there")
     _check_terms(hire, spec)
     if hire.flags.task is not None:
-        assign_silently(team, hire.flags.task, hire.name)
+        assign_without_mail(team, hire.flags.task, hire.name)
     plan = True if hire.flags.plan and not spec.flags.plan else None
     sent = post(team, hire.name, "message", hire.prompt, hire.prompt_id, task_id=hire.flags.task, plan_required=plan)
     return Assignment(hire.name, sent.id, spec.run, fresh=False)
@@ -136,7 +136,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     _check_price(team, hire, model)
     team.ensure()
     if hire.flags.task is not None:
-        assign_silently(team, hire.flags.task, hire.name)
+        assign_without_mail(team, hire.flags.task, hire.name)
     now = team.now()
     prompt_id = hire.prompt_id or mailbox.new_id()
 
@@ -154,7 +154,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
         )  # fmt: skip
 
     spec = agents.change_spec(agent, edit)
-    _enlist(team, hire, model, now)
+    _add_to_roster(team, hire, model, now)
     _start(team, agent, spec)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True)
 
@@ -179,7 +179,7 @@ def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
     raise TryLaterError(f"{agent.name} is being started by somebody else (run {spec.run})")
 
 
-def _enlist(team: Team, hire: Hire, model: str, now: float) -> None:
+def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
     old = team.config.member(hire.name)
     roster.put(
         team.directory,
@@ -283,7 +283,7 @@ def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
                 team.directory, "start", name=agent.name, run=spec.run, environment=team.environment
             )
             next_ring = time.monotonic() + 1
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL)
     raise TryLaterError(f"{agent.name} did not come up within {START_TIMEOUT:.0f} s; see {agent.log}")
 
 

@@ -41,11 +41,11 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
         addressing.require_recipient(name, known)
     ident = mailbox.new_id()
     sent: list[Message] = []
-    to_each(names, lambda name: sent.append(post(team, name, "broadcast", text, broadcast_id=ident)))
+    send_to_each(names, lambda name: sent.append(post(team, name, "broadcast", text, broadcast_id=ident)))
     return sent
 
 
-def to_each(left: list[str], send: Callable[[str], object]) -> None:
+def send_to_each(left: list[str], send: Callable[[str], object]) -> None:
     """Call `send` for each of `left`, who leave it one by one, so that trying again gives nobody the same twice.
 
     Raises:

@@ -17,9 +17,9 @@ def want_killed(team: Team, name: str) -> None:
     try:
         agents.want(agent, "killed")
     except (BadDataError, UsageError):
-        spec = _from_elsewhere(agent, _member(team, name)).model_copy(update={"want": "killed", "at": team.now()})
+        spec = _rebuild_spec(agent, _member(team, name)).model_copy(update={"want": "killed", "at": team.now()})
         lock = team.directory.lock(f"spec-{name}")
-        json_files.change(agent.spec, lock, Spec, lambda _: spec, renew=True)
+        json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True)
 
 
 def _member(team: Team, name: str) -> Member | None:
@@ -29,7 +29,7 @@ def _member(team: Team, name: str) -> Member | None:
         return None
 
 
-def _from_elsewhere(agent: AgentDirectory, member: Member | None) -> Spec:
+def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
     """What an agent was hired for, as its journal and the roster know it."""
     prompt = ""
     started: RunStarted | None = None
@@ -45,12 +45,12 @@ def _from_elsewhere(agent: AgentDirectory, member: Member | None) -> Spec:
         type=member.type if member else started.type if started else "",
         role=member.role if member else "",
         model=started.model if started else "",
-        flags=_flags(started, member),
+        flags=_rebuild_flags(started, member),
         run=max(agents.last_run(agent), holder.run if holder else 0, 1),
     )
 
 
-def _flags(started: RunStarted | None, member: Member | None) -> HireOptions:
+def _rebuild_flags(started: RunStarted | None, member: Member | None) -> HireOptions:
     """The terms of a hire; where no journal tells them, all that holds an agent back is taken for agreed."""
     if started is not None and started.flags is not None:
         return started.flags

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crewboard.commands import messages
 from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import POLL, Team, wait_until
+from crewboard.commands.context import POLL_INTERVAL, Team, wait_until
 from crewboard.commands.recovery import want_killed
 from crewboard.errors import BadDataError, StorageError, TryLaterError
 from crewboard.names import OPERATOR, is_name
@@ -42,7 +42,7 @@ def stop(team: Team, name: str, reason: str = "") -> None:
     """
     request = ask_to_stop(team, name, reason)
     if request is None:
-        _have_seen(team, [name])
+        _acknowledge_ends(team, [name])
         return
     agent = team.agent(name)
     deadline = time.monotonic() + approvals.SHUTDOWN_TIMEOUT
@@ -54,7 +54,7 @@ def stop(team: Team, name: str, reason: str = "") -> None:
             requests.close(team.directory, request.id, "expired", "system", team.now())
         if answer is not None and answer.status in ("expired", "cancelled"):
             raise TryLaterError(f"{name} did not answer; `{command_for(team, f'stop {name} --now')}` ends it anyway")
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL)
     supervisor_client.wake_supervisor(team.directory)
 
 
@@ -68,7 +68,7 @@ def stop_now(team: Team, name: str) -> None:
     """
     agent = team.agent(name)
     if not leases.is_held(agent.lease):
-        _have_seen(team, [name])
+        _acknowledge_ends(team, [name])
         return
     want_killed(team, name)
     supervisor_client.wake_supervisor(team.directory)
@@ -86,7 +86,7 @@ def remove(team: Team, name: str) -> Path:
     agent = team.agent(name)
     if leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is alive; stop it first")
-    tasks.give_back(team.directory, name, team.now())
+    tasks.release(team.directory, name, team.now())
     with contextlib.suppress(BadDataError):  # damaged, it acknowledges nothing
         messages.forget_acknowledged(team, name)
     roster.drop(team.directory, name)
@@ -116,8 +116,8 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
         supervisor_client.wake_supervisor(team.directory, "leave")
     names = all_agents(team)
     end_all(team, names, now=now)
-    _take_back_starts(team, names)
-    _have_seen(team, names)
+    _cancel_starts(team, names)
+    _acknowledge_ends(team, names)
     wait_until(lambda: not supervisor_client.is_alive(team.directory), 10)
     if purge:
         shutil.rmtree(team.directory.path, ignore_errors=False)
@@ -143,7 +143,7 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
         raise TryLaterError(f"some workers are still alive; see {team.directory.supervisor_log}")
 
 
-def _take_back_starts(team: Team, names: list[str]) -> None:
+def _cancel_starts(team: Team, names: list[str]) -> None:
     """Want no more what never came to be."""
     for name in names:
         agent = team.directory.agent(name)
@@ -152,7 +152,7 @@ def _take_back_starts(team: Team, names: list[str]) -> None:
             agents.want(agent, "killed", spec.run)
 
 
-def _have_seen(team: Team, names: list[str]) -> None:
+def _acknowledge_ends(team: Team, names: list[str]) -> None:
     """Whoever ends somebody needs not be told any more how they had died."""
     if team.by != OPERATOR:
         return
@@ -180,4 +180,4 @@ def _wait_for_leases(team: Team, names: list[str], seconds: float, *, again: boo
         if again and time.monotonic() > next_ring:
             supervisor_client.wake_supervisor(team.directory)
             next_ring = time.monotonic() + 1
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL)

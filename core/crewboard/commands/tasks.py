@@ -74,7 +74,7 @@ def blocking_reasons(team: Team, task: Task, *, owner_lives: bool | None = None)
     board = {each.id: each for each in tasks.load_all(team.directory)}
     waiting = tasks.blockers(task, board) if task.status == "pending" else []
     hopeless = {ident: fate for ident in waiting if (fate := tasks.terminal_state(ident, board))}
-    found = [_lift(team, task, hopeless)] if hopeless else []
+    found = [_unblock_hint(team, task, hopeless)] if hopeless else []
     plight = owner_problem(team, task.owner) if task.owner is not None and not owner_lives else None
     if plight == "gone":
         found.append(f"{task.owner} is gone: `{command_for(team, f'task update {task.id} --owner NAME')}`")
@@ -83,7 +83,7 @@ def blocking_reasons(team: Team, task: Task, *, owner_lives: bool | None = None)
     return found
 
 
-def _lift(team: Team, task: Task, hopeless: dict[int, str]) -> str:
+def _unblock_hint(team: Team, task: Task, hopeless: dict[int, str]) -> str:
     fates = ", ".join(f"#{ident} is {fate}" for ident, fate in hopeless.items())
     others = ",".join(str(other) for other in task.blocked_by if other not in hopeless)
     command = command_for(team, f"task update {task.id} --blocked-by {others or repr('')}")
@@ -108,6 +108,6 @@ def _tell_owner(team: Team, task: Task, owner: str) -> None:
     post(team, owner, "task_assignment", body, task_id=task.id)
 
 
-def assign_silently(team: Team, task_id: int, owner: str) -> None:
+def assign_without_mail(team: Team, task_id: int, owner: str) -> None:
     """Give a task to an agent whose prompt speaks of it already."""
     tasks.update(team.directory, task_id, team.by, team.now(), owner=owner)

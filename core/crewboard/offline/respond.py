@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
-from crewboard.agent_types.builtin import GATED
+from crewboard.agent_types.builtin import GATED_TOOLS
 from crewboard.names import LEAD, OPERATOR
 from crewboard.offline import lead
 from crewboard.offline.conversation import HIRE_PROMPT, NOTICE, Call, Conversation, Done, Entry, Mail, mail_in
@@ -183,7 +183,7 @@ def _plan_first(work: Work, item: Mail) -> Steps | None:
     """Plan work that no phrase knows, if nothing may be done before a plan is approved."""
     first = next(iter(mail_in(work.talk.span)), None) is item
     planned = any(isinstance(entry, Done) and entry.tool == "submit_plan" for entry in work.talk.span)
-    only_plans = "submit_plan" in work.talk.tools and not GATED & work.talk.tools
+    only_plans = "submit_plan" in work.talk.tools and not GATED_TOOLS & work.talk.tools
     return _submit(work, None) if first and (planned or work.gated or only_plans) else None
 
 

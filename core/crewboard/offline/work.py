@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from crewboard.agent_types.builtin import GATED
+from crewboard.agent_types.builtin import GATED_TOOLS
 from crewboard.names import LEAD, OPERATOR
 from crewboard.offline.conversation import NOTICE, Call, Conversation, Done, Mail, Said, mail_in
 from crewboard.offline.phrasebook import Order, Step, book, paths_in
@@ -71,7 +71,7 @@ class Work:
 
     def act(self, call: Call) -> Generator[Call, Done, Done]:
         """Make a call; where a plan must be approved first, submit one and make the call then."""
-        if call.tool in GATED and self.gated:
+        if call.tool in GATED_TOOLS and self.gated:
             decided = yield from self.submit_plan()
             if not decided.ok:
                 return Done(call.tool, call.input, f"the plan is not approved: {decided.text.strip()}", is_error=True)

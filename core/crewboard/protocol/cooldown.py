@@ -5,7 +5,7 @@ from crewboard.records import Cooldown
 from crewboard.store import json_files
 from crewboard.store.layout import AgentDirectory
 
-LONGEST = 60.0
+MAX_COOLDOWN = 60.0
 """Seconds that one refusal may keep everybody waiting, whatever the API says."""
 
 
@@ -17,7 +17,7 @@ def current(agent: AgentDirectory) -> Cooldown | None:
         return None
 
 
-def ask_for(agent: AgentDirectory, until: float, error: str) -> None:
+def extend(agent: AgentDirectory, until: float, error: str) -> None:
     """Have the team rest until then, if it does not rest longer already."""
 
     def edit(old: Cooldown | None) -> Cooldown:

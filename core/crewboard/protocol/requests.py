@@ -12,7 +12,7 @@ from crewboard.errors import BadDataError
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.records import Request, RequestStatus, RequestType
 from crewboard.store import files, json_files
-from crewboard.store.json_files import folder
+from crewboard.store.json_files import cached_folder
 from crewboard.store.layout import TeamDirectory
 
 _LOCK = "requests"
@@ -38,7 +38,7 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
 
 def load_all(team: TeamDirectory) -> list[Request]:
     """Every request that can be read, oldest first."""
-    found = folder(team.requests, Request).sound()
+    found = cached_folder(team.requests, Request).intact()
     whole = (request for name, request in found.items() if name == f"{request.id}.json")
     return sorted(whole, key=lambda request: (request.created_at, request.id))
 
@@ -134,7 +134,7 @@ def close(team: TeamDirectory, request_id: str, status: RequestStatus, by: str, 
         return _save(team, request, status=status, decided_at=now, decided_by=by)
 
 
-def cancel_of(team: TeamDirectory, name: str, now: float) -> list[Request]:
+def cancel_requests_of(team: TeamDirectory, name: str, now: float) -> list[Request]:
     """Cancel what an agent that ended had asked, and shutdowns that it was asked for; plans for it wait for others."""
     mine = [each for each in pending(team) if name == each.from_ or (name == each.to and each.type == "shutdown")]
     closed = (close(team, request.id, "cancelled", SYSTEM, now) for request in mine)

@@ -4,12 +4,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from crewboard.agent_types.builtin import LOOK
+from crewboard.agent_types.builtin import READ_TOOLS
 from crewboard.readmodel.journal_tail import ReplacedFileDetector
 from crewboard.readmodel.wording import person, tell
-from crewboard.records import (
-    ASKED_FOR,
+from crewboard.records import (  # fmt: skip
     EXIT_REASONS,
+    ORDERLY_REASONS,
     Answer,
     Cleared,
     Event,
@@ -26,9 +26,9 @@ from crewboard.records import (
     ToolStart,
     describe_call,
     describe_exit,
-)  # fmt: skip
+)
 from crewboard.store import journal
-from crewboard.store.json_files import Cached
+from crewboard.store.json_files import CachedFile
 from crewboard.store.layout import AgentDirectory
 from crewboard.text import elide_middle
 
@@ -95,7 +95,7 @@ def describe(event: Event) -> list[Activity]:
 
 def describe_end(record: Exit) -> Activity:
     """How a run ended that could not say so itself."""
-    kind = "end" if record.reason in ASKED_FOR else "died"
+    kind = "end" if record.reason in ORDERLY_REASONS else "died"
     return Activity(record.at, kind, f"{describe_exit(record)}, run {record.run}")
 
 
@@ -164,7 +164,7 @@ def _gist(event: ToolResult) -> str:
     lines = len(event.content.splitlines())
     if event.is_error:
         return f"failed: {_last_line(event.content)}"
-    return f"{lines} lines" if event.name in LOOK and lines != 1 else _last_line(event.content)
+    return f"{lines} lines" if event.name in READ_TOOLS and lines != 1 else _last_line(event.content)
 
 
 def _last_line(text: str) -> str:
@@ -183,10 +183,10 @@ class ActivityReader:
     _run: int = 0
     _ended: bool = False
     _successor: ReplacedFileDetector = field(init=False)
-    _exit: Cached[Exit] = field(init=False)
+    _exit: CachedFile[Exit] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._exit = Cached(self.agent.exit, Exit)
+        self._exit = CachedFile(self.agent.exit, Exit)
         self._successor = ReplacedFileDetector(self.agent.journal)
         self._offset = journal.tail_offset(self.agent.journal, TAIL)
 

@@ -10,7 +10,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView, summarise
 from crewboard.records import Request, Task, describe_exit
 from crewboard.store import files, mailbox
-from crewboard.store.json_files import Folder
+from crewboard.store.json_files import CachedFolder
 from crewboard.store.layout import TeamDirectory
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
@@ -39,7 +39,7 @@ class ChangeReader:
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team
         self._reader = TeamReader(team)
-        self._requests = Folder(team.requests, Request)
+        self._requests = CachedFolder(team.requests, Request)
         self._offsets: dict[str, int] = {}
         self._known: set[str] = set()
         self.view = self._reader.read()

@@ -94,7 +94,7 @@ class MailReader:
         batch = mailbox.read(self.team, self.name, self._box_offset, known=self._ids)
         self._box_offset = batch.offset
         self.damaged += batch.damaged
-        self._messages += batch.letters
+        self._messages += batch.entries
         self._ids.update(message.id for message in batch.messages)
         return [
             Letter(message, self._picked_at(message.id), self._entered.get(message.id), end)

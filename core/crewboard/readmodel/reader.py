@@ -23,7 +23,7 @@ from crewboard.records import (
     Task,
 )  # fmt: skip
 from crewboard.store import files, json_files, mailbox, tasks
-from crewboard.store.json_files import Cached, Folder
+from crewboard.store.json_files import CachedFile, CachedFolder
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 MEASURE_EVERY = 1.0
@@ -60,9 +60,9 @@ class Unread:
             self._skim(size - EXACT)
         batch = mailbox.read(self._team, self._name, self._offset, known=self._letters)
         self._offset = batch.offset
-        self._letters.update((message.id, end) for message, end in batch.letters)
+        self._letters.update((message.id, end) for message, end in batch.entries)
         self._notices.update(message.id for message in batch.messages if is_notice(message))
-        self._damage += batch.damage
+        self._damage += batch.damaged_ends
         self._forget(cursor)
         return len(self._lines) + len(self._letters)
 
@@ -97,10 +97,10 @@ class AgentReader:
     def __init__(self, team: TeamDirectory, name: str) -> None:
         self._team = team
         self.directory: AgentDirectory = team.agent(name)
-        self.spec = Cached(self.directory.spec, Spec)
-        self.status = Cached(self.directory.status, Status)
-        self.exit = Cached(self.directory.exit, Exit)
-        self.cursor = Cached(self.directory.cursor, Cursor)
+        self.spec = CachedFile(self.directory.spec, Spec)
+        self.status = CachedFile(self.directory.status, Status)
+        self.exit = CachedFile(self.directory.exit, Exit)
+        self.cursor = CachedFile(self.directory.cursor, Cursor)
         self.seen_alive: float | None = None
         self.seen_gone: float | None = None
         cursor = self.cursor.get() or Cursor()
@@ -117,7 +117,7 @@ class AgentReader:
     @property
     def damage(self) -> Counter[str]:
         """Damaged files of the agent, and lines of its mail and its journal that are none, by where they stand."""
-        cursor = self.cursor.known or Cursor()
+        cursor = self.cursor.last_good or Cursor()
         records = (self.spec, self.status, self.exit, self.cursor)
         lines = {f"mail or journal of {self.directory.name}": cursor.damaged + self.unread.damaged}
         return _places(self._team, (record.path for record in records if record.damaged)) + Counter(lines)
@@ -132,11 +132,11 @@ class TeamReader:
         self.team = team
         self._clock = clock
         self._probe = probe or KernelProbe()
-        self._config = Cached(team.config, Config)
-        self._operator = Cached(team.operator, OperatorState)
+        self._config = CachedFile(team.config, Config)
+        self._operator = CachedFile(team.operator, OperatorState)
         self._agents: dict[str, AgentReader] = {}
-        self._tasks = Folder(team.tasks, Task)
-        self._requests = Folder(team.requests, Request)
+        self._tasks = CachedFolder(team.tasks, Task)
+        self._requests = CachedFolder(team.requests, Request)
         self._mailboxes: dict[str, Unread] = {}
         self._usage: dict[str, Usage] = {}
         self._measured_at = 0.0

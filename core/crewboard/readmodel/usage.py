@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from crewboard.pricing import Budget, stated_budget
+from crewboard.pricing import Budget, budget_or_none
 from crewboard.readmodel.journal_tail import JournalTail
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Reply, Summary, Tokens
@@ -45,7 +45,7 @@ class Bill:
 def bill_agent(agent: AgentView) -> Bill:
     """What one agent has used, over all of its runs."""
     unpriced = agent.cost_usd is None and _any(agent.tokens)
-    budget = stated_budget(agent.spec.flags.budget) if agent.spec else None
+    budget = budget_or_none(agent.spec.flags.budget) if agent.spec else None
     return Bill(agent.tokens, agent.cost_usd, unpriced, budget)
 
 
@@ -57,7 +57,7 @@ def bill_team(view: TeamView) -> Bill:
         tokens=sum((bill.tokens for bill in bills), Tokens()),
         usd=sum(known) if known else None,
         partial=any(bill.partial for bill in bills),
-        budget=stated_budget(view.budget),
+        budget=budget_or_none(view.budget),
     )
 
 

@@ -36,8 +36,8 @@ from crewboard.records.events import (
 )
 from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_WORK, Message, Unsent
 from crewboard.records.processes import (
-    ASKED_FOR,
     EXIT_REASONS,
+    ORDERLY_REASONS,
     VANISHED,
     Exit,
     Lease,
@@ -52,11 +52,11 @@ from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, 
 from crewboard.records.team import Config, Cooldown, Member, OperatorState, Rule, Task, TaskStatus
 
 __all__ = [
-    "ASKED_FOR",
     "EXIT_REASONS",
     "JOINS_NEXT_TURN",
     "MAX_DEPTH",
     "MAX_MESSAGE_ID",
+    "ORDERLY_REASONS",
     "REQUEST_ID_RULE",
     "SANDBOX_OFF",
     "STARTS_WORK",

@@ -63,13 +63,13 @@ EXIT_REASONS = {
 VANISHED = "killed or crashed while nobody watched"
 """How a run ended of which neither code nor signal is known."""
 
-ASKED_FOR = frozenset({"finished", "shutdown", "killed", "turn_limit", "budget"})
+ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", "turn_limit", "budget"})
 """Reasons that are an orderly end whatever the exit code says: somebody asked, or a limit ended it."""
 
 
 def is_orderly(record: Exit) -> bool:
     """Whether a run ended as it should: somebody asked, a limit ended it, the machine went down, or it was done."""
-    return record.reason in (*ASKED_FOR, "reboot") or (record.code == 0 and not record.signal)
+    return record.reason in (*ORDERLY_REASONS, "reboot") or (record.code == 0 and not record.signal)
 
 
 def has_vanished(record: Exit) -> bool:
@@ -80,9 +80,9 @@ def has_vanished(record: Exit) -> bool:
 def describe_exit(record: Exit) -> str:
     """How a run ended, in words: `killed by SIGKILL`, `exit 1: could not go on`."""
     words = VANISHED if has_vanished(record) else EXIT_REASONS.get(record.reason, record.reason)
-    if record.signal and record.reason not in ASKED_FOR:
+    if record.signal and record.reason not in ORDERLY_REASONS:
         return f"killed by {signal_name(record.signal)}"
-    if record.code and record.reason not in ASKED_FOR:
+    if record.code and record.reason not in ORDERLY_REASONS:
         return f"exit {record.code}: {words}"
     return words
 

@@ -1,4 +1,4 @@
-"""The files of one agent: what it should be (spec), what it is (status, cursor), how it ended (exit)."""
+"""The files of one agent: desired state (spec), observed state (status, cursor), end of the last run (exit)."""
 
 from collections.abc import Callable
 
@@ -9,46 +9,46 @@ from crewboard.store.layout import AgentDirectory
 
 
 def spec(agent: AgentDirectory) -> Spec | None:
-    """What the agent was hired for, or None if nobody hired it."""
+    """Return what the agent was hired for, or None if there is no such file."""
     return json_files.load(agent.spec, Spec)
 
 
 def status(agent: AgentDirectory) -> Status | None:
-    """Its present state as its worker wrote it."""
+    """Return the agent's present state as its worker wrote it, or None."""
     return json_files.load(agent.status, Status)
 
 
 def exit_record(agent: AgentDirectory) -> Exit | None:
-    """How its last finished run ended."""
+    """Return how the agent's last finished run ended, or None."""
     return json_files.load(agent.exit, Exit)
 
 
 def cursor(agent: AgentDirectory) -> Cursor:
-    """How far it has read its mailbox."""
+    """Return how far the agent has read its mailbox."""
     return json_files.load(agent.cursor, Cursor) or Cursor()
 
 
 def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> Spec:
-    """Replace the spec by what `edit` makes of it, with nobody else in between.
+    """Replace the spec by what `edit` returns for it, while holding the lock.
 
     Raises:
-        BadDataError: The spec is damaged; a copy was kept aside.
-        StorageError: The disk refused, or the team is gone.
+        BadDataError: The spec is damaged; it was copied aside.
+        StorageError: The write failed, or the team is gone.
     """
     try:
         files.make_folder(agent.path)
     except OSError as error:
-        raise StorageError(f"cannot make {agent.path}: {error.strerror}") from error
+        raise StorageError(f"cannot create {agent.path}: {error.strerror}") from error
     return json_files.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit)
 
 
 def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
-    """Say what the agent should do: `running`, `paused`, `stopped` or `killed`.
+    """Set the agent's desired state: `running`, `paused`, `stopped` or `killed`.
 
-    With `run`, only if that run is still the wanted one.
+    With `run`, change nothing unless that run is still the desired one.
 
     Raises:
-        UsageError: Nobody hired such an agent.
+        UsageError: There is no such agent.
     """
 
     def edit(old: Spec | None) -> Spec:
@@ -64,29 +64,29 @@ def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
 
 
 def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
-    """Record how a run ended, unless that is known already; returns what stands there.
+    """Record how a run ended unless that is recorded already, and return the stored record.
 
-    A damaged record of an earlier end is kept aside.
+    A damaged record of an earlier end is copied aside.
     """
 
     def edit(old: Exit | None) -> Exit:
         return old if old is not None and old.run >= record.run else record
 
-    return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, renew=True)
+    return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
 
 
-def mark_buried(agent: AgentDirectory, record: Exit) -> Exit:
-    """Note that the team was told how `record.run` ended; returns what stands there, which may be of a later run."""
+def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
+    """Record that the end of `record.run` was finalized; return the stored record, which may be of a later run."""
 
     def edit(old: Exit | None) -> Exit:
         known = old if old is not None and old.run >= record.run else record
         return known.model_copy(update={"buried": True}) if known.run == record.run else known
 
-    return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, renew=True)
+    return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
 
 
 def last_run(agent: AgentDirectory) -> int:
-    """The number of the newest run that began, 0 if none did. What a damaged file should say, the journal says."""
+    """Return the number of the newest run that began, 0 if none did. Read the journal if a file is damaged."""
     return max(_run_of(agent, status), _run_of(agent, exit_record))
 
 

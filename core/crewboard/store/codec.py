@@ -1,7 +1,7 @@
-"""Records to JSON bytes and back. What comes out holds no raw newline, no U+2028 and no lone surrogate.
+"""Encoding of records as JSON bytes, and decoding with validation.
 
-What comes in is checked so far that it can go out again: a line that somebody else wrote must not be one that its
-reader can take in but never write down.
+Encoded records contain no raw newline, no U+2028 and no lone surrogate. Decoding accepts only what can be encoded
+again: a worker must be able to write into its journal each message that it can read.
 """
 
 import json
@@ -16,18 +16,18 @@ from crewboard.records import Event, Record
 R = TypeVar("R", bound=Record)
 
 MAX_DEPTH = 64
-"""Deepest nesting of a record as a whole; half of it is left to what others may fill in (`records.MAX_DEPTH`)."""
+"""Deepest nesting of a whole record. Half of it is available to the free-form parts (`records.MAX_DEPTH`)."""
 
-_LONGEST_COMPLAINT = 120
+_MAX_ERROR_LENGTH = 120
 
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def encode(record: Record, *, indent: int | None = None) -> bytes:
-    """`record` as ASCII JSON, ended by a newline.
+    """Return `record` as ASCII JSON with a final newline.
 
     Raises:
-        BadDataError: It holds what JSON has no form for, or is nested too deep to be read again.
+        BadDataError: It holds a value that JSON cannot express, or is nested too deep to be read again.
     """
     value = record.model_dump()
     _check_depth(value)
@@ -39,52 +39,53 @@ def encode(record: Record, *, indent: int | None = None) -> bytes:
 
 
 def decode(data: bytes, model: type[R]) -> R:
-    """Read a `model` from JSON.
+    """Parse JSON and validate it as a `model`.
 
     Raises:
-        BadDataError: It is no JSON, or not of the model's form; says where.
+        BadDataError: It is not valid JSON or does not fit the model; the message names the field.
     """
     try:
         return model.model_validate(_parse(data))
     except ValidationError as error:
-        raise BadDataError(_first_complaint(error)) from error
+        raise BadDataError(_first_error(error)) from error
 
 
 def decode_event(data: bytes) -> Event:
-    """Read a line of a journal.
+    """Parse a line of a journal.
 
     Raises:
-        BadDataError: It is no JSON, or no event.
+        BadDataError: It is not valid JSON, or not an event.
     """
     try:
         return _EVENTS.validate_python(_parse(data))
     except ValidationError as error:
-        raise BadDataError(_first_complaint(error)) from error
+        raise BadDataError(_first_error(error)) from error
 
 
 def _parse(data: bytes) -> Any:  # noqa: ANN401  any JSON value
     try:
         value = _DECODER.decode(data.decode("utf-8-sig"))
-        if b"\\ud" in data.lower():  # how an escaped surrogate begins, and a lone one cannot be encoded again
+        # An escaped surrogate begins so, and a lone one cannot be encoded again.
+        if b"\\ud" in data.lower():
             value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
-        raise BadDataError(f"no usable JSON: {str(error)[:80] or type(error).__name__}") from error
+        raise BadDataError(f"not valid JSON: {str(error)[:80] or type(error).__name__}") from error
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
         _check_depth(value)
     return value
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+def _reject_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _finite(digits: str) -> float:
-    """A JSON number as a float; one that is too large for it could be read but not written."""
+    """Return a JSON number as a float; reject one that becomes infinite, because JSON cannot express that again."""
     number = float(digits)
-    return number if math.isfinite(number) else _refuse(digits[:20])
+    return number if math.isfinite(number) else _reject_constant(digits[:20])
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite)
 
 
 def _check_depth(value: Any) -> None:  # noqa: ANN401  any JSON value
@@ -97,12 +98,12 @@ def _check_depth(value: Any) -> None:  # noqa: ANN401  any JSON value
 
 
 def _children(value: Any) -> list[Any]:  # noqa: ANN401  as above
-    """The lists and objects right below a value."""
+    """Return the lists and objects directly inside a value."""
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [child for child in below if isinstance(child, (dict, list))]
 
 
-def _first_complaint(error: ValidationError) -> str:
+def _first_error(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"]) or "the record"
-    return f"{where}: {first['msg']}"[:_LONGEST_COMPLAINT]
+    return f"{where}: {first['msg']}"[:_MAX_ERROR_LENGTH]

@@ -1,6 +1,7 @@
-"""Records that are one JSON file each: read whole, replaced whole, changed under a lock.
+"""Records stored as one JSON file each: read whole, replaced whole, changed under a lock.
 
-A damaged file is never overwritten: whoever would change it copies it aside and is told, so that a person can mend it.
+A damaged file is never overwritten silently. A change of it copies the file aside and fails, so that the user can
+repair it.
 """
 
 import hashlib
@@ -17,12 +18,12 @@ from crewboard.store import codec, files
 
 R = TypeVar("R", bound=Record)
 
-_TICK = 50_000_000
-"""Nanoseconds within which two changes of a file may bear the same time, generously."""
+_TIMESTAMP_RESOLUTION = 50_000_000
+"""Nanoseconds within which two changes of a file may get the same modification time; a generous upper bound."""
 
 
 def load(path: Path, model: type[R]) -> R | None:
-    """The record at `path`, or None where there is none.
+    """Return the record at `path`, or None if there is no file.
 
     Raises:
         BadDataError: The file is damaged.
@@ -38,7 +39,7 @@ def load(path: Path, model: type[R]) -> R | None:
 
 
 def load_or_none(path: Path, model: type[R]) -> R | None:
-    """The record at `path`, or None where there is none or it is damaged: for those who can do without.
+    """Return the record at `path`, or None if there is no file or it is damaged: for callers that can do without it.
 
     Raises:
         StorageError: It cannot be read.
@@ -50,41 +51,44 @@ def load_or_none(path: Path, model: type[R]) -> R | None:
 
 
 def save(path: Path, record: Record, *, durable: bool = False) -> None:
-    """Put `record` in the place of `path`.
+    """Replace the file at `path` by `record`.
 
     Raises:
-        StorageError: The disk refused; the old file stands.
+        StorageError: The write failed; the old file is unchanged.
     """
     files.replace_file(path, codec.encode(record, indent=1), durable=durable)
 
 
-def change(path: Path, lock: Path, model: type[R], edit: Callable[[R | None], R], *, renew: bool = False) -> R:
-    """Replace the record at `path` by what `edit` makes of it, with nobody else in between.
+def change(
+    path: Path, lock: Path, model: type[R], edit: Callable[[R | None], R], *, replace_damaged: bool = False
+) -> R:
+    """Replace the record at `path` by what `edit` returns for it, while holding the lock.
 
-    `edit` may raise to leave everything as it is. With `renew`, a damaged file counts as none, once a copy of it is
-    kept: for records that are known from elsewhere.
+    `edit` may raise to leave everything as it is. With `replace_damaged`, a damaged file is copied aside and then
+    treated as missing: for records that can be rebuilt from other files.
 
     Raises:
-        BadDataError: The file is damaged, and a copy was kept aside; or what `edit` made could not be read again, and
-            the old file stands.
-        StorageError: The disk refused; the old file stands.
+        BadDataError: The file is damaged and was copied aside; or the record that `edit` returned is invalid, and the
+            old file is unchanged.
+        StorageError: The write failed; the old file is unchanged.
     """
     with files.locked(lock):
         try:
             old = load(path, model)
         except BadDataError as error:
             aside = quarantine(path)
-            if not renew:
-                raise BadDataError(f"{error}; a copy is kept as {aside.name}; mend the file by hand") from error
+            if not replace_damaged:
+                raise BadDataError(f"{error}; a copy is kept as {aside.name}; repair the file by hand") from error
             old = None
         record = edit(old)
-        codec.decode(codec.encode(record), model)  # fields that `edit` assigned were never looked at
+        # Pydantic does not validate fields that `edit` assigned.
+        codec.decode(codec.encode(record), model)
         save(path, record)
         return record
 
 
 def quarantine_if_damaged(path: Path, model: type[Record]) -> None:
-    """Keep a copy of the file at `path` if it is damaged, before what is known from elsewhere takes its place."""
+    """Copy the file at `path` aside if it is damaged, before it is rebuilt from other files."""
     try:
         load(path, model)
     except BadDataError:
@@ -92,10 +96,10 @@ def quarantine_if_damaged(path: Path, model: type[Record]) -> None:
 
 
 def quarantine(path: Path) -> Path:
-    """Copy a damaged file, once, to where nobody overwrites it; returns where.
+    """Copy a damaged file, once, to a name that is never overwritten, and return that path.
 
     Raises:
-        StorageError: The disk refused.
+        StorageError: The copy could not be written.
     """
     data = files.read_file(path) or b""
     aside = path.with_name(f"{path.name}.damaged-{hashlib.sha256(data).hexdigest()[:8]}")
@@ -104,13 +108,16 @@ def quarantine(path: Path) -> Path:
     return aside
 
 
-def is_young(changed: int, now: int) -> bool:
-    """Whether what changed at `changed` may change once more and bear the same time; both in nanoseconds."""
-    return now - changed <= _TICK
+def is_recent(changed: int, now: int) -> bool:
+    """Return True if a file that was modified at `changed` could change again without a new modification time.
+
+    Both times are in nanoseconds.
+    """
+    return now - changed <= _TIMESTAMP_RESOLUTION
 
 
-class Cached(Generic[R]):
-    """One record file: read again only when it was replaced. Its last good state stays in use when it is damaged."""
+class CachedFile(Generic[R]):
+    """A record file that is read again only after it was replaced. While it is damaged, the last good state is used."""
 
     def __init__(self, path: Path, model: type[R]) -> None:
         self.path = path
@@ -120,7 +127,7 @@ class Cached(Generic[R]):
         self._record: R | None = None
 
     def get(self) -> R | None:
-        """The record, or None where there is none."""
+        """Return the record, or None if there is no file."""
         now = time.time_ns()
         try:
             stat = os.stat(self.path)
@@ -128,18 +135,19 @@ class Cached(Generic[R]):
             self._signature, self._record, self.damaged = None, None, False
             return None
         except OSError:
-            self._signature, self.damaged = None, True  # the same file is read anew once it can be looked at
+            # Forget the signature, so that the same file is read again once it is accessible.
+            self._signature, self.damaged = None, True
             return self._record
         signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if signature != self._signature:
             self._load()
-            # A file this young may be replaced by one with the same time, size and even inode.
-            self._signature = None if is_young(stat.st_mtime_ns, now) else signature
+            # A file this recent may be replaced by one with the same time, size and even inode.
+            self._signature = None if is_recent(stat.st_mtime_ns, now) else signature
         return self._record
 
     @property
-    def known(self) -> R | None:
-        """The record as it was when last looked at."""
+    def last_good(self) -> R | None:
+        """The record as it was at the last call of `get`."""
         return self._record
 
     def _load(self) -> None:
@@ -150,65 +158,73 @@ class Cached(Generic[R]):
             self.damaged = True
 
 
-_RECHECK = 60.0
-"""Seconds after which each file is looked at although its folder stayed the same.
+_RECHECK_INTERVAL = 60.0
+"""Seconds after which each file is checked although its folder did not change.
 
-Records are replaced, which changes the folder; a person may have edited one in place.
+Replacing a record changes the folder; editing one in place by hand does not.
 """
 
-_TEAMS = 16
-"""Folders that a process keeps in mind; a worker has two."""
+_MAX_CACHED_FOLDERS = 16
+"""Folders that a process keeps in memory; a worker has two."""
 
 
-class Folder(Generic[R]):
-    """The records of one folder. Whoever gets them shares them with the next who asks, and changes none."""
+class CachedFolder(Generic[R]):
+    """The records of one folder, such as tasks or requests, re-read at the cost of what changed.
+
+    Workers check the task board and open requests every second or two, and closed ones are never removed. Reading all
+    of them each time, at 80 µs a file, would keep an idle team as busy as a working one.
+
+    The records are shared between all callers: do not change them.
+    """
 
     def __init__(self, path: Path, model: type[R]) -> None:
         self._path = path
         self._model = model
-        self._files: dict[str, Cached[R]] = {}
-        self._sound: dict[str, R] = {}
+        self._files: dict[str, CachedFile[R]] = {}
+        self._intact: dict[str, R] = {}
         self._changed: int | None = None
-        """When the folder had last changed as everything was read, if that was long enough ago to be the last time."""
+        """Modification time of the folder when everything was read; None if the folder was modified too recently."""
         self._looked = 0.0
 
     def all(self) -> list[R]:
-        """Every record that can be read; of a damaged one, its last good state."""
+        """Return every readable record; for a damaged file, its last good state."""
         self._refresh()
-        return [record for file in self._files.values() if (record := file.known) is not None]
+        return [record for file in self._files.values() if (record := file.last_good) is not None]
 
-    def sound(self) -> dict[str, R]:
-        """Every record whose file is not damaged, by the name of its file."""
+    def intact(self) -> dict[str, R]:
+        """Return every record whose file is not damaged, by file name."""
         self._refresh()
-        return self._sound
+        return self._intact
 
     @property
     def damaged(self) -> list[Path]:
-        """The files that could not be read."""
+        """The files that cannot be read."""
         return [file.path for file in self._files.values() if file.damaged]
 
     def _refresh(self) -> None:
         now = time.time_ns()
         try:
             changed = os.stat(self._path).st_mtime_ns
-            if changed == self._changed and time.monotonic() - self._looked < _RECHECK:
+            if changed == self._changed and time.monotonic() - self._looked < _RECHECK_INTERVAL:
                 return
             names = os.listdir(self._path)
         except OSError:
-            self._files, self._sound, self._changed = {}, {}, None
+            self._files, self._intact, self._changed = {}, {}, None
             return
         self._read(sorted(name for name in names if name.endswith(".json") and not name.startswith(".")))
-        self._changed = None if is_young(changed, now) else changed
+        self._changed = None if is_recent(changed, now) else changed
         self._looked = time.monotonic()
 
     def _read(self, names: list[str]) -> None:
-        files = {name: self._files.get(name) or Cached(self._path / name, self._model) for name in names}
+        files = {name: self._files.get(name) or CachedFile(self._path / name, self._model) for name in names}
         found = {name: file.get() for name, file in files.items()}
-        self._sound = {name: record for name, record in found.items() if record is not None and not files[name].damaged}
+        self._intact = {
+            name: record for name, record in found.items() if record is not None and not files[name].damaged
+        }
         self._files = files
 
 
-@lru_cache(maxsize=_TEAMS)
-def folder(path: Path, model: type[R]) -> Folder[R]:
-    """The folder at `path`, as this process knows it already."""
-    return Folder[Any](path, model)
+@lru_cache(maxsize=_MAX_CACHED_FOLDERS)
+def cached_folder(path: Path, model: type[R]) -> CachedFolder[R]:
+    """Return this process's shared `CachedFolder` for `path`."""
+    return CachedFolder[Any](path, model)

@@ -1,16 +1,16 @@
-"""Where everything of a team lies (docs/reference/files.md), and whether it is this user's own.
+"""Every path of a team directory (docs/reference/files.md), and the check that it belongs to this user.
 
-Nothing else spells a path.
+No other module builds these paths.
 
-Two checks are enough: one look at the folders when a team is opened, and O_NOFOLLOW for each file that is opened
-(`files.open_existing`). What could put a symbolic link, or a folder of its own, between us and a file of the team?
+Two checks are enough: one of the folders when a team is opened, and O_NOFOLLOW for each file that is opened
+(`files.open_existing`). What could put a symbolic link or a foreign folder into a path of the team?
 
-- A cloned repository: all of it stands there before the team is opened, and is seen by that look.
-- An agent of the team: no sandbox lets one write in `.crewboard`.
-- Another user of the machine: cannot write in folders that are ours and closed to the group and to others, and a
-  `.crewboard` that is not ours is refused. In a root where others may rename our entries, they could exchange the whole
-  `.crewboard` while a supervisor runs; SECURITY.md says so.
-- Another program of this user, outside every sandbox: can do all that we can.
+- A cloned repository: its files exist before the team is opened, so the first check finds them.
+- An agent of the team: no sandbox allows writing in `.crewboard`.
+- Another user of the machine: cannot write in folders that this user owns and that are closed to group and others; a
+  `.crewboard` with another owner is refused. In a root where other users may rename entries of this user, they could
+  exchange the whole `.crewboard` while a supervisor runs (SECURITY.md).
+- Another program of this user outside every sandbox: has all rights of this program anyway.
 """
 
 import contextlib
@@ -132,7 +132,7 @@ class TeamDirectory:
 
     @property
     def model_lock(self) -> Path:
-        """Held by the embedded model's server for life; says its pid and address."""
+        """Lease of the embedded model's server; holds its pid and address."""
         return self.path / "model.lock"
 
     @property
@@ -147,7 +147,7 @@ class TeamDirectory:
 
     @property
     def last_task_id(self) -> Path:
-        """Holds the highest id that a task was ever given."""
+        """The file that holds the highest task id ever used."""
         return self.tasks / ".last-id"
 
     def task(self, task_id: int) -> Path:
@@ -163,12 +163,12 @@ class TeamDirectory:
         return self.config.exists()
 
     def require_own(self) -> None:
-        """Refuse a team whose folders are not this user's own. Every process does so before it opens a file of it.
+        """Refuse a team whose folders another user controls. Every process calls this before it opens a file of it.
 
         Raises:
             UntrustedError: `.crewboard`, the team's folder or one inside is a symbolic link, belongs to another user
                 or can be written to by others.
-            StorageError: It cannot be looked at.
+            StorageError: A folder cannot be examined.
         """
         try:
             for folder in (self.path.parent, self.path):
@@ -180,7 +180,7 @@ class TeamDirectory:
             raise StorageError(f"cannot look at {self.path}: {files.reason(error)}") from error
 
     def is_own(self) -> bool:
-        """Return True if this user alone holds every folder of the team."""
+        """Return True if every folder of the team belongs to this user and only this user can write in it."""
         try:
             self.require_own()
         except CrewboardError:
@@ -188,11 +188,11 @@ class TeamDirectory:
         return True
 
     def make(self) -> None:
-        """Make every folder of the team, readable by its owner alone.
+        """Create every folder of the team, accessible to its owner only.
 
         Raises:
             StorageError: The root cannot be written to.
-            UntrustedError: A part of it is there already and not this user's own.
+            UntrustedError: A folder exists already and another user controls it.
         """
         self.require_own()
         try:
@@ -202,7 +202,7 @@ class TeamDirectory:
             ):  # fmt: skip
                 files.make_folder(folder)
         except OSError as error:
-            raise StorageError(f"cannot make the team directory {self.path}: {files.reason(error)}") from error
+            raise StorageError(f"cannot create the team directory {self.path}: {files.reason(error)}") from error
         ignore = self.path.parent / ".gitignore"
         if not ignore.exists():
             files.replace_file(ignore, b"*\n")
@@ -223,18 +223,18 @@ def _require_own(folder: Path) -> None:
 
 
 def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None = None) -> Path:
-    """The root to work in: `explicit`, else `$CREWBOARD_ROOT`, else the nearest ancestor with a team, else here.
+    """Return `explicit`, else `$CREWBOARD_ROOT`, else the nearest ancestor that has a team, else the current directory.
 
-    Teams of an ancestor that are not this user's own are passed over with a warning: another user can make them in each
-    shared folder above this one.
+    An ancestor whose `.crewboard` another user controls is skipped with a warning: any user can create one in a shared
+    folder such as `/tmp`.
 
     Raises:
-        UsageError: The root that was named is not a directory.
-        UntrustedError: The teams of the root that was named are not this user's own.
+        UsageError: The named root is not a directory.
+        UntrustedError: Another user controls the `.crewboard` of the named root.
     """
     named = explicit or env.root()
     if named:
-        root = _existing(named)
+        root = _require_directory(named)
         _require_own(root / HOME)
         return root
     here = (cwd or Path.cwd()).resolve()
@@ -248,7 +248,7 @@ def _has_own_teams(folder: Path) -> bool:
     except OSError:
         return False
     if unsafe is not None:
-        _warn_once(f"passed over {str(home)!r}: it {unsafe}")
+        _warn_once(f"skipped {str(home)!r}: it {unsafe}")
         return False
     return home.is_dir()
 
@@ -258,24 +258,25 @@ def _warn_once(text: str) -> None:
     sys.stderr.write(f"warning: {text}\n")
 
 
-def _existing(named: str | os.PathLike[str]) -> Path:
+def _require_directory(named: str | os.PathLike[str]) -> Path:
     try:
         root = Path(named).expanduser().resolve()
-        # Asks itself, because from Python 3.13 on neither resolve() nor is_dir() raises for a loop of links.
+        # stat() itself, because from Python 3.13 on neither resolve() nor is_dir() raises for a loop of links.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             if stat.S_ISDIR(root.stat().st_mode):
                 return root
-    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, no such user, a NUL
+    # The name is too long, a loop of links, names an unknown user, or contains a NUL.
+    except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(f"{str(named)!r} cannot be a root: {error}") from error
     raise UsageError(f"the root {root} is not a directory")
 
 
 def team_directories(root: Path) -> list[TeamDirectory]:
-    """Every team below `root`, in the order of their directories' names; a symbolic link is none.
+    """Return every team below `root`, sorted by directory name; symbolic links are left out.
 
     Raises:
-        StorageError: They cannot be listed.
-        UntrustedError: They are not this user's own.
+        StorageError: The teams cannot be listed.
+        UntrustedError: Another user controls the `.crewboard` of `root`.
     """
     try:
         _require_own(root / HOME)
@@ -288,7 +289,7 @@ def team_directories(root: Path) -> list[TeamDirectory]:
 
 
 def find_team(root: Path, name: str) -> TeamDirectory | None:
-    """The team called `name`, else the one in the directory `name`, if either is there."""
+    """Return the team called `name`, else the team in the directory `name`, else None."""
     from crewboard.store import roster
 
     teams = team_directories(root)

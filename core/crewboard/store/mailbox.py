@@ -1,6 +1,10 @@
-"""Mailboxes: append-only logs of messages. Reading moves a cursor that the reader keeps; no line is ever removed.
+"""Mailboxes: append-only logs of messages. The reader keeps a cursor; no line is ever removed.
 
-Other programs append too, without our lock: whole lines, and perhaps behind half a line that a killed writer left.
+Other programs append whole lines too, without taking the lock, and possibly directly after half a line that a killed
+writer left.
+
+Reading everything and then truncating lost 17 to 57 % of 8 × 2,000 concurrent messages; a cursor that is committed in
+the reader's journal lost and doubled none in 1,850 random kills (docs/decisions/0001).
 """
 
 import hashlib
@@ -19,47 +23,47 @@ from crewboard.store.layout import TeamDirectory
 MAX_MESSAGE = 256 * 1024
 """Longest message line in bytes (docs/reference/messages.md#form)."""
 
-MANY = 2 * 1024 * 1024
-"""Bytes of mail that make one entry of a journal: far below the longest line, however its text is escaped there."""
+MAX_BATCH = 2 * 1024 * 1024
+"""Bytes of mail in one journal entry. Far below `files.MAX_LINE`, because escaping makes the text longer there."""
 
-_STARTS_TRIED = 8
-"""How many places of a damaged line are tried as the beginning of a whole message."""
+_MAX_STARTS = 8
+"""Positions in a damaged line that are tried as the beginning of a whole message."""
 
 _POINTER = "[The whole text, {size} bytes, is in {path}. It begins:]\n\n{head}"
-_HEAD = 2000
+_EXCERPT_LENGTH = 2000
 
 
 @dataclass
 class Batch:
-    """What lay in a mailbox between two offsets.
+    """The contents of a mailbox between two offsets.
 
-    `letters` are the messages with the offset behind each, `damage` the offsets behind lines that are no message, or
-    of which only the end is one. `more` says that the mailbox goes on.
+    `entries` are the messages, each with the offset after its line. `damaged_ends` are the offsets after lines that
+    are not a message, or of which only the last part is one. `more` is True if the mailbox continues.
     """
 
     offset: int
-    letters: list[tuple[Message, int]] = field(default_factory=list)
-    damage: list[int] = field(default_factory=list)
+    entries: list[tuple[Message, int]] = field(default_factory=list)
+    damaged_ends: list[int] = field(default_factory=list)
     more: bool = False
 
     @property
     def messages(self) -> list[Message]:
-        """The messages alone."""
-        return [message for message, _ in self.letters]
+        """The messages without their offsets."""
+        return [message for message, _ in self.entries]
 
     @property
     def damaged(self) -> int:
-        """How many lines are no message."""
-        return len(self.damage)
+        """The number of damaged lines."""
+        return len(self.damaged_ends)
 
 
 def new_id() -> str:
-    """A message id that nobody else has."""
+    """Return a new unique message id."""
     return uuid.uuid4().hex
 
 
 def derived_id(*parts: object) -> str:
-    """The same id for the same parts, so that what is sent again after a crash is delivered once."""
+    """Return the same id for the same parts, so that a message sent again after a crash is delivered once."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
 
 
@@ -73,7 +77,7 @@ def compose(
     ts: float | None = None,
     metadata: Mapping[str, JsonValue] | None = None,
 ) -> Message:
-    """A message, not sent yet. Metadata that is None is left out."""
+    """Build a message without sending it. Metadata whose value is None is left out."""
     return Message(
         id=ident or new_id(),
         ts=time.time() if ts is None else ts,
@@ -86,12 +90,12 @@ def compose(
 
 
 def send(team: TeamDirectory, message: Message, *, durable: bool = False) -> Message:
-    """Put `message` into its recipient's mailbox, and return it as it stands there.
+    """Append `message` to its recipient's mailbox and return it as stored.
 
-    A body beyond 256 KiB goes to `results/` and the message points at it.
+    A body longer than 256 KiB is written to `results/`, and the message points to it.
 
     Raises:
-        StorageError: The disk refused; the message is not in the mailbox.
+        StorageError: The write failed; the message is not in the mailbox.
     """
     message, line = _fit(team, message)
     files.append_line(team.inbox(message.to), team.lock(f"inbox-{message.to}"), line, durable=durable)
@@ -99,10 +103,10 @@ def send(team: TeamDirectory, message: Message, *, durable: bool = False) -> Mes
 
 
 def fit(team: TeamDirectory, message: Message) -> Message:
-    """`message` as it would stand in its mailbox.
+    """Return `message` as `send` would store it.
 
     Raises:
-        StorageError: Its body belongs into `results/`, and the disk refused.
+        StorageError: Its body had to be written to `results/`, and the write failed.
     """
     return _fit(team, message)[0]
 
@@ -123,7 +127,7 @@ def _spill(team: TeamDirectory, message: Message) -> Message:
     files.replace_file(team.results / name, body)
     path = f"results/{name}"
     readable = (team.results / name).relative_to(team.root)
-    pointer = _POINTER.format(size=len(body), path=readable, head=message.content[:_HEAD])
+    pointer = _POINTER.format(size=len(body), path=readable, head=message.content[:_EXCERPT_LENGTH])
     metadata: dict[str, JsonValue] = {"body": path, **message.metadata}
     return message.model_copy(update={"content": pointer, "metadata": metadata})
 
@@ -131,13 +135,13 @@ def _spill(team: TeamDirectory, message: Message) -> Message:
 def read(
     team: TeamDirectory, name: str, offset: int = 0, *, known: Container[str] = (), limit: int | None = None
 ) -> Batch:
-    """Read the messages of `name` from `offset` on; those whose id is `known` or stood before are dropped.
+    """Read the messages of `name` from `offset` on, without those whose id is in `known` or was read before.
 
-    With a `limit`, stops behind the line that reaches so many bytes. A mailbox that is shorter than `offset` was
-    replaced by somebody, and is read from its beginning; `known` keeps what was read from being read twice.
+    With a `limit`, stop after the line that reaches that many bytes. A mailbox that is shorter than `offset` was
+    replaced by another program and is read from its beginning; `known` prevents that messages are read twice.
 
     Raises:
-        StorageError: The mailbox is there but cannot be read.
+        StorageError: The mailbox exists but cannot be read.
     """
     path = team.inbox(name)
     start = offset if offset <= size(team, name) else 0
@@ -148,47 +152,47 @@ def read(
             batch.more = True
             break
         batch.offset = end
-        message = _take(line, end, batch)
+        message = _parse_line(line, end, batch)
         if message is not None and message.id not in known and message.id not in seen:
             seen.add(message.id)
-            batch.letters.append((message, end))
+            batch.entries.append((message, end))
     return batch
 
 
 def size(team: TeamDirectory, name: str) -> int:
-    """Bytes that a mailbox holds."""
+    """Return the size of a mailbox in bytes."""
     return files.size(team.inbox(name))
 
 
-def _take(line: bytes | None, end: int, batch: Batch) -> Message | None:
-    """The message on a line, None for an empty one; damage is noted."""
+def _parse_line(line: bytes | None, end: int, batch: Batch) -> Message | None:
+    """Return the message on a line, None for an empty or damaged one; record damage in `batch`."""
     if line is not None and not line.strip():
         return None
     try:
-        return _message(line)
+        return _parse_message(line)
     except BadDataError:
-        batch.damage.append(end)
-        return _behind_damage(line)
+        batch.damaged_ends.append(end)
+        return _recover_message(line)
 
 
-def _message(line: bytes | None) -> Message:
+def _parse_message(line: bytes | None) -> Message:
     if line is None or len(line) > MAX_MESSAGE:
         raise BadDataError(f"a line longer than {MAX_MESSAGE} bytes")
     return codec.decode(line, Message)
 
 
-def _behind_damage(line: bytes | None) -> Message | None:
-    """The whole message that somebody appended to half a line, if there is one.
+def _recover_message(line: bytes | None) -> Message | None:
+    """Return the whole message that another program appended to half a line, or None.
 
-    A killed writer leaves a line without its end. We seal it; other programs append right behind it.
+    `send` terminates a line that a killed writer left unfinished; other programs append directly after it.
     """
     start = 0
-    for _ in range(_STARTS_TRIED if line is not None else 0):
+    for _ in range(_MAX_STARTS if line is not None else 0):
         start = line.find(b'{"', start + 1) if line is not None else -1
         if start < 0:
             return None
         try:
-            return _message(line[start:] if line is not None else None)
+            return _parse_message(line[start:] if line is not None else None)
         except BadDataError:
             continue
     return None

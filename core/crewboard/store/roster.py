@@ -7,18 +7,20 @@ from crewboard.records import Config, Member
 from crewboard.store import json_files
 from crewboard.store.layout import TeamDirectory
 
-_LAST_GOOD: dict[TeamDirectory, json_files.Cached[Config]] = {}
+_CACHE: dict[TeamDirectory, json_files.CachedFile[Config]] = {}
 
 
 def load(team: TeamDirectory) -> Config:
-    """The team's roster and settings; while the file is damaged, what this process last read there. To be read only.
+    """Return the team's roster and settings; while the file is damaged, the last state that this process read.
+
+    Do not change the returned record: it is shared.
 
     Raises:
         UsageError: There is no such team.
-        BadDataError: The file is damaged, and was so from the beginning.
+        BadDataError: The file is damaged, and this process has not read it before.
         StorageError: It cannot be read.
     """
-    known = _LAST_GOOD.setdefault(team, json_files.Cached(team.config, Config))
+    known = _CACHE.setdefault(team, json_files.CachedFile(team.config, Config))
     config = known.get() or json_files.load(team.config, Config)
     if config is None:
         raise UsageError(f"there is no team in {team.path}")
@@ -41,7 +43,7 @@ def create(team: TeamDirectory, description: str, now: float) -> Config:
 
 
 def ensure(team: TeamDirectory, now: float) -> Config:
-    """Write the roster of a new team, unless somebody has done so."""
+    """Write the roster of a new team if there is none yet."""
     if not team.exists():
         json_files.change(
             team.config,
@@ -53,7 +55,7 @@ def ensure(team: TeamDirectory, now: float) -> Config:
 
 
 def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
-    """Let `edit` change the roster in place, with nobody else in between, and save it."""
+    """Let `edit` change the roster in place and save it, while holding the lock."""
 
     def apply(config: Config | None) -> Config:
         if config is None:
@@ -66,7 +68,7 @@ def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
 
 
 def put(team: TeamDirectory, member: Member) -> Config:
-    """Add `member`, or put it in the place of the one with its name."""
+    """Add `member`, or replace the member of that name."""
 
     def edit(config: Config) -> None:
         names = [old.name for old in config.members]
@@ -79,7 +81,7 @@ def put(team: TeamDirectory, member: Member) -> Config:
 
 
 def drop(team: TeamDirectory, name: str) -> Config:
-    """Take `name` off the roster."""
+    """Remove `name` from the roster."""
 
     def edit(config: Config) -> None:
         config.members = [member for member in config.members if member.name != name]

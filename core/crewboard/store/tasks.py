@@ -1,4 +1,4 @@
-"""The task board: one file a task, ids never reused, one task in progress for each owner."""
+"""The task board: one file per task, ids never reused, at most one task in progress per owner."""
 
 import re
 from collections.abc import Callable
@@ -7,21 +7,21 @@ from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records import Task, TaskStatus
 from crewboard.store import files, json_files
-from crewboard.store.json_files import folder
+from crewboard.store.json_files import cached_folder
 from crewboard.store.layout import TeamDirectory
 
 CLOSED = frozenset({"completed", "failed", "cancelled"})
-"""What a task does not come back from by itself."""
+"""Statuses that a task leaves only if the operator or the lead reopens it."""
 
 _LOCK = "tasks"
 _FILE_NAME = re.compile(r"[1-9][0-9]{0,8}\.json")
 
 
 def load(team: TeamDirectory, task_id: int) -> Task:
-    """The task with this id.
+    """Return the task with this id.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such task.
         BadDataError: Its file is damaged.
     """
     path = team.task(task_id)
@@ -34,13 +34,13 @@ def load(team: TeamDirectory, task_id: int) -> Task:
 
 
 def ids(team: TeamDirectory) -> list[int]:
-    """The ids of all tasks, in order."""
+    """Return the ids of all tasks in ascending order."""
     return sorted(int(path.stem) for path in team.tasks.glob("*.json") if _FILE_NAME.fullmatch(path.name))
 
 
 def load_all(team: TeamDirectory) -> list[Task]:
-    """Every task that can be read, in the order of ids."""
-    found = folder(team.tasks, Task).sound()
+    """Return every readable task, sorted by id."""
+    found = cached_folder(team.tasks, Task).intact()
     return sorted((task for name, task in found.items() if name == f"{task.id}.json"), key=lambda task: task.id)
 
 
@@ -54,10 +54,10 @@ def add(
     blocked_by: list[int] | None = None,
     required_type: str | None = None,
 ) -> Task:
-    """Put a new task on the board.
+    """Add a task to the board.
 
     Raises:
-        UsageError: No subject, or blocked by a task that does not exist.
+        UsageError: The subject is empty, or a blocking task does not exist.
     """
     if not subject.strip():
         raise UsageError("a task needs a subject")
@@ -65,7 +65,7 @@ def add(
     with files.locked(team.lock(_LOCK)):
         taken = ids(team)
         if missing := [blocker for blocker in blockers if blocker not in taken]:
-            raise UsageError(f"blocked by {missing[0]}, and there is no task {missing[0]}")
+            raise UsageError(f"the task cannot be blocked by {missing[0]}: there is no task {missing[0]}")
         task = Task(
             id=max([_last_id(team), *taken]) + 1,
             subject=subject,
@@ -82,18 +82,18 @@ def add(
 
 
 def _last_id(team: TeamDirectory) -> int:
-    """The highest id ever given, so that no id comes back after its file was taken away."""
+    """Return the highest id ever used, so that the id of a removed task is not used again."""
     data = files.read_file(team.last_task_id)
     return int(data) if data and data.isdigit() else 0
 
 
 def blockers(task: Task, tasks: dict[int, Task]) -> list[int]:
-    """The ids among `task.blocked_by` that still stand in its way."""
+    """Return the ids in `task.blocked_by` that are not completed."""
     return [other for other in task.blocked_by if other not in tasks or tasks[other].status != "completed"]
 
 
 def terminal_state(task_id: int, tasks: dict[int, Task]) -> str | None:
-    """`failed`, `cancelled` or `gone`, of a task that is not completed any more by itself; None of any other."""
+    """Return `failed`, `cancelled` or `gone` for a task that will not be completed by itself, None for any other."""
     task = tasks.get(task_id)
     if task is None:
         return "gone"
@@ -101,10 +101,10 @@ def terminal_state(task_id: int, tasks: dict[int, Task]) -> str | None:
 
 
 def claim(team: TeamDirectory, task_id: int, name: str, agent_type: str, now: float) -> Task:
-    """Take a task for `name`; claiming what one already has in progress changes nothing.
+    """Claim a task for `name`. Claiming the task that `name` has in progress changes nothing.
 
     Raises:
-        UsageError: It is closed, somebody else's, blocked, or for another type.
+        UsageError: The task is closed, assigned to another agent, blocked, or for another type.
         TryLaterError: `name` has another task in progress.
     """
     with files.locked(team.lock(_LOCK)):
@@ -132,10 +132,10 @@ def _check_claim(task: Task, tasks: dict[int, Task], name: str, agent_type: str)
 
 
 def check_type(what: str, required_type: str | None, name: str, agent_type: str) -> None:
-    """Whether `name` may ever have a task, which `what` names in words.
+    """Check that an agent of `agent_type` may own a task; `what` names the task in the error message.
 
     Raises:
-        UsageError: It is for another type.
+        UsageError: The task is for another type.
     """
     if required_type not in (None, agent_type):
         raise UsageError(f"{what} is for an agent of type {required_type}; {name} is of type {agent_type}")
@@ -150,12 +150,13 @@ def update(
     status: TaskStatus | None = None,
     owner: str | None = None,
 ) -> Task:
-    """Change a task's status or owner. Only its owner, the lead or the operator may.
+    """Change a task's status or owner. Only its owner, the lead and the operator may do so.
 
-    A task that was begun or closed and becomes pending goes back to the board, for anybody to claim.
+    A task that was in progress or closed and becomes pending has no owner any more: any agent may claim it.
 
     Raises:
-        UsageError: `by` may not, or another task of the owner's is in progress.
+        UsageError: `by` may not change the task, or the task would be in progress without an owner.
+        TryLaterError: The owner has another task in progress.
     """
     with files.locked(team.lock(_LOCK)):
         task = load(team, task_id)
@@ -163,53 +164,54 @@ def update(
             raise UsageError(f"task {task_id} is not {by}'s: only its owner, the lead or the operator may change it")
         changed = task.model_copy(update={"owner": owner or task.owner, "status": status or task.status})
         if status == "pending" and owner is None and task.status != "pending":
-            changed.owner = changed.last_owner = None  # it was given back, not lost: nobody comes first
+            # The owner released the task, it did not die with it: no agent is preferred for it.
+            changed.owner = changed.last_owner = None
         if owner and owner != task.owner and status is None and task.status == "in_progress":
             changed.status = "pending"
         if changed.status == "in_progress" and changed.owner is None:
             raise UsageError(f"task {task_id} has no owner; a task in progress needs one")
         if changed.status == "in_progress":
-            _check_only_one(team, changed)
+            _check_no_other_in_progress(team, changed)
         return _save(team, changed, now)
 
 
-def _check_only_one(team: TeamDirectory, task: Task) -> None:
+def _check_no_other_in_progress(team: TeamDirectory, task: Task) -> None:
     for other in load_all(team):
         if other.id != task.id and other.owner == task.owner and other.status == "in_progress":
             raise TryLaterError(f"{task.owner} has task {other.id} in progress; one at a time")
 
 
 def block(team: TeamDirectory, task_id: int, blocked_by: list[int], now: float) -> Task:
-    """Say which tasks must be completed before this one may be claimed; an empty list lifts the block.
+    """Set the tasks that must be completed before this one may be claimed; an empty list unblocks it.
 
     Raises:
-        UsageError: It does not wait any more, a blocker does not exist, or they would wait for each other.
+        UsageError: The task is not pending, a blocking task does not exist, or they would wait for each other.
     """
     with files.locked(team.lock(_LOCK)):
         task = load(team, task_id)
         if task.status != "pending":
-            raise UsageError(f"task {task_id} is {task.status.replace('_', ' ')}; only an open one can be blocked")
+            raise UsageError(f"task {task_id} is {task.status.replace('_', ' ')}; only a pending task can be blocked")
         check_blockers(task_id, blocked_by, {each.id: each for each in load_all(team)})
         return _save(team, task, now, blocked_by=list(dict.fromkeys(blocked_by)))
 
 
 def check_blockers(task_id: int, blocked_by: list[int], tasks: dict[int, Task]) -> None:
-    """Whether a task can wait for these, as `tasks` stand, by their numbers.
+    """Check that a task can be blocked by the tasks `blocked_by`; `tasks` are all tasks by id.
 
     Raises:
-        UsageError: A blocker does not exist, or they would wait for each other.
+        UsageError: A blocking task does not exist, or they would wait for each other.
     """
     for blocker in blocked_by:
         if blocker == task_id:
             raise UsageError(f"task {task_id} cannot wait for itself")
         if blocker not in tasks:
-            raise UsageError(f"blocked by {blocker}, and there is no task {blocker}")
+            raise UsageError(f"task {task_id} cannot be blocked by {blocker}: there is no task {blocker}")
         if task_id in _all_blockers(blocker, tasks):
-            raise UsageError(f"task {blocker} waits for task {task_id} already; both would wait for ever")
+            raise UsageError(f"task {blocker} already waits for task {task_id}; neither could ever start")
 
 
 def _all_blockers(task_id: int, tasks: dict[int, Task]) -> set[int]:
-    """What a task waits for, directly or through others; a circle in the files ends the walk."""
+    """Return the ids that a task waits for, directly or indirectly. Terminates even if the files contain a cycle."""
     found: set[int] = set()
     ahead = [task_id]
     while ahead:
@@ -220,8 +222,8 @@ def _all_blockers(task_id: int, tasks: dict[int, Task]) -> set[int]:
     return found
 
 
-def give_back(team: TeamDirectory, name: str, now: float) -> list[Task]:
-    """Return what `name` had in progress to the board; it stays the preferred owner."""
+def release(team: TeamDirectory, name: str, now: float) -> list[Task]:
+    """Make the tasks that `name` has in progress pending again; `name` remains their preferred owner."""
     with files.locked(team.lock(_LOCK)):
         return [
             _save(team, task, now, status="pending", owner=None, last_owner=name)
@@ -231,7 +233,7 @@ def give_back(team: TeamDirectory, name: str, now: float) -> list[Task]:
 
 
 def in_progress(team: TeamDirectory, name: str) -> Task | None:
-    """The task that `name` has in progress."""
+    """Return the task that `name` has in progress, or None."""
     return _first(team, lambda task: task.owner == name and task.status == "in_progress")
 
 

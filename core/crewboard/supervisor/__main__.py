@@ -57,7 +57,7 @@ def main() -> int:
         if lock is None:
             return 0
         process.adopt_orphans()
-        files.clear_leftovers(team.path)
+        files.remove_stale_files(team.path)
         asyncio.run(supervise(team, lock))
     except UntrustedError as error:
         log.error("%s", error)  # noqa: TRY400  the sentence says it all

@@ -44,8 +44,8 @@ def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
         end_marked(f"{env.WORKER}={process.mark(status.pid, status.start_ticks)}")
     scratch.sweep()
     team = agent.team
-    tasks.give_back(team, agent.name, now)
-    requests.cancel_of(team, agent.name, now)
+    tasks.release(team, agent.name, now)
+    requests.cancel_requests_of(team, agent.name, now)
     words = describe_exit(record)
     for name in _to_be_told(roster.load(team), agent):
         ident = mailbox.derived_id("terminated", agent.name, record.run, name)
@@ -53,7 +53,7 @@ def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
             SYSTEM, name, "teammate_terminated", f"{agent.name} ended: {words}", ident=ident, ts=now
         )
         mailbox.send(team, message)
-    agents.mark_buried(agent, record)
+    agents.mark_finalized(agent, record)
     log.info("%s run %d ended: %s", agent.name, record.run, words)
 
 

@@ -15,7 +15,7 @@ from crewboard.linux import process
 from crewboard.names import is_name
 from crewboard.records import Exit, Lease, Spec, Status
 from crewboard.store import leases
-from crewboard.store.json_files import Cached
+from crewboard.store.json_files import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer, offline_model
 from crewboard.supervisor.launcher import Ended, Launcher, Ref
@@ -44,9 +44,9 @@ class Watched:
     """One agent as the supervisor knows it."""
 
     agent: AgentDirectory
-    spec: Cached[Spec]
-    status: Cached[Status]
-    exit: Cached[Exit]
+    spec: CachedFile[Spec]
+    status: CachedFile[Status]
+    exit: CachedFile[Exit]
     ref: Ref | None = None
     """Its living worker."""
     run: int = 0
@@ -142,7 +142,7 @@ class Supervisor:
         if name not in self._watched:
             agent = self._team.agent(name)
             self._watched[name] = Watched(
-                agent, Cached(agent.spec, Spec), Cached(agent.status, Status), Cached(agent.exit, Exit)
+                agent, CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit)
             )
         return self._watched[name]
 

@@ -60,7 +60,7 @@ def _read(run_state: RunState) -> mailbox.Batch:
     conversation, agent = run_state.conversation, run_state.agent
     share = int((run_state.context_limit or SMALL_WINDOW) * MAIL_SHARE * BYTES_A_TOKEN)
     return mailbox.read(
-        agent.team, agent.name, conversation.cursor, known=conversation.known, limit=min(share, mailbox.MANY)
+        agent.team, agent.name, conversation.cursor, known=conversation.known, limit=min(share, mailbox.MAX_BATCH)
     )
 
 

@@ -15,7 +15,7 @@ from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import approvals
 from crewboard.records import Message, Spec
 from crewboard.store import mailbox
-from crewboard.store.json_files import Cached
+from crewboard.store.json_files import CachedFile
 from crewboard.worker import inbox
 from crewboard.worker.run_state import RunState
 
@@ -48,7 +48,7 @@ class Interrupts:
     def __init__(self, run_state: RunState) -> None:
         self._run_state = run_state
         self._agent = run_state.agent
-        self._spec = Cached(self._agent.spec, Spec)
+        self._spec = CachedFile(self._agent.spec, Spec)
         self._bell = asyncio.Event()
         self._terminated = False
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from crewboard.errors import BadDataError
-from crewboard.pricing import Budget, stated_budget
+from crewboard.pricing import Budget, budget_or_none
 from crewboard.records import Intake, Tokens
 from crewboard.store import agents, mailbox, roster
 from crewboard.worker.results import Results
@@ -43,9 +43,9 @@ class Limits:
     def _shares(self) -> list[tuple[str, Budget, float]]:
         run_state, conversation = self._run_state, self._run_state.conversation
         found = []
-        if (own := stated_budget(run_state.spec.flags.budget)) is not None:
+        if (own := budget_or_none(run_state.spec.flags.budget)) is not None:
             found.append(("its", own, own.share(conversation.tokens, conversation.cost_usd)))
-        if (team := stated_budget(roster.load(run_state.agent.team).budget)) is not None:
+        if (team := budget_or_none(roster.load(run_state.agent.team).budget)) is not None:
             tokens, cost = self._used_by_team()
             found.append(("the team's", team, team.share(tokens, cost)))
         return found

@@ -65,7 +65,7 @@ class RunState:
         self.last_tool = ""
         self.sandbox = ""
         """The level of its sandbox, once that is known."""
-        self._shown = json_files.Cached(agent.status, Status)
+        self._shown = json_files.CachedFile(agent.status, Status)
         self._live = b""
         self._live_at = 0.0
         me = os.getpid()

@@ -167,7 +167,7 @@ class Writing(Framed):
         self.unmark(names)
 
         def send() -> str:
-            messages.to_each(left, lambda name: messages.send(self.context.team, name, text))
+            messages.send_to_each(left, lambda name: messages.send(self.context.team, name, text))
             asleep = [name for name in names if not messages.is_listening(self.context.team, name)]
             later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
             return f"sent to {', '.join(names)}{later}"
@@ -205,7 +205,7 @@ class Writing(Framed):
         self.unmark(names)
 
         def interrupt() -> str:
-            messages.to_each(left, lambda name: control.interrupt(self.context.team, name, text))
+            messages.send_to_each(left, lambda name: control.interrupt(self.context.team, name, text))
             return f"interrupted: {', '.join(names)} reads it now"
 
         keep = self._or_keep(lambda: interrupting(left), text)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from crewboard.commands import hire as hiring
 from crewboard.commands.cli_hint import CommandLine
-from crewboard.commands.context import POLL, Team, wait_until
+from crewboard.commands.context import POLL_INTERVAL, Team, wait_until
 from crewboard.commands.hire import Assignment, Hire
 from crewboard.errors import ExitCode
 from crewboard.names import LEAD, check_agent
@@ -65,7 +65,7 @@ class Following:
                 supervisor_client.wake_supervisor(self.team.directory)
             elif time.monotonic() - gone_at > BURIED_WITHIN:
                 return None
-            time.sleep(POLL)
+            time.sleep(POLL_INTERVAL)
 
     def _read(self) -> list[Event]:
         events = self.follower.read()
@@ -79,7 +79,7 @@ class Following:
         while not any(map(_tells_result, events)) and time.monotonic() < deadline:
             if self.follower.ended():
                 return
-            time.sleep(POLL)
+            time.sleep(POLL_INTERVAL)
             events = self._read()
 
     def _tell_what_it_asks(self) -> None:

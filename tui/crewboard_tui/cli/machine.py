@@ -3,7 +3,7 @@
 import click
 
 from crewboard.agent_types import custom
-from crewboard.agent_types.builtin import TEAM
+from crewboard.agent_types.builtin import TEAM_TOOLS
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
 
@@ -26,7 +26,7 @@ def types(session: Session, as_json: bool) -> None:
                     "name": each.name,
                     "summary": each.summary,
                     "tools": list(each.tools),
-                    "team_tools": list(TEAM),
+                    "team_tools": list(TEAM_TOOLS),
                     "writes": each.writes,
                     "executes": each.executes,
                     "model": each.model,
@@ -42,7 +42,7 @@ def types(session: Session, as_json: bool) -> None:
         if each.left_out:
             say(f"         left out: {', '.join(each.left_out)} (named in its file; crewboard has no such tools)")
         say(f"         model: {each.model}")
-    say(f"every one also: {' '.join(TEAM)}")
+    say(f"every one also: {' '.join(TEAM_TOOLS)}")
 
 
 @click.command()

@@ -48,7 +48,7 @@ def list_(session: Session, as_json: bool) -> None:
         say_json(found)
         return
     if not found:
-        note(f"no teams below {session.root} yet; {context.to_create(session.root)}")
+        note(f"no teams below {session.root} yet; {context.create_command(session.root)}")
         return
     rows = [
         (each["name"], str(each["agents"]), str(each["alive"]), each["problem"] or each["description"])

@@ -68,7 +68,7 @@ class Drafts(dict[str, str]):
     def __init__(self, file: Path | None = None) -> None:
         super().__init__()
         self._file = file
-        self._kept = None if file is None else json_files.Cached(file, Unsent)
+        self._kept = None if file is None else json_files.CachedFile(file, Unsent)
         self._seen: dict[str, str] = {}
         self.safe: frozenset[str] = frozenset()
         """Which of them stand in the file."""
@@ -98,7 +98,11 @@ class Drafts(dict[str, str]):
         try:
             make_private(self._file.parent)
             kept = json_files.change(
-                self._file, self._file.parent / "lock", Unsent, lambda old: self._merge(old, changed), renew=True
+                self._file,
+                self._file.parent / "lock",
+                Unsent,
+                lambda old: self._merge(old, changed),
+                replace_damaged=True,
             )
         except (CrewboardError, OSError) as error:
             log.warning("drafts are not kept: %s", error)

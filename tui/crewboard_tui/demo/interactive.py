@@ -3,7 +3,7 @@
 import threading
 import time
 
-from crewboard.commands.context import POLL
+from crewboard.commands.context import POLL_INTERVAL
 from crewboard.errors import CrewboardError
 from crewboard_tui.demo.stage import Stage
 
@@ -29,7 +29,7 @@ def _fill(stage: Stage) -> None:
             if status := stage.courier_at_work():
                 stage.kill_courier(status)
                 return
-            time.sleep(POLL)
+            time.sleep(POLL_INTERVAL)
     except CrewboardError as error:
         if not stage.leaving:
             stage.tell_operator(f"The demo could not be played as it should: {error}")

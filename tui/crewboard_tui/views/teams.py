@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 
-from crewboard.commands.context import to_create
+from crewboard.commands.context import create_command
 from crewboard.errors import CrewboardError
 from crewboard.readmodel.team import TeamView
 from crewboard.store.layout import TeamDirectory
@@ -40,7 +40,7 @@ class TeamsScreen(Boxed[TeamDirectory | None]):
         super().__init__()
         self._teams = {team.path.name: team for team in teams}
         self._here = here.path.name
-        self._create = to_create(here.root)
+        self._create = create_command(here.root)
         self._look = look
         self._pressed = pressed
         self._seen: dict[str, Line] = {}

@@ -126,7 +126,7 @@ class Model:
             if waited + delay > self._budget:
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
             if outcome.shared:
-                cooldown.ask_for(self._run_state.agent, self._run_state.now() + delay, outcome.text)
+                cooldown.extend(self._run_state.agent, self._run_state.now() + delay, outcome.text)
             await self._wait(outcome, attempt, delay)
             waited += delay
             attempt += 1

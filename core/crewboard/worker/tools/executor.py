@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from crewboard.agent_types.builtin import GATED
+from crewboard.agent_types.builtin import GATED_TOOLS
 from crewboard.protocol import approvals, requests
 from crewboard.records import ToolResult, ToolStart, describe_call
 from crewboard.text import elide_middle
@@ -66,7 +66,7 @@ class ToolExecutor:
         """Ask where that was wished for, note that the call begins, and run it."""
         run_state = self._run_state
         told: list[str] = []
-        if run_state.spec.flags.ask and tool.name in GATED:
+        if run_state.spec.flags.ask and tool.name in GATED_TOOLS:
             decided = await permissions.ask(self._context(block), tool.name, block["input"])
             if decided is not None and decided.status != "approved":
                 self.result(block, permissions.refusal(tool.name, decided))

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from crewboard.agent_types.builtin import GATED, TEAM
+from crewboard.agent_types.builtin import GATED_TOOLS, TEAM_TOOLS
 from crewboard.agent_types.custom import type_of
 from crewboard.names import LEAD
 from crewboard.protocol import approvals
@@ -43,7 +43,7 @@ class ToolRegistry:
 
     def allowed(self) -> list[str]:
         """The tools that the agent has, in a fixed order so that the prompt cache holds."""
-        names = [name for name in (*self._type.tools, *TEAM) if name != "review_plan" or self._reviews()]
+        names = [name for name in (*self._type.tools, *TEAM_TOOLS) if name != "review_plan" or self._reviews()]
         if self.gated and "submit_plan" not in names:
             names.append("submit_plan")
         if self._asked_to_leave():
@@ -66,7 +66,7 @@ class ToolRegistry:
         """The tool that a call names, or why it may not be called."""
         if name not in self.allowed():
             return Outcome(f"an agent of type {self._type.name} has no tool {name!r}", is_error=True)
-        if self.shut and name in GATED:
+        if self.shut and name in GATED_TOOLS:
             return Outcome(
                 f"{name} is not open to you yet: submit a plan with submit_plan, and go on when it is approved",
                 is_error=True,

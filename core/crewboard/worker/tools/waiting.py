@@ -6,7 +6,7 @@ import contextlib
 from crewboard.protocol import approvals
 from crewboard.records import Request
 from crewboard.store import mailbox
-from crewboard.store.json_files import Cached
+from crewboard.store.json_files import CachedFile
 from crewboard.worker.interrupts import TOLD_WITHIN
 from crewboard.worker.tools.base import Context
 
@@ -24,7 +24,7 @@ async def wait_for(context: Context, request: Request, doing: str) -> Request:
     team, run_state, interrupts = context.run_state.agent.team, context.run_state, context.interrupts
     run_state.show("waiting", doing, waiting_for=request.id)
 
-    known = Cached(team.request(request.id), Request)  # a file that is damaged meanwhile is no answer
+    known = CachedFile(team.request(request.id), Request)  # a file that is damaged meanwhile is no answer
 
     async def closed() -> Request:
         while True:
