@@ -319,12 +319,12 @@ MUTANTS = (
     ),
     Mutant(
         "a line stands in one piece",
-        replaced(files, "_in_one_piece", lambda spans: True),
+        replaced(files, "_is_contiguous", lambda spans: True),
         scene(interleavings.foreign_line_in_the_middle_of_ours),
     ),
     Mutant(
         "a message behind half a line is found",
-        replaced(mailbox, "_behind_damage", lambda line: None),
+        replaced(mailbox, "_recover_message", lambda line: None),
         scene(interleavings.foreign_behind_half_a_line),
     ),
     Mutant(
@@ -402,7 +402,7 @@ MUTANTS = (
     ),
     Mutant(
         "a young file is read again",
-        replaced(json_files, "_TICK", -(10**19)),
+        replaced(json_files, "_TIMESTAMP_RESOLUTION", -(10**19)),
         on_a_path(test_documents.test_a_replacement_within_one_clock_tick_is_not_missed),
     ),
     # the board
