@@ -72,7 +72,7 @@ class Disk:
     _dead: bool = False
     _full: bool = False
     _short: bool = False
-    _opened: set[int] = field(default_factory=set)
+    _opened: dict[int, os.stat_result] = field(default_factory=dict)
     _elsewhere: set[int] = field(default_factory=set)
     _real: dict[str, Callable[..., Any]] = field(default_factory=dict)
     _patches: list[Any] = field(default_factory=list)
@@ -90,8 +90,11 @@ class Disk:
     ) -> None:
         while self._patches:
             self._patches.pop().stop()
-        for fd in self._opened:
-            self._real["close"](fd)
+        for fd, file in self._opened.items():
+            # A file object closes its descriptor without os.close(), and the number may be another file's by now.
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(fd), file):
+                    self._real["close"](fd)
 
     def _wrapped(self, name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401  what `os` takes and gives
@@ -156,9 +159,9 @@ class Disk:
             return None  # a kill needs none, and it takes milliseconds
         given = self._real[name](*arguments, **named)
         if name == "open":
-            self._opened.add(given)
+            self._opened[given] = os.fstat(given)
         if name == "close":
-            self._opened.discard(arguments[0])
+            self._opened.pop(arguments[0], None)
         return given
 
     def _die(self) -> None:
