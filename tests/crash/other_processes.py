@@ -1,4 +1,4 @@
-"""What other processes do beside a team: light to import, so that starting one is quick."""
+"""Programs that work on a team from other processes. Light to import, so that a process starts quickly."""
 
 import time
 from pathlib import Path
@@ -13,12 +13,12 @@ from tests.store.raw_mail import append, line
 EACH = 250
 _TEXTS = ("say ok", "say yes", "list the files", "say fine")
 
-_BETWEEN_LOOKS = 0.02
-"""Seconds that leave the processor to those whose work is looked at."""
+_READ_INTERVAL = 0.02
+"""Seconds between two readings, which leave the processor to the workers under test."""
 
 
-def send_for_ever(path: Path, names: tuple[str, ...], prefix: str, acknowledged: Path, pause: float) -> None:
-    """Send without end; what was sent is noted afterwards. Every other sender is a program without our locks."""
+def send_endlessly(path: Path, names: tuple[str, ...], prefix: str, acknowledged: Path, pause: float) -> None:
+    """Send endlessly, and record what was sent. A prefix that ends in "f" means a program that takes no lock."""
     team, foreign, number = TeamDirectory(path), prefix.endswith("f"), 0
     while True:
         number += 1
@@ -32,22 +32,22 @@ def send_for_ever(path: Path, names: tuple[str, ...], prefix: str, acknowledged:
         time.sleep(pause)
 
 
-def read_for_ever(path: Path, complaints: Path) -> None:
-    """Look at the team without end, much more often than a dashboard does, and note what does not add up."""
+def read_endlessly(path: Path, problems: Path) -> None:
+    """Read the team endlessly, much more often than a dashboard does, and record each problem."""
     reader = ChangeReader(TeamDirectory(path))
     while True:
         try:
             reader.read()
             problem = reader.view.problem or ""
-        except Exception as error:  # noqa: BLE001  whatever it is, the test shall say so
+        except Exception as error:  # noqa: BLE001  the test reports any error
             problem = f"{type(error).__name__}: {error}"
         if problem:
-            append(complaints, problem.encode() + b"\n")
-        time.sleep(_BETWEEN_LOOKS)
+            append(problems, problem.encode() + b"\n")
+        time.sleep(_READ_INTERVAL)
 
 
 def write_to_scout(path: Path, number: int) -> list[str]:
-    """One foreign program: plain lines, and among them what no program should write."""
+    """Append lines as a foreign program does, some of them damaged."""
     team = TeamDirectory(path)
     for turn in range(EACH):
         if turn % 50 == number:
@@ -56,7 +56,7 @@ def write_to_scout(path: Path, number: int) -> list[str]:
     return [f"w{number}-{turn}" for turn in range(EACH)]
 
 
-def give_a_command(path: Path, number: int) -> str:
+def run_a_command(path: Path, number: int) -> str:
     cli = Inside(path)
     if number % 3 == 0:
         ran = cli("task", "add", f"task {number}", "--json")

@@ -1,7 +1,7 @@
-"""A team at work while somebody keeps killing: senders, workers, supervisors, readers, at random instants.
+"""A team at work while its senders, workers, supervisors and readers are killed at random instants.
 
-What is checked is what the API saw: each request to the model shows each message at most once, in the mailbox's order,
-and goes on from the request before; in the end every message that anybody was told is sent has entered once.
+The requests to the model are checked: each shows each message at most once, in the order of the mailbox, and continues
+the request before. At the end, every message whose sending was acknowledged has been shown exactly once.
 """
 
 import random
@@ -18,22 +18,22 @@ from crewboard.linux import process
 from crewboard.records import Supervisor
 from crewboard.store import journal, leases, mailbox
 from crewboard.untrusted import undelimit
-from tests.crash.other_processes import read_for_ever, send_for_ever
+from tests.crash.other_processes import read_endlessly, send_endlessly
 from tests.crew import Crew, eventually
 from tests.model import ModelServer
 from tests.store.parallel import CONTEXT
 
 Target = Literal["worker", "supervisor", "sender", "reader"]
 
-_WHO = re.compile(r"You are ([a-z0-9_-]+),")
+_AGENT = re.compile(r"You are ([a-z0-9_-]+),")
 _SETTLED = 60.0
 
 
-# ------------------------------------------------------------------------------------------------------ witness
+# ------------------------------------------------------------------------------------------------------ requests
 
 
-class Witness:
-    """Looks at every request to the model as it comes."""
+class RequestChecker:
+    """Check every request to the model."""
 
     def __init__(self, model: ModelServer) -> None:
         self._model = model
@@ -41,8 +41,8 @@ class Witness:
         """Ids of mail in the longest conversation so far, by agent."""
         self.requests = 0
 
-    def look(self) -> None:
-        """Check what came since the last time, and let go of it."""
+    def check_new(self) -> None:
+        """Check the requests since the last call, and drop them."""
         fresh = self._model.requests[:]
         del self._model.requests[: len(fresh)]
         for body in fresh:
@@ -50,16 +50,16 @@ class Witness:
 
     def _check(self, body: dict[str, Any]) -> None:
         self.requests += 1
-        who = _WHO.search(str(body["system"]))
-        assert who is not None
+        name = _AGENT.search(str(body["system"]))
+        assert name is not None
         ids = _mail(body)
         twice = [ident for ident, count in Counter(ids).items() if count > 1]
-        assert not twice, f"{who[1]} was shown {twice} twice"
-        before = self.shown.setdefault(who[1], [])
+        assert not twice, f"{name[1]} was shown {twice} twice"
+        before = self.shown.setdefault(name[1], [])
         common = min(len(before), len(ids))
-        assert ids[:common] == before[:common], f"{who[1]}: a conversation that does not go on from the one before"
+        assert ids[:common] == before[:common], f"{name[1]}: a conversation that does not continue the one before"
         if len(ids) > len(before):
-            self.shown[who[1]] = ids
+            self.shown[name[1]] = ids
 
 
 def _mail(body: dict[str, Any]) -> list[str]:
@@ -73,29 +73,29 @@ def _mail(body: dict[str, Any]) -> list[str]:
     return [piece.id for text in texts for piece in undelimit(text) if piece.kind == "message"]
 
 
-# -------------------------------------------------------------------------------------------------------- storm
+# -------------------------------------------------------------------------------------------------------- stress
 
 
-class Storm:
-    """A team, those who write to it and look at it, and who kills them."""
+class StressRun:
+    """A team with senders and a reader, whose processes are killed one by one."""
 
     def __init__(self, crew: Crew, names: tuple[str, ...], seed: int, *, pause: float = 0.2) -> None:
         self.crew = crew
         self.names = names
-        self.witness = Witness(crew.model)
+        self.checker = RequestChecker(crew.model)
         self.killed: Counter[Target] = Counter()
         self._chance = random.Random(seed)
         self._pause = pause
         self._acknowledged = crew.root / "acknowledged"
-        self._complaints = crew.root / "complaints"
+        self._problems = crew.root / "problems"
         self._acknowledged.touch()
-        self._complaints.touch()
+        self._problems.touch()
         self._senders: list[BaseProcess] = []
         self._reader: BaseProcess | None = None
-        self._born = 0
+        self._senders_started = 0
 
     def begin(self) -> None:
-        """Hire, and let everybody start."""
+        """Hire the agents, and start the senders and the reader."""
         for name in self.names:
             self.crew.hire(name, "explore", "say hello")
         for _ in range(2):
@@ -103,7 +103,7 @@ class Storm:
         self._new_reader()
 
     def kill(self, target: Target) -> None:
-        """Kill one of a kind after a random moment, and bring it back."""
+        """Kill one process of a kind after a random moment, and start it again."""
         time.sleep(self._chance.uniform(0, 0.08))
         self.killed[target] += 1
         match target:
@@ -112,14 +112,14 @@ class Storm:
             case "supervisor":
                 self._kill_supervisor()
             case "sender":
-                victim = self._senders.pop(0)
-                _end(victim)
+                child = self._senders.pop(0)
+                _end(child)
                 self._new_sender()
             case "reader":
                 if self._reader is not None:
                     _end(self._reader)
                 self._new_reader()
-        self.witness.look()
+        self.checker.check_new()
 
     def _kill_worker(self) -> None:
         name = self._chance.choice(self.names)
@@ -135,18 +135,18 @@ class Storm:
             process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
 
     def _new_sender(self) -> None:
-        self._born += 1
-        prefix = f"s{self._born}" + ("f" if self._born % 2 else "")
+        self._senders_started += 1
+        prefix = f"s{self._senders_started}" + ("f" if self._senders_started % 2 else "")
         where = (self.crew.directory.path, self.names, prefix, self._acknowledged, self._pause)
-        self._senders.append(_start(send_for_ever, *where))
+        self._senders.append(_start(send_endlessly, *where))
 
     def _new_reader(self) -> None:
-        self._reader = _start(read_for_ever, self.crew.directory.path, self._complaints)
+        self._reader = _start(read_endlessly, self.crew.directory.path, self._problems)
 
-    def calm(self) -> None:
-        """End the killing and the sending, and wait until every agent has read everything and rests."""
-        for victim in [*self._senders, *([self._reader] if self._reader else [])]:
-            _end(victim)
+    def settle(self) -> None:
+        """Stop the senders and the reader, and wait until every agent has read all its mail and is idle."""
+        for child in [*self._senders, *([self._reader] if self._reader else [])]:
+            _end(child)
         for name in self.names:
             hire.resume(self.crew.team, name)
             last = mailbox.compose("operator", name, "message", "say that was all", ident=f"last-{name}")
@@ -155,22 +155,22 @@ class Storm:
             eventually(lambda name=name: self._has_read_all(name), f"{name} having read all", _SETTLED)  # type: ignore[misc]
 
     def _has_read_all(self, name: str) -> bool:
-        self.witness.look()
+        self.checker.check_new()
         seen = self.crew.see(name)
-        return f"last-{name}" in self.witness.shown.get(name, []) and seen.state == "idle"
+        return f"last-{name}" in self.checker.shown.get(name, []) and seen.state == "idle"
 
     def check(self) -> None:
-        """Nothing lost, nothing twice, in order, and nobody complained."""
+        """Check that no message is lost, repeated or out of order, and that the reader found no problem."""
         acknowledged = [tuple(entry.split()) for entry in self._acknowledged.read_text().splitlines()]
         assert len(acknowledged) > 20
         for name in self.names:
-            box = mailbox.read(self.crew.directory, name)
-            assert self.witness.shown[name] == [message.id for message in box.messages if message.type == "message"]
-            told = {ident for to, ident in acknowledged if to == name}
-            assert told <= set(self.witness.shown[name])
-            assert box.damaged <= self.killed["sender"]
+            batch = mailbox.read(self.crew.directory, name)
+            assert self.checker.shown[name] == [message.id for message in batch.messages if message.type == "message"]
+            reported = {ident for to, ident in acknowledged if to == name}
+            assert reported <= set(self.checker.shown[name])
+            assert batch.damaged <= self.killed["sender"]
             self._check_journal(name)
-        assert self._complaints.read_text() == ""
+        assert self._problems.read_text() == ""
 
     def _check_journal(self, name: str) -> None:
         events = [event for event, _ in journal.read(self.crew.agent(name).journal)]
@@ -183,7 +183,7 @@ class Storm:
 
     @property
     def total(self) -> int:
-        """How many were killed."""
+        """Return the number of killed processes."""
         return self.killed.total()
 
 
@@ -193,7 +193,7 @@ def _start(work: Callable[..., None], *arguments: object) -> BaseProcess:
     return started
 
 
-def _end(victim: BaseProcess) -> None:
-    victim.kill()
-    victim.join()
-    victim.close()
+def _end(child: BaseProcess) -> None:
+    child.kill()
+    child.join()
+    child.close()

@@ -1,4 +1,4 @@
-"""What somebody who trusts nothing would try from outside."""
+"""Acceptance tests from outside: foreign writers, killed workers and many commands at once."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from crewboard.store import leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import undelimit
 from tests.cli.shell import Inside
-from tests.crash.other_processes import EACH, add_a_task, give_a_command, write_to_scout
+from tests.crash.other_processes import EACH, add_a_task, run_a_command, write_to_scout
 from tests.crew import Crew, eventually
 from tests.store.parallel import together
 
@@ -22,7 +22,7 @@ WRITERS = 8
 
 
 def _shown(model_requests: list[dict[str, Any]]) -> list[list[str]]:
-    """The ids of mail in each request, as user text between its fences."""
+    """Return the ids of the mail in each request."""
     return [
         [
             piece.id
@@ -72,7 +72,7 @@ def test_two_thousand_foreign_lines_and_five_deaths(crew_on: Callable[..., Crew]
 
 def test_twenty_four_commands_at_once(tmp_path: Path) -> None:
     assert Inside(tmp_path)("team", "create", "default").code == 0
-    assert set(together(give_a_command, tmp_path, 24)) == {"0 "}
+    assert set(together(run_a_command, tmp_path, 24)) == {"0 "}
     team = TeamDirectory(tmp_path / ".crewboard" / "default")
     assert tasks.ids(team) == list(range(1, 9))
     assert len(mailbox.read(team, "operator").messages) == 8

@@ -1,26 +1,26 @@
-"""The table of escape attempts: what a hostile command tries, on whom it must fail, and where it is known not to."""
+"""The table of escape attempts: what a hostile command tries, for which agents it must fail, and where it cannot."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-Whom = Literal["readers", "everyone", "commands"]
-"""Types that may not write, all, or all that run commands."""
+Scope = Literal["readers", "everyone", "commands"]
+"""Types that may not write, all types, or all that run commands."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """A command that says ESCAPED if it believes that it got through; the scene is checked in any case."""
+    """A command that prints ESCAPED if it thinks that it succeeded; the targets are checked in any case."""
 
     name: str
     text: str
-    whom: Whom = "everyone"
+    scope: Scope = "everyone"
     open_at: frozenset[tuple[str, str]] = field(default=frozenset())
     """Level and type where SECURITY.md says that this is possible."""
 
 
-def _python(name: str, code: str, whom: Whom = "everyone", **more: frozenset[tuple[str, str]]) -> Attempt:
+def _python(name: str, code: str, scope: Scope = "everyone", **more: frozenset[tuple[str, str]]) -> Attempt:
     body = "import ctypes, errno, fcntl, mmap, os, resource, signal, socket, struct, sys\n" + code
-    return Attempt(name, f"{{python}} -I -S - <<'PYTHON'\n{body}\nprint('ESCAPED')\nPYTHON\n", whom, **more)
+    return Attempt(name, f"{{python}} -I -S - <<'PYTHON'\n{body}\nprint('ESCAPED')\nPYTHON\n", scope, **more)
 
 
 _WRITES = [

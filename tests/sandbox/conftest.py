@@ -1,4 +1,4 @@
-"""Fixtures of the sandbox's tests."""
+"""Fixtures of the sandbox tests."""
 
 import os
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from tests import system
-from tests.sandbox.targets import SECRET, Scene, built
+from tests.sandbox.targets import SECRET, Targets, built
 
 LEVELS: tuple[Level, ...] = ("bubblewrap", "landlock")
 
 
 @pytest.fixture(scope="package")
 def works(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, str | None]:
-    """Why a level does not work here, or None."""
+    """Return for each level why it does not work here, or None."""
     policy = Policy(tmp_path_factory.mktemp("trial"), writes=False)
     return {
         "bubblewrap": bubblewrap.unavailable_reason(policy),
@@ -29,27 +29,28 @@ def works(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, str | None]:
 
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest, works: dict[Level, str | None]) -> Level:
-    """Each level in turn; left out where it does not work, which in CI is a failure."""
+    """Return each level in turn; skip one that does not work here, which in CI is a failure."""
     wanted: Level = request.param
     need(wanted, works)
     return wanted
 
 
 def need(level: Level, works: dict[Level, str | None]) -> None:
-    """Go on only where a level works."""
+    """Skip the test if a level does not work here."""
     system.need(level, works[level])
 
 
 @pytest.fixture(scope="package")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """One scene for all attempts, in a process that adopts what they leave behind, as a worker is."""
+def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
+    """Make one set of targets for all attempts, in a process that adopts their orphans, as a worker does."""
     system.need_program("git")
     patch = pytest.MonkeyPatch()
     for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK"):
         patch.setenv(name, SECRET)
     process.adopt_orphans()
-    base = Path(os.path.realpath(tmp_path_factory.mktemp("scene")))
+    base = Path(os.path.realpath(tmp_path_factory.mktemp("targets")))
     with built(base) as made:
         yield made
-    syscalls.prctl(36, 0)  # adopt nobody's orphans any more
+    # Stop adopting orphans.
+    syscalls.prctl(36, 0)
     patch.undo()

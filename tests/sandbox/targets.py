@@ -1,6 +1,6 @@
-"""The scene of the escape attempts: a workspace, things outside it that must stay as they are, and a way to try.
+"""The targets of the escape attempts: a workspace, things outside it that must not change, and a way to run attempts.
 
-Nothing here would harm a machine whose wall failed: every target is a file, socket or process of the scene itself.
+Nothing here harms a machine whose sandbox fails: each target is a file, socket or process made for the tests.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.shell import CommandResult
 from crewboard.store.layout import TeamDirectory
 
-SECRET = "sk-ant-the-secret-of-the-scene"
+SECRET = "sk-ant-the-secret-of-the-targets"
 ESCAPED = "ESCAPED"
 
 
 @dataclass
-class Scene:
-    """Everything that an attempt may aim at."""
+class Targets:
+    """Everything that an attempt may try to reach."""
 
     base: Path
     victim: "subprocess.Popen[bytes]"
@@ -61,20 +61,20 @@ class Scene:
     def team(self) -> TeamDirectory:
         return TeamDirectory(self.root / ".crewboard" / "default")
 
-    def box(self, kind: str, level: Level, *, network: bool = False) -> Sandbox:
-        """The wall of an agent of a type."""
+    def sandbox(self, kind: str, level: Level, *, network: bool = False) -> Sandbox:
+        """Return the sandbox of an agent of a type."""
         scratch = self.scratch if TYPES[kind].executes else None
         policy = Policy(self.root, writes=TYPES[kind].writes, network=network, scratch=scratch, places=self.places())
         return Sandbox(level, policy, self.team.results)
 
     def places(self) -> HostPaths:
-        """This machine's, but that what lies beside the workspace is seen: nothing but the scene's home hides there."""
+        """Return this machine's paths, with only the home of the targets hidden beside the workspace."""
         found = HostPaths.look()
         hidden = (path for path in found.hidden if path not in self.base.parents)
         return replace(found, homes=(*found.homes, self.home), hidden=(*hidden, self.home))
 
     def names(self) -> dict[str, object]:
-        """What the text of an attempt can name."""
+        """Return the names that the text of an attempt can use."""
         return {
             "root": self.root,
             "outside": self.outside,
@@ -91,7 +91,7 @@ class Scene:
         }
 
     def has_heard(self) -> list[str]:
-        """Which listeners somebody reached."""
+        """Return the listeners that an attempt reached."""
         heard = []
         for name, listener in self.listeners.items():
             with contextlib.suppress(BlockingIOError):
@@ -105,10 +105,10 @@ class Scene:
 
 
 class Shared:
-    """Memory that this process shares with whoever may take it, in both ways that there are."""
+    """Memory that this process shares: POSIX and System V."""
 
     def __init__(self) -> None:
-        self.file = Path(f"/dev/shm/crewboard-scene-{os.getpid()}")
+        self.file = Path(f"/dev/shm/crewboard-targets-{os.getpid()}")
         self.key = 0x63726577 + os.getpid()
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._segment = self._libc.shmget(self.key, 4096, 0o1600)
@@ -121,8 +121,8 @@ class Shared:
 
 
 @contextlib.contextmanager
-def built(base: Path) -> Iterator[Scene]:
-    """Make the scene below `base`, and take it down."""
+def built(base: Path) -> Iterator[Targets]:
+    """Make the targets below `base`, and remove them at the end."""
     for folder in ("root/src", "outside", "home/.ssh", "scratch"):
         (base / folder).mkdir(parents=True)
     (base / "outside/file").write_text("outside\n")
@@ -142,7 +142,7 @@ def built(base: Path) -> Iterator[Scene]:
         pipes = {name: _pipe(base / name / "pipe") for name in ("outside", "home")}
         shared = Shared()
         try:
-            yield Scene(base, victim, listeners, pipes, shared)
+            yield Targets(base, victim, listeners, pipes, shared)
         finally:
             shared.remove()
             for pipe in pipes.values():
@@ -171,7 +171,7 @@ def _listeners(base: Path) -> Iterator[tuple[str, socket.socket]]:
     unix = {name: socket.socket(socket.AF_UNIX) for name in ("outside", "root", "abstract")}
     unix["outside"].bind(str(base / "outside/socket"))
     unix["root"].bind(str(base / "root/socket"))
-    unix["abstract"].bind(f"\0crewboard-scene-{os.getpid()}")
+    unix["abstract"].bind(f"\0crewboard-targets-{os.getpid()}")
     unix["dgram"] = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     unix["dgram"].bind(str(base / "outside/dgram"))
     for name, made in {"tcp": tcp, "udp": udp, **unix}.items():
@@ -182,7 +182,7 @@ def _listeners(base: Path) -> Iterator[tuple[str, socket.socket]]:
 
 
 def fingerprint(folder: Path, *, without: tuple[str, ...] = (), folder_times: bool = True) -> str:
-    """A hash of all that a folder holds: names, kinds, modes, owners, times, attributes, contents."""
+    """Return a hash of a folder: names, kinds, modes, owners, times, attributes, contents."""
     digest = hashlib.sha256()
     for path in [folder, *sorted(folder.rglob("*"))]:
         name = str(path.relative_to(folder))
@@ -202,18 +202,18 @@ def fingerprint(folder: Path, *, without: tuple[str, ...] = (), folder_times: bo
     return digest.hexdigest()
 
 
-def run(box: Sandbox, text: str, seconds: float = 20) -> CommandResult:
-    """Run a command behind a wall, as a worker does."""
+def run(sandbox: Sandbox, text: str, seconds: float = 20) -> CommandResult:
+    """Run a command in a sandbox, as a worker does."""
     keep = set(process.descendants(os.getpid()))
-    return asyncio.run(shell.run(text, box, seconds, keep))
+    return asyncio.run(shell.run(text, sandbox, seconds, keep))
 
 
-def run_as_hands(box: Sandbox, text: str) -> CommandResult:
-    """Run a command where `hands` runs: what an agent could do that had taken it over."""
+def run_as_file_server(sandbox: Sandbox, text: str) -> CommandResult:
+    """Run a command where the file-tool server runs, as an agent that controls that process could."""
     source, target = os.pipe()
 
     async def start() -> None:
-        child = box.hands(["bash", "-c", f"exec 2>&1 </dev/null; {text}"], target)
+        child = sandbox.hands(["bash", "-c", f"exec 2>&1 </dev/null; {text}"], target)
         await child.wait()
         await child.end()
 

@@ -1,4 +1,4 @@
-"""File tools: what they open, what they refuse, and that nothing can hang them for long."""
+"""Tests of the file tools: what they open, what they refuse, and that nothing makes them hang for long."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from crewboard.worker.tools import file_server
 from crewboard.worker.tools.file_client import CALL_WITHIN, FileToolClient
 from crewboard.worker.tools.outcome import Outcome
 from crewboard.worker.tools.workspace import LARGEST_FILE, Workspace
-from tests.sandbox.targets import SECRET, Scene
+from tests.sandbox.targets import SECRET, Targets
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_path_out_is_refused(workspace: Workspace, root: Path, tool: str, path
     assert (root.parent / "outside").read_text() == SECRET
 
 
-def test_hands_whose_worker_is_gone_end_without_a_word(root: Path) -> None:
+def test_the_file_server_ends_quietly_without_its_worker(root: Path) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         arguments = [
@@ -138,7 +138,7 @@ def test_what_is_too_large_or_binary_is_refused(workspace: Workspace, root: Path
     assert "binary" in ask(workspace, "read_file", path="binary").content
 
 
-def test_an_edit_of_a_file_that_somebody_changed_is_refused(workspace: Workspace, root: Path) -> None:
+def test_an_edit_of_a_file_that_changed_meanwhile_is_refused(workspace: Workspace, root: Path) -> None:
     ask(workspace, "read_file", path="src/main.py")
     (root / "src/main.py").write_text("print('changed')\n")
     outcome = ask(workspace, "edit_file", path="src/main.py", old_text="changed", new_text="mine")
@@ -165,7 +165,7 @@ def test_a_repository_is_not_written_by_hand(workspace: Workspace, root: Path, p
 
 @pytest.mark.parametrize("pattern", ["(", "[z-a]", "a{99999999999}", "(?P<a", "(" * 5000])
 @pytest.mark.parametrize("tool", ["grep", "glob"])
-def test_a_pattern_that_is_none_is_an_error_in_words(workspace: Workspace, tool: str, pattern: str) -> None:
+def test_an_invalid_pattern_is_an_error_with_a_reason(workspace: Workspace, tool: str, pattern: str) -> None:
     outcome = ask(workspace, tool, pattern=f"src/{pattern}" if tool == "glob" else pattern)
     assert outcome.is_error or outcome.content.startswith("no file matches")
 
@@ -197,42 +197,43 @@ def test_a_folder_that_is_swapped_for_a_link_shows_nothing(workspace: Workspace,
     assert any("harmless" in content for content in seen)
 
 
-def ask_helper(box: Sandbox, *requests: tuple[str, dict[str, Any]]) -> list[Outcome]:
-    """What a real helper answers."""
+def ask_file_server(sandbox: Sandbox, *requests: tuple[str, dict[str, Any]]) -> list[Outcome]:
+    """Return the answers of a real file-tool server."""
 
-    async def story() -> list[Outcome]:
-        helper = FileToolClient(box)
+    async def ask() -> list[Outcome]:
+        client = FileToolClient(sandbox)
         try:
-            return [await helper.ask(name, given) for name, given in requests]
+            return [await client.ask(name, given) for name, given in requests]
         finally:
-            await helper.end()
+            await client.end()
 
-    return asyncio.run(story())
+    return asyncio.run(ask())
 
 
-def test_a_pattern_that_hangs_costs_one_call(scene: Scene, level: Level) -> None:
-    (scene.root / "src/slow").write_text("a" * 40 + "!\n")
+def test_a_pattern_that_hangs_costs_one_call(targets: Targets, level: Level) -> None:
+    (targets.root / "src/slow").write_text("a" * 40 + "!\n")
 
-    async def story() -> tuple[Outcome, Outcome]:
-        helper = FileToolClient(scene.box("explore", level))
+    async def ask() -> tuple[Outcome, Outcome]:
+        client = FileToolClient(targets.sandbox("explore", level))
         try:
-            await helper.ask("list_dir", {})  # it is up, so that the time goes to the pattern
-            helper._within = 0.4
-            slow = await helper.ask("grep", {"pattern": "(a+)+$", "path": "src/slow"})
-            helper._within = CALL_WITHIN
-            return slow, await helper.ask("read_file", {"path": "file"})
+            # Start the server first, so that the time limit applies to the pattern.
+            await client.ask("list_dir", {})
+            client._within = 0.4
+            slow = await client.ask("grep", {"pattern": "(a+)+$", "path": "src/slow"})
+            client._within = CALL_WITHIN
+            return slow, await client.ask("read_file", {"path": "file"})
         finally:
-            await helper.end()
+            await client.end()
 
-    slow, after = asyncio.run(story())
+    slow, after = asyncio.run(ask())
     assert "took longer than 0.4 s" in slow.content
     assert after.content == "1\tone\n2\ttwo"
-    (scene.root / "src/slow").unlink()
+    (targets.root / "src/slow").unlink()
 
 
-def test_file_tools_work_behind_the_wall(scene: Scene, level: Level) -> None:
-    read, listed, result, team = ask_helper(
-        scene.box("explore", level),
+def test_file_tools_work_in_the_sandbox(targets: Targets, level: Level) -> None:
+    read, listed, result, team = ask_file_server(
+        targets.sandbox("explore", level),
         ("read_file", {"path": "src/main.py"}),
         ("list_dir", {}),
         ("read_file", {"path": ".crewboard/default/results/scout-1-1.md"}),
@@ -244,11 +245,11 @@ def test_file_tools_work_behind_the_wall(scene: Scene, level: Level) -> None:
     assert team.is_error
 
 
-def test_the_kernel_refuses_what_a_type_may_not_write(scene: Scene, level: Level) -> None:
+def test_the_kernel_refuses_what_a_type_may_not_write(targets: Targets, level: Level) -> None:
     refused, written = (
-        ask_helper(scene.box(kind, level), ("write_file", {"path": "made", "content": "x\n"}))[0]
+        ask_file_server(targets.sandbox(kind, level), ("write_file", {"path": "made", "content": "x\n"}))[0]
         for kind in ("test", "code")
     )
     assert refused.is_error
     assert not written.is_error, written.content
-    (scene.root / "made").unlink()
+    (targets.root / "made").unlink()

@@ -1,4 +1,4 @@
-"""Which level an agent gets, who is refused, and what is said of it."""
+"""Tests of the sandbox level: which one an agent gets, when a hire is refused, and what is reported."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from crewboard.sandbox.level import Found, Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
 from tests.planted import Planted
 from tests.sandbox.conftest import need
-from tests.sandbox.targets import Scene
+from tests.sandbox.targets import Targets
 
 NOTHING = Found("none", ("bubblewrap is not installed", "Landlock is not there"))
 
@@ -25,7 +25,7 @@ def policy(tmp_path: Path) -> Policy:
 
 
 def with_bwrap(folder: Path, text: str) -> str:
-    """A PATH on which `bwrap` is a script."""
+    """Return a PATH on which `bwrap` is a script."""
     folder.mkdir(mode=0o755, exist_ok=True)
     program = folder / "bwrap"
     program.write_text(f"#!/bin/sh\n{text}\n")
@@ -77,7 +77,7 @@ def test_none_can_be_asked_for_and_nonsense_cannot(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(TYPES))
-def test_who_executes_is_refused_without_a_sandbox(kind: str) -> None:
+def test_a_type_that_executes_is_refused_without_a_sandbox(kind: str) -> None:
     if not TYPES[kind].executes:
         assert require_allowed(TYPES[kind], HireOptions(), NOTHING) == "none"
         return
@@ -87,20 +87,20 @@ def test_who_executes_is_refused_without_a_sandbox(kind: str) -> None:
     assert require_allowed(TYPES[kind], HireOptions(unsafe_no_sandbox=True), NOTHING) == SANDBOX_OFF
 
 
-def test_the_word_of_the_unsafe_does_not_weaken_what_works() -> None:
+def test_the_unsafe_option_does_not_weaken_a_working_level() -> None:
     assert require_allowed(TYPES["code"], HireOptions(unsafe_no_sandbox=True), Found("landlock")) == "landlock"
 
 
-def test_tools_below_the_home_are_seen(scene: Scene, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_below_the_home_are_seen(targets: Targets, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.sandbox.targets import run
 
-    tools = scene.home / "tools/bin"
+    tools = targets.home / "tools/bin"
     tools.mkdir(parents=True)
     (tools / "hello").write_text("#!/bin/sh\necho hello from the home\n")
     (tools / "hello").chmod(0o755)
-    monkeypatch.setenv("HOME", str(scene.home))
+    monkeypatch.setenv("HOME", str(targets.home))
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
-    outcome = run(scene.box("test", level), f"hello; cat {scene.home}/.ssh/id_rsa; ls -A {scene.home}")
+    outcome = run(targets.sandbox("test", level), f"hello; cat {targets.home}/.ssh/id_rsa; ls -A {targets.home}")
     assert "hello from the home" in outcome.content
     assert "sk-ant" not in outcome.content
     (tools / "hello").unlink()

@@ -1,4 +1,4 @@
-"""Each rule of the wall is there for something: without it, an attempt that it is meant against gets through."""
+"""Mutation tests of the sandbox: without any of its rules, an attempt that the rule prevents succeeds."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
 from tests.sandbox.attempts import ATTEMPTS
 from tests.sandbox.conftest import need
-from tests.sandbox.targets import ESCAPED, Scene, fingerprint, run, run_as_hands
+from tests.sandbox.targets import ESCAPED, Targets, fingerprint, run, run_as_file_server
 
 BY_NAME = {attempt.name: attempt for attempt in ATTEMPTS}
 ROOT_ONLY = {"user", "capabilities", "settings", "system secrets"}
@@ -35,17 +35,19 @@ BUBBLEWRAP = [
     ("sockets", "a socket outside"),
 ]
 NO_WALLS = {"lifetime", "host", "tools", "names", "workspace", "own code", "private", "scratch"}
-"""Tried otherwise: in `test_shell`, by what they show instead of what they hide, or below."""
+"""Rules tested elsewhere: in `test_shell`, by what they show instead of what they hide, or below."""
 
 Rules = dict[str, list[str]]
 
 
-def succeeds(scene: Scene, level: Level, kind: str, name: str) -> bool:
-    """Whether an attempt gets through."""
-    before = fingerprint(scene.root), fingerprint(scene.outside)
-    outcome = run(scene.box(kind, level), BY_NAME[name].text.format(**scene.names()))
-    heard = scene.has_heard()
-    return ESCAPED in outcome.content or bool(heard) or (fingerprint(scene.root), fingerprint(scene.outside)) != before
+def succeeds(targets: Targets, level: Level, kind: str, name: str) -> bool:
+    """Return True if an attempt succeeds."""
+    before = fingerprint(targets.root), fingerprint(targets.outside)
+    outcome = run(targets.sandbox(kind, level), BY_NAME[name].text.format(**targets.names()))
+    heard = targets.has_heard()
+    return (
+        ESCAPED in outcome.content or bool(heard) or (fingerprint(targets.root), fingerprint(targets.outside)) != before
+    )
 
 
 def with_rules(patch: pytest.MonkeyPatch, change: Callable[[Rules], Rules]) -> None:
@@ -53,46 +55,46 @@ def with_rules(patch: pytest.MonkeyPatch, change: Callable[[Rules], Rules]) -> N
     patch.setattr(bubblewrap, "rules", lambda policy: change(real(policy)))
 
 
-def test_every_rule_of_bubblewrap_is_tried(scene: Scene) -> None:
-    named = {name for kind in TYPES for name in bubblewrap.rules(scene.box(kind, "bubblewrap").policy)}
+def test_every_rule_of_bubblewrap_is_tried(targets: Targets) -> None:
+    named = {name for kind in TYPES for name in bubblewrap.rules(targets.sandbox(kind, "bubblewrap").policy)}
     assert named - NO_WALLS - ROOT_ONLY == {rule for rule, _ in BUBBLEWRAP} - ROOT_ONLY
 
 
 @pytest.mark.parametrize(("rule", "attempt"), BUBBLEWRAP)
 def test_without_a_rule_of_bubblewrap(
-    scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, rule: str, attempt: str
+    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, rule: str, attempt: str
 ) -> None:
     need("bubblewrap", works)
     if rule in ROOT_ONLY and os.getuid() != 0:
         pytest.skip("only root needs it")
     kind = "code"
-    assert not succeeds(scene, "bubblewrap", kind, attempt)
+    assert not succeeds(targets, "bubblewrap", kind, attempt)
     # A new /proc cannot be had without a namespace for it.
     left_out = {rule, "proc", "settings"} if rule in ("processes", "proc") else {rule}
     with_rules(monkeypatch, lambda rules: {name: rules[name] for name in rules if name not in left_out})
-    assert succeeds(scene, "bubblewrap", kind, attempt)
-    (scene.root / ".git/hooks/pre-commit").unlink(missing_ok=True)
+    assert succeeds(targets, "bubblewrap", kind, attempt)
+    (targets.root / ".git/hooks/pre-commit").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(("rule", "attempt"), [("host", "new file outside"), ("workspace", "new file")])
 def test_with_a_writable_mount(
-    scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, rule: str, attempt: str
+    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, rule: str, attempt: str
 ) -> None:
     need("bubblewrap", works)
-    assert not succeeds(scene, "bubblewrap", "test", attempt)
+    assert not succeeds(targets, "bubblewrap", "test", attempt)
     with_rules(monkeypatch, lambda rules: {**rules, rule: ["--bind", *rules[rule][1:]]})
-    assert succeeds(scene, "bubblewrap", "test", attempt)
-    for folder in (scene.root, scene.outside):
+    assert succeeds(targets, "bubblewrap", "test", attempt)
+    for folder in (targets.root, targets.outside):
         (folder / "new").unlink(missing_ok=True)
 
 
 def test_without_the_filter_of_bubblewrap(
-    scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
+    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("bubblewrap", works)
-    assert not succeeds(scene, "bubblewrap", "test", "a user namespace")
+    assert not succeeds(targets, "bubblewrap", "test", "a user namespace")
     monkeypatch.setattr(seccomp, "in_bubblewrap", lambda network: {})
-    assert succeeds(scene, "bubblewrap", "test", "a user namespace")
+    assert succeeds(targets, "bubblewrap", "test", "a user namespace")
 
 
 FILTERS = [
@@ -106,21 +108,26 @@ FILTERS = [
 ]
 
 
-def test_every_filter_beside_landlock_is_tried() -> None:
+def test_every_filter_used_with_landlock_is_tried() -> None:
     named = seccomp.beside_landlock(network=False, writes=False, scoped=False)
     assert set(named) - {"signals"} == {name for name, _, _ in FILTERS}
 
 
 @pytest.mark.parametrize(("rule", "attempt", "kind"), FILTERS)
-def test_without_a_filter_beside_landlock(
-    scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, rule: str, attempt: str, kind: str
+def test_without_a_filter_used_with_landlock(
+    targets: Targets,
+    works: dict[Level, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str,
+    attempt: str,
+    kind: str,
 ) -> None:
     need("landlock", works)
-    assert not succeeds(scene, "landlock", kind, attempt)
+    assert not succeeds(targets, "landlock", kind, attempt)
     without(monkeypatch, rule)
-    assert succeeds(scene, "landlock", kind, attempt)
+    assert succeeds(targets, "landlock", kind, attempt)
     if rule == "metadata":
-        (scene.root / "file").chmod(0o644)
+        (targets.root / "file").chmod(0o644)
 
 
 def without(patch: pytest.MonkeyPatch, rule: str) -> None:
@@ -128,66 +135,68 @@ def without(patch: pytest.MonkeyPatch, rule: str) -> None:
     patch.setattr(landlock, "filters", lambda policy: {k: v for k, v in real(policy).items() if k != rule})
 
 
-def test_without_landlock_itself(scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_landlock_itself(
+    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     need("landlock", works)
-    assert not succeeds(scene, "landlock", "test", "a key in the home")
+    assert not succeeds(targets, "landlock", "test", "a key in the home")
     monkeypatch.setattr(syscalls, "restrict_files", lambda granted, abi, network: None)
-    assert succeeds(scene, "landlock", "test", "a key in the home")
+    assert succeeds(targets, "landlock", "test", "a key in the home")
 
 
 def test_without_the_gaps_in_what_landlock_grants(
-    scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
+    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("landlock", works)
-    assert not succeeds(scene, "landlock", "test", "read the team's roster")
+    assert not succeeds(targets, "landlock", "test", "read the team's roster")
     real = landlock.grants
     monkeypatch.setattr(landlock, "grants", lambda policy: [*real(policy), (policy.root, syscalls.READ)])
-    assert succeeds(scene, "landlock", "test", "read the team's roster")
+    assert succeeds(targets, "landlock", "test", "read the team's roster")
 
 
 def test_without_keeping_signals_in(
-    scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
+    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Landlock keeps them in from ABI 6 on, the filter below that; without both they get out."""
     need("landlock", works)
     monkeypatch.setattr(syscalls, "SCOPES_SIGNALS", 99)
-    assert not succeeds(scene, "landlock", "test", "see a process outside")
+    assert not succeeds(targets, "landlock", "test", "see a process outside")
     without(monkeypatch, "signals")
-    assert succeeds(scene, "landlock", "test", "see a process outside")
+    assert succeeds(targets, "landlock", "test", "see a process outside")
 
 
 def test_without_dropping_capabilities(
-    scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
+    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("landlock", works)
     if os.getuid() != 0:
         pytest.skip("only root has any")
-    assert not succeeds(scene, "landlock", "test", "capabilities")
+    assert not succeeds(targets, "landlock", "test", "capabilities")
     monkeypatch.setattr(syscalls, "drop_capabilities", lambda: None)
-    assert succeeds(scene, "landlock", "test", "capabilities")
+    assert succeeds(targets, "landlock", "test", "capabilities")
 
 
 @pytest.mark.parametrize("abi", [3, 4, 5])
 @pytest.mark.parametrize("attempt", ["TCP", "a signal by pidfd", "an owner of signals", "redirect", "truncate"])
 def test_an_older_landlock_holds_as_well(
-    scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, abi: int, attempt: str
+    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, abi: int, attempt: str
 ) -> None:
     need("landlock", works)
     real = syscalls.landlock_abi()
     monkeypatch.setattr(syscalls, "landlock_abi", lambda: min(real, abi))
-    assert not succeeds(scene, "landlock", "test", attempt)
-    assert scene.victim.poll() is None
+    assert not succeeds(targets, "landlock", "test", attempt)
+    assert targets.victim.poll() is None
 
 
-def test_a_home_as_workspace_keeps_its_private_entries(scene: Scene, level: Level) -> None:
-    (scene.home / "work.txt").write_text("work\n")
+def test_a_home_as_workspace_keeps_its_private_entries(targets: Targets, level: Level) -> None:
+    (targets.home / "work.txt").write_text("work\n")
     for writes in (False, True):
-        policy = Policy(scene.home, writes=writes, places=scene.places())
-        box = Sandbox(level, policy, scene.team.results)
+        policy = Policy(targets.home, writes=writes, places=targets.places())
+        sandbox = Sandbox(level, policy, targets.team.results)
         for outcome in (
-            run(box, "cat work.txt .ssh/id_rsa; ls -A .ssh"),
-            run_as_hands(box, "cat work.txt .ssh/id_rsa"),
+            run(sandbox, "cat work.txt .ssh/id_rsa; ls -A .ssh"),
+            run_as_file_server(sandbox, "cat work.txt .ssh/id_rsa"),
         ):
             assert "work" in outcome.content
             assert "sk-ant" not in outcome.content
-    (scene.home / "work.txt").unlink()
+    (targets.home / "work.txt").unlink()

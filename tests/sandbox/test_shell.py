@@ -1,4 +1,4 @@
-"""One command: its output bounded, its time and its processes limited, nothing of it left."""
+"""Tests of one command: bounded output, limited time and processes, and nothing left afterwards."""
 
 import asyncio
 import itertools
@@ -16,11 +16,11 @@ from crewboard.sandbox import bubblewrap, shell
 from crewboard.sandbox.level import Level
 from tests.crew import WAIT_TIMEOUT, eventually
 from tests.sandbox.conftest import need
-from tests.sandbox.targets import Scene, run
+from tests.sandbox.targets import Targets, run
 
 
 def running(mark: str) -> list[int]:
-    """Processes with `mark` in their arguments."""
+    """Return the processes with `mark` in their arguments."""
     found = []
     for pid in process.parents():
         try:
@@ -32,7 +32,7 @@ def running(mark: str) -> list[int]:
 
 
 def long_sleep() -> str:
-    """A number of seconds that no other process sleeps for."""
+    """Return a number of seconds that no other process sleeps for."""
     return str(10_000 + secrets.randbelow(10**6) / 1000)
 
 
@@ -45,64 +45,64 @@ LEFT_BEHIND = {
 
 
 @pytest.mark.parametrize("command", LEFT_BEHIND.values(), ids=LEFT_BEHIND.keys())
-def test_nothing_outlives_a_command(scene: Scene, level: Level, command: str) -> None:
+def test_nothing_outlives_a_command(targets: Targets, level: Level, command: str) -> None:
     mark = long_sleep()
-    outcome = run(scene.box("test", level), command.format(mark=mark))
+    outcome = run(targets.sandbox("test", level), command.format(mark=mark))
     assert outcome.content == "started\n[exit code 0]"
     assert not running(mark)
 
 
-def test_nothing_writes_after_a_command(scene: Scene, level: Level) -> None:
-    file = scene.scratch / "late"
+def test_nothing_writes_after_a_command(targets: Targets, level: Level) -> None:
+    file = targets.scratch / "late"
     outcome = run(
-        scene.box("test", level),
+        targets.sandbox("test", level),
         "setsid bash -c 'while :; do echo x >> $TMPDIR/late; done' & until [ -s $TMPDIR/late ]; do :; done",
     )
     assert not outcome.is_error
     size = file.stat().st_size
-    run(scene.box("test", level), "sleep 0.05")
+    run(targets.sandbox("test", level), "sleep 0.05")
     assert file.stat().st_size == size
     file.unlink()
 
 
-def test_a_command_has_a_time_limit(scene: Scene, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that begins at 0 and stands still until the command has begun, however busy the machine is."""
-    mark, begun = long_sleep(), scene.scratch / "begun"
+def test_a_command_has_a_time_limit(targets: Targets, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock starts at 0 and stands still until the command has begun, however busy the machine is."""
+    mark, begun = long_sleep(), targets.scratch / "begun"
     looks = itertools.count()
     monkeypatch.setattr(shell, "time", SimpleNamespace(monotonic=lambda: float(next(looks) > 0 and begun.exists())))
     command = f"echo begun; setsid sleep {mark} & touch $TMPDIR/begun; sleep {mark}"
-    outcome = run(scene.box("test", level), command, seconds=0.3)
+    outcome = run(targets.sandbox("test", level), command, seconds=0.3)
     begun.unlink()
     assert outcome.content == "begun\n[ended after 0.3 s: time limit]"
     assert outcome.is_error
     assert not running(mark)
 
 
-def test_a_crowd_of_processes_is_ended(scene: Scene, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_processes_are_ended(targets: Targets, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "MOST_PROCESSES", 60)
     mark = long_sleep()
-    outcome = run(scene.box("test", level), f"for i in $(seq 120); do setsid sleep {mark} & done; wait")
+    outcome = run(targets.sandbox("test", level), f"for i in $(seq 120); do setsid sleep {mark} & done; wait")
     assert "more than 60 processes" in outcome.content
     assert not running(mark)
 
 
-def test_what_this_process_ran_before_is_left_alone(scene: Scene, level: Level) -> None:
+def test_what_this_process_ran_before_is_left_alone(targets: Targets, level: Level) -> None:
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
-        asyncio.run(shell.run("true", scene.box("test", level), 20, set()))
+        asyncio.run(shell.run("true", targets.sandbox("test", level), 20, set()))
         assert other.poll() is None
         other.kill()
 
 
-def test_endless_output_is_cut(scene: Scene, level: Level) -> None:
-    outcome = run(scene.box("test", level), "echo first; yes | head -c 20000000; echo last")
+def test_endless_output_is_cut(targets: Targets, level: Level) -> None:
+    outcome = run(targets.sandbox("test", level), "echo first; yes | head -c 20000000; echo last")
     assert outcome.content.startswith("first\ny\n")
     assert outcome.content.endswith("last\n[exit code 0]")
     assert "bytes left out" in outcome.content
     assert len(outcome.content) < shell.HEAD + shell.TAIL + 100
 
 
-def test_a_command_has_limits_of_the_kernel(scene: Scene, level: Level) -> None:
-    outcome = run(scene.box("test", level), "ulimit -c; ulimit -f; ulimit -u")
+def test_a_command_has_limits_of_the_kernel(targets: Targets, level: Level) -> None:
+    outcome = run(targets.sandbox("test", level), "ulimit -c; ulimit -f; ulimit -u")
     core, file, processes = outcome.content.splitlines()[:3]
     assert core == "0"
     assert int(file) <= 8 << 20
@@ -110,25 +110,25 @@ def test_a_command_has_limits_of_the_kernel(scene: Scene, level: Level) -> None:
 
 
 @pytest.mark.parametrize("command", ["x" * 200_000, "a\0b", "\ud800"], ids=["too long", "NUL", "half a pair"])
-def test_what_cannot_be_started_is_an_error_of_the_tool(scene: Scene, level: Level, command: str) -> None:
-    outcome = run(scene.box("test", level), command)
+def test_what_cannot_be_started_is_an_error_of_the_tool(targets: Targets, level: Level, command: str) -> None:
+    outcome = run(targets.sandbox("test", level), command)
     assert outcome.is_error
     assert "could not be started" in outcome.content
 
 
-def test_a_syntax_error_is_the_commands_own(scene: Scene, level: Level) -> None:
-    outcome = run(scene.box("test", level), "echo one\necho )")
+def test_a_syntax_error_is_the_commands_own(targets: Targets, level: Level) -> None:
+    outcome = run(targets.sandbox("test", level), "echo one\necho )")
     assert "line 2" in outcome.content
     assert "[exit code 2]" in outcome.content
 
 
-def _dies_with_bubblewrap(scene: Scene, seconds: float) -> bool:
-    """Whether a command ends in time when bubblewrap, or the worker whose death bubblewrap hears of, is killed."""
+def _dies_with_bubblewrap(targets: Targets, seconds: float) -> bool:
+    """Return True if a command ends in time when bubblewrap, or the worker that bubblewrap watches, is killed."""
     mark = long_sleep()
 
     async def story() -> bool:
         source, target = os.pipe()
-        child = scene.box("test", "bubblewrap").command(f"sleep {mark}", target)
+        child = targets.sandbox("test", "bubblewrap").command(f"sleep {mark}", target)
         eventually(lambda: bool(running(f"sleep\0{mark}")), "the command")
         os.kill(child.pid, signal.SIGKILL)
         try:
@@ -145,10 +145,10 @@ def _dies_with_bubblewrap(scene: Scene, seconds: float) -> bool:
 
 
 def test_a_command_ends_with_its_worker(
-    scene: Scene, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
+    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("bubblewrap", works)
-    assert _dies_with_bubblewrap(scene, WAIT_TIMEOUT)
+    assert _dies_with_bubblewrap(targets, WAIT_TIMEOUT)
     real = bubblewrap.rules
     monkeypatch.setattr(bubblewrap, "rules", lambda policy: {k: v for k, v in real(policy).items() if k != "lifetime"})
-    assert not _dies_with_bubblewrap(scene, 1)
+    assert not _dies_with_bubblewrap(targets, 1)

@@ -1,4 +1,4 @@
-"""What agents are there to do works behind the wall as well."""
+"""Tests that ordinary work (builds, tests, commits) succeeds in the sandbox."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.scratch import Scratch
-from tests.sandbox.targets import Scene, fingerprint, run
+from tests.sandbox.targets import Targets, fingerprint, run
 from tests.system import need_program
 
 FILES = {
@@ -52,10 +52,12 @@ def scratch() -> Iterator[Path]:
     made.remove()
 
 
-def box_of(scene: Scene, kind: str, level: Level, project: Path, scratch: Path, *, network: bool = False) -> Sandbox:
-    box = scene.box(kind, level, network=network)
-    policy = replace(box.policy, root=project, scratch=scratch, places=HostPaths.look())
-    return replace(box, policy=policy, results=project / ".crewboard/default/results")
+def sandbox_of(
+    targets: Targets, kind: str, level: Level, project: Path, scratch: Path, *, network: bool = False
+) -> Sandbox:
+    sandbox = targets.sandbox(kind, level, network=network)
+    policy = replace(sandbox.policy, root=project, scratch=scratch, places=HostPaths.look())
+    return replace(sandbox, policy=policy, results=project / ".crewboard/default/results")
 
 
 COPY = "import os, shutil; shutil.copy('sums.py', os.environ['TMPDIR'] + '/b')"
@@ -76,27 +78,27 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
 def test_a_read_only_workspace_is_good_to_work_in(
-    scene: Scene, level: Level, project: Path, scratch: Path, command: str
+    targets: Targets, level: Level, project: Path, scratch: Path, command: str
 ) -> None:
     before = fingerprint(project)
-    outcome = run(box_of(scene, "test", level, project, scratch), command)
+    outcome = run(sandbox_of(targets, "test", level, project, scratch), command)
     assert outcome.content.endswith("[exit code 0]"), outcome.content
     for word in ("ermission denied", "ead-only", "arning", "not permitted"):
         assert word not in outcome.content
     assert fingerprint(project) == before
 
 
-def test_scratch_lasts_from_command_to_command(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
-    box = box_of(scene, "test", level, project, scratch)
-    run(box, "echo kept > $TMPDIR/note")
-    assert run(box, "cat $TMPDIR/note").content.startswith("kept")
+def test_scratch_lasts_from_command_to_command(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
+    sandbox = sandbox_of(targets, "test", level, project, scratch)
+    run(sandbox, "echo kept > $TMPDIR/note")
+    assert run(sandbox, "cat $TMPDIR/note").content.startswith("kept")
 
 
 COMMIT = "echo '# more' >> sums.py && git add sums.py && git commit -q -m more && git log --format=%an:%s -1"
 
 
-def test_code_commits(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
-    outcome = run(box_of(scene, "code", level, project, scratch), COMMIT)
+def test_code_commits(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
+    outcome = run(sandbox_of(targets, "code", level, project, scratch), COMMIT)
     if level == "landlock":  # SECURITY.md: rights to `.git` would be rights to its hooks
         assert "Permission denied" in outcome.content
         return
@@ -104,64 +106,64 @@ def test_code_commits(scene: Scene, level: Level, project: Path, scratch: Path) 
     assert (project / ".git/index").stat().st_uid == os.getuid()
 
 
-def test_code_creates_and_removes(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
+def test_code_creates_and_removes(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
     (project / "src").mkdir()
-    box = box_of(scene, "code", level, project, scratch)
+    sandbox = sandbox_of(targets, "code", level, project, scratch)
     assert (
         "[exit code 0]"
-        in run(box, "echo x > src/new && mv src/new src/newer && rm src/newer && chmod +x sums.py").content
+        in run(sandbox, "echo x > src/new && mv src/new src/newer && rm src/newer && chmod +x sums.py").content
     )
-    new = run(box, "echo x > new")
+    new = run(sandbox, "echo x > new")
     assert (project / "new").exists() == (level == "bubblewrap")  # SECURITY.md: by write_file there
     assert ("[exit code 0]" in new.content) == (level == "bubblewrap")
 
 
-def test_new_files_are_as_open_as_the_workspace(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
+def test_new_files_are_as_open_as_the_workspace(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
     (project / "src").mkdir()
     for mode, expected in ((0o755, 0o644), (0o700, 0o600)):
         project.chmod(mode)
-        run(box_of(scene, "code", level, project, scratch), f"echo x > src/{mode}")
+        run(sandbox_of(targets, "code", level, project, scratch), f"echo x > src/{mode}")
         assert (project / f"src/{mode}").stat().st_mode & 0o777 == expected
 
 
-def test_the_network_is_there_for_who_was_hired_with_it(
-    scene: Scene, level: Level, project: Path, scratch: Path
+def test_the_network_is_there_for_an_agent_hired_with_it(
+    targets: Targets, level: Level, project: Path, scratch: Path
 ) -> None:
-    box = box_of(scene, "test", level, project, scratch, network=True)
-    port = scene.names()["tcp"]
+    sandbox = sandbox_of(targets, "test", level, project, scratch, network=True)
+    port = targets.names()["tcp"]
     outcome = run(
-        box, f"exec 3<>/dev/tcp/127.0.0.1/{port} && cat /etc/resolv.conf /etc/hosts > /dev/null && echo through"
+        sandbox, f"exec 3<>/dev/tcp/127.0.0.1/{port} && cat /etc/resolv.conf /etc/hosts > /dev/null && echo through"
     )
     assert "through" in outcome.content
-    assert scene.has_heard() == ["tcp"]
-    denied = run(box, f"{BIN}/python -c 'import socket; socket.socket(socket.AF_UNIX)'")
+    assert targets.has_heard() == ["tcp"]
+    denied = run(sandbox, f"{BIN}/python -c 'import socket; socket.socket(socket.AF_UNIX)'")
     assert "Permission denied" in denied.content
 
 
-def test_a_hook_of_the_user_runs_and_stays(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
+def test_a_hook_of_the_user_runs_and_stays(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
     hook = project / ".git/hooks/pre-commit"
     hook.write_text("#!/bin/sh\necho checked\n")
     hook.chmod(0o755)
-    outcome = run(box_of(scene, "code", level, project, scratch), COMMIT)
+    outcome = run(sandbox_of(targets, "code", level, project, scratch), COMMIT)
     assert level == "landlock" or "checked" in outcome.content
     assert hook.read_text().endswith("echo checked\n")
 
 
-def test_a_repository_without_hooks_gets_none(scene: Scene, level: Level, project: Path, scratch: Path) -> None:
+def test_a_repository_without_hooks_gets_none(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
     shutil.rmtree(project / ".git/hooks")
-    run(box_of(scene, "code", level, project, scratch), "mkdir -p .git/hooks; echo x > .git/hooks/pre-commit")
+    run(sandbox_of(targets, "code", level, project, scratch), "mkdir -p .git/hooks; echo x > .git/hooks/pre-commit")
     assert not (project / ".git/hooks/pre-commit").exists()
 
 
 def test_the_programs_that_run_the_team_stay_as_they_are(
-    scene: Scene, level: Level, project: Path, scratch: Path
+    targets: Targets, level: Level, project: Path, scratch: Path
 ) -> None:
     """A virtual environment in the workspace is what the next worker starts from."""
     venv = project / "env/.venv"
     (venv / "bin").mkdir(parents=True)
     (project / "env/notes").write_text("x\n")
-    box = box_of(scene, "code", level, project, scratch)
-    own = replace(box, policy=replace(box.policy, places=replace(box.policy.places, own=(venv,))))
+    sandbox = sandbox_of(targets, "code", level, project, scratch)
+    own = replace(sandbox, policy=replace(sandbox.policy, places=replace(sandbox.policy.places, own=(venv,))))
     tries = "echo x > env/notes && echo noted; echo x > env/.venv/bin/python || echo kept; mv env gone || echo stayed"
     outcome = run(own, tries)
     assert outcome.content.splitlines()[0] == "noted"

@@ -1,4 +1,4 @@
-"""Real workers: what status says, who is refused, and what is left when one is killed."""
+"""Tests of sandboxed workers: what status shows, which hires are refused, and what a killed worker leaves."""
 
 import os
 import tempfile
@@ -33,11 +33,11 @@ def results_of(crew: Crew, name: str) -> list[str]:
 
 
 def path_for(level: Level, folder: Path) -> str:
-    """A PATH that leads to a level."""
+    """Return a PATH that leads to a level."""
     return os.environ["PATH"] if level == "bubblewrap" else with_bwrap(folder / "failing", "exit 1")
 
 
-def test_a_worker_runs_its_tools_behind_the_wall(
+def test_a_worker_runs_its_tools_in_the_sandbox(
     guild_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     look = (
@@ -60,11 +60,11 @@ def test_a_worker_runs_its_tools_behind_the_wall(
     assert scratch.parent == Path(tempfile.gettempdir())
     assert scratch.is_dir()
     stop.stop_now(crew.team, name)
-    eventually(lambda: not scratch.exists(), "the end of its scratch folder")  # at its burial, if it had to be killed
+    eventually(lambda: not scratch.exists(), "the end of its scratch folder")
     assert not [path for path, data in contents(crew.directory.path).items() if KEY.encode() in data]
 
 
-def test_who_executes_is_not_hired_where_nothing_holds(guild_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_that_executes_is_not_hired_without_a_sandbox(guild_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     crew = guild_on({"unsafe": [calls("bash", command="echo free"), says("done")]}, CREWBOARD_SANDBOX="none")
     with pytest.raises(NoSandboxError, match="install bubblewrap"):
         crew.hire("maker", "code", "work")
@@ -101,7 +101,8 @@ def test_the_scratch_folders_of_the_killed_are_removed(monkeypatch: pytest.Monke
     (killed.path / "closed").mkdir(mode=0)
     (killed.path / "out").symlink_to("/etc")
     os.close(killed._lock)
-    for left in (locked, killed):  # as if another process had made them, which is gone
+    # As if another process, which is gone, had made them.
+    for left in (locked, killed):
         left.path = left.path.rename(tmp_path / f"crewboard-run-1-1-{left.path.name[-4:]}")
     scratch.sweep()
     assert {path.name for path in tmp_path.iterdir()} == {living.path.name, locked.path.name}
