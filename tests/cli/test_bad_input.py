@@ -17,7 +17,7 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("nope",), 2, ("there is no command 'nope'",)),
+        (("nope",), 2, ("no such command: 'nope'",)),
         (("statu",), 2, ("did you mean 'status'",)),
         (("status", "--wrong"), 2, ("--wrong",)),
         (("send", "scout"), 2, ("Missing argument",)),
@@ -55,20 +55,20 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("reject", "plan-1"), 2, ("--feedback",)),
         (("answer", "ask-1", ""), 2, ("empty",)),
         (("task", "add", " "), 2, ("needs a subject",)),
-        (("task", "add", "x", "--blocked-by", "one"), 2, ("no task id",)),
+        (("task", "add", "x", "--blocked-by", "one"), 2, ("not a task id",)),
         (("task", "add", "x", "--blocked-by", "9"), 2, ("there is no task 9",)),
         (("task", "add", "x", "--owner", "ghost"), 2, ("there is no agent 'ghost'",)),
         (("task", "add", "x", "--type", "wizard"), 2, ("'wizard'",)),
-        (("task", "update", "1"), 2, ("say what to change",)),
+        (("task", "update", "1"), 2, ("nothing to change",)),
         (("task", "update", "1", "--status", "done"), 2, ("--status",)),
         (("task", "update", "1", "--status", "failed"), 2, ("there is no task 1",)),
-        (("task", "update", "9" * 400, "--status", "failed"), 2, ("no task id",)),
+        (("task", "update", "9" * 400, "--status", "failed"), 2, ("not a task id",)),
         (("wait", "scout", "--until", "idle"), 2, ("there is no agent 'scout'",)),
         (("--read-only", "status"), 2, ("--read-only", "for the dashboard")),
         (("--read-only", "board"), 2, ("needs a terminal",)),
         (("--ascii",), 2, ("needs a terminal",)),
-        (("wait", "scout", "--until", "asleep"), 2, ("no such state: asleep", "idle")),
-        (("wait", "scout", "--until", ","), 2, ("no such state",)),
+        (("wait", "scout", "--until", "asleep"), 2, ("unknown state: asleep", "idle")),
+        (("wait", "scout", "--until", ","), 2, ("unknown state",)),
         (("wait", "scout", "--until", "idle", "--timeout", "-1"), 2, ("--timeout",)),
         (("wait", "scout", "--until", "idle", "--timeout", "nan"), 2, ("--timeout",)),
         (("wait", "scout", "--until", "idle", "--timeout", "soon"), 2, ("--timeout",)),
@@ -151,12 +151,12 @@ def test_an_unknown_recipient_is_told_who_there_is(cli: Cli, team: Team) -> None
 
 def test_a_prompt_that_is_no_text(cli: Cli) -> None:
     (cli.root / "prompt").write_bytes(b"caf\xe9")
-    cli("spawn", "scout", "--type", "explore", "--prompt-file", "prompt").refused(65, "no UTF-8 text")
+    cli("spawn", "scout", "--type", "explore", "--prompt-file", "prompt").refused(65, "not UTF-8 text")
 
 
 def test_a_damaged_roster_is_named_and_kept(cli: Cli, damaged: TeamDirectory) -> None:
     torn = damaged.config.read_bytes()
-    cli("task", "list").refused(2, "there is no command")
+    cli("task", "list").refused(2, "no such command")
     cli("send", "fixer", "hi").refused(65, "config.json is damaged")
     ran = cli("status")
     assert ran.code == 65

@@ -57,7 +57,7 @@ def test_a_supervisor_that_has_not_said_who_it_is_comes_up(cli: Cli, team: Team)
     held = leases.take(team.directory.supervisor_lock)
     assert held is not None
     with closing(open(held, "rb")):  # noqa: PTH123  the descriptor is the lock
-        assert "· supervisor comes up ·" in cli("status").out
+        assert "· supervisor starting ·" in cli("status").out
 
 
 def test_status_names_each_need_and_the_command_that_answers_it(cli: Cli, team: Team) -> None:
@@ -211,9 +211,9 @@ def test_a_permission_is_listed_with_its_whole_call_and_its_rule(cli: Cli, team:
     text = cli("requests").out
     for words in (
         "    tool: bash\n    pytest -x \\\n      tests\n",
-        "→ crewboard approve p-1 --rule   says yes to any single command of fixer that starts pytest",
+        "→ crewboard approve p-1 --rule   also allows any single command of fixer that starts pytest",
         "    tool: edit_file\n    src/a.py\n    -x\n    +y\n",
-        "→ crewboard approve p-2 --rule   says yes to every edit_file of fixer directly in src/",
+        "→ crewboard approve p-2 --rule   also allows every edit_file of fixer directly in src/",
         "    tool: bash\n    a | b\n",
     ):
         assert words in text
@@ -233,7 +233,7 @@ def test_answers_change_the_request_and_tell_who_asked(cli: Cli, team: Team) -> 
     types = [message.type for message in mailbox.read(team.directory, "fixer").messages]
     assert types == ["plan_approval_response", "plan_approval_response", "question_response"]
     assert requests.pending(team.directory) == []
-    assert cli("requests").err.strip() == "nothing waits for an answer"
+    assert cli("requests").err.strip() == "no request waits for an answer"
     assert len(cli("requests", "--all", "--json").json) == 3
 
 
@@ -400,7 +400,7 @@ def test_doctor_says_what_works_and_how_to_mend_the_rest(cli: Cli) -> None:
     secret = cli.with_environment(ANTHROPIC_API_KEY="sk-secret")("doctor")
     assert "sk-secret" not in secret.out
     assert "ANTHROPIC_API_KEY is set" in secret.out
-    assert "embedded model" in cli("--offline", "doctor").out
+    assert "offline model" in cli("--offline", "doctor").out
 
 
 def test_journal_and_log(cli: Cli, team: Team) -> None:
@@ -413,7 +413,7 @@ def test_journal_and_log(cli: Cli, team: Team) -> None:
     agent.log.write_text("one\ntwo")
     ran = cli("journal", "fixer")
     assert "you: mend it" in ran.out
-    assert "1 damaged line of the journal passed over" in ran.err
+    assert "1 damaged line of the journal skipped" in ran.err
     assert cli("log", "fixer").out == "one\ntwo\n"
     assert '"kind": "intake"' in cli("journal", "fixer", "--json").out
 

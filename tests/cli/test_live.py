@@ -103,7 +103,7 @@ def test_ctrl_c_detaches_and_the_agent_goes_on(shared: Cli, shared_directory: Te
     read_up_to(following, f"crewboard answer {question.id} TEXT")
     ran = finish(following, signal.SIGINT)
     assert (ran.code, ran.out) == (130, "")
-    assert "asker goes on; `crewboard journal asker --follow`" in ran.err
+    assert "asker keeps working; `crewboard journal asker --follow`" in ran.err
     assert agent_of(shared, "asker")["alive"] is True
     assert shared("answer", question.id, "spaces").code == 0
     assert shared("wait", "asker", "--until", "idle", "--timeout", "30").code == 0
@@ -149,7 +149,7 @@ def test_a_death_shows_its_signal_and_resume_restarts_the_agent(shared: Cli, sha
     assert changes[-1]["signal"] == 9
     assert shared("resume", "mortal", "--json").json["run"] == 2
     assert agent_of(shared, "mortal")["alive"] is True
-    assert shared("resume", "mortal").out == "mortal is running already: run 2\n"
+    assert shared("resume", "mortal").out == "mortal is already running: run 2\n"
 
 
 def _until_exit(watching: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
@@ -177,7 +177,7 @@ def test_stop_shakes_hands_and_resume_all_brings_everybody_back(offline: Cli) ->
     assert agent_of(offline, "two")["state"] == "exited"
     assert [each["name"] for each in offline("resume", "--all", "--json").json] == ["one", "two"]
     assert {agent["alive"] for agent in offline("status", "--json").json["agents"]} == {True}
-    assert offline("resume", "--all").out == "everybody is running\n"
+    assert offline("resume", "--all").out == "all agents are running\n"
     assert offline("team", "delete", "default").code == 0
 
 
@@ -216,7 +216,7 @@ def test_a_worker_that_is_killed_while_it_is_followed(shared: Cli, shared_direct
     process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
     ran = finish(following)
     assert (ran.code, ran.out) == (1, "")
-    assert "doomed ended before it answered: killed by SIGKILL; `crewboard resume doomed`" in ran.err
+    assert "doomed ended without an answer: killed by SIGKILL; `crewboard resume doomed`" in ran.err
 
 
 def test_the_journal_tells_the_same_as_its_events(shared: Cli, shared_directory: TeamDirectory) -> None:

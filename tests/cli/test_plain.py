@@ -62,7 +62,7 @@ def test_it_tells_what_waits_what_comes_and_what_is_settled(plainly: subprocess.
     assert next_line(plainly) == "settled: fixer died: killed by SIGKILL, last tool bash pytest -x; acknowledged"
     requests.close(team.directory, "q-1", "cancelled", "system", 6.0)
     assert next_line(plainly).endswith("cancelled by system")
-    assert next_line(plainly) == "nobody needs you"
+    assert next_line(plainly) == "nothing needs you"
     ran = finish(plainly, signal.SIGINT)
     assert ran.code == 130
     assert "Traceback" not in ran.err
@@ -77,7 +77,7 @@ def test_it_ends_when_nobody_reads_any_more_also_without_news(plainly: subproces
 
 def test_a_quiet_team_says_so(shell: Cli, team: Team) -> None:
     process = shell.start("board", "--plain")
-    assert next_line(process) == "nobody needs you"
+    assert next_line(process) == "nothing needs you"
     assert finish(process, signal.SIGINT).code == 130
 
 
@@ -87,7 +87,7 @@ def test_every_kind_of_need_has_a_sentence_of_its_own(tmp_path: Path) -> None:
     told = list(plain.news(view, NeedsDiff(), CommandLine()))
     assert [line.partition(";")[0] for line in told] == [
         "parser died: killed by SIGKILL, last tool bash pytest -x tests/parser",
-        "auth-plan hands in a plan: Rotate the JWT signing keys",
+        "auth-plan submits a plan: Rotate the JWT signing keys",
         "docs asks: The 1.x API pages are linked from two blog posts. Keep them?",
         "migrate is stuck: no progress past its deadline: bash alembic upgrade head",
         "flaky-hunt loops: bash pytest -k sync ×6, same outcome",

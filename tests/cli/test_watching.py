@@ -77,7 +77,7 @@ def test_mail_that_was_not_picked_up_is_no_idleness(cli: Cli, team: Team, monkey
     mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "more"))
     with alive(team, "fixer"):
         monkeypatch.setattr("crewboard_tui.cli.watching.SETTLED", 600)
-        cli("wait", "fixer", "--until", "idle", "--timeout", "0.2").refused(75, "idle but has mail to pick up")
+        cli("wait", "fixer", "--until", "idle", "--timeout", "0.2").refused(75, "idle but has unread mail")
         monkeypatch.setattr("crewboard_tui.cli.watching.SETTLED", 0.1)
         assert cli("wait", "fixer", "--until", "idle", "--timeout", "30").code == 0, "it takes in no mail any more"
 
@@ -90,7 +90,7 @@ def test_wait_on_an_agent_that_ended_is_done_at_once(cli: Cli, team: Team) -> No
 def test_wait_ends_at_once_when_the_agent_has_ended(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     agents.write_exit(team.directory.agent("fixer"), Exit(run=1, signal=9, reason="died", at=5))
-    ended = "fixer is crashed: killed by SIGKILL; `crewboard resume fixer` brings it back"
+    ended = "fixer is crashed: killed by SIGKILL; `crewboard resume fixer` resumes it"
     cli("wait", "fixer", "--until", "idle").refused(75, ended)
     cli("wait", "fixer", "--until", "idle", "--timeout", "0.1").refused(75, "fixer is crashed after 0.1 s, not idle")
 

@@ -1,4 +1,4 @@
-"""The command line: each command in a module that is loaded when it is called."""
+"""The command line. Each command lives in a module that is imported when the command runs."""
 
 import os
 import signal
@@ -6,22 +6,27 @@ import sys
 from types import FrameType
 
 
-def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  the signature of a handler
-    """End as a shell reports a signal, after what has to be done at an end."""
+# The signature of a signal handler.
+def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    """Exit with the code that a shell reports for a signal, after running all clean-up."""
     raise SystemExit(128 + number)
 
 
 def open_missing() -> None:
-    """Put nothing in the place of a standard stream that is closed: the next file opened would take its number."""
+    """Open /dev/null in place of each closed standard stream.
+
+    Otherwise the next file opened would take the stream's number.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
-            os.set_inheritable(number, True)  # noqa: FBT003  it has no name; dup2 leaves a file that is there as it is
+            # dup2 leaves a descriptor that already has this number as it is, so set it inheritable here.
+            os.set_inheritable(number, True)  # noqa: FBT003
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w"))
 
 
 def main() -> None:
-    """Run the command line of this process and end it with its exit code."""
+    """Run the command line of this process and exit with its code."""
     open_missing()
     signal.signal(signal.SIGTERM, leave)
     try:

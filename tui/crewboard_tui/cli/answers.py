@@ -1,4 +1,4 @@
-"""The commands that answer whoever needs the operator."""
+"""The commands that answer each kind of need."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,24 +13,25 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "plan": ((READ, "requests"), ("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
     "permission": (("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
     "question": (("answer", "answer {id} TEXT"),),
-    "stuck": (("see why", "journal {agent}"), ("end it", "stop {agent} --now")),
+    "stuck": (("see why", "journal {agent}"), ("stop it", "stop {agent} --now")),
     "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
     "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
 }
 
 
 def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
-    """What can be done about a need, or a request that a person may answer, and the command that does it."""
+    """Yield each possible answer to a need or request, with the command that gives it."""
     if isinstance(need, Need):
         kind, agent, ident = need.kind, need.agent, need.request_id
     elif need.type in NEED_OF_REQUEST:
         kind, agent, ident = NEED_OF_REQUEST[need.type], need.from_, need.id
-    else:  # a shutdown is agreed to by whom it asks
+    # A shutdown request is answered by the agent that it asks.
+    else:
         return
     for what, how in _ANSWERS[kind]:
         yield what, typed(how.format(agent=agent, id=ident))
 
 
 def in_a_row(commands: Iterable[str]) -> str:
-    """Commands of which one is enough, as one line."""
+    """Join alternative commands into one line."""
     return "   or   ".join(commands)

@@ -1,4 +1,4 @@
-"""The dashboard and the demo, which is the dashboard with a team at work."""
+"""The commands `board` and `demo`."""
 
 import os
 import sys
@@ -49,10 +49,10 @@ def demo(headless: bool) -> None:
 
 
 def check_terminal(instead: str) -> None:
-    """Make sure that there is a terminal to paint on; `instead` is what does without.
+    """Require a terminal that can show the dashboard; `instead` names what works without one.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"the dashboard needs a terminal; {instead}")

@@ -1,4 +1,4 @@
-"""What `doctor` looks at."""
+"""The checks of `crewboard doctor`."""
 
 import importlib.metadata
 import locale
@@ -28,10 +28,10 @@ from crewboard_tui.cli.session import Session
 Mark = Literal["ok", "note", "bad"]
 
 HINT_WITHIN = 2.0
-"""Seconds in which a file event must arrive."""
+"""Seconds to wait for a file event."""
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "virtiofs"})
-"""File systems whose changes from elsewhere make no events here."""
+"""File systems on which changes made by another machine cause no local events."""
 
 _OLDEST_PYTHON = (3, 11)
 _SMALLEST = (60, 12)
@@ -39,7 +39,7 @@ _SMALLEST = (60, 12)
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at, and what to do if it is not as it should be."""
+    """The result of one check, with a remedy if something is wrong."""
 
     name: str
     mark: Mark
@@ -47,12 +47,12 @@ class Check:
     remedy: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """As `doctor --json` prints it."""
+        """Return the check as `doctor --json` prints it."""
         return asdict(self)
 
 
 def all_checks(session: Session) -> list[Check]:
-    """Everything, in the order in which it matters."""
+    """Run all checks, the most important first."""
     environment = session.team.environment
     return [
         python(),
@@ -67,7 +67,7 @@ def all_checks(session: Session) -> list[Check]:
 
 
 def python() -> Check:
-    """The interpreter and the SDK."""
+    """Check the interpreter and the SDK."""
     version = platform.python_version()
     try:
         sdk = importlib.metadata.version("anthropic")
@@ -79,9 +79,9 @@ def python() -> Check:
 
 
 def model(offline: bool, environment: dict[str, str]) -> Check:
-    """Which model workers would reach. Nothing is sent."""
+    """Check which model workers would use, without sending a request."""
     if offline:
-        return Check("model", "ok", "the embedded model: no key, no network, no language model")
+        return Check("model", "ok", "the offline model: no key, no network, no language model")
     try:
         check_credentials(environment)
     except CredentialsError as error:
@@ -92,11 +92,11 @@ def model(offline: bool, environment: dict[str, str]) -> Check:
 
 
 def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
-    """What holds agents in; tries it."""
+    """Try which sandbox works here."""
     try:
         found = level.find(Policy(root.resolve(), writes=True), environment)
     except UsageError as error:
-        return Check("sandbox", "bad", str(error), "unset it, or say auto")
+        return Check("sandbox", "bad", str(error), "unset it, or set it to auto")
     detail = f"{found.level}: {level.MEANING[found.level]}"
     if found.level == "bubblewrap":
         return Check("sandbox", "ok", detail)
@@ -105,7 +105,7 @@ def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
 
 
 def watcher() -> Check:
-    """Whether file events arrive."""
+    """Check that file events arrive."""
     with tempfile.TemporaryDirectory(prefix="crewboard-doctor-") as folder:
         seen = threading.Semaphore(0)
         watching = Watcher(Path(folder), seen.release)
@@ -124,25 +124,25 @@ def watcher() -> Check:
 
 
 def files(root: Path) -> Check:
-    """Whether the root can hold a team."""
+    """Check that the workspace can hold a team."""
     if not os.access(root, os.W_OK):
         return Check("root", "bad", f"{root} cannot be written to", "choose another with --root")
     kind = _file_system(root)
     if kind in _NETWORK:
-        return Check("root", "note", f"{root} is on {kind}", "events and locks are weak there; prefer a local disk")
+        return Check("root", "note", f"{root} is on {kind}", "file events and locks may fail there; use a local disk")
     return Check("root", "ok", str(root))
 
 
 def _file_system(path: Path) -> str:
-    """The kind of file system that `path` is on."""
+    """Return the type of the file system that holds `path`."""
     mounts = [part for part in psutil.disk_partitions(all=True) if path.is_relative_to(part.mountpoint)]
     return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else ""
 
 
 def terminal() -> Check:
-    """What the dashboard could paint on."""
+    """Check the terminal's size, colours and encoding."""
     if not sys.stdout.isatty():
-        return Check("terminal", "note", "stdout is no terminal", "run `crewboard` in one for the dashboard")
+        return Check("terminal", "note", "stdout is not a terminal", "run `crewboard` in one for the dashboard")
     size = shutil.get_terminal_size()
     colours = "no colours" if os.environ.get("NO_COLOR") else _colours()
     encoding = locale.getpreferredencoding(do_setlocale=False)
@@ -155,7 +155,7 @@ def terminal() -> Check:
 
 
 def keymap(environment: Mapping[str, str]) -> list[Check]:
-    """Whether the user's own keys can be used, if there is a file of them."""
+    """Check the user's key file, if there is one."""
     from crewboard_tui.keymap import user_file
 
     file = user_file.path(environment)
@@ -175,16 +175,16 @@ def _colours() -> str:
 
 
 def git(root: Path) -> Check:
-    """Whether what agents change can be seen and undone."""
+    """Check that git is installed and that the workspace is in a repository."""
     program = find_program("git", root)
     if program is None:
         why = passed_over("git") or "not installed"
-        return Check("git", "note", why, "install it: changes of agents are easiest to review there")
+        return Check("git", "note", why, "install git to review what agents change")
     version = _output([str(program), "--version"]).removeprefix("git version ")
-    # Git itself is not asked: in the workspace it would obey settings that an agent may have written.
+    # Do not run git in the workspace: it would obey settings that an agent may have written.
     if any((folder / ".git").exists() for folder in (root, *root.parents)):
         return Check("git", "ok", f"{version}, and the root is in a repository")
-    return Check("git", "note", f"{version}; the root is in no repository", "`git init`, to see and undo changes")
+    return Check("git", "note", f"{version}; the root is in no repository", "run `git init` to see and undo changes")
 
 
 def _output(command: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Ending agents, and what is left to do for those that ended."""
+"""The commands `stop`, `ack` and `remove`."""
 
 import click
 
@@ -61,4 +61,4 @@ def remove(session: Session, name: str, as_json: bool) -> None:
     if as_json:
         say_json({"name": name, "kept": str(kept)})
     else:
-        say(f"{name} is off the roster; its files are in {kept}")
+        say(f"{name} is removed from the roster; its files are in {kept}")

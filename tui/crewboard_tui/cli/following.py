@@ -1,4 +1,4 @@
-"""A foreground `spawn`: the agent's work on stderr, its answer on stdout, its exit code as ours."""
+"""A foreground `spawn`: progress on stderr, the answer on stdout, the worker's exit code."""
 
 import time
 from collections.abc import Callable
@@ -23,21 +23,21 @@ from crewboard_tui.cli.output import clock, columns, cut, note, say, say_json
 from crewboard_tui.render.sanitize import safe_line
 
 ASK_EVERY = 0.25
-"""Seconds between two looks at what the agent asks."""
+"""Seconds between two checks for pending requests."""
 
 BURIED_WITHIN = 15.0
-"""Seconds that a supervisor has to say how a worker ended that is gone."""
+"""Seconds for the supervisor to record the exit of a worker that has ended."""
 
 MAILED_WITHIN = 5.0
-"""Seconds that a worker has to mail the answer that its journal holds."""
+"""Seconds for a worker to mail the answer that is already in its journal."""
 
 _QUIET = frozenset({"mail", "answer", "error"})
-"""Kinds of activity that are said elsewhere: the prompt is ours, the answer goes to stdout."""
+"""Kinds of activity that are shown elsewhere: the caller wrote the prompt, the answer goes to stdout."""
 
 
 @dataclass
 class Following:
-    """One assignment that is waited for."""
+    """One assignment whose result is awaited."""
 
     team: Team
     assignment: Assignment
@@ -47,7 +47,7 @@ class Following:
     look_again: float = 0
 
     def run(self) -> Answer | Exit | None:
-        """Wait for the answer, or for the run to end without one; None if the worker vanished."""
+        """Wait for the answer, or for the run to end without one. Return None if the worker vanished."""
         gone_at: float | None = None
         while True:
             ended = self.follower.ended()
@@ -74,7 +74,7 @@ class Following:
         return events
 
     def _wait_for_its_mail(self, events: list[Event]) -> None:
-        """Whoever we return to may look for the result in the mailbox: let it get there."""
+        """Wait until the result is mailed too: the caller may look for it in the mailbox next."""
         deadline = time.monotonic() + MAILED_WITHIN
         while not any(map(_tells_result, events)) and time.monotonic() < deadline:
             if self.follower.ended():
@@ -101,13 +101,14 @@ def _tells_result(event: Event) -> bool:
 
 
 def spawn_and_follow(team: Team, hire: Hire, *, as_json: bool) -> int:
-    """Hire, wait for the answer and print it; returns the exit code."""
-    check_agent(hire.name, hire.type)  # before any file is looked for under that name
+    """Hire an agent, wait for its answer, print it and return the exit code."""
+    # Before any file path is built from the name.
+    check_agent(hire.name, hire.type)
     return follow(team, hire.name, lambda: hiring.spawn(team, hire), once=hire.flags.once, as_json=as_json)
 
 
 def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool, as_json: bool) -> int:
-    """Have `start` give the agent `name` work, wait for the answer and print it; returns the exit code."""
+    """Call `start` to give the agent `name` work, wait for the answer, print it and return the exit code."""
     follower, typed = Follower(team.directory.agent(name), "", 0), CommandLine.of(team)
     try:
         assignment = start()
@@ -116,7 +117,7 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
         if once and isinstance(outcome, Answer):
             wait_until(lambda: not leases.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:
-        note(f"\ndetached: {name} goes on; `{typed(f'journal {name} --follow')}` looks again")
+        note(f"\ndetached: {name} keeps working; `{typed(f'journal {name} --follow')}` shows its progress")
         return ExitCode.INTERRUPTED
     return _tell(assignment, outcome, typed, as_json=as_json)
 
@@ -144,16 +145,16 @@ def _tell(assignment: Assignment, outcome: Answer | Exit | None, typed: CommandL
 
 
 def _judge(name: str, outcome: Answer | Exit | None, typed: CommandLine) -> tuple[int, str | None]:
-    """The exit code for how an assignment came out, and the sentence that explains it if it went wrong."""
+    """Return the exit code of an assignment and, if it failed, a sentence that explains why."""
     if isinstance(outcome, Answer):
         if outcome.error is None:
             return ExitCode.DONE, None
         return outcome.code or ExitCode.FAILED, f"{name} could not finish: {outcome.error}"
-    again = f"`{typed(f'resume {name}')}` lets it go on"
+    again = f"`{typed(f'resume {name}')}` resumes it"
     if outcome is None:
-        return ExitCode.FAILED, f"{name} is gone without a word; {again}"
+        return ExitCode.FAILED, f"{name} vanished without a result; {again}"
     how = describe_exit(outcome)
-    return outcome.code or ExitCode.FAILED, f"{name} ended before it answered: {how}; {again}"
+    return outcome.code or ExitCode.FAILED, f"{name} ended without an answer: {how}; {again}"
 
 
 def _show(name: str, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Hiring agents, giving them work, bringing them back."""
+"""The commands `spawn` and `resume`."""
 
 import click
 from click.core import ParameterSource
@@ -16,7 +16,7 @@ from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
 
 _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
-"""Options that are terms of a hiring: an agent that is idle keeps those that it was hired with."""
+"""Options that are fixed at hiring: an idle agent keeps those that it was hired with."""
 
 
 @click.command()
@@ -99,7 +99,7 @@ def _prompt(prompt: str | None, prompt_file: str | None) -> str:
         return prompt
     if prompt_file is not None and prompt is None:
         return params.read_text(prompt_file)
-    raise UsageError("say what it is to do, with either --prompt or --prompt-file")
+    raise UsageError("give the task with either --prompt or --prompt-file")
 
 
 def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
@@ -112,13 +112,13 @@ def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
         known = {"name": hire.name, "run": assignment.run, "pid": pid, "assignment": assignment.id}
         say_json({**known, "fresh": assignment.fresh})
     elif not code:
-        say(f"{hire.name} is at work: run {assignment.run}, pid {pid}")
+        say(f"{hire.name} is running: run {assignment.run}, pid {pid}")
     if code:
         raise click.exceptions.Exit(code)
 
 
 def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int:
-    """The exit code of a run that failed before it was up, and why on stderr; else 0."""
+    """Return the exit code of a run that failed before it was up, and print why; else return 0."""
     ended = agents.exit_record(agent)
     if ended is None or ended.run < assignment.run:
         return 0
@@ -127,19 +127,19 @@ def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int
     from crewboard.records import describe_exit
 
     log = command_for(team, f"log {agent.name}")
-    note(f"{agent.name} did not come up: {describe_exit(ended)}; `{log}` may say more")
+    note(f"{agent.name} did not start: {describe_exit(ended)}; `{log}` may show why")
     return ended.code or 1
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--all", "everybody", is_flag=True, help="All agents that are not running.")
+@click.option("--all", "all_agents", is_flag=True, help="All agents that are not running.")
 @click.option("--model", metavar="M", help="Use another model from now on.")
 @click.option("--network", is_flag=True, help="Allow its commands the network from now on.")
 @as_json
 @click.pass_obj
 def resume(
-    session: Session, name: str | None, everybody: bool, model: str | None, network: bool, as_json: bool
+    session: Session, name: str | None, all_agents: bool, model: str | None, network: bool, as_json: bool
 ) -> None:
     """Start the stopped or dead agent NAME again.
 
@@ -148,8 +148,8 @@ def resume(
     Example: crewboard resume --all
     """
     team = session.team
-    if everybody == (name is not None):
-        raise UsageError("name the agent to resume, or say --all")
+    if all_agents == (name is not None):
+        raise UsageError("name the agent to resume, or use --all")
     if name is not None:
         _resume_one(team, name, model, network, as_json=as_json)
         return
@@ -157,7 +157,7 @@ def resume(
     if as_json:
         say_json([_where(team.directory.agent(each)) for each in names])
     else:
-        say("resumed " + ", ".join(names) if names else "everybody is running")
+        say("resumed " + ", ".join(names) if names else "all agents are running")
 
 
 def _resume_one(team: Team, name: str, model: str | None, network: bool, *, as_json: bool) -> None:
@@ -170,7 +170,7 @@ def _resume_one(team: Team, name: str, model: str | None, network: bool, *, as_j
     if as_json:
         say_json(_where(agent))
     else:
-        say(f"{name} is up: run {run}" if run > before else f"{name} is running already: run {run}")
+        say(f"{name} is running: run {run}" if run > before else f"{name} is already running: run {run}")
 
 
 def _where(agent: AgentDirectory) -> dict[str, str | int | None]:

@@ -1,4 +1,4 @@
-"""A group whose commands are loaded when they are called, so that `send` does not pay for the rest."""
+"""A command group that imports each command when it runs, so that `send` does not import everything."""
 
 import difflib
 import importlib
@@ -11,14 +11,15 @@ PACKAGE = "crewboard_tui.cli"
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by `sections`: heading → command → `module:name`."""
+    """A group whose commands are given by `sections`: heading → command → `module:name`."""
 
     def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sections = sections
         self._places = {name: place for section in sections.values() for name, place in section.items()}
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+    # click defines this signature.
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self._places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -34,7 +35,7 @@ class LazyGroup(click.Group):
         if args[0] not in self._places and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], self._places, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
+            raise click.UsageError(f"no such command: {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

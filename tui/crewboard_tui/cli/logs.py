@@ -1,4 +1,4 @@
-"""What one agent did: its journal in a person's words, and what its process printed."""
+"""The commands `journal` and `log`: what one agent did, and what its process printed."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from crewboard_tui.cli.output import as_json, clock, note, note_damage, say, say
 from crewboard_tui.cli.session import Session
 
 POLL = 0.1
-"""Seconds between two looks at a file that is followed."""
+"""Seconds between two reads of a followed file."""
 
 _INDENT = 18
 
@@ -38,7 +38,7 @@ def log(session: Session, name: str, follow: bool, as_json: bool) -> None:
 
 
 def _lines(path: Path, *, follow: bool) -> Iterator[str]:
-    """The lines of a text that grows; a last one without its newline too, unless it is followed."""
+    """Yield the lines of a growing file. A last line without its newline is yielded only if not following."""
     offset = 0
     while True:
         data = _from(path, offset)

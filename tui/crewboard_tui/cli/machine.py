@@ -1,4 +1,4 @@
-"""What agents may do, and what works on this machine."""
+"""The commands `types`, `doctor` and `keys`."""
 
 import click
 
@@ -18,7 +18,7 @@ def types(session: Session, as_json: bool) -> None:
     """
     known, broken = custom.find_all(session.root)
     for file in broken:
-        note(f"passed over {file.path}: {file.why}")
+        note(f"skipped {file.path}: {file.why}")
     if as_json:
         say_json(
             [
@@ -42,7 +42,7 @@ def types(session: Session, as_json: bool) -> None:
         if each.left_out:
             say(f"         left out: {', '.join(each.left_out)} (named in its file; crewboard has no such tools)")
         say(f"         model: {each.model}")
-    say(f"every one also: {' '.join(TEAM_TOOLS)}")
+    say(f"all types also have: {' '.join(TEAM_TOOLS)}")
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Mail: sending it, and looking into mailboxes without draining them."""
+"""The commands `send`, `broadcast` and `inbox`. Looking into a mailbox marks nothing as read."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def _tell(team: Team, messages: list[Message], as_json: bool, *, many: bool = Fa
     revive(team.directory)
     asleep = [message.to for message in messages if not mail.is_listening(team, message.to)]
     for name in asleep:
-        note(f"{name} is not running: the message is kept; `{command_for(team, f'resume {name}')}` lets it read")
+        note(f"{name} is not running: the message is kept; `{command_for(team, f'resume {name}')}` resumes it")
 
 
 @click.command()
@@ -103,7 +103,8 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
         show(letter)
 
 
-def _as_json(letter: Any, void: str | None) -> dict[str, Any]:  # noqa: ANN401  its module is loaded when it is needed
+# The module of this type is imported only when it is needed.
+def _as_json(letter: Any, void: str | None) -> dict[str, Any]:  # noqa: ANN401
     return {
         **letter.message.model_dump(),
         "picked_up_at": letter.picked_up_at,

@@ -1,4 +1,4 @@
-"""How data and progress are printed: data on stdout, as text or JSON, everything else on stderr."""
+"""Printing for commands: data on stdout, as text or JSON; progress on stderr."""
 
 import json
 import shutil
@@ -12,18 +12,19 @@ import click
 from crewboard_tui.render.sanitize import safe_line, safe_text
 
 NARROWEST = 40
-"""Columns below which nothing is cut any more."""
+"""Terminal width below which lines are no longer cut."""
 
 _DAY = 24 * 60 * 60
 
 
-def as_json(command: Any) -> Any:  # noqa: ANN401  click decorates whatever stands below
-    """The option `--json` of every command that prints data."""
+# click decorates any kind of callable.
+def as_json(command: Any) -> Any:  # noqa: ANN401
+    """Add the option `--json` to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def say(text: str) -> None:
-    """Print text of anybody's on stdout."""
+    """Print text on stdout, made safe for a terminal."""
     click.echo(safe_text(text))
 
 
@@ -33,9 +34,9 @@ def note(text: str) -> None:
 
 
 def note_damage(count: int, where: str) -> None:
-    """Say on stderr how many lines of a file could not be read, if any."""
+    """Report on stderr how many lines of a file could not be read, if any."""
     if count:
-        note(f"{count} damaged line{'' if count == 1 else 's'} of the {where} passed over")
+        note(f"{count} damaged line{'' if count == 1 else 's'} of the {where} skipped")
 
 
 def say_json(value: object) -> None:
@@ -44,7 +45,7 @@ def say_json(value: object) -> None:
 
 
 def say_json_line(value: object) -> None:
-    """Print a value as JSON on one line, at once."""
+    """Print a value as JSON on one line."""
     click.echo(_dump(value))
 
 
@@ -54,12 +55,12 @@ def _dump(value: object, indent: int | None = None) -> str:
 
 
 def columns() -> int:
-    """How wide the terminal is; 80 where there is none."""
+    """Return the width of the terminal; 80 if there is none."""
     return max(NARROWEST, shutil.get_terminal_size((80, 24)).columns)
 
 
 def clock(ts: float | None, now: float | None = None) -> str:
-    """A time of day, with its date when that is another; a dash for no time."""
+    """Return the time of day, with the date unless it is today; a dash for None."""
     if ts is None:
         return "–"
     moment = time.localtime(ts)
@@ -69,7 +70,7 @@ def clock(ts: float | None, now: float | None = None) -> str:
 
 
 def age(seconds: float) -> str:
-    """A span in its largest unit: 12s, 4m, 3h, 2d."""
+    """Return a duration in its largest unit: 12s, 4m, 3h, 2d."""
     for size, unit in ((_DAY, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
             return f"{seconds / size:.0f}{unit}"
@@ -77,7 +78,7 @@ def age(seconds: float) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns `text` takes."""
+    """Return the width of `text` in terminal columns."""
     return sum(_columns_of(character) for character in text)
 
 
@@ -88,7 +89,7 @@ def _columns_of(character: str) -> int:
 
 
 def cut(text: str, room: int) -> str:
-    """`text` on one line of at most `room` columns."""
+    """Return `text` made safe, on one line of at most `room` columns."""
     return _fit(safe_line(text), room)
 
 
@@ -104,7 +105,7 @@ def _fit(line: str, room: int) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: str = "") -> list[str]:
-    """Rows under a header in columns; the last column takes what room is left."""
+    """Lay out rows under a header in columns; the last column takes the remaining width."""
     cells = [list(header), *([safe_line(cell) for cell in row] for row in rows)]
     widths = [max(width(row[place]) for row in cells) for place in range(len(header) - 1)]
     return [indent + _fit(_row(row, widths), columns() - len(indent)) for row in cells]
@@ -116,5 +117,5 @@ def _row(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def indented(text: str, by: str = "    ") -> str:
-    """A block of somebody's text under a line of ours."""
+    """Indent a block of text under a line."""
     return "\n".join(by + line if line else "" for line in safe_text(text).splitlines())

@@ -1,4 +1,4 @@
-"""The dashboard without a screen: what needs the operator, a sentence a line, for screen readers and plain logs."""
+"""The dashboard without a screen: one sentence per need, for screen readers and plain logs."""
 
 import select
 import sys
@@ -18,20 +18,20 @@ from crewboard_tui.needs_diff import NeedsDiff
 from crewboard_tui.render.formats import long_age
 from crewboard_tui.render.sanitize import safe_line
 
-NOBODY = "nobody needs you"
+NOTHING = "nothing needs you"
 
-_SAYS: dict[NeedKind, str] = {"plan": "hands in a ", "stuck": "is stuck: ", "looping": "loops: "}
-"""What stands between a name and what the need says of itself."""
+_SAYS: dict[NeedKind, str] = {"plan": "submits a ", "stuck": "is stuck: ", "looping": "loops: "}
+"""The words between an agent's name and the summary of its need."""
 
 
 def follow(team: Team) -> None:
-    """Print what needs the operator now, then what comes and what is settled, until nobody reads it any more."""
+    """Print the open needs, then each new and each settled one, until stdout is closed."""
     directory, typed = team.directory, CommandLine.of(team)
     with hints(directory) as wake:
         reader, arrivals = TeamReader(directory), NeedsDiff()
         note(f"what needs you on the team {directory.path.name} in {directory.root}; Ctrl-C ends")
         if not reader.read().needs:
-            say(NOBODY)
+            say(NOTHING)
         while not is_closed():
             wake.clear()
             for line in news(reader.read(), arrivals, typed):
@@ -40,18 +40,18 @@ def follow(team: Team) -> None:
 
 
 def news(view: TeamView, arrivals: NeedsDiff, typed: CommandLine) -> Iterator[str]:
-    """What came and what is settled since the last time, as sentences."""
+    """Yield sentences about needs that are new or settled since the last reading."""
     found = arrivals.read(view)
     for need in found.went:
         yield settled(need, view)
     for need in found.came:
         yield sentence(need, view, typed)
     if found.went and not view.needs:
-        yield NOBODY
+        yield NOTHING
 
 
 def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
-    """A need, since when, what it holds up, and the commands that answer it."""
+    """Describe a need: since when, what it blocks, and the commands that answer it."""
     since = f"for {long_age(view.now - need.since)}"
     happened = f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}"
     clauses = "; ".join(part for part in (happened, since, _holds(need, view)) if part)
@@ -61,14 +61,14 @@ def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
 
 
 def settled(need: Need, view: TeamView) -> str:
-    """A need that is no more, and what became of it."""
+    """Describe what became of a need that is settled."""
     request = next((each for each in view.asked if each.id == need.request_id), None)
     how = _decision(request) if request else _recovery(need, view)
     return safe_line(f"settled: {need.agent} {_SAYS.get(need.kind, '')}{need.summary}; {how}")
 
 
 def is_closed() -> bool:
-    """Whether nobody reads stdout any more: without news, no write would ever tell."""
+    """Return True if the reader of stdout is gone. While there is no news, no write would fail and show that."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
@@ -98,7 +98,9 @@ def _decision(request: Request) -> str:
 def _recovery(need: Need, view: TeamView) -> str:
     agent = view.agent(need.agent)
     if agent is None:
-        return "it is off the roster"
+        return "it was removed from the roster"
     if need.kind == "death":
-        return "it is up again" if agent.alive else "acknowledged" if agent.acknowledged else f"it is {agent.state}"
+        return (
+            "it is running again" if agent.alive else "acknowledged" if agent.acknowledged else f"it is {agent.state}"
+        )
     return f"it is {agent.state}"

@@ -1,4 +1,4 @@
-"""The command `crewboard`: its global options, its list of commands, and how whatever goes wrong is told."""
+"""The command `crewboard`: global options, the list of commands, error reporting."""
 
 import io
 import os
@@ -54,7 +54,7 @@ SECTIONS = {
     "End": {"stop": "ending:stop", "remove": "ending:remove", "team": "teams:team"},
     "Setup": {"demo": "board:demo", "types": "machine:types", "keys": "machine:keys", "doctor": "machine:doctor"},
 }
-"""Where each command lives: module and name, in the order of the help."""
+"""Each command's module and function, in the order of the help."""
 
 
 @click.group(
@@ -86,7 +86,7 @@ def crewboard(context: click.Context, /, root: str | None, team: str | None, off
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; what goes wrong is told in a sentence on stderr."""
+    """Run one command and return its exit code; print an error as one sentence on stderr."""
     _never_fail_to_print()
     if instruction := os.environ.get(env.COMPLETE):
         return shell_complete(crewboard, {}, "crewboard", env.COMPLETE, instruction)
@@ -100,20 +100,21 @@ def run(arguments: Sequence[str]) -> int:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         _drop_unwritten()
-    except Exception as error:  # noqa: BLE001  the last door: nothing passes it as a traceback
+    # The last handler: no traceback reaches the user.
+    except Exception as error:  # noqa: BLE001
         return _tell(error)
     return ExitCode.DONE
 
 
 def _never_fail_to_print() -> None:
-    """Print marks for what the terminal's encoding lacks."""
+    """Print escapes for characters that the terminal's encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _drop_unwritten() -> None:
-    """Let go of what stdout does not take, or it would be tried, and complained of, once more at the end."""
+    """Discard what stdout did not accept, or Python would try, and complain, again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -146,4 +147,4 @@ def _tell(error: Exception) -> int:
 
 def _usage(error: click.UsageError) -> str:
     command = error.ctx.command_path if error.ctx else "crewboard"
-    return f"{error.format_message().rstrip('.')}; `{command} --help` says more"
+    return f"{error.format_message().rstrip('.')}; `{command} --help` shows the usage"

@@ -1,4 +1,4 @@
-"""Requests: what waits for an answer, and answering it."""
+"""The commands `requests`, `approve`, `reject` and `answer`."""
 
 import time
 
@@ -18,7 +18,7 @@ from crewboard_tui.views.requests.rule_scope import covers, scope_of
 
 _BODY = {"plan_approval": "plan", "question": "question", "shutdown": "reason"}
 _BESIDE = ("options", "files", "commands", "risk")
-"""What a payload says beside its body."""
+"""Fields of a payload that are printed in addition to its body."""
 
 _PLAIN = frozenset({"command", "path"})
 _IN_DIFF = frozenset({"content", "old_text", "new_text"})
@@ -38,7 +38,7 @@ def requests(session: Session, everything: bool, as_json: bool) -> None:
         say_json([request.model_dump() for request in found])
         return
     if not found:
-        note("nothing was ever asked" if everything else "nothing waits for an answer")
+        note("there are no requests" if everything else "no request waits for an answer")
     typed = CommandLine.of(team)
     for request in found:
         _show(request, typed)
@@ -57,7 +57,7 @@ def _show(request: Request, typed: CommandLine) -> None:
     if request.status == "pending" and (ways := [how for what, how in answers(request, typed) if what != READ]):
         say(f"    → {in_a_row(ways)}")
         if (scope := scope_of(request)) is not None:
-            say(f"    → {typed(f'approve {request.id} --rule')}   says yes to {safe_line(covers(request, scope))}")
+            say(f"    → {typed(f'approve {request.id} --rule')}  also allows {safe_line(covers(request, scope))}")
 
 
 def _body(request: Request) -> str:
@@ -65,7 +65,7 @@ def _body(request: Request) -> str:
 
 
 def _call(request: Request) -> str:
-    """The call that a permission is asked for as it would be done, or what it would change."""
+    """Return the call that a permission is asked for, as a diff or as the exact command."""
     payload = request.payload
     given = payload.get("input")
     call = dict(given) if isinstance(given, dict) else {"command": payload.get("summary", "")}

@@ -1,4 +1,4 @@
-"""What the global options say: which root, which team, which model."""
+"""The global options: workspace, team and model."""
 
 import os
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ class Session:
 
     @property
     def root(self) -> Path:
-        """The workspace.
+        """Return the workspace.
 
         Raises:
-            UsageError: The one that was named is no directory.
+            UsageError: The named one is not a directory.
         """
         return find_root(self.root_option)
 
     @property
     def team(self) -> Team:
-        """The team to work on. The default one need not exist yet.
+        """Return the team. The default team need not exist yet.
 
         Raises:
-            UsageError: The one that was named does not exist.
+            UsageError: The named one does not exist.
         """
         environment = dict(os.environ)
         if self.offline:
@@ -43,7 +43,7 @@ class Session:
 
 
 def revive(team: TeamDirectory) -> None:
-    """Start a supervisor if one is missed. Where none can be, what was asked for is done all the same."""
+    """Start a supervisor if none is running. If that fails, report it and continue."""
     try:
         supervisor_client.ensure_running(team)
     except (UntrustedError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The whole view of a team on one page."""
+"""The command `status`: a team on one page."""
 
 import click
 
@@ -36,7 +36,7 @@ def status(session: Session, as_json: bool) -> None:
 
 
 def describe(view: TeamView, team: Team) -> list[str]:
-    """The view in a person's words, in lines that fit the terminal but for the commands, which stay whole."""
+    """Describe the team in lines that fit the terminal; only commands are never cut."""
     typed = CommandLine.of(team)
     return [
         *_head(view, typed),
@@ -48,7 +48,7 @@ def describe(view: TeamView, team: Team) -> list[str]:
 
 
 def _head(view: TeamView, typed: CommandLine) -> list[str]:
-    supervisor = f"supervisor {view.supervisor.pid or 'comes up'}" if view.supervisor.alive else "no supervisor"
+    supervisor = f"supervisor {view.supervisor.pid or 'starting'}" if view.supervisor.alive else "no supervisor"
     model = "embedded model (no language model)" if view.model_backend == "offline" else "Messages API"
     lines = [cut(f"team {view.name} · {supervisor} · {model}", columns()), f"root {view.root}"]
     if view.description:

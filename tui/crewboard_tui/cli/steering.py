@@ -1,4 +1,4 @@
-"""Steering agents that live, speaking to the lead, and the settings of a team."""
+"""The commands that control running agents, talk to the lead and change the team's settings."""
 
 import click
 
@@ -51,44 +51,44 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
     if as_json:
         say_json(message.model_dump())
     elif was is not None and was.state == "idle":
-        say(f"{name} was idle: there was nothing to interrupt, and it reads what you say")
+        say(f"{name} was idle, nothing to interrupt; it reads your message")
     else:
         say(f"interrupted {name}")
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--all", "everybody", is_flag=True, help="All running agents.")
+@click.option("--all", "all_agents", is_flag=True, help="All running agents.")
 @click.pass_obj
-def pause(session: Session, name: str | None, everybody: bool) -> None:
+def pause(session: Session, name: str | None, all_agents: bool) -> None:
     """Pause the agent NAME at its next safe point; no model calls until `unpause`."""
-    held = control.pause_all(session.team) if _all(name, everybody) else [name or ""]
-    if not everybody:
+    held = control.pause_all(session.team) if _all(name, all_agents) else [name or ""]
+    if not all_agents:
         control.pause(session.team, held[0])
-    say("held: " + (", ".join(held) or "nobody lives"))
+    say("paused: " + (", ".join(held) or "no agent is running"))
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--all", "everybody", is_flag=True, help="All paused agents.")
+@click.option("--all", "all_agents", is_flag=True, help="All paused agents.")
 @click.pass_obj
-def unpause(session: Session, name: str | None, everybody: bool) -> None:
+def unpause(session: Session, name: str | None, all_agents: bool) -> None:
     """Resume the paused agent NAME."""
-    freed = control.unpause_all(session.team) if _all(name, everybody) else [name or ""]
-    if not everybody:
+    freed = control.unpause_all(session.team) if _all(name, all_agents) else [name or ""]
+    if not all_agents:
         control.unpause(session.team, freed[0])
-    say("let go: " + (", ".join(freed) or "nobody lives"))
+    say("resumed: " + (", ".join(freed) or "no agent is running"))
 
 
-def _all(name: str | None, everybody: bool) -> bool:
-    """Whether everybody is meant.
+def _all(name: str | None, all_agents: bool) -> bool:
+    """Return True if all agents are meant.
 
     Raises:
-        UsageError: Both or neither are named.
+        UsageError: Both or neither of NAME and --all are given.
     """
-    if (name is None) != everybody:
-        raise UsageError("name an agent, or say --all")
-    return everybody
+    if (name is None) != all_agents:
+        raise UsageError("name an agent, or use --all")
+    return all_agents
 
 
 @click.command()
@@ -99,7 +99,7 @@ def approver(session: Session, who: str) -> None:
     standing.set_approver(session.team.ensure(), who)
     say("you review plans" if who == "operator" else "the lead reviews plans; you still may")
     if who == "lead" and session.team.config.member(LEAD) is None:
-        note("nobody sits in the lead's seat, so plans come to you until somebody does")
+        note("there is no lead yet; until then plans come to you")
 
 
 @click.command()
@@ -147,4 +147,4 @@ def rules(context: click.Context, as_json: bool) -> None:
 def revoke(session: Session, ident: str) -> None:
     """Revoke the standing permission with this ID."""
     standing.revoke(session.team, ident)
-    say(f"{ident} is taken back")
+    say(f"{ident} is revoked")

@@ -1,4 +1,4 @@
-"""The task board."""
+"""The commands `tasks` and `task`."""
 
 from typing import get_args
 
@@ -35,7 +35,7 @@ def tasks(session: Session, as_json: bool) -> None:
 
 
 def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
-    """The task board as a table."""
+    """Describe the task board as a table."""
     from crewboard.store.tasks import CLOSED, blockers, terminal_state
 
     board_by_id = {task.id: task for task in found}
@@ -64,7 +64,7 @@ def task() -> None:
 @click.command()
 @click.argument("subject", type=params.text)
 @click.option("--description", type=params.text, default="", help="What to do, in detail.")
-@click.option("--owner", help="Agent that shall do it; it gets a message.")
+@click.option("--owner", help="Agent to assign it to; it gets a message.")
 @click.option("--blocked-by", type=params.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
 @click.option("--type", "required_type", metavar="T", help="Only agents of this type may claim it.")
 @as_json
@@ -114,7 +114,7 @@ def update(
     Example: crewboard task update 3 --status completed
     """
     if status is None and owner is None and blocked_by is None:
-        raise UsageError("say what to change: --status, --owner or --blocked-by")
+        raise UsageError("nothing to change: use --status, --owner or --blocked-by")
     team = session.team
     if blocked_by is not None:
         board.block_task(team, task_id, blocked_by)

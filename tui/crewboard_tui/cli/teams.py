@@ -1,4 +1,4 @@
-"""Teams: making, listing and deleting them."""
+"""The command `team`: create, list and delete teams."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def create(session: Session, name: str, description: str, as_json: bool) -> None
     if as_json:
         say_json(_describe(made.directory))
     else:
-        say(f"made the team {name} in {made.directory.path}")
+        say(f"created the team {name} in {made.directory.path}")
 
 
 @click.command("list")
@@ -81,7 +81,7 @@ def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -
     """End all workers of the team NAME.
 
     All are asked at once; those still running after 10 s are ended with everything that they started. The files
-    stay unless you say --purge.
+    stay unless you use --purge.
     """
     directory = find_team(session.root, check_team(name))
     if directory is None:

@@ -1,4 +1,4 @@
-"""Watching a team from a script: changes as they happen, and waiting for a state."""
+"""The commands `watch` and `wait`: print changes as they happen, wait for a state."""
 
 import threading
 import time
@@ -24,13 +24,16 @@ from crewboard_tui.cli.session import Session
 from crewboard_tui.render.sanitize import safe_line
 
 SETTLED = 5.0
-"""Seconds after which an idle agent is idle although mail lies unread: it seems not to take that in. And after which
-one that is gone stays so although no record says how it ended."""
+"""Seconds after which a state counts despite contradicting evidence.
+
+An idle agent with unread mail then counts as idle, because it does not seem to take the mail in; an agent without a
+process then counts as ended although no exit is recorded.
+"""
 
 
 @contextmanager
 def hints(team: TeamDirectory) -> Iterator[threading.Event]:
-    """An event that is set whenever the team may have changed."""
+    """Yield an event that is set whenever the team may have changed."""
     wake = threading.Event()
     watcher = Watcher(team.path, wake.set)
     watcher.start()
@@ -64,7 +67,7 @@ def watch(session: Session, as_json: bool) -> None:
 
 
 def describe(change: Change) -> str:
-    """A change on one line."""
+    """Describe a change on one line."""
     head = f"{clock(change.ts)}  {change.kind:<7}  {change.agent or '–'}  "
     return head + cut(_words(change), max(20, columns() - len(head)))
 
@@ -119,7 +122,7 @@ def _states(text: str) -> frozenset[str]:
     known = dict.fromkeys([*get_args(State), *get_args(Shown)])
     if not words or not words <= known.keys():
         wrong = ", ".join(sorted(words - known.keys())) or "nothing"
-        raise UsageError(f"--until: no such state: {wrong}; the states are {', '.join(known)}")
+        raise UsageError(f"--until: unknown state: {wrong}; the states are {', '.join(known)}")
     return words
 
 
@@ -145,13 +148,13 @@ def _wait(team: Team, name: str, wanted: frozenset[str], timeout: float | None) 
                 raise TryLaterError(_why_never(team, agent))
             left = SWEEP if timeout is None else started + timeout - now
             if left <= 0:
-                what = "idle but has mail to pick up" if reached else agent.state
+                what = "idle but has unread mail" if reached else agent.state
                 raise TryLaterError(f"{name} is {what} after {timeout:g} s, not {' or '.join(sorted(wanted))}")
             wake.wait(min(left, SWEEP))
 
 
 def _words_for(agent: AgentView) -> set[str]:
-    """Every word by which one may wait for the state that an agent is in: a death that was acknowledged is one too."""
+    """Return every word that `wait` accepts for the agent's state; an acknowledged crash still counts as `dead`."""
     return {agent.state, agent.shown, *(["dead"] if agent.is_dead else [])}
 
 
@@ -162,4 +165,4 @@ def _is_over(agent: AgentView) -> bool:
 
 def _why_never(team: Team, agent: AgentView) -> str:
     reason = f": {agent.reason}" if agent.reason else ""
-    return f"{agent.name} is {agent.state}{reason}; `{command_for(team, f'resume {agent.name}')}` brings it back"
+    return f"{agent.name} is {agent.state}{reason}; `{command_for(team, f'resume {agent.name}')}` resumes it"
