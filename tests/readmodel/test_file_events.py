@@ -12,7 +12,7 @@ from crewboard.readmodel import watcher
 from crewboard.readmodel.file_events import observe
 from crewboard.readmodel.watcher import Watcher
 from crewboard.store.layout import TeamDirectory
-from crewboard_tui.cli import checks
+from crewboard_tui.cli import doctor
 from tests.crew import eventually
 
 
@@ -110,7 +110,7 @@ def test_without_inotify_a_reader_sweeps(
 
 @pytest.mark.usefixtures("no_instance")
 def test_doctor_says_that_no_inotify_instance_is_left() -> None:
-    found = checks.watcher()
+    found = doctor.watcher()
     assert found.mark == "note"
     assert "inotify instance limit reached" in found.detail
     assert "max_user_instances" in str(found.remedy)

@@ -7,12 +7,12 @@ import click
 
 from crewboard.commands.cli_hint import CommandLine
 from crewboard.errors import UsageError
-from crewboard_tui.cli import params
+from crewboard_tui.cli import options
 from crewboard_tui.cli.session import Session
 
 
 @click.command()
-@params.board
+@options.board
 @click.pass_obj
 def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) -> None:
     """Open the dashboard, as `crewboard` without a command does.

@@ -11,7 +11,7 @@ from crewboard.errors import UsageError
 from crewboard.records import HireOptions
 from crewboard.store import agents
 from crewboard.store.layout import AgentDirectory
-from crewboard_tui.cli import params
+from crewboard_tui.cli import options
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
 
@@ -22,9 +22,9 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.command()
 @click.argument("name")
 @click.option("--type", "agent_type", required=True, metavar="T", help="Agent type; `crewboard types` lists them.")
-@click.option("--prompt", type=params.text, metavar="P", help="What to do.")
+@click.option("--prompt", type=options.text, metavar="P", help="What to do.")
 @click.option("--prompt-file", metavar="F", help="Read the prompt from a file; `-` is standard input.")
-@click.option("--role", type=params.text, default="", metavar="R", help="Its role, in a few words.")
+@click.option("--role", type=options.text, default="", metavar="R", help="Its role, in a few words.")
 @click.option("--model", metavar="M", help="Default: $CREWBOARD_MODEL, $ANTHROPIC_MODEL, the type's.")
 @click.option("--background", is_flag=True, help="Return as soon as the worker is up.")
 @click.option("--once", is_flag=True, help="Exit after the result instead of idling.")
@@ -32,7 +32,7 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.option("--ask", is_flag=True, help="Require your approval of each command and each write.")
 @click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits.")
 @click.option("--budget", metavar="B", help="Limit in money ($5) or tokens (200k); at the limit it ends (79).")
-@click.option("--task", type=params.task_id, metavar="ID", help="Assign this task to the agent.")
+@click.option("--task", type=options.task_id, metavar="ID", help="Assign this task to the agent.")
 @click.option("--network", is_flag=True, help="Allow its commands the network.")
 @click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
               help="Limit of model calls per assignment.")  # fmt: skip
@@ -98,7 +98,7 @@ def _prompt(prompt: str | None, prompt_file: str | None) -> str:
     if prompt is not None and prompt_file is None:
         return prompt
     if prompt_file is not None and prompt is None:
-        return params.read_text(prompt_file)
+        return options.read_text(prompt_file)
     raise UsageError("give the task with either --prompt or --prompt-file")
 
 

@@ -54,7 +54,7 @@ def doctor(session: Session, as_json: bool) -> None:
     Looks at Python, the API key, the sandbox, file events, the workspace, the terminal, your keys and git. The exit
     code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
     """
-    from crewboard_tui.cli import checks
+    from crewboard_tui.cli import doctor as checks
 
     found = checks.all_checks(session)
     if as_json:

@@ -9,14 +9,14 @@ from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
 from crewboard.protocol import addressing, approvals, requests
 from crewboard.records import Message
-from crewboard_tui.cli import params
+from crewboard_tui.cli import options
 from crewboard_tui.cli.output import as_json, clock, indented, note, note_damage, say, say_json
 from crewboard_tui.cli.session import Session, revive
 
 
 @click.command()
 @click.argument("name")
-@click.argument("text", type=params.text)
+@click.argument("text", type=options.text)
 @as_json
 @click.pass_obj
 def send(session: Session, name: str, text: str, as_json: bool) -> None:
@@ -36,7 +36,7 @@ def send(session: Session, name: str, text: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("text", type=params.text)
+@click.argument("text", type=options.text)
 @as_json
 @click.pass_obj
 def broadcast(session: Session, text: str, as_json: bool) -> None:

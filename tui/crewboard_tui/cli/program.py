@@ -11,7 +11,7 @@ from click.shell_completion import shell_complete
 
 from crewboard import __version__, env
 from crewboard.errors import CrewboardError, ExitCode
-from crewboard_tui.cli import params
+from crewboard_tui.cli import options
 from crewboard_tui.cli.lazy import LazyGroup
 from crewboard_tui.cli.output import note
 from crewboard_tui.cli.session import Session
@@ -66,7 +66,7 @@ SECTIONS = {
 @click.option("--root", metavar="DIR", help="Workspace; default: $CREWBOARD_ROOT, else the nearest .crewboard/.")
 @click.option("--team", metavar="NAME", help="Team; default: $CREWBOARD_TEAM, else the only one, else `default`.")
 @click.option("--offline", is_flag=True, help="Use the offline model: no key, no network.")
-@params.board
+@options.board
 @click.version_option(__version__, prog_name="crewboard", message="%(prog)s %(version)s")
 @click.pass_context
 def crewboard(context: click.Context, /, root: str | None, team: str | None, offline: bool, **look: bool) -> None:

@@ -9,7 +9,7 @@ from crewboard.commands import rules
 from crewboard.commands.cli_hint import CommandLine
 from crewboard.errors import UsageError
 from crewboard.records import Request
-from crewboard_tui.cli import params
+from crewboard_tui.cli import options
 from crewboard_tui.cli.answers import READ, answers, in_a_row
 from crewboard_tui.cli.output import age, as_json, clock, indented, note, say, say_json
 from crewboard_tui.cli.session import Session
@@ -78,7 +78,7 @@ def _call(request: Request) -> str:
 
 @click.command()
 @click.argument("ident", metavar="ID")
-@click.option("--feedback", type=params.text, help="Comment that goes with the approval.")
+@click.option("--feedback", type=options.text, help="Comment that goes with the approval.")
 @click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
 @click.option("--edited-file", metavar="F", help="Approve this edited plan instead; `-` is standard input.")
 @click.option("--rule", is_flag=True, help="Also approve later calls that the rule covers; see `crewboard rules`.")
@@ -100,7 +100,7 @@ def approve(
 
     Example: crewboard approve plan-1f3a --feedback "keep it small"
     """
-    edited = params.read_text(edited_file) if edited_file is not None else None
+    edited = options.read_text(edited_file) if edited_file is not None else None
     if edited is not None and not edited.strip():
         raise UsageError(f"the plan in {edited_file} is empty")
     if rule:
@@ -113,7 +113,7 @@ def approve(
 
 @click.command()
 @click.argument("ident", metavar="ID")
-@click.option("--feedback", type=params.text, required=True, help="Reason; the agent revises its plan accordingly.")
+@click.option("--feedback", type=options.text, required=True, help="Reason; the agent revises its plan accordingly.")
 @click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
 @as_json
 @click.pass_obj
@@ -124,7 +124,7 @@ def reject(session: Session, ident: str, feedback: str, sha256: str | None, as_j
 
 @click.command()
 @click.argument("ident", metavar="ID")
-@click.argument("text", type=params.text)
+@click.argument("text", type=options.text)
 @as_json
 @click.pass_obj
 def answer(session: Session, ident: str, text: str, as_json: bool) -> None:

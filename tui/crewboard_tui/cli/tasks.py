@@ -9,7 +9,7 @@ from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
-from crewboard_tui.cli import params
+from crewboard_tui.cli import options
 from crewboard_tui.cli.lazy import LazyGroup
 from crewboard_tui.cli.output import as_json, note, say, say_json, table
 from crewboard_tui.cli.session import Session
@@ -62,10 +62,10 @@ def task() -> None:
 
 
 @click.command()
-@click.argument("subject", type=params.text)
-@click.option("--description", type=params.text, default="", help="What to do, in detail.")
+@click.argument("subject", type=options.text)
+@click.option("--description", type=options.text, default="", help="What to do, in detail.")
 @click.option("--owner", help="Agent to assign it to; it gets a message.")
-@click.option("--blocked-by", type=params.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
+@click.option("--blocked-by", type=options.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
 @click.option("--type", "required_type", metavar="T", help="Only agents of this type may claim it.")
 @as_json
 @click.pass_obj
@@ -95,10 +95,10 @@ def add(
 
 
 @click.command()
-@click.argument("task_id", metavar="ID", type=params.task_id)
+@click.argument("task_id", metavar="ID", type=options.task_id)
 @click.option("--status", type=click.Choice(get_args(TaskStatus)), help="New status.")
 @click.option("--owner", help="New owner; it gets a message.")
-@click.option("--blocked-by", type=params.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")
+@click.option("--blocked-by", type=options.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")
 @as_json
 @click.pass_obj
 def update(

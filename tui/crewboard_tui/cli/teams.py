@@ -10,7 +10,7 @@ from crewboard.errors import BadDataError, UsageError
 from crewboard.names import check_team
 from crewboard.store import leases, roster
 from crewboard.store.layout import TeamDirectory, find_team, team_directories
-from crewboard_tui.cli import params
+from crewboard_tui.cli import options
 from crewboard_tui.cli.lazy import LazyGroup
 from crewboard_tui.cli.output import as_json, note, say, say_json, table
 from crewboard_tui.cli.session import Session
@@ -26,7 +26,7 @@ def team() -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--description", type=params.text, default="", help="What the team is for.")
+@click.option("--description", type=options.text, default="", help="What the team is for.")
 @as_json
 @click.pass_obj
 def create(session: Session, name: str, description: str, as_json: bool) -> None:

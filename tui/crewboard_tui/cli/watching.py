@@ -18,7 +18,7 @@ from crewboard.readmodel.team import AgentView
 from crewboard.readmodel.watcher import SWEEP, Watcher
 from crewboard.records import State
 from crewboard.store.layout import TeamDirectory
-from crewboard_tui.cli import params
+from crewboard_tui.cli import options
 from crewboard_tui.cli.output import as_json, clock, columns, cut, note, say, say_json, say_json_line
 from crewboard_tui.cli.session import Session
 from crewboard_tui.render.sanitize import safe_line
@@ -94,7 +94,7 @@ def _decider(what: dict[str, Any]) -> str:
 @click.command()
 @click.argument("name")
 @click.option("--until", required=True, metavar="STATE[,STATE]", help="States to wait for.")
-@click.option("--timeout", type=params.seconds, metavar="S", help="Give up after S seconds (exit 75).")
+@click.option("--timeout", type=options.seconds, metavar="S", help="Give up after S seconds (exit 75).")
 @as_json
 @click.pass_obj
 def wait(session: Session, name: str, until: str, timeout: float | None, as_json: bool) -> None:

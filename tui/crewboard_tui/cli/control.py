@@ -9,14 +9,14 @@ from crewboard.names import LEAD
 from crewboard.pricing import parse_budget
 from crewboard.records import HireOptions, Status
 from crewboard.store import json_files, roster
-from crewboard_tui.cli import params
+from crewboard_tui.cli import options
 from crewboard_tui.cli.output import as_json, note, say, say_json
 from crewboard_tui.cli.session import Session
 from crewboard_tui.render.sanitize import safe_line
 
 
 @click.command()
-@click.argument("text", type=params.text)
+@click.argument("text", type=options.text)
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run it without a sandbox where none works.")
 @as_json
 @click.pass_context
@@ -37,7 +37,7 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
 
 @click.command()
 @click.argument("name")
-@click.argument("text", type=params.text, default="")
+@click.argument("text", type=options.text, default="")
 @as_json
 @click.pass_obj
 def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
