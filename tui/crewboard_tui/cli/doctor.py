@@ -1,4 +1,4 @@
-"""The checks of `crewboard doctor`."""
+"""The command `doctor` and its checks."""
 
 import importlib.metadata
 import locale
@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import click
 import psutil
 
 from crewboard import env
@@ -23,7 +24,8 @@ from crewboard.linux.programs import clean_environment, find_program, passed_ove
 from crewboard.readmodel.watcher import Watcher
 from crewboard.sandbox import level
 from crewboard.sandbox.policy import Policy
-from crewboard_tui.cli.session import Session
+from crewboard_tui.cli.options import Session
+from crewboard_tui.cli.output import as_json, say, say_json
 
 Mark = Literal["ok", "note", "bad"]
 
@@ -195,3 +197,22 @@ def _output(command: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip()
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def doctor(session: Session, as_json: bool) -> None:
+    """Check the setup and suggest fixes.
+
+    Looks at Python, the API key, the sandbox, file events, the workspace, the terminal, your keys and git. The exit
+    code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
+    """
+    found = all_checks(session)
+    if as_json:
+        say_json([check.as_json() for check in found])
+        return
+    for check in found:
+        say(f"{check.mark:<5} {check.name:<9} {check.detail}")
+        if check.remedy:
+            say(f"{'':<15} → {check.remedy}")

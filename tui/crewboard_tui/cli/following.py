@@ -18,8 +18,8 @@ from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.team import summarise
 from crewboard.records import Answer, Event, Exit, Sent, describe_exit
 from crewboard.store import leases
-from crewboard_tui.cli.answers import answers, in_a_row
 from crewboard_tui.cli.output import clock, columns, cut, note, say, say_json
+from crewboard_tui.cli.requests import answers, in_a_row
 from crewboard_tui.render.sanitize import safe_line
 
 ASK_EVERY = 0.25

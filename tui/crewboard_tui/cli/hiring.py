@@ -1,4 +1,4 @@
-"""The commands `spawn` and `resume`."""
+"""The commands `spawn`, `resume` and `types`."""
 
 import click
 from click.core import ParameterSource
@@ -12,8 +12,8 @@ from crewboard.records import HireOptions
 from crewboard.store import agents
 from crewboard.store.layout import AgentDirectory
 from crewboard_tui.cli import options
+from crewboard_tui.cli.options import Session
 from crewboard_tui.cli.output import as_json, note, say, say_json
-from crewboard_tui.cli.session import Session
 
 _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 """Options that are fixed at hiring: an idle agent keeps those that it was hired with."""
@@ -180,3 +180,43 @@ def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
         "run": status.run if status else agents.last_run(agent),
         "pid": status.pid if status else None,
     }
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def types(session: Session, as_json: bool) -> None:
+    """List the agent types and what each may do.
+
+    A project can add types in .crewboard/agents/*.md or .claude/agents/*.md; files that cannot be used are named.
+    """
+    from crewboard.agent_types import custom
+    from crewboard.agent_types.builtin import TEAM_TOOLS
+
+    known, broken = custom.find_all(session.root)
+    for file in broken:
+        note(f"skipped {file.path}: {file.why}")
+    if as_json:
+        say_json(
+            [
+                {
+                    "name": each.name,
+                    "summary": each.summary,
+                    "tools": list(each.tools),
+                    "team_tools": list(TEAM_TOOLS),
+                    "writes": each.writes,
+                    "executes": each.executes,
+                    "model": each.model,
+                    "left_out": list(each.left_out),
+                }
+                for each in known.values()
+            ]
+        )
+        return
+    for each in known.values():
+        say(f"{each.name:<8} {each.summary}")
+        say(f"         tools: {' '.join(each.tools)}")
+        if each.left_out:
+            say(f"         left out: {', '.join(each.left_out)} (named in its file; crewboard has no such tools)")
+        say(f"         model: {each.model}")
+    say(f"all types also have: {' '.join(TEAM_TOOLS)}")

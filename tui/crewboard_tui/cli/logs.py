@@ -8,8 +8,8 @@ import click
 
 from crewboard.records import Event
 from crewboard.store import files
+from crewboard_tui.cli.options import Session
 from crewboard_tui.cli.output import as_json, clock, note, note_damage, say, say_json_line
-from crewboard_tui.cli.session import Session
 
 POLL = 0.1
 """Seconds between two reads of a followed file."""

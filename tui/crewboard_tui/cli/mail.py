@@ -10,8 +10,8 @@ from crewboard.commands.context import Team
 from crewboard.protocol import addressing, approvals, requests
 from crewboard.records import Message
 from crewboard_tui.cli import options
+from crewboard_tui.cli.options import Session, revive
 from crewboard_tui.cli.output import as_json, clock, indented, note, note_damage, say, say_json
-from crewboard_tui.cli.session import Session, revive
 
 
 @click.command()

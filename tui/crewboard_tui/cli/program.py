@@ -12,9 +12,8 @@ from click.shell_completion import shell_complete
 from crewboard import __version__, env
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard_tui.cli import options
-from crewboard_tui.cli.lazy import LazyGroup
+from crewboard_tui.cli.options import LazyGroup, Session
 from crewboard_tui.cli.output import note
-from crewboard_tui.cli.session import Session
 from crewboard_tui.render.sanitize import safe_line
 
 SECTIONS = {
@@ -34,25 +33,25 @@ SECTIONS = {
         "resume": "hiring:resume",
         "send": "mail:send",
         "broadcast": "mail:broadcast",
-        "lead": "steering:lead",
+        "lead": "control:lead",
         "task": "tasks:task",
     },
     "Steer": {
-        "interrupt": "steering:interrupt",
-        "pause": "steering:pause",
-        "unpause": "steering:unpause",
-        "approver": "steering:approver",
-        "budget": "steering:budget",
-        "rules": "steering:rules",
+        "interrupt": "control:interrupt",
+        "pause": "control:pause",
+        "unpause": "control:unpause",
+        "approver": "control:approver",
+        "budget": "control:budget",
+        "rules": "control:rules",
     },
     "Answer": {
         "approve": "requests:approve",
         "reject": "requests:reject",
         "answer": "requests:answer",
-        "ack": "ending:ack",
+        "ack": "control:ack",
     },
-    "End": {"stop": "ending:stop", "remove": "ending:remove", "team": "teams:team"},
-    "Setup": {"demo": "board:demo", "types": "machine:types", "keys": "machine:keys", "doctor": "machine:doctor"},
+    "End": {"stop": "control:stop", "remove": "control:remove", "team": "teams:team"},
+    "Setup": {"demo": "board:demo", "types": "hiring:types", "keys": "board:keys", "doctor": "doctor:doctor"},
 }
 """Each command's module and function, in the order of the help."""
 

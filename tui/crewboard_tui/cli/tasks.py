@@ -10,9 +10,8 @@ from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
 from crewboard_tui.cli import options
-from crewboard_tui.cli.lazy import LazyGroup
+from crewboard_tui.cli.options import LazyGroup, Session
 from crewboard_tui.cli.output import as_json, note, say, say_json, table
-from crewboard_tui.cli.session import Session
 from crewboard_tui.render.sanitize import safe_line
 
 

@@ -11,9 +11,8 @@ from crewboard.names import check_team
 from crewboard.store import leases, roster
 from crewboard.store.layout import TeamDirectory, find_team, team_directories
 from crewboard_tui.cli import options
-from crewboard_tui.cli.lazy import LazyGroup
+from crewboard_tui.cli.options import LazyGroup, Session
 from crewboard_tui.cli.output import as_json, note, say, say_json, table
-from crewboard_tui.cli.session import Session
 
 
 @click.group(

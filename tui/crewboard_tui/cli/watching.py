@@ -19,8 +19,8 @@ from crewboard.readmodel.watcher import SWEEP, Watcher
 from crewboard.records import State
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import options
+from crewboard_tui.cli.options import Session
 from crewboard_tui.cli.output import as_json, clock, columns, cut, note, say, say_json, say_json_line
-from crewboard_tui.cli.session import Session
 from crewboard_tui.render.sanitize import safe_line
 
 SETTLED = 5.0
