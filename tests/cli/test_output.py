@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from crewboard.commands.context import Team
 from crewboard.records import Intake, Member, Rule, Status
@@ -82,7 +83,7 @@ def test_status_fits_a_terminal_of_80_columns(cli: Cli, team: Team) -> None:
         assert cli("task", "add", f"{number}: " + "日本語の長い件名 " * 20).code == 0
     ran = cli("status")
     lines = [line for line in ran.out.splitlines() if not line.startswith("root ")]
-    assert max(map(output.width, lines)) <= COLUMN
+    assert max(map(cell_len, lines)) <= COLUMN
 
 
 def test_a_reader_that_has_had_enough_is_no_error(shell: Cli, team: Team) -> None:
@@ -160,7 +161,7 @@ def test_a_time_of_another_day_says_its_date() -> None:
 
 
 def test_wide_letters_count_twice_when_a_line_is_cut() -> None:
-    assert output.width(output.cut("日本語日本語", 7)) <= 7
+    assert cell_len(output.cut("日本語日本語", 7)) <= 7
     assert output.cut("short", 7) == "short"
 
 

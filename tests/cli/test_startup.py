@@ -11,7 +11,7 @@ import sys
 from crewboard_tui.cli.program import run
 for command in sys.argv[1:]:
     code = run(command.split())
-    heavy = [name for name in ("textual", "rich", "anthropic", "asyncio", "watchdog") if name in sys.modules]
+    heavy = [name for name in ("textual", "rich.console", "anthropic", "asyncio", "watchdog") if name in sys.modules]
     print(command, code, *heavy, file=sys.stderr)
 """
 

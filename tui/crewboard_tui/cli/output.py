@@ -3,12 +3,13 @@
 import json
 import shutil
 import time
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+from rich.cells import cell_len
 
+from crewboard_tui.render.lines import clip, pad
 from crewboard_tui.render.sanitize import safe_line, safe_text
 
 NARROWEST = 40
@@ -77,42 +78,20 @@ def age(seconds: float) -> str:
     return f"{max(0, seconds):.0f}s"
 
 
-def width(text: str) -> int:
-    """Return the width of `text` in terminal columns."""
-    return sum(_columns_of(character) for character in text)
-
-
-def _columns_of(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
 def cut(text: str, room: int) -> str:
     """Return `text` made safe, on one line of at most `room` columns."""
-    return _fit(safe_line(text), room)
-
-
-def _fit(line: str, room: int) -> str:
-    if width(line) <= room:
-        return line
-    kept = ""
-    for character in line:
-        if width(kept) + _columns_of(character) > room - 1:
-            break
-        kept += character
-    return kept + "…"
+    return clip(safe_line(text), room)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: str = "") -> list[str]:
     """Lay out rows under a header in columns; the last column takes the remaining width."""
     cells = [list(header), *([safe_line(cell) for cell in row] for row in rows)]
-    widths = [max(width(row[place]) for row in cells) for place in range(len(header) - 1)]
-    return [indent + _fit(_row(row, widths), columns() - len(indent)) for row in cells]
+    widths = [max(cell_len(row[place]) for row in cells) for place in range(len(header) - 1)]
+    return [indent + clip(_row(row, widths), columns() - len(indent)) for row in cells]
 
 
 def _row(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell + " " * (size - width(cell)) for cell, size in zip(row, widths, strict=False)]
+    cells = [pad(cell, size) for cell, size in zip(row, widths, strict=False)]
     return "  ".join([*cells, row[-1]]).rstrip()
 
 
