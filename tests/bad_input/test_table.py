@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 import pytest
 
-from crewboard.supervisor import server as door
+from crewboard.protocol.supervisor_client import ControlRequest
+from crewboard.supervisor import server as control_server
 from tests.bad_input.bench import Area, Bench, Entry
 from tests.bad_input.table import TABLE
 from tests.cli.shell import COMMAND, clean_environment
@@ -97,34 +98,34 @@ def test_a_directory_that_is_gone_under_a_command_is_a_sentence(tmp_path: Path) 
     assert b"Traceback" not in ran.stderr
 
 
-# ------------------------------------------------------------------------------------------------- the doorbell
+# ------------------------------------------------------------------------------------------------- the control server
 
-RINGS = {
+BAD_REQUESTS = {
     "nothing": b"\n",
-    "no JSON": b"ring ring\n",
+    "no JSON": b"wake wake\n",
     "binary": bytes(range(1, 10)) + b"\xff\xfe\n",
     "a number": b"17\n",
     "a list": b"[]\n",
     "deep": b"[" * 100_000 + b"\n",
     "an environment that is a list": b'{"verb": "start", "name": "scout", "run": 1, "environment": [1]}\n',
     "too long": b'{"verb": "' + b"x" * (5 * 1024 * 1024) + b'"}\n',
-    "half a ring": b'{"verb": "st',
+    "half a request": b'{"verb": "st',
 }
 
 
-@pytest.mark.parametrize("ring", RINGS)
-async def test_what_is_no_ring_disturbs_no_supervisor(ring: str, tmp_path: Path) -> None:
-    heard: list[dict[str, Any]] = []
+@pytest.mark.parametrize("request_name", BAD_REQUESTS)
+async def test_a_bad_control_request_is_ignored(request_name: str, tmp_path: Path) -> None:
+    heard: list[ControlRequest] = []
     path = Path(f"/tmp/crewboard-test-{os.getpid()}.sock")
-    server = await door.listen(path, heard.append)
+    server = await control_server.listen(path, heard.append)
     try:
         async with asyncio.timeout(20):
-            assert await _say(path, RINGS[ring]) != b"ok\n"
+            assert await _say(path, BAD_REQUESTS[request_name]) != b"ok\n"
             assert await _say(path, b'{"verb": "bell"}\n') == b"ok\n"
     finally:
         server.close()
         path.unlink(missing_ok=True)
-    assert heard == [{"verb": "bell"}]
+    assert heard == [ControlRequest("wake")]
 
 
 async def _say(path: Path, data: bytes) -> bytes:

@@ -113,7 +113,7 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
 @pytest.mark.timeout(900)
 def test_two_hundred_workers(figures: Figures, crew: Crew) -> None:
     supervisor_client.wake_supervisor(crew.directory)
-    eventually(lambda: "warm after" in crew.directory.supervisor_log.read_text(), "the warm parent")
+    eventually(lambda: "prefork server ready" in crew.directory.supervisor_log.read_text(), "the prefork server")
     names = [f"agent{number}" for number in range(WORKERS)]
     began = time.monotonic()
     with ThreadPoolExecutor(8) as pool:

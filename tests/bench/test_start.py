@@ -39,7 +39,7 @@ def crew(tmp_path: Path, server: TimedServer) -> Iterator[Crew]:
     crew = Crew(tmp_path, server)
     try:
         supervisor_client.wake_supervisor(crew.directory)
-        eventually(lambda: "warm after" in crew.directory.supervisor_log.read_text(), "the warm parent")
+        eventually(lambda: "prefork server ready" in crew.directory.supervisor_log.read_text(), "the prefork server")
         yield crew
     finally:
         crew.end()

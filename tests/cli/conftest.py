@@ -29,7 +29,7 @@ def shell(tmp_path: Path) -> Iterator[Cli]:
     run.end()
     revived = [found for found in team_directories(tmp_path) if supervisor_client.is_alive(found)]
     for found in revived:
-        supervisor_client.wake_supervisor(found, "leave")
+        supervisor_client.request_exit(found)
     eventually(lambda: not any(map(supervisor_client.is_alive, revived)), "the end of every supervisor")
 
 

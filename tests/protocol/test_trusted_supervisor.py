@@ -17,7 +17,7 @@ import pytest
 from crewboard.errors import UntrustedError
 from crewboard.linux import process
 from crewboard.protocol import runtime_directory
-from crewboard.protocol.supervisor_client import wake_supervisor
+from crewboard.protocol.supervisor_client import request_start
 from crewboard.records import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
@@ -87,7 +87,7 @@ def plant(team: TeamDirectory, address: Path, pid: int) -> int:
 def refused(team: TeamDirectory, address: Path, listener: subprocess.Popen[str], words: str) -> None:
     """A start is refused for the reason given, and the listener got nothing."""
     with pytest.raises(UntrustedError, match=words) as caught:
-        wake_supervisor(team, "start", name="scout", run=1, environment={"ANTHROPIC_API_KEY": KEY})
+        request_start(team, "scout", 1, {"ANTHROPIC_API_KEY": KEY})
     assert caught.value.exit_code == 77
     assert KEY not in str(caught.value)
     assert listener.stdout is not None
@@ -175,7 +175,7 @@ def test_the_own_supervisor_gets_the_environment(directory: TeamDirectory, runti
         thread = threading.Thread(target=answer)
         thread.start()
         lock = plant(directory, runtime / "own.sock", os.getpid())
-        wake_supervisor(directory, "start", name="scout", run=1, environment={"ANTHROPIC_API_KEY": KEY})
+        request_start(directory, "scout", 1, {"ANTHROPIC_API_KEY": KEY})
         thread.join()
         os.close(lock)
     assert json.loads(heard[0])["environment"] == {"ANTHROPIC_API_KEY": KEY}

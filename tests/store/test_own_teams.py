@@ -150,7 +150,7 @@ def test_logs_and_live_text_never_go_through_a_link(team: TeamDirectory, private
     for path in (agent.log, agent.live):
         path.symlink_to(private / "secret")
     with pytest.raises(OSError, match="symbolic links"):
-        PopenLauncher().launch(agent, {})
+        PopenLauncher().start_worker(agent, {})
     assert log_end(agent) == ()
     assert read_live(agent) == ""
     assert (private / "secret").read_text() == "secret\n"

@@ -20,9 +20,9 @@ from crewboard.linux import process
 from crewboard.offline.faults import Fault
 from crewboard.offline.http import Incoming
 from crewboard.protocol import supervisor_client
-from crewboard.protocol.prefork import FORK, PARENT, READY
+from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE
 from crewboard.records import Retry
-from crewboard.supervisor.prefork_client import can_prefork
+from crewboard.supervisor.prefork_launcher import can_prefork
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, says
 
@@ -59,7 +59,7 @@ def parent_of(crew: Crew) -> int:
     def look() -> int | None:
         for child in psutil.Process(crew.supervisor_pid()).children():
             with suppress(psutil.NoSuchProcess):  # one that ends, of the workers or an old parent
-                if PARENT in child.cmdline() and f"pid {child.pid}" in log.read_text():
+                if SERVER_MODULE in child.cmdline() and f"pid {child.pid}" in log.read_text():
                     return child.pid
         return None
 
@@ -256,7 +256,9 @@ def test_a_warm_parent_that_hangs_costs_a_moment_and_no_start(warm: Crew) -> Non
 def test_a_prefork_server_that_hangs_at_start_is_not_waited_for(crew: Crew) -> None:
     supervisor_client.wake_supervisor(crew.directory)
     supervisor = psutil.Process(crew.supervisor_pid())
-    begun = eventually(lambda: [child for child in supervisor.children() if PARENT in child.cmdline()], "the parent")
+    begun = eventually(
+        lambda: [child for child in supervisor.children() if SERVER_MODULE in child.cmdline()], "the parent"
+    )
     process.send_signal(begun[0].pid, signal.SIGSTOP)
     hire(crew, "scout")
     assert crew.see("scout").run == 1
@@ -294,7 +296,7 @@ def parent(tmp_path: Path) -> Iterator[socket.socket]:
     with (
         ours,
         theirs,
-        subprocess.Popen([sys.executable, "-I", "-m", PARENT, str(tmp_path)], stdin=theirs.fileno()) as child,
+        subprocess.Popen([sys.executable, "-I", "-m", SERVER_MODULE, str(tmp_path)], stdin=theirs.fileno()) as child,
     ):
         ours.settimeout(30)
         assert ours.recv(16) == READY

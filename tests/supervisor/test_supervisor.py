@@ -52,7 +52,7 @@ def test_the_same_run_is_started_once_despite_repeated_requests(guild: Crew) -> 
     guild.run("twice", "explore", "List all Python files", once=True)
     guild.wait_for("twice", "exited")
     for _ in range(3):
-        supervisor_client.wake_supervisor(guild.directory, "start", name="twice", run=1, environment=guild.environment)
+        supervisor_client.request_start(guild.directory, "twice", 1, guild.environment)
     hire.resume(guild.team, "twice")
     assert runs(guild, "twice") == [1, 2]
 

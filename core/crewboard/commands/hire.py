@@ -279,9 +279,7 @@ def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
         if _is_up(agent, spec.run):
             return
         if time.monotonic() >= next_ring:
-            supervisor_client.wake_supervisor(
-                team.directory, "start", name=agent.name, run=spec.run, environment=team.environment
-            )
+            supervisor_client.request_start(team.directory, agent.name, spec.run, team.environment)
             next_ring = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
     raise TryLaterError(f"{agent.name} did not come up within {START_TIMEOUT:.0f} s; see {agent.log}")

@@ -113,7 +113,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
         TryLaterError: Something is still alive.
     """
     if supervisor_client.is_alive(team.directory):
-        supervisor_client.wake_supervisor(team.directory, "leave")
+        supervisor_client.request_exit(team.directory)
     names = all_agents(team)
     end_all(team, names, now=now)
     _cancel_starts(team, names)

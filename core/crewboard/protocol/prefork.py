@@ -1,9 +1,11 @@
-"""What passes between a supervisor, the warm parent of its team's workers, and a worker that is being born.
+"""Messages between a supervisor, the prefork server of its team, and a newly forked worker.
 
-The supervisor hands one end of a fresh pair of sockets to the warm parent, which forks and forgets it. The child says
-its pid through it, and the supervisor, once it knows its new child, sends the order, which is the child's leave to
-begin. So no byte of an order is ever in the memory of the parent, where the next child would inherit it, and a child
-whose supervisor gave up or died begins nothing.
+The supervisor passes one end of a new socket pair to the prefork server, which forks a worker and closes its copy. The
+worker sends its pid through the socket. Then the supervisor, which now knows its new child, answers with a
+`SpawnRequest`; the worker does nothing before that.
+
+So the prefork server never holds a byte of a request that the next worker would inherit, and a worker whose supervisor
+gave up or died never starts.
 """
 
 import json
@@ -11,30 +13,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-PARENT = "crewboard.worker.prefork_server"
-"""The module that is the warm parent: started with a socket as stdin, and the team's directory as its argument."""
+SERVER_MODULE = "crewboard.worker.prefork_server"
+"""The prefork server's module. It is started with a socket as stdin and the team's directory as its argument."""
 
 READY = b"ready"
-"""Said by the parent, once."""
+"""Sent once by the server."""
 
 FORK = b"fork"
-"""Said to the parent, with the descriptor of the child's socket."""
+"""Sent to the server, together with the descriptor of the worker's socket."""
 
 
 @dataclass(frozen=True)
 class SpawnRequest:
-    """What a worker that is being born must know: whose it is, and all of its environment."""
+    """Which agent a forked worker runs, and its whole environment."""
 
     agent: Path
     environment: Mapping[str, str]
 
     def encode(self) -> bytes:
-        """As one line."""
+        """Return the request as one line."""
         return json.dumps({"agent": str(self.agent), "environment": dict(self.environment)}).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> "SpawnRequest | None":
-        """From what was received until the end; None if it was not all."""
+        """Read a request; return None if the line is incomplete, because its sender ended."""
         if not line.endswith(b"\n"):
             return None
         fields = json.loads(line)

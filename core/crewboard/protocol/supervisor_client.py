@@ -1,7 +1,7 @@
-"""The caller's side of the supervisor: starting it where none lives, and ringing its bell.
+"""Client side of the supervisor: start one if the team has none, and send it requests.
 
-A ring for a start carries the caller's whole environment, because the key is in no file; every other ring only says
-"look". Losing one is harmless: the supervisor looks by itself as well.
+Only a start request carries the caller's environment, because no file holds the API key. All other requests only mean
+"look now". A lost request does no harm: the supervisor also looks by itself.
 """
 
 import json
@@ -13,8 +13,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from crewboard.errors import TryLaterError, UntrustedError
 from crewboard.linux import process
@@ -25,36 +26,101 @@ from crewboard.redaction import is_secret
 from crewboard.store import files, json_files, leases
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
-Verb = Literal["bell", "start", "leave"]
+Verb = Literal["wake", "start", "leave"]
 
 WAKE_SIGNAL = signal.SIGURG
-"""Does nothing to a process that does not listen for it yet."""
+"""Has no effect on a process that does not handle it yet."""
 
 START_TIMEOUT = 15.0
-"""Seconds that a supervisor may need to come up on a busy machine."""
+"""Seconds that a supervisor may take to start on a busy machine."""
+
+_SEND_TIMEOUT = 5.0
+_POLL = 0.01
+
+
+@dataclass(frozen=True)
+class ControlRequest:
+    """One request to the supervisor, a line of JSON on its socket.
+
+    `wake`: look now. `start`: start run `run` of the agent `name` with `environment`. `leave`: exit when no worker is
+    left. It is no `Record`: those are UTF-8, and a variable of the environment may hold any bytes.
+    """
+
+    verb: Verb = "wake"
+    name: str | None = None
+    run: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Return the request as one line."""
+        fields = {"verb": self.verb, "name": self.name, "run": self.run, "environment": dict(self.environment)}
+        return json.dumps(fields).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> "ControlRequest":
+        """Read a request. A verb that this version does not know, or a start without its agent, only means `wake`.
+
+        Raises:
+            ValueError: The line is not a request.
+        """
+        try:
+            fields = json.loads(line)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        if not isinstance(fields, dict):
+            raise ValueError("not a JSON object")  # noqa: TRY004  callers handle one kind of error
+        environment = fields.get("environment") or {}
+        if not isinstance(environment, dict):
+            raise ValueError("the environment is not an object")  # noqa: TRY004  as above
+        if fields.get("verb") == "leave":
+            return cls("leave")
+        name, run = fields.get("name"), fields.get("run")
+        if fields.get("verb") != "start" or not (isinstance(name, str) and is_name(name) and _is_number(run)):
+            return cls("wake")
+        return cls("start", name, run, {str(key): str(value) for key, value in environment.items()})
+
+
+def _is_number(value: Any) -> bool:  # noqa: ANN401  any JSON value
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_alive(team: TeamDirectory) -> bool:
-    """Whether the team has a supervisor."""
+    """Return True if the team has a supervisor."""
     return leases.is_held(team.supervisor_lock)
 
 
-def wake_supervisor(
-    team: TeamDirectory,
-    verb: Verb = "bell",
-    *,
-    name: str | None = None,
-    run: int | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> None:
-    """Ring the team's supervisor, after starting one if none lives.
+def wake_supervisor(team: TeamDirectory) -> None:
+    """Make the supervisor compare wanted and actual state now. Start a supervisor if the team has none.
 
     Raises:
-        TryLaterError: None came up in time.
-        UntrustedError: What holds the lock is not this user's own supervisor; nothing was sent.
+        TryLaterError: No supervisor came up in time.
+        UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
-    message = {"verb": verb, "name": name, "run": run, "environment": dict(environment or {})}
-    line = json.dumps(message).encode() + b"\n"
+    _send(team, ControlRequest())
+
+
+def request_start(team: TeamDirectory, name: str, run: int, environment: Mapping[str, str]) -> None:
+    """Ask the supervisor to start run `run` of the agent `name`. The supervisor starts each run at most once.
+
+    Raises:
+        TryLaterError: No supervisor came up in time.
+        UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
+    """
+    _send(team, ControlRequest("start", name, run, environment))
+
+
+def request_exit(team: TeamDirectory) -> None:
+    """Ask the supervisor to exit as soon as no worker is left.
+
+    Raises:
+        TryLaterError: No supervisor came up in time.
+        UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
+    """
+    _send(team, ControlRequest("leave"))
+
+
+def _send(team: TeamDirectory, request: ControlRequest) -> None:
+    line = request.encode()
     deadline = time.monotonic() + START_TIMEOUT
     started = 0.0
     while time.monotonic() < deadline:
@@ -64,20 +130,20 @@ def wake_supervisor(
         if not is_alive(team) and time.monotonic() - started > 1:
             started = time.monotonic()
             _start(team)
-        time.sleep(0.01)
-    raise TryLaterError(f"the supervisor of {team.path.name} does not come up; see {team.supervisor_log}")
+        time.sleep(_POLL)
+    raise TryLaterError(f"the supervisor of team {team.path.name} did not start; see {team.supervisor_log}")
 
 
 def ensure_running(team: TeamDirectory) -> None:
-    """Start a supervisor where none lives and an agent needs one, without waiting for it.
+    """Start a supervisor if the team has none and an agent needs one. Do not wait for it.
 
-    An agent does that lives, or of whose end the team was not told.
+    An agent needs one while its worker lives, and until the end of its last run is finalized.
     """
-    if not is_alive(team) and any(_needs_supervisor(team.agent(name)) for name in _hired(team)):
+    if not is_alive(team) and any(_needs_supervisor(team.agent(name)) for name in _agent_names(team)):
         _start(team)
 
 
-def _hired(team: TeamDirectory) -> list[str]:
+def _agent_names(team: TeamDirectory) -> list[str]:
     return [path.name for path in team.agents.glob("*") if is_name(path.name)]
 
 
@@ -86,20 +152,20 @@ def _needs_supervisor(agent: AgentDirectory) -> bool:
 
 
 def is_unfinalized(agent: AgentDirectory) -> bool:
-    """Whether a run began of whose end, if it has ended, the team was not told; one that never began has none."""
+    """Return True if a run began that is not finalized; a run that never began needs no finalizing."""
     status, record = json_files.load_or_none(agent.status, Status), json_files.load_or_none(agent.exit, Exit)
     return status is not None and (record is None or record.run < status.run or not record.buried)
 
 
 def wake_worker(team: TeamDirectory, name: str) -> None:
-    """Make the worker of `name` look at its files now, if it lives."""
+    """Make the worker of `name`, if it lives, look at its files now."""
     holder = leases.holder(team.agent(name).lease, Lease)
     if holder is not None:
         process.send_signal(holder.pid, WAKE_SIGNAL, holder.start_ticks)
 
 
 class Peer(NamedTuple):
-    """The process at the other end of a unix socket, as the kernel knows it (struct ucred)."""
+    """The process at the other end of a unix socket, as the kernel reports it (struct ucred)."""
 
     pid: int
     uid: int
@@ -107,7 +173,7 @@ class Peer(NamedTuple):
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Return which process connected, or called listen(2)."""
+    """Return the process that connected, or that called listen(2)."""
     layout = "3i"
     return Peer(
         *struct.unpack(layout, connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(layout)))
@@ -115,10 +181,10 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 def _deliver(team: TeamDirectory, holder: Supervisor, line: bytes) -> bool:
-    """Hand one line to the holder of the team's lock; False if nothing took it.
+    """Send one line to the holder of the team's lock; return False if the holder did not accept it.
 
     Raises:
-        UntrustedError: It is not this user's own supervisor.
+        UntrustedError: The holder is not this user's own supervisor.
     """
     if not runtime_directory.holds(Path(holder.socket), os.environ):
         raise UntrustedError(
@@ -127,21 +193,21 @@ def _deliver(team: TeamDirectory, holder: Supervisor, line: bytes) -> bool:
             "set that here too; if you did not make this team, remove its directory"
         )
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
-            caller.settimeout(5)
-            caller.connect(holder.socket)
-            _require_holder(team, holder, peer_of(caller))
-            caller.sendall(line)
-            return caller.recv(16).startswith(b"ok")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_SEND_TIMEOUT)
+            connection.connect(holder.socket)
+            _require_holder(team, holder, peer_of(connection))
+            connection.sendall(line)
+            return connection.recv(16).startswith(b"ok")
     except OSError:
         return False
 
 
 def _require_holder(team: TeamDirectory, holder: Supervisor, peer: Peer) -> None:
-    """Refuse a peer that is not the process that holds the lock, before one byte is sent.
+    """Refuse a peer that is not the process that holds the lock, before any byte is sent.
 
     Raises:
-        UntrustedError: It is of another user, or another process.
+        UntrustedError: The peer is another user's process, or another process.
     """
     own = peer.uid == os.geteuid()
     if own and peer.pid == holder.pid and process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
@@ -154,10 +220,10 @@ def _require_holder(team: TeamDirectory, holder: Supervisor, peer: Peer) -> None
 
 
 def _start(team: TeamDirectory) -> None:
-    """Start a supervisor, which detaches itself. If somebody else's is quicker, this one leaves at once.
+    """Start a supervisor, which detaches itself and exits at once if another one already holds the lock.
 
     Raises:
-        UntrustedError: It would have no folder to listen in.
+        UntrustedError: There is no private folder for its socket.
     """
     runtime_directory.make(os.environ)
     environment = {key: value for key, value in os.environ.items() if not is_secret(key)}

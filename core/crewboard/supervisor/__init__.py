@@ -1,1 +1,1 @@
-"""One small process per team: starts workers, records how they end, buries the dead."""
+"""The supervisor: one small process per team that starts workers, and records and finalizes their ends."""

@@ -1,4 +1,4 @@
-"""`python -I -m crewboard.supervisor <team directory>`: takes the team's supervisor lock, or leaves at once."""
+"""`python -I -m crewboard.supervisor <team directory>`: serve the team, or exit at once if its lock is held."""
 
 import asyncio
 import logging
@@ -11,8 +11,8 @@ from crewboard.linux import process
 from crewboard.records import Supervisor as SupervisorInfo
 from crewboard.store import files, leases
 from crewboard.store.layout import TeamDirectory
-from crewboard.supervisor import offline_model
-from crewboard.supervisor import server as door
+from crewboard.supervisor import server as control_server
+from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor
 
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 async def supervise(team: TeamDirectory, lock: int) -> None:
-    """Listen, say where, and work until there is nothing left to do."""
-    path = door.choose_path(team)
+    """Listen, write the address into the lock, and reconcile until there is nothing left to do."""
+    path = control_server.choose_path(team)
     me = SupervisorInfo(
         pid=os.getpid(),
         socket=str(path),
@@ -29,25 +29,28 @@ async def supervise(team: TeamDirectory, lock: int) -> None:
         start_ticks=process.start_ticks(os.getpid()),
     )
 
-    def introduce() -> None:
+    def sign_lock() -> None:
         if leases.holder(team.supervisor_lock, SupervisorInfo) != me:
             leases.sign(lock, me)
 
-    supervisor = Supervisor(team, PreforkLauncher(team), introduce)
-    server = await door.listen(path, supervisor.on_ring)
-    introduce()
+    launcher = PreforkLauncher(team)
+    model = OfflineModel(team, launcher)
+    supervisor = Supervisor(team, launcher, model, sign_lock)
+    server = await control_server.listen(path, supervisor.on_request)
+    sign_lock()
     try:
         await supervisor.run()
     finally:
         server.close()
-        offline_model.end(team)
-        path.unlink(missing_ok=True)  # nobody else has this address
+        model.end()
+        path.unlink(missing_ok=True)
 
 
 def main() -> int:
     """Run one team's supervisor."""
+    # Detach, so that the process that started this one need not reap it.
     if os.fork():
-        os._exit(0)  # whoever started us need not reap us
+        os._exit(0)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     os.umask(0o077)
     team = TeamDirectory(Path(sys.argv[1]))
@@ -60,7 +63,7 @@ def main() -> int:
         files.remove_stale_files(team.path)
         asyncio.run(supervise(team, lock))
     except UntrustedError as error:
-        log.error("%s", error)  # noqa: TRY400  the sentence says it all
+        log.error("%s", error)  # noqa: TRY400  an expected error: the message is enough
         return error.exit_code
     return 0
 

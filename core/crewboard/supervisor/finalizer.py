@@ -1,4 +1,7 @@
-"""Burial: making the end of a run known. Each step may be done twice; the last one notes that all are done."""
+"""Finalizes an ended run: releases its task, cancels its requests, notifies the team.
+
+Each step may be repeated. The last one records that all are done.
+"""
 
 import logging
 
@@ -10,7 +13,7 @@ from crewboard.records import Config, Exit, Spec, Status, describe_exit
 from crewboard.sandbox import scratch
 from crewboard.store import agents, json_files, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory
-from crewboard.supervisor.launcher import Ended, end_marked
+from crewboard.supervisor.launcher import Ended, kill_marked
 
 log = logging.getLogger(__name__)
 
@@ -18,11 +21,11 @@ log = logging.getLogger(__name__)
 def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float) -> Exit:
     """Write how a run ended, unless its worker wrote that itself.
 
-    `now` is when, for an end that was seen; of one that nobody saw, the last sign of life is the best that is known.
+    `now` is the time of the end if the supervisor observed it. If not, the worker's last sign of life is recorded.
     """
     spec, status = json_files.load_or_none(agent.spec, Spec), json_files.load_or_none(agent.status, Status)
-    unseen = ended == Ended() and status is not None and status.run == run
-    at = status.beat or now if unseen and status is not None else now
+    unobserved = ended == Ended() and status is not None and status.run == run
+    at = status.beat or now if unobserved and status is not None else now
     record = Exit(run=run, code=ended.code, signal=ended.signal, reason=_reason(run, spec, status), at=at)
     return agents.write_exit(agent, record)
 
@@ -36,28 +39,26 @@ def _reason(run: int, spec: Spec | None, status: Status | None) -> str:
 
 
 def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
-    """Tell the team of the end of `record.run`: its task goes back, what it asked is cancelled, the others hear."""
+    """Kill what the run left, release its task, cancel its requests, notify the team. Idempotent."""
     if record.buried:
         return
     status = json_files.load_or_none(agent.status, Status)
     if status is not None and status.run == record.run and status.start_ticks:
-        end_marked(f"{env.WORKER}={process.mark(status.pid, status.start_ticks)}")
+        kill_marked(f"{env.WORKER}={process.mark(status.pid, status.start_ticks)}")
     scratch.sweep()
     team = agent.team
     tasks.release(team, agent.name, now)
     requests.cancel_requests_of(team, agent.name, now)
-    words = describe_exit(record)
-    for name in _to_be_told(roster.load(team), agent):
+    description = describe_exit(record)
+    for name in _recipients(roster.load(team), agent):
         ident = mailbox.derived_id("terminated", agent.name, record.run, name)
-        message = mailbox.compose(
-            SYSTEM, name, "teammate_terminated", f"{agent.name} ended: {words}", ident=ident, ts=now
-        )
-        mailbox.send(team, message)
+        text = f"{agent.name} ended: {description}"
+        mailbox.send(team, mailbox.compose(SYSTEM, name, "teammate_terminated", text, ident=ident, ts=now))
     agents.mark_finalized(agent, record)
-    log.info("%s run %d ended: %s", agent.name, record.run, words)
+    log.info("%s run %d ended: %s", agent.name, record.run, description)
 
 
-def _to_be_told(config: Config, agent: AgentDirectory) -> list[str]:
-    """The lead's seat, whoever reads it, and every living teammate."""
+def _recipients(config: Config, agent: AgentDirectory) -> list[str]:
+    """Return the lead's mailbox, which the operator reads if there is no lead, and every living teammate."""
     living = [m.name for m in config.members if leases.is_held(agent.team.agent(m.name).lease)]
     return [name for name in dict.fromkeys([LEAD, *living]) if name != agent.name]

@@ -1,4 +1,4 @@
-"""The embedded model's server, started for the first worker that needs it and ended with the supervisor."""
+"""The process that serves the embedded model: started for the first worker that needs it, ended with the supervisor."""
 
 import logging
 import os
@@ -11,52 +11,59 @@ from crewboard.linux import process
 from crewboard.records import ModelServerInfo
 from crewboard.store import files, leases
 from crewboard.store.layout import TeamDirectory
-from crewboard.supervisor.launcher import Launcher
+from crewboard.supervisor.launcher import PopenLauncher
 
-UP_WITHIN = 15.0
-_POLL = 0.01
+START_TIMEOUT = 15.0
+"""Seconds that the server may take to start."""
+
+_UNREACHABLE = "http://127.0.0.1:9"
+"""Given to a worker if the server did not start: its calls fail, and the worker reports that."""
 
 log = logging.getLogger(__name__)
 
 
-def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether a worker with this environment works on the embedded model."""
-    return env.is_offline(environment)
+class OfflineModel:
+    """The embedded model's server of one team."""
 
+    def __init__(self, team: TeamDirectory, launcher: PopenLauncher) -> None:
+        self._team = team
+        self._launcher = launcher
+        self._started_at: float | None = None
 
-def environment_for(team: TeamDirectory, launcher: Launcher, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a worker, pointed at the embedded model if it is to use that; starts the server."""
-    if not is_wanted(environment):
-        return dict(environment)
-    return {
-        **env.without_api(environment),
-        "ANTHROPIC_BASE_URL": _address(team, launcher, environment),
-        "ANTHROPIC_API_KEY": "offline",
-    }
+    def worker_environment(self, environment: Mapping[str, str]) -> dict[str, str] | None:
+        """Return the environment of a worker. It names the embedded model's server if the worker uses that.
 
+        Start the server if it is not there. Return None while it starts; ask again after a moment.
+        """
+        if not env.is_offline(environment):
+            return dict(environment)
+        url = self._url(environment)
+        if url is None:
+            return None
+        return {**env.without_api(environment), "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "offline"}
 
-def _address(team: TeamDirectory, launcher: Launcher, environment: Mapping[str, str]) -> str:
-    deadline = time.monotonic() + UP_WITHIN
-    started = False
-    while time.monotonic() < deadline:
-        holder = leases.holder(team.model_lock, ModelServerInfo)
+    def _url(self, environment: Mapping[str, str]) -> str | None:
+        holder = leases.holder(self._team.model_lock, ModelServerInfo)
         if holder is not None and holder.url:
+            self._started_at = None
             return holder.url
-        if not started and not leases.is_held(team.model_lock):
-            started = True
-            with open(team.model_log, "ab", opener=files.open_private) as output:
-                launcher.start(
-                    ["crewboard.offline", str(team.path)],
-                    {**os.environ, **env.offline_settings(environment)},
-                    output.fileno(),
-                )
-        time.sleep(_POLL)
-    log.error("the embedded model did not come up; see %s", team.model_log)
-    return "http://127.0.0.1:9"
+        if self._started_at is None:
+            self._started_at = time.monotonic()
+            if not leases.is_held(self._team.model_lock):
+                self._start(environment)
+        if time.monotonic() - self._started_at < START_TIMEOUT:
+            return None
+        self._started_at = None
+        log.error("the embedded model did not start; see %s", self._team.model_log)
+        return _UNREACHABLE
 
+    def _start(self, environment: Mapping[str, str]) -> None:
+        with open(self._team.model_log, "ab", opener=files.open_private) as output:
+            settings = {**os.environ, **env.offline_settings(environment)}
+            self._launcher.start(["crewboard.offline", str(self._team.path)], settings, output.fileno())
 
-def end(team: TeamDirectory) -> None:
-    """End the team's server, if it has one."""
-    holder = leases.holder(team.model_lock, ModelServerInfo)
-    if holder is not None:
-        process.send_signal(holder.pid, signal.SIGTERM)
+    def end(self) -> None:
+        """End the team's server if there is one."""
+        holder = leases.holder(self._team.model_lock, ModelServerInfo)
+        if holder is not None:
+            process.send_signal(holder.pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The supervisor itself: compares what each agent should be with what lives, and acts on the difference."""
+"""The supervisor's main loop: compares the wanted with the actual state of each agent, and acts on the difference."""
 
 import asyncio
 import contextlib
@@ -8,134 +8,137 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from crewboard.errors import CrewboardError
 from crewboard.linux import process
 from crewboard.names import is_name
+from crewboard.protocol.supervisor_client import ControlRequest
 from crewboard.records import Exit, Lease, Spec, Status
 from crewboard.store import leases
 from crewboard.store.json_files import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory
-from crewboard.supervisor import finalizer, offline_model
-from crewboard.supervisor.launcher import Ended, Launcher, Ref
+from crewboard.supervisor import finalizer
+from crewboard.supervisor.launcher import Ended, Ref
 from crewboard.supervisor.notifier import ChangeNotifier
+from crewboard.supervisor.offline_model import OfflineModel
+from crewboard.supervisor.prefork_launcher import PreforkLauncher
 
-SWEEP = 2.0
-"""Seconds between two looks when nothing calls for one."""
+SWEEP_INTERVAL = 2.0
+"""Seconds between two passes when nothing wakes the supervisor."""
 
-LINGER = 180.0
-"""Seconds that a supervisor stays after its last worker."""
+IDLE_TIMEOUT = 180.0
+"""Seconds that a supervisor stays after its last worker ended."""
 
-GRACE = 2.0
-"""Seconds between asking a process to end and ending it with all that it started."""
+KILL_GRACE = 2.0
+"""Seconds between SIGTERM to a worker and SIGKILL to it and all that it started."""
 
-LEAVE_PATIENCE = 10.0
-"""Seconds that a worker has to leave after it agreed to shut down."""
+SHUTDOWN_TIMEOUT = 10.0
+"""Seconds that a worker may take to exit after it agreed to shut down."""
 
-STATUS_PATIENCE = 2.0
-"""Seconds to wait for the kernel's word on how a process that is not our child ended."""
+EXIT_STATUS_TIMEOUT = 2.0
+"""Seconds to wait until the kernel tells how a process ended that is not a child of this one."""
+
+_MODEL_POLL = 0.02
+"""Seconds until the next pass while the embedded model starts."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class Watched:
-    """One agent as the supervisor knows it."""
+    """What the supervisor knows about one agent."""
 
     agent: AgentDirectory
     spec: CachedFile[Spec]
     status: CachedFile[Status]
     exit: CachedFile[Exit]
     ref: Ref | None = None
-    """Its living worker."""
+    """The agent's living worker."""
     run: int = 0
     """The run of that worker."""
     pidfd: int | None = None
-    """Set for a worker that is not our child."""
-    environment: dict[str, str] | None = None
-    """What a ring brought for the run that is wanted; kept until it began."""
-    environment_run: int = 0
-    told_at: float | None = None
-    """When it was told to end (monotonic)."""
+    """Set for a worker that is not a child of this process."""
+    start: ControlRequest | None = None
+    """The newest request to start a run, kept until that run began."""
+    term_at: float | None = None
+    """When the worker was, or at the latest will be, asked to end (monotonic)."""
     ended: dict[int, Ended] = field(default_factory=dict)
-    """How runs of our own children ended, until it is recorded."""
+    """How runs of child processes ended, until that is recorded."""
 
 
 class Supervisor:
-    """One team's supervisor. `introduce` says in its lock where it listens, if that does not stand there."""
+    """The supervisor of one team. `sign_lock` writes the control server's address into the lock if it is missing."""
 
-    def __init__(self, team: TeamDirectory, launcher: Launcher, introduce: Callable[[], None]) -> None:
+    def __init__(
+        self, team: TeamDirectory, launcher: PreforkLauncher, model: OfflineModel, sign_lock: Callable[[], None]
+    ) -> None:
         self._team = team
-        self._introduce = introduce
+        self._sign_lock = sign_lock
         self._launcher = launcher
+        self._model = model
         self._watched: dict[str, Watched] = {}
         self._wake = asyncio.Event()
-        self._doorbells = ChangeNotifier(team)
+        self._notifier = ChangeNotifier(team)
         self._leaving = False
-        self._alone_since = time.monotonic()
-        self._next_look = SWEEP
+        self._idle_since = time.monotonic()
+        self._next_pass = SWEEP_INTERVAL
 
-    def on_ring(self, ring: dict[str, Any]) -> None:
-        """Take a ring: note what a start brought, then look."""
-        name, run = ring.get("name"), ring.get("run")
-        if ring.get("verb") == "start" and isinstance(name, str) and is_name(name) and isinstance(run, int):
-            watched = self._watch(name)
-            watched.environment = {str(k): str(v) for k, v in (ring.get("environment") or {}).items()}
-            watched.environment_run = run
+    def on_request(self, request: ControlRequest) -> None:
+        """Keep what a request asks for, and start the next pass."""
+        if request.verb == "start" and request.name is not None:
+            self._watch(request.name).start = request
             self._leaving = False
-        elif ring.get("verb") == "leave":
+        elif request.verb == "leave":
             self._leaving = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Work until the last worker has been gone for a while, or at once after it when told to leave."""
+        """Reconcile until the last worker has been gone for `IDLE_TIMEOUT`, or, if asked to leave, at once."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._wake.set)
-        self._doorbells.start(loop)
+        self._notifier.start(loop)
         self._launcher.open(self._wake.set)
-        while self._has_reason_to_stay():
+        while self._is_needed():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._next_look)
+                await asyncio.wait_for(self._wake.wait(), self._next_pass)
             self._wake.clear()
-            self._next_look = SWEEP
-            self._look()
+            self._next_pass = SWEEP_INTERVAL
+            await self._reconcile_all()
         self._launcher.close()
-        self._doorbells.stop()
+        self._notifier.stop()
 
-    def _has_reason_to_stay(self) -> bool:
+    def _is_needed(self) -> bool:
         if any(watched.ref for watched in self._watched.values()):
-            self._alone_since = time.monotonic()
+            self._idle_since = time.monotonic()
             return True
-        return not self._leaving and time.monotonic() - self._alone_since < LINGER
+        return not self._leaving and time.monotonic() - self._idle_since < IDLE_TIMEOUT
 
-    def _look_again_in(self, seconds: float) -> None:
-        self._next_look = min(self._next_look, max(seconds, 0.01))
+    def _pass_again_in(self, seconds: float) -> None:
+        self._next_pass = min(self._next_pass, max(seconds, 0.01))
 
-    # ------------------------------------------------------------------------------------------------- looking
-
-    def _look(self) -> None:
-        self._stay_known()
+    async def _reconcile_all(self) -> None:
+        self._repair_lock()
         self._reap()
-        for name in self._hired():
+        for name in self._agent_names():
             watched = self._watch(name)
             try:
-                self._reconcile(watched)
+                await self._reconcile(watched)
             except (CrewboardError, OSError, ValueError) as error:
-                log.error("%s: %s", name, error)  # noqa: TRY400  the sentence says it; there is no bug to trace
+                log.error("%s: %s", name, error)  # noqa: TRY400  an expected error: the message is enough
 
-    def _stay_known(self) -> None:
-        """Mend the lock if it was damaged: a supervisor that nobody can ring starts and ends nobody."""
+    def _repair_lock(self) -> None:
+        """Write the address into the lock again if it was damaged: without it, no request arrives."""
         try:
-            self._introduce()
+            self._sign_lock()
         except CrewboardError as error:
-            log.error("%s", error)  # noqa: TRY400  as below
+            log.error("%s", error)  # noqa: TRY400  as above
 
-    def _hired(self) -> list[str]:
+    def _agent_names(self) -> list[str]:
         try:
             return sorted(path.name for path in self._team.agents.iterdir() if is_name(path.name))
         except OSError:
-            self._leaving = True  # the team was purged
+            # The team's directory was removed.
+            self._leaving = True
             return []
 
     def _watch(self, name: str) -> Watched:
@@ -150,13 +153,13 @@ class Supervisor:
         ended = self._launcher.reap()
         for watched in self._watched.values():
             if watched.ref is not None and watched.pidfd is None and watched.ref.pid in ended:
-                if not self._was_superfluous(watched):
+                if not self._was_duplicate(watched):
                     watched.ended[watched.run] = ended[watched.ref.pid]
                 self._forget_worker(watched)
 
     @staticmethod
-    def _was_superfluous(watched: Watched) -> bool:
-        """Whether our child left because another process had that run already."""
+    def _was_duplicate(watched: Watched) -> bool:
+        """Return True if the child exited because another process had that run already."""
         status = watched.status.get()
         return (
             status is not None
@@ -168,14 +171,12 @@ class Supervisor:
     @staticmethod
     def _forget_worker(watched: Watched) -> None:
         watched.ref = None
-        watched.told_at = None
+        watched.term_at = None
         if watched.pidfd is not None:
             os.close(watched.pidfd)
             watched.pidfd = None
 
-    # -------------------------------------------------------------------------------------------------- acting
-
-    def _reconcile(self, watched: Watched) -> None:
+    async def _reconcile(self, watched: Watched) -> None:
         spec = watched.spec.get()
         if spec is None:
             return
@@ -185,14 +186,15 @@ class Supervisor:
             self._end_if_wanted(watched, spec)
             return
         if leases.is_held(watched.agent.lease):
-            self._look_again_in(0.1)  # a worker that has not signed its lease yet
+            # A worker that has not signed its lease yet.
+            self._pass_again_in(0.1)
             return
-        self._bury(watched)
-        self._start_if_wanted(watched, spec)
+        self._finalize(watched)
+        await self._start_if_wanted(watched, spec)
 
     def _adopt(self, watched: Watched) -> None:
-        """Watch over a living worker that an earlier supervisor started."""
-        holder = leases.holder(watched.agent.lease, Lease) or self._by_status(watched)
+        """Watch a living worker that an earlier supervisor started."""
+        holder = leases.holder(watched.agent.lease, Lease) or self._holder_by_status(watched)
         if holder is None:
             return
         try:
@@ -201,47 +203,50 @@ class Supervisor:
             return
         watched.ref = Ref(holder.pid, holder.start_ticks)
         watched.run = holder.run
-        asyncio.get_running_loop().add_reader(watched.pidfd, self._adopted_ended, watched, watched.pidfd)
+        asyncio.get_running_loop().add_reader(watched.pidfd, self._on_adopted_exit, watched, watched.pidfd)
         log.info("adopted %s run %d, pid %d", watched.agent.name, holder.run, holder.pid)
 
     @staticmethod
-    def _by_status(watched: Watched) -> Lease | None:
-        """Who holds a lease that does not say so, as far as the status tells."""
+    def _holder_by_status(watched: Watched) -> Lease | None:
+        """Return the holder of an unsigned lease, as far as the status names it."""
         status = watched.status.get()
         if status is None or not process.is_same(status.pid, status.boot_id, status.start_ticks):
             return None
         return Lease(pid=status.pid, run=status.run, boot_id=status.boot_id, start_ticks=status.start_ticks)
 
-    def _adopted_ended(self, watched: Watched, pidfd: int) -> None:
-        """Learn how an adopted worker ended; its own parent must have reaped it before the kernel tells."""
+    def _on_adopted_exit(self, watched: Watched, pidfd: int) -> None:
+        """Find out how an adopted worker ended. The kernel tells it once the worker's own parent reaped it."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(pidfd)
-        deadline = loop.time() + STATUS_PATIENCE
+        deadline = loop.time() + EXIT_STATUS_TIMEOUT
 
-        def ask() -> None:
+        def check() -> None:
             status = process.exit_status(pidfd)
             if status is None and loop.time() < deadline:
-                loop.call_later(0.05, ask)
+                loop.call_later(0.05, check)
                 return
             watched.ended[watched.run] = Ended() if status is None else Ended.from_status(status)
             self._forget_worker(watched)
             self._wake.set()
 
-        ask()
+        check()
 
-    def _start_if_wanted(self, watched: Watched, spec: Spec) -> None:
-        """Start the wanted run, once, with the environment that a ring brought for it."""
-        begun = self._last_run(watched)
-        if spec.want != "running" or spec.run <= begun or watched.environment_run != spec.run:
+    async def _start_if_wanted(self, watched: Watched, spec: Spec) -> None:
+        """Start the wanted run, once, with the environment of its start request."""
+        request = watched.start
+        if request is None or spec.want != "running" or spec.run <= self._last_run(watched) or request.run != spec.run:
             return
-        if watched.environment is None:
+        environment = self._model.worker_environment(request.environment)
+        if environment is None:
+            self._pass_again_in(_MODEL_POLL)
             return
-        environment = offline_model.environment_for(self._team, self._launcher, watched.environment)
-        watched.ref = self._launcher.launch(watched.agent, environment)
+        watched.ref = await self._launcher.launch(watched.agent, environment)
         if watched.ref is None:
             return
-        watched.environment = None
         watched.run = spec.run
+        # A request for a later run may have come while the fork was awaited.
+        if watched.start is not None and watched.start.run == spec.run:
+            watched.start = None
         log.info("started %s run %d, pid %d", watched.agent.name, spec.run, watched.ref.pid)
 
     @staticmethod
@@ -252,19 +257,19 @@ class Supervisor:
     def _end_if_wanted(self, watched: Watched, spec: Spec) -> None:
         if watched.ref is None:
             return
-        if spec.want == "killed" and watched.told_at is None:
-            watched.told_at = time.monotonic()
+        if spec.want == "killed" and watched.term_at is None:
+            watched.term_at = time.monotonic()
             self._launcher.signal(watched.ref, signal.SIGTERM)
-        elif spec.want == "stopped" and watched.told_at is None:
-            watched.told_at = time.monotonic() + LEAVE_PATIENCE
-        if watched.told_at is not None:
-            left = watched.told_at + GRACE - time.monotonic()
+        elif spec.want == "stopped" and watched.term_at is None:
+            watched.term_at = time.monotonic() + SHUTDOWN_TIMEOUT
+        if watched.term_at is not None:
+            left = watched.term_at + KILL_GRACE - time.monotonic()
             if left <= 0:
                 self._launcher.signal(watched.ref, signal.SIGKILL, tree=True)
-            self._look_again_in(left if left > 0 else GRACE)
+            self._pass_again_in(left if left > 0 else KILL_GRACE)
 
-    def _bury(self, watched: Watched) -> None:
-        """Make the end of the newest run known, if it is not yet."""
+    def _finalize(self, watched: Watched) -> None:
+        """Record and finalize the end of the newest run if that is not done yet."""
         now = time.time()
         for run, ended in sorted(watched.ended.items()):
             finalizer.record_exit(watched.agent, run, ended, now)

@@ -1,24 +1,22 @@
-"""Where the supervisor listens: a unix socket in the user's runtime directory, for the user alone."""
+"""The supervisor's control server: a unix socket in the user's runtime directory."""
 
 import asyncio
 import contextlib
 import hashlib
-import json
 import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from crewboard.protocol import runtime_directory
-from crewboard.protocol.supervisor_client import peer_of
+from crewboard.protocol.supervisor_client import ControlRequest, peer_of
 from crewboard.store.layout import TeamDirectory
 
-_LARGEST_RING = 4 * 1024 * 1024
+_MAX_REQUEST = 4 * 1024 * 1024
 
 
 def choose_path(team: TeamDirectory) -> Path:
-    """An address that nobody has used: a dead supervisor's stays behind, and is cleared away by its successor."""
+    """Return a new socket path. Remove the sockets of this team's earlier supervisors, which are dead."""
     folder = runtime_directory.make(os.environ)
     stem = hashlib.sha256(str(team.path).encode()).hexdigest()[:16]
     for old in folder.glob(f"{stem}-*.sock"):
@@ -26,30 +24,19 @@ def choose_path(team: TeamDirectory) -> Path:
     return folder / f"{stem}-{secrets.token_hex(4)}.sock"
 
 
-def _read(line: bytes) -> dict[str, Any] | None:
-    """What somebody rang; None for what is no ring."""
-    try:
-        ring = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(ring, dict) or not isinstance(ring.get("environment") or {}, dict):
-        return None
-    return ring
-
-
-async def listen(path: Path, on_ring: Callable[[dict[str, Any]], None]) -> asyncio.Server:
-    """Call `on_ring` for each ring: one JSON object a line, answered `ok` once it was taken."""
+async def listen(path: Path, on_request: Callable[[ControlRequest], None]) -> asyncio.Server:
+    """Call `on_request` for each request of this user, and answer it with `ok`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # ValueError: the line is too long, or no request. The caller gets no `ok` and tries again.
         with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
-            peer = writer.get_extra_info("socket")
-            if peer_of(peer).uid == os.geteuid() and (ring := _read(await reader.readline())) is not None:
-                on_ring(ring)
+            if peer_of(writer.get_extra_info("socket")).uid == os.geteuid():
+                on_request(ControlRequest.decode(await reader.readline()))
                 writer.write(b"ok\n")
                 await writer.drain()
         with contextlib.suppress(OSError):
             writer.close()
 
-    server = await asyncio.start_unix_server(serve, path=str(path), limit=_LARGEST_RING)
+    server = await asyncio.start_unix_server(serve, path=str(path), limit=_MAX_REQUEST)
     path.chmod(0o600)
     return server

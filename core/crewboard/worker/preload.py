@@ -1,7 +1,7 @@
-"""Loads all that a worker needs up to the end of its first request, by making one, to nobody.
+"""Loads all code that a worker needs for its first request, by making one to a socket of this process.
 
-Imports are four fifths of a cold start; the rest is what the SDK builds on first use: models, the transport, a TLS
-context. The request goes to a socket of this process, and its answer is canned.
+Imports are four fifths of a cold start. The rest is what the SDK builds on first use: models, the transport, a TLS
+context.
 """
 
 import asyncio
@@ -65,10 +65,10 @@ async def _request() -> None:
         await stream.get_final_message()
 
 
-def warm_up() -> None:
-    """Load it all. Leaves no thread and no descriptor behind."""
+def preload() -> None:
+    """Load all code. Leave no thread and no open descriptor."""
     for tool in registry.TOOLS.values():
         tool.definition()
-    # Without a loopback, a worker loads the rest by itself.
+    # Without a loopback interface, each worker loads the rest by itself.
     with contextlib.suppress(OSError, anthropic.AnthropicError):
         asyncio.run(_request())

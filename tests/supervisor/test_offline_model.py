@@ -1,0 +1,31 @@
+"""The embedded model's server starts in the background: the supervisor never waits for it."""
+
+import os
+import signal
+import time
+
+from crewboard.store.layout import TeamDirectory
+from crewboard.supervisor.launcher import PopenLauncher
+from crewboard.supervisor.offline_model import OfflineModel
+from tests.crew import eventually
+
+OFFLINE = {"PATH": os.environ["PATH"], "CREWBOARD_OFFLINE": "1", "ANTHROPIC_API_KEY": "key"}
+
+
+def test_a_worker_with_a_key_gets_its_own_environment(directory: TeamDirectory) -> None:
+    environment = {"ANTHROPIC_API_KEY": "key"}
+    assert OfflineModel(directory, PopenLauncher()).worker_environment(environment) == environment
+
+
+def test_the_server_starts_without_blocking(directory: TeamDirectory) -> None:
+    launcher = PopenLauncher()
+    model = OfflineModel(directory, launcher)
+    before = time.monotonic()
+    assert model.worker_environment(OFFLINE) is None
+    assert time.monotonic() - before < 1, "starting a process takes some milliseconds, and loading it is not awaited"
+    environment = eventually(lambda: model.worker_environment(OFFLINE), "the server")
+    assert environment["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
+    assert environment["ANTHROPIC_API_KEY"] == "offline"
+    model.end()
+    ended = eventually(launcher.reap, "its end")
+    assert [end.code == 0 or end.signal == signal.SIGTERM for end in ended.values()] == [True]
