@@ -418,7 +418,7 @@ MUTANTS = (
     ),
     Mutant(
         "one task in progress for each owner",
-        replaced(tasks, "_check_only_one", lambda *_: None),
+        replaced(tasks, "_check_no_other_in_progress", lambda *_: None),
         unit(test_tasks.test_one_task_in_progress_for_each_owner_whoever_says_so),
     ),
     Mutant("a claim is checked", replaced(tasks, "_check_claim", lambda *_: None), machine(Board)),

@@ -36,7 +36,7 @@ def test_other_text_is_left_alone(text: str) -> None:
 
 
 def test_a_key_of_any_form_is_hidden_once_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_known", set())
+    monkeypatch.setattr(redaction, "_registered", set())
     redaction.register_secrets({"ANTHROPIC_API_KEY": "an-odd-key", "HOME": "/home/me", "X_TOKEN": "short"})
     assert (
         redaction.redact("401 for an-odd-key in /home/me, short") == f"401 for {redaction.REDACTED} in /home/me, short"
