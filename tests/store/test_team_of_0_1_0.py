@@ -1,0 +1,94 @@
+"""A team directory that version 0.1.0 wrote is opened, resumed and continued.
+
+`tests/data/team-0.1.0` was stored in the moment of a crash: the supervisor and both workers were killed. The agent
+`scout` is idle after two assignments and has one unread message behind a damaged line. The agent `fixer` waits for the
+decision on its plan. `status.json` is what version 0.1.0 printed for it. Process ids and boot ids are replaced by ones
+that no machine has, as after a reboot.
+"""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crewboard.commands import answers, hire, stop
+from crewboard.readmodel import as_json
+from crewboard.records import Gate, Intake, RunStarted
+from crewboard.store import agents, mailbox, roster, tasks
+from tests.crew import Crew, eventually
+
+STORED = Path(__file__).parents[1] / "data/team-0.1.0"
+PLAN = "plan-f2ffbdcfc77d"
+UNREAD = "814020e055e24495af9e2d4cd52d2004"
+
+
+@pytest.fixture
+def old_team(tmp_path: Path, crew_on: Callable[..., Crew]) -> Crew:
+    """The stored team in a workspace, with no process."""
+    team = tmp_path / ".crewboard/default"
+    shutil.copytree(STORED / "team", team)
+    # Lock files are empty, and so are not stored.
+    (team / ".locks").mkdir()
+    for folder in (team.parent, *(path for path in team.rglob("*") if path.is_dir()), team):
+        folder.chmod(0o700)
+    (tmp_path / "calc.py").write_text("def add(a, b):\n    return a + b\n")
+    return crew_on()
+
+
+def test_status_says_what_it_said_before(old_team: Crew) -> None:
+    expected = json.loads((STORED / "status.json").read_text(encoding="utf-8"))
+    assert _without_new_fields(as_json.status(old_team.view()), expected) == expected
+
+
+def _without_new_fields(found: object, expected: object) -> object:
+    """Return `found` without the fields that `expected` does not have."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return {key: _without_new_fields(value, expected[key]) for key, value in found.items() if key in expected}
+    if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        return [_without_new_fields(*pair) for pair in zip(found, expected, strict=True)]
+    return found
+
+
+def test_its_files_survive_being_written(old_team: Crew) -> None:
+    before = [agents.spec(old_team.agent("fixer")), tasks.load_all(old_team.directory)[1]]
+    roster.change(old_team.directory, lambda config: None)
+    tasks.update(old_team.directory, 2, "operator", 2e9, owner="scout")
+    agents.want(old_team.agent("fixer"), "running")
+    assert roster.load(old_team.directory).names == ["scout", "fixer"]
+    assert agents.spec(old_team.agent("fixer")) == before[0]
+    assert tasks.load(old_team.directory, 2).owner == "scout"
+
+
+def test_its_mail_is_read_once_and_the_conversation_goes_on(old_team: Crew) -> None:
+    assert hire.resume(old_team.team, "scout") == 2
+    answer = old_team.answer_to("scout", UNREAD)
+    assert (answer.answers, answer.result) == ([UNREAD], "results/scout-2-1.md")
+    assert "calc.py has 2 lines" in answer.text
+    picked_up = Counter(
+        message.id for event in old_team.events("scout") if isinstance(event, Intake) for message in event.messages
+    )
+    assert picked_up == Counter(message.id for message in mailbox.read(old_team.directory, "scout").messages)
+    assert [event.fresh for event in old_team.events("scout") if isinstance(event, RunStarted)] == [True, False]
+    asked = str(old_team.model.asked_by("scout")[0]["messages"])
+    assert asked.count("List all Python files") == 1
+    assert asked.count("Read calc.py and summarize it") == 2
+
+
+def test_its_pending_plan_is_approved_and_carried_out(old_team: Crew) -> None:
+    assert answers.approve(old_team.team, PLAN).status == "approved"
+    assert hire.resume(old_team.team, "fixer") == 2
+    notes = eventually(lambda: old_team.root.joinpath("notes.md").is_file(), "the file of the plan")
+    assert notes
+    assert [event.request_id for event in old_team.events("fixer") if isinstance(event, Gate)] == [PLAN]
+    assert [request.id for request in old_team.view().requests] == []
+
+
+def test_a_new_run_gets_the_next_number(old_team: Crew) -> None:
+    again = hire.spawn(old_team.team, hire.Hire("scout", "explore", "Say hello"))
+    assert again.run == 2
+    assert old_team.answer(again).result == "results/scout-2-1.md"
+    stop.stop(old_team.team, "scout")
+    assert agents.exit_record(old_team.agent("scout")) is not None
