@@ -1,6 +1,6 @@
-"""A whole assignment of a worker in one process, so that each of its file operations can be its last.
+"""A whole assignment of a worker in one process, so that a fault can be injected at each of its file operations.
 
-Everything is real but the model, which follows a script, and `hands`, which finds no file.
+Everything is real but the model, which follows a script, and the file tools, which find no file.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ SCRIPT: tuple[tuple[dict[str, Any], ...], ...] = (
     ({"type": "tool_use", "id": "u3", "name": "task_update", "input": {"task_id": 1, "status": "completed"}},),
     ({"type": "text", "text": "it is done"},),
 )
-"""What the model replies, turn by turn."""
+"""The replies of the model, turn by turn."""
 
 
 class ScriptedModel:
-    """Replies by how often it has replied, and keeps what it was asked."""
+    """A model that follows `SCRIPT` and records its requests."""
 
     def __init__(self, stop: Sequence[str] = ("tool_use", "tool_use", "end_turn")) -> None:
         self.asked: list[list[dict[str, Any]]] = []
@@ -53,8 +53,8 @@ class ScriptedModel:
         return Reply(ts=1, content=content, stop_reason=stop, usage=Tokens(input=10, output=1))
 
 
-class Talker(ScriptedModel):
-    """Has a small window and something to say to everything."""
+class TalkativeModel(ScriptedModel):
+    """A model with a small context window that replies with text only."""
 
     async def window(self) -> int:
         return 20_000
@@ -64,15 +64,15 @@ class Talker(ScriptedModel):
         return Reply(ts=1, content=[{"type": "text", "text": "so it is"}], stop_reason="end_turn", usage=Tokens())
 
 
-class NoHands:
-    """Finds no file in the workspace."""
+class NoFileTools:
+    """File tools that find no file."""
 
     async def ask(self, name: str, arguments: dict[str, Any]) -> Outcome:
         return Outcome("there is no such file", is_error=True)
 
 
 def arrange(team: TeamDirectory) -> None:
-    """An agent is hired, has mail and a task; it will end when it is done."""
+    """Hire an agent that has mail and a task, and ends when it is done."""
     for name in ("scout", "other"):
         roster.put(team, Member(name=name, type="code"))
     spec = Spec(prompt="do it", prompt_id="p1", type="code", model="m", run=1, flags=HireOptions(once=True))
@@ -83,16 +83,16 @@ def arrange(team: TeamDirectory) -> None:
 
 
 def run(team: TeamDirectory, model: ScriptedModel) -> int:
-    """One run of the agent, as `crewboard.worker` does it; returns its exit code."""
+    """Run the agent once, as `crewboard.worker` does, and return its exit code."""
     spec = agents.spec(team.agent("scout"))
     assert spec is not None
     try:
-        return _live_and_end(RunState(team.agent("scout"), spec), model)
+        return _work_and_end(RunState(team.agent("scout"), spec), model)
     except CrewboardError as error:
         return error.exit_code
 
 
-def _live_and_end(run_state: RunState, model: ScriptedModel) -> int:
+def _work_and_end(run_state: RunState, model: ScriptedModel) -> int:
     spec = run_state.spec
     run_state.append(
         RunStarted(ts=1, pid=1, type="code", model="m", fresh=run_state.fresh, prompt_id=spec.prompt_id)
@@ -107,12 +107,12 @@ def _live_and_end(run_state: RunState, model: ScriptedModel) -> int:
 
 
 async def _live(run_state: RunState, model: ScriptedModel) -> None:
-    helper = cast("FileToolClient", NoHands())
+    helper = cast("FileToolClient", NoFileTools())
     await Loop(run_state, Interrupts(run_state), cast("Model", model), helper, {}).run()
 
 
 def resume(team: TeamDirectory) -> None:
-    """Want the next run, as `crewboard resume` does."""
+    """Ask for the next run, as `crewboard resume` does."""
     agent = team.agent("scout")
     agents.change_spec(agent, lambda old: _next_run(old, agents.last_run(agent)))
 
@@ -122,41 +122,41 @@ def _next_run(old: Spec | None, last: int) -> Spec:
     return old.model_copy(update={"run": max(old.run, last) + 1})
 
 
-def live_until_done(team: TeamDirectory, model: ScriptedModel, fault: Fault | None) -> tuple[list[str], list[int]]:
-    """Run with the fault, then resume until the work is done; the file operations and how each run ended."""
+def work_until_done(team: TeamDirectory, model: ScriptedModel, fault: Fault | None) -> tuple[list[str], list[int]]:
+    """Run with the fault, then resume until the work is done; return the file operations and the exit codes."""
     ends: list[int] = []
     with Disk(fault) as disk:
         try:
             ends.append(run(team, model))
         except Killed:
             ends.append(-9)
-    assert fault is None or disk.reached, "the fault never came"
+    assert fault is None or disk.reached, "the fault was never reached"
     for _ in range(2):
         if ends[-1] == ExitCode.DONE:
             break
         roster._CACHE.clear()
-        tasks.release(team, "scout", 2.0)  # as burial does
+        tasks.release(team, "scout", 2.0)
         resume(team)
         ends.append(run(team, model))
     return disk.calls, ends
 
 
 def check(team: TeamDirectory, model: ScriptedModel) -> None:
-    """The work was done once, whatever happened in between."""
+    """Check that the work was done exactly once."""
     for asked in model.asked:
         check_request(asked)
     last = mails(model.asked[-1])
     assert [ident for ident in last if ident != "p1"] == ["m0", "m1", "m2"], "in order, and each once"
-    sent = [letter.content for letter in mailbox.read(team, "other").messages if letter.type == "message"]
+    sent = [mail.content for mail in mailbox.read(team, "other").messages if mail.type == "message"]
     assert sent == ["I begin"]
-    results = [letter for letter in mailbox.read(team, LEAD).messages if letter.type == "result"]
+    results = [mail for mail in mailbox.read(team, LEAD).messages if mail.type == "result"]
     assert (results[0].content, results[0].metadata["answers"]) == ("it is done", ["p1", "m0", "m1", "m2"])
     assert (team.path / str(results[0].metadata["result"])).read_text() == "it is done"
     starts = Counter(event.tool_use_id for event in events_of(team) if isinstance(event, ToolStart))
     assert set(starts.values()) == {1}, "no tool call begins twice"
     told = any("outcome unknown" in json.dumps(asked) for asked in model.asked)
     assert tasks.load(team, 1).status == "completed" or told
-    assert [letter.content for letter in results[1:]] in ([[], ["noted"]] if told else [[]]), "after a reminder"
+    assert [mail.content for mail in results[1:]] in ([[], ["noted"]] if told else [[]]), "after a reminder"
     assert len(model.asked) <= 3 + told + 1, "a reply that was kept is not asked for again"
     ended = agents.exit_record(team.agent("scout"))
     assert ended is not None
@@ -168,7 +168,7 @@ def events_of(team: TeamDirectory) -> list[Event]:
 
 
 def check_request(asked: list[dict[str, Any]]) -> None:
-    """A request that the API takes: roles alternate, the user speaks last, each tool call has one result."""
+    """Check that the API takes a request: roles alternate, the user comes last, each tool call has one result."""
     roles = [turn["role"] for turn in asked]
     assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"], roles
     called = [block["id"] for turn in asked for block in turn["content"] if block["type"] == "tool_use"]
@@ -178,6 +178,6 @@ def check_request(asked: list[dict[str, Any]]) -> None:
 
 
 def mails(asked: list[dict[str, Any]]) -> list[str]:
-    """The ids of the prompt and of all mail that a request shows to the model, in order."""
+    """Return the ids of the prompt and of all mail in a request, in order."""
     texts = (block["text"] for turn in asked for block in turn["content"] if block["type"] == "text")
     return [piece.id for text in texts for piece in undelimit(text) if piece.kind != "notice"]

@@ -1,4 +1,4 @@
-"""Runs a story with every fault at every file operation, and looks at what is left each time."""
+"""Run a scenario with every fault at every file operation, and check the files each time."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from crewboard.records import Config, Cursor, Exit, OperatorState, Record, Reque
 from crewboard.store import codec, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.crash.faults import Disk, Fault, Killed, kinds_for
-from tests.crash.scenarios import Outcome, Story, journal_damage
+from tests.crash.scenarios import Outcome, Scenario, damaged_events
 
 _FORMS: dict[str, type[Record]] = {
     "config.json": Config, "operator.json": OperatorState, "spec.json": Spec, "status.json": Status,
@@ -25,7 +25,7 @@ _DIFFERS = re.compile(rb'"(pid|start_ticks|beat|since|ts|at)": [0-9.]+')
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a story: the fault, what it did to the act, and how often files were touched."""
+    """One run of a scenario: the fault, the outcome of the act, and its file operations."""
 
     fault: Fault | None
     outcome: Outcome
@@ -40,37 +40,37 @@ def new_team(root: Path) -> TeamDirectory:
     return team
 
 
-def enumerate_story(story: Story, folder: Path) -> list[Run]:
-    """Every run of `story`; raises an AssertionError that names the fault where a promise does not hold."""
-    calm = run(story, folder / "0", None)
-    runs = [calm]
-    for number, operation in enumerate(calm.calls, start=1):
+def enumerate_faults(scenario: Scenario, folder: Path) -> list[Run]:
+    """Return every run of `scenario`; raise an AssertionError that names the fault if a check fails."""
+    undisturbed = run(scenario, folder / "0", None)
+    runs = [undisturbed]
+    for number, operation in enumerate(undisturbed.calls, start=1):
         for kind, part in kinds_for(operation):
             fault = Fault(number, kind, part)
-            runs.append(run(story, folder / str(len(runs)), fault))
+            runs.append(run(scenario, folder / str(len(runs)), fault))
     return runs
 
 
-def run(story: Story, root: Path, fault: Fault | None) -> Run:
-    """One run: arrange, act under the fault, let somebody fresh finish."""
+def run(scenario: Scenario, root: Path, fault: Fault | None) -> Run:
+    """Arrange, act under the fault, and let a fresh process finish."""
     with mock.patch.object(os, "fsync"):
-        return _run(story, root, fault)
+        return _run(scenario, root, fault)
 
 
-def _run(story: Story, root: Path, fault: Fault | None) -> Run:
+def _run(scenario: Scenario, root: Path, fault: Fault | None) -> Run:
     team = new_team(root)
-    story.arrange(team)
+    scenario.arrange(team)
     with Disk(fault) as disk:
-        outcome = _act(story, team)
+        outcome = _act(scenario, team)
     calls = tuple(disk.calls)
-    roster._CACHE.clear()  # what the dead process knew is gone with it
+    roster._CACHE.clear()
     try:
-        assert fault is None or disk.reached, "the fault never came"
+        assert fault is None or disk.reached, "the fault was never reached"
         assert outcome == "done" or fault is not None
         assert (outcome == "killed") == (fault is not None and "killed" in fault.kind)
-        _look(team, outcome)
-        story.settle(team, outcome)
-        _look(team, outcome)
+        _check_files(team, outcome)
+        scenario.settle(team, outcome)
+        _check_files(team, outcome)
     except (AssertionError, CrewboardError) as error:
         where = f"{fault} ({calls[fault.number - 1]})" if fault else "no fault"
         raise AssertionError(
@@ -79,9 +79,9 @@ def _run(story: Story, root: Path, fault: Fault | None) -> Run:
     return Run(fault, outcome, calls)
 
 
-def _act(story: Story, team: TeamDirectory) -> Outcome:
+def _act(scenario: Scenario, team: TeamDirectory) -> Outcome:
     try:
-        story.act(team)
+        scenario.act(team)
     except StorageError:
         return "refused"
     except Killed:
@@ -89,22 +89,22 @@ def _act(story: Story, team: TeamDirectory) -> Outcome:
     return "done"
 
 
-def _look(team: TeamDirectory, outcome: Outcome) -> None:
-    """Every file can be read; half a line is there only where somebody was killed, and never more than one."""
+def _check_files(team: TeamDirectory, outcome: Outcome) -> None:
+    """Check that every file can be read, and that at most one line is torn, and only after a kill."""
     for path in files_of(team):
         data = path.read_bytes()
         if path.suffix == ".json":
             codec.decode(data, _form(path))
         assert not path.name.endswith(".tmp") or outcome == "killed", f"{path.name} was left behind"
-        assert ".damaged-" not in path.name, f"{path.name}: somebody met damage"
-    torn = journal_damage(team) + sum(
+        assert ".damaged-" not in path.name, f"{path.name}: a damaged file was set aside"
+    torn = damaged_events(team) + sum(
         mailbox.read(team, path.stem).damaged for path in team.inboxes.iterdir() if not _arranged_damage(path)
     )
     assert torn <= (outcome == "killed"), f"{torn} damaged lines"
 
 
 def _arranged_damage(path: Path) -> bool:
-    """Whether the story itself put damage into a mailbox."""
+    """Return True if the scenario itself damaged the mailbox."""
     data = path.read_bytes()
     return b"no message\n" in data or b'"id": "torn"' in data
 
@@ -118,6 +118,6 @@ def files_of(team: TeamDirectory) -> Iterator[Path]:
 
 
 def tree(team: TeamDirectory) -> dict[str, bytes]:
-    """All files of a team and what is in them, but for what differs from process to process."""
+    """Return the contents of all files of a team, without values that differ from process to process."""
     kept = (path for path in files_of(team) if path.suffix != ".tmp")
     return {str(path.relative_to(team.path)): _DIFFERS.sub(b"", path.read_bytes()) for path in kept}

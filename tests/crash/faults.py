@@ -1,9 +1,9 @@
-"""A disk that fails where it is told to, and a process that dies there.
+"""Fault injection: a disk that fails at a chosen operation, and a process that dies there.
 
 Every file operation that the store calls by its bare name in `os` is counted. At one of them, things go wrong: the
 process is killed before or after it, the disk is full (once, or from then on), or a write takes only a part, after
-which it goes on, finds the disk full, or is killed. A killed process does nothing any more: whatever `finally` blocks
-would still call has no effect, and its descriptors are closed, which drops its locks.
+which it goes on, finds the disk full, or is killed. A killed process does nothing more: what its `finally` blocks
+call has no effect, and its descriptors are closed, which drops its locks.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Part = Literal["a byte", "half", "all but a byte"]
 
 
 DIED = 99
-"""How a process that was really ended exits."""
+"""The exit code of a process that was really ended."""
 
 
 class Killed(BaseException):
@@ -35,7 +35,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong at the operation `number`, counted from 1. `part` is what a short write takes."""
+    """The fault at the operation `number`, counted from 1. `part` is what a short write takes."""
 
     number: int
     kind: Kind
@@ -46,7 +46,7 @@ class Fault:
 
 
 def kinds_for(operation: str) -> list[tuple[Kind, Part]]:
-    """All that can go wrong at an operation."""
+    """Return all faults that are possible at an operation."""
     everywhere: list[tuple[Kind, Part]] = [("killed before", "half"), ("killed after", "half"), ("refused", "half")]
     if operation in _NEED_ROOM:
         everywhere.append(("full from here", "half"))
@@ -59,7 +59,7 @@ def kinds_for(operation: str) -> list[tuple[Kind, Part]]:
 
 @dataclass
 class Disk:
-    """Wraps `os` for the length of a `with` block; `calls` names the operations in order.
+    """Wrap `os` for the length of a `with` block; `calls` names the operations in order.
 
     With `really`, a kill ends this process, for tests that have forked one for that.
     """
@@ -68,7 +68,7 @@ class Disk:
     really: bool = False
     calls: list[str] = field(default_factory=list)
     reached: bool = False
-    """Whether the fault came."""
+    """True once the fault was reached."""
     _dead: bool = False
     _full: bool = False
     _short: bool = False
@@ -106,23 +106,23 @@ class Disk:
         if self._dead:
             raise Killed
         if self._is_elsewhere(name, arguments):
-            return self._look_elsewhere(name, *arguments, **named)
+            return self._call_elsewhere(name, *arguments, **named)
         self.calls.append(name)
         fault = self.fault
         if fault is not None and fault.number == len(self.calls):
             self.reached = True
             return self._fail(fault, name, *arguments, **named)
         if self._short and name in WRITES:
-            self._go_on_after_short()
+            self._continue_after_short()
         if self._full and name in _NEED_ROOM and not _is_harmless(name, arguments):
             raise _no_room()
         return self._do(name, *arguments, **named)
 
     def _is_elsewhere(self, name: str, arguments: tuple[Any, ...]) -> bool:
-        """Whether this only looks at what the kernel tells of processes, which is no file."""
+        """Return True if this call only reads from /proc, which is no file of a team."""
         return arguments[0] in self._elsewhere or (name == "open" and str(arguments[0]).startswith("/proc/"))
 
-    def _look_elsewhere(self, name: str, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  as above
+    def _call_elsewhere(self, name: str, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  as above
         given = self._real[name](*arguments, **named)
         if name == "open":
             self._elsewhere.add(given)
@@ -130,7 +130,7 @@ class Disk:
             self._elsewhere.discard(arguments[0])
         return given
 
-    def _go_on_after_short(self) -> None:
+    def _continue_after_short(self) -> None:
         self._short = False
         if self.fault is not None and self.fault.kind == "short, full":
             raise _no_room()
@@ -140,11 +140,13 @@ class Disk:
             self._die()
         if fault.kind in ("refused", "full from here"):
             self._full = fault.kind == "full from here"
-            if name == "close":  # a descriptor is closed whatever the answer
+            # The kernel closes a descriptor even if close() fails.
+            if name == "close":
                 self._do(name, *arguments, **named)
             raise _no_room()
         if fault.kind == "killed after":
-            with contextlib.suppress(OSError):  # it may have failed, as it would have without us
+            # The operation may fail by itself, too.
+            with contextlib.suppress(OSError):
                 self._do(name, *arguments, **named)
             self._die()
         fd, data, *rest = arguments
@@ -156,7 +158,8 @@ class Disk:
 
     def _do(self, name: str, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  as above
         if name == "fsync":
-            return None  # a kill needs none, and it takes milliseconds
+            # A killed process needs no sync, and a sync takes milliseconds.
+            return None
         given = self._real[name](*arguments, **named)
         if name == "open":
             self._opened[given] = os.fstat(given)
@@ -176,7 +179,7 @@ def _length(part: Part, whole: int) -> int:
 
 
 def _is_harmless(name: str, arguments: tuple[Any, ...]) -> bool:
-    """Whether an open makes no file, which needs no room."""
+    """Return True for an open that makes no file, which needs no space."""
     return name == "open" and (not arguments[1] & os.O_CREAT or Path(arguments[0]).exists())
 
 

@@ -1,6 +1,7 @@
-"""What happens when two do something at once, in exactly the order that matters: each function plays one such scene.
+"""Interleavings: two operations at once, in exactly the order that matters. Each function runs one of them.
 
-Random killing does not reach these: the moments are too short. Each raises an AssertionError where a rule is missing.
+Random killing does not reach these moments: they are too short. Each function raises an AssertionError if a rule is
+missing.
 """
 
 import errno
@@ -29,42 +30,42 @@ NO_ROOM = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @dataclass
-class Scene:
-    """Two who act at once. The first is held at its first call of `os.<pause>`; then the second begins.
+class Interleaving:
+    """Two operations at once. The first pauses at its first call of `os.<pause>`; then the second begins.
 
-    The second comes to its end, or to a lock that the first one has; `meanwhile` is called there; then the first goes
-    on. `first` and `second` are what each gave, or the error it met.
+    When the second ends or waits for a lock that the first holds, `meanwhile` is called; then the first continues.
+    `first` and `second` are the results of the operations, or their errors.
     """
 
     pause: str
     short: int | None = None
-    """For a `write`: how many bytes it takes before it is held."""
+    """For a `write`: how many bytes it takes before it pauses."""
     first: Any = None
     second: Any = None
     _held: threading.Event = field(default_factory=threading.Event)
     _go: threading.Event = field(default_factory=threading.Event)
-    _second_stands: threading.Event = field(default_factory=threading.Event)
+    _second_waits: threading.Event = field(default_factory=threading.Event)
 
-    def play(
+    def run(
         self, first: Callable[[], Any], second: Callable[[], Any], meanwhile: Callable[[], None] = lambda: None
     ) -> None:
-        """Let them act."""
+        """Run both operations."""
 
         def act_first() -> None:
             self.first = _outcome(first)
 
         def act_second() -> None:
             self.second = _outcome(second)
-            self._second_stands.set()
+            self._second_waits.set()
 
         one, two = threading.Thread(target=act_first), threading.Thread(target=act_second)
         with ExitStack() as patches:
             patches.enter_context(mock.patch.object(os, self.pause, self._pausing(one)))
-            patches.enter_context(mock.patch.object(fcntl, "flock", self._noting(two)))
+            patches.enter_context(mock.patch.object(fcntl, "flock", self._noticing_waits(two)))
             one.start()
-            assert self._held.wait(PATIENCE), "the first one never came there"
+            assert self._held.wait(PATIENCE), "the first operation never paused"
             two.start()
-            assert self._second_stands.wait(PATIENCE), "the second one neither ended nor waits"
+            assert self._second_waits.wait(PATIENCE), "the second operation neither ended nor waits"
             try:
                 meanwhile()
             finally:
@@ -85,7 +86,7 @@ class Scene:
 
         return call
 
-    def _noting(self, two: threading.Thread) -> Callable[[int, int], None]:
+    def _noticing_waits(self, two: threading.Thread) -> Callable[[int, int], None]:
         real = fcntl.flock
 
         def call(fd: int, operation: int) -> None:
@@ -93,7 +94,7 @@ class Scene:
                 try:
                     real(fd, operation | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    self._second_stands.set()
+                    self._second_waits.set()
                 else:
                     return
             real(fd, operation)
@@ -112,28 +113,28 @@ def _outcome(act: Callable[[], Any]) -> Any:  # noqa: ANN401  whatever it gives
 
 
 def two_senders(team: TeamDirectory) -> None:
-    """One is in the middle of its line when another one comes: nobody ever sees half a line."""
+    """One sender is in the middle of its line when another one comes: no reader sees half a line."""
 
     def meanwhile() -> None:
         seen = mailbox.read(team, "scout")
         assert (seen.messages, seen.damaged) == ([], 0)
 
-    scene = Scene("write", short=20)
-    scene.play(lambda: mailbox.send(team, message("m1")), lambda: mailbox.send(team, message("m2")), meanwhile)
+    interleaving = Interleaving("write", short=20)
+    interleaving.run(lambda: mailbox.send(team, message("m1")), lambda: mailbox.send(team, message("m2")), meanwhile)
     seen = mailbox.read(team, "scout")
     assert [m.id for m in seen.messages] == ["m1", "m2"]
     assert seen.damaged == 0
 
 
 def unterminated_tail(team: TeamDirectory) -> None:
-    """A line that lacks its newline costs the next one nothing, and is whole once that is there."""
+    """A line without its newline does not spoil the next one, and is whole once that is there."""
     append(team.inbox("scout"), line("open"))
     mailbox.send(team, message("next"))
     assert [m.id for m in mailbox.read(team, "scout").messages] == ["open", "next"]
 
 
 def foreign_behind_half_a_line(team: TeamDirectory) -> None:
-    """A sender was killed in the middle of a line, and a program without our lock appends right behind it."""
+    """A sender was killed in the middle of a line, and a program without our lock appends directly after it."""
     append(team.inbox("scout"), line("torn")[:60])
     append(team.inbox("scout"), line("foreign") + b"\n")
     assert [m.id for m in mailbox.read(team, "scout").messages] == ["foreign"]
@@ -155,14 +156,14 @@ def _write_by(script: list[int | OSError], between: Callable[[], None] = lambda:
 
 
 def _refused(team: TeamDirectory, sent: Message, taken: int, between: Callable[[], None] = lambda: None) -> None:
-    """Send while the disk takes some bytes and then no more."""
+    """Send while the disk takes some bytes and then is full."""
     with mock.patch.object(os, "write", _write_by([taken, NO_ROOM], between)):
         error = _outcome(lambda: mailbox.send(team, sent))
     assert isinstance(error, CrewboardError)
 
 
 def refused_line(team: TeamDirectory) -> None:
-    """What the disk took of a line before it refused never becomes a message, though only its newline was missing."""
+    """A partly written line never becomes a message, even if only its newline is missing."""
     size = len(codec.encode(message("refused")))
     for taken in range(1, size):
         _refused(team, message("refused"), taken)
@@ -171,14 +172,14 @@ def refused_line(team: TeamDirectory) -> None:
 
 
 def refused_line_with_another_behind_it(team: TeamDirectory) -> None:
-    """What others appended behind a line that is taken back stays."""
+    """A line that another program appended after a withdrawn line stays."""
     _refused(team, message("refused"), 30, lambda: append(team.inbox("scout"), line("foreign") + b"\n"))
     mailbox.send(team, message("next"))
     assert [m.id for m in mailbox.read(team, "scout").messages] == ["foreign", "next"]
 
 
 def refused_while_another_appends(team: TeamDirectory) -> None:
-    """A foreign line that comes to stand there at the very moment at which ours is taken back stays."""
+    """A foreign line that is appended at the very moment of a withdrawal stays."""
 
     def foreign_first(name: str) -> Callable[..., Any]:
         real = getattr(os, name)
@@ -197,7 +198,7 @@ def refused_while_another_appends(team: TeamDirectory) -> None:
 
 
 def foreign_line_in_the_middle_of_ours(team: TeamDirectory) -> None:
-    """A short write lets a program in that takes no lock: both lines arrive whole."""
+    """A program that takes no lock writes after a short write: both lines arrive whole."""
     foreign = line("foreign") + b"\n"
     with mock.patch.object(os, "write", _write_by([30, 1000], lambda: append(team.inbox("scout"), foreign))):
         mailbox.send(team, message("ours"))
@@ -205,7 +206,7 @@ def foreign_line_in_the_middle_of_ours(team: TeamDirectory) -> None:
 
 
 def reader_between_line_and_sync(team: TeamDirectory) -> None:
-    """A reader saw a line that could not be synced and was taken back: the next one is not hidden from it."""
+    """A reader saw a line that could not be synced and was withdrawn: it sees the next line."""
     seen: list[mailbox.Batch] = []
 
     def sync(fd: int) -> None:
@@ -220,7 +221,7 @@ def reader_between_line_and_sync(team: TeamDirectory) -> None:
 
 
 def reader_in_the_middle_of_a_line(team: TeamDirectory) -> None:
-    """Half a line is nothing yet; when it is whole, it is one message."""
+    """Half a line is not read; when it is whole, it is one message."""
     half = line("m1")
     append(team.inbox("scout"), half[:50])
     early = mailbox.read(team, "scout")
@@ -232,7 +233,7 @@ def reader_in_the_middle_of_a_line(team: TeamDirectory) -> None:
 
 
 def sent_twice(team: TeamDirectory) -> None:
-    """Whoever cannot know whether it was heard says it again, before and after the other has read it."""
+    """A sender repeats a message, before and after the agent has read it: the agent sees it once."""
     at_work(team, "scout")
     for _ in range(2):
         mailbox.send(team, message("m1"))
@@ -242,7 +243,7 @@ def sent_twice(team: TeamDirectory) -> None:
 
 
 def much_mail(team: TeamDirectory) -> None:
-    """More mail than one entry of a journal can hold: all of it arrives, once, also after a death."""
+    """More mail than one entry of a journal can hold arrives completely and once, also after a death."""
     at_work(team, "scout")
     bodies = [line(f"m{number}", "x" * 250_000) for number in range(70)]
     append(team.inbox("scout"), b"\n".join(bodies) + b"\n")
@@ -250,7 +251,7 @@ def much_mail(team: TeamDirectory) -> None:
 
 
 def mailbox_replaced(team: TeamDirectory) -> None:
-    """Somebody emptied a mailbox by hand: what is sent from then on arrives."""
+    """A mailbox was emptied by hand: later messages arrive."""
     at_work(team, "scout")
     for number in range(5):
         mailbox.send(team, message(f"m{number}"))
@@ -266,14 +267,14 @@ def mailbox_replaced(team: TeamDirectory) -> None:
 
 
 def two_on_the_roster(team: TeamDirectory) -> None:
-    scene = Scene("replace")
-    scene.play(
+    interleaving = Interleaving("replace")
+    interleaving.run(
         lambda: roster.put(team, Member(name="a", type="code")), lambda: roster.put(team, Member(name="b", type="code"))
     )
     assert sorted(member.name for member in roster.load(team).members) == ["a", "b"]
 
 
-def two_wishes(team: TeamDirectory) -> None:
+def two_spec_changes(team: TeamDirectory) -> None:
     agent = team.agent("scout")
     first = Spec(prompt="x", prompt_id="p", type="code")
     agents.change_spec(agent, lambda _: first)
@@ -282,50 +283,50 @@ def two_wishes(team: TeamDirectory) -> None:
         assert old is not None
         return old.model_copy(update={"run": old.run + 1})
 
-    scene = Scene("replace")
-    scene.play(lambda: agents.change_spec(agent, next_run).run, lambda: agents.change_spec(agent, next_run).run)
-    assert {scene.first, scene.second} == {2, 3}, "no run is wanted twice"
+    interleaving = Interleaving("replace")
+    interleaving.run(lambda: agents.change_spec(agent, next_run).run, lambda: agents.change_spec(agent, next_run).run)
+    assert {interleaving.first, interleaving.second} == {2, 3}, "no run is wanted twice"
 
 
 def two_tasks(team: TeamDirectory) -> None:
-    scene = Scene("replace")
-    scene.play(lambda: tasks.add(team, "a", 1.0).id, lambda: tasks.add(team, "b", 1.0).id)
-    assert sorted([scene.first, scene.second]) == [1, 2]
+    interleaving = Interleaving("replace")
+    interleaving.run(lambda: tasks.add(team, "a", 1.0).id, lambda: tasks.add(team, "b", 1.0).id)
+    assert sorted([interleaving.first, interleaving.second]) == [1, 2]
     assert {task.subject for task in tasks.load_all(team)} == {"a", "b"}
 
 
 def two_claims(team: TeamDirectory) -> None:
     tasks.add(team, "x", 1.0)
-    scene = Scene("replace")
-    scene.play(lambda: tasks.claim(team, 1, "a", "code", 2.0), lambda: tasks.claim(team, 1, "b", "code", 2.0))
-    assert isinstance(scene.second, CrewboardError)
+    interleaving = Interleaving("replace")
+    interleaving.run(lambda: tasks.claim(team, 1, "a", "code", 2.0), lambda: tasks.claim(team, 1, "b", "code", 2.0))
+    assert isinstance(interleaving.second, CrewboardError)
     assert tasks.load(team, 1).owner == "a"
 
 
 def one_claims_two(team: TeamDirectory) -> None:
-    """An agent that somehow runs twice has one task in progress all the same."""
+    """Two runs of one agent claim two tasks: only one is in progress."""
     for _ in range(2):
         tasks.add(team, "x", 1.0)
-    scene = Scene("replace")
-    scene.play(lambda: tasks.claim(team, 1, "a", "code", 2.0), lambda: tasks.claim(team, 2, "a", "code", 2.0))
+    interleaving = Interleaving("replace")
+    interleaving.run(lambda: tasks.claim(team, 1, "a", "code", 2.0), lambda: tasks.claim(team, 2, "a", "code", 2.0))
     assert [task.status for task in tasks.load_all(team)].count("in_progress") == 1
 
 
 def two_answers(team: TeamDirectory) -> None:
     requests.open_request(team, "q1", "permission", "a", "operator", {}, 1.0)
-    scene = Scene("replace")
-    scene.play(
+    interleaving = Interleaving("replace")
+    interleaving.run(
         lambda: requests.decide(team, "q1", "approved", "operator", 2.0),
         lambda: requests.decide(team, "q1", "rejected", "operator", 2.0, feedback="no"),
     )
     stands = requests.load(team, "q1")
-    assert isinstance(scene.second, CrewboardError), "one of them is told that it changed nothing"
+    assert isinstance(interleaving.second, CrewboardError), "one of them is told that it changed nothing"
     assert stands is not None
     assert (stands.status, stands.feedback) == ("approved", None)
 
 
 def reader_during_a_replacement(team: TeamDirectory) -> None:
-    """Whenever a reader looks, it sees the old file or the new one."""
+    """A reader sees the old file or the new one at any moment."""
     roster.put(team, Member(name="a", type="code"))
     seen: list[int] = []
 
@@ -336,14 +337,14 @@ def reader_during_a_replacement(team: TeamDirectory) -> None:
 
     for operation in ("open", "write", "close", "replace"):
         seen.clear()
-        scene = Scene(operation)
-        scene.play(lambda: roster.drop(team, "b"), lambda: None, look)
+        interleaving = Interleaving(operation)
+        interleaving.run(lambda: roster.drop(team, "b"), lambda: None, look)
         roster.put(team, Member(name="b", type="code"))
         assert seen in ([1], [2])
 
 
 def damaged_roster(team: TeamDirectory) -> None:
-    """Whoever meets a damaged file leaves it as it is, keeps a copy, and says so."""
+    """A writer leaves a damaged file as it is, keeps a copy, and reports it."""
     team.config.write_bytes(b'{"members": [')
     assert isinstance(_outcome(lambda: roster.put(team, Member(name="a", type="code"))), CrewboardError)
     assert team.config.read_bytes() == b'{"members": ['
@@ -351,7 +352,7 @@ def damaged_roster(team: TeamDirectory) -> None:
 
 
 def damaged_while_in_use(team: TeamDirectory) -> None:
-    """Readers go on with the last good state, and say so."""
+    """Readers keep using the last good state, and report the damage."""
     at_work(team, "scout")
     reader = TeamReader(team)
     assert [agent.name for agent in reader.read().agents] == ["scout"]
@@ -362,11 +363,11 @@ def damaged_while_in_use(team: TeamDirectory) -> None:
     assert view.problem is not None
 
 
-# --------------------------------------------------------------------------------------------------------- life
+# --------------------------------------------------------------------------------------------------------- lifetime
 
 
 def taker_during_a_probe(team: TeamDirectory) -> None:
-    """A worker that starts while somebody looks whether it lives gets its lease."""
+    """A worker that starts while its lease is probed gets the lease."""
     path = team.agent("scout").lease
     at_work(team, "scout")
     path.touch()
@@ -386,7 +387,7 @@ def taker_during_a_probe(team: TeamDirectory) -> None:
 
 
 class _Ending(KernelProbe):
-    """A worker that comes to its end at the moment at which its lease is looked at."""
+    """A probe during which the worker ends."""
 
     def __init__(self, held: int, record: Exit) -> None:
         super().__init__()
@@ -402,7 +403,7 @@ class _Ending(KernelProbe):
 
 
 def reader_during_an_end(team: TeamDirectory) -> None:
-    """A worker that ends in order while somebody reads is never shown as vanished."""
+    """A worker that ends in order during a reading is never shown as vanished."""
     at_work(team, "scout")
     held = leases.take(team.agent("scout").lease)
     assert held is not None
@@ -413,7 +414,7 @@ def reader_during_an_end(team: TeamDirectory) -> None:
 
 
 def run_started_twice(team: TeamDirectory) -> None:
-    """Two supervisors, or an old ring, start the same run: it is run once."""
+    """The same run is started twice, by two supervisors or an old request: it runs once."""
     at_work(team, "scout")
     agent = team.agent("scout")
     agents.change_spec(agent, lambda old: Spec(prompt="x", prompt_id="p", type="code", run=2))
@@ -428,12 +429,12 @@ def run_started_twice(team: TeamDirectory) -> None:
     assert worker_main._begin(agent) is None, "after it has ended"
 
 
-SCENES: dict[str, Callable[[TeamDirectory], None]] = {
-    scene.__name__: scene
-    for scene in (
+INTERLEAVINGS: dict[str, Callable[[TeamDirectory], None]] = {
+    interleaving.__name__: interleaving
+    for interleaving in (
         two_senders, unterminated_tail, foreign_behind_half_a_line, refused_line, refused_line_with_another_behind_it,
         refused_while_another_appends, foreign_line_in_the_middle_of_ours, reader_between_line_and_sync,
-        reader_in_the_middle_of_a_line, sent_twice, much_mail, mailbox_replaced, two_on_the_roster, two_wishes,
+        reader_in_the_middle_of_a_line, sent_twice, much_mail, mailbox_replaced, two_on_the_roster, two_spec_changes,
         two_tasks, two_claims, one_claims_two, two_answers, reader_during_a_replacement, damaged_roster,
         damaged_while_in_use, taker_during_a_probe, reader_during_an_end, run_started_twice,
     )

@@ -1,7 +1,7 @@
-"""What is done while the disk fails: each story arranges a team, acts under the fault, and lets a fresh actor finish.
+"""Scenarios for fault injection: each arranges a team, acts while the disk fails, and lets a fresh process finish.
 
-`settle` is told how the act ended and asserts what must hold then: nothing that was acknowledged is lost, nothing is
-there twice, and whoever comes next can finish the work.
+`settle` gets the outcome of the act and asserts what must hold: nothing that was acknowledged is lost, nothing is there
+twice, and the next process can finish the work.
 """
 
 import os
@@ -30,20 +30,20 @@ from tests.store.raw_mail import append, line
 Outcome = Literal["done", "refused", "killed"]
 
 
-class Story(ABC):
-    """One thing that somebody does."""
+class Scenario(ABC):
+    """One operation on a team."""
 
     @abstractmethod
     def arrange(self, team: TeamDirectory) -> None:
-        """What stood there before."""
+        """Prepare the team."""
 
     @abstractmethod
     def act(self, team: TeamDirectory) -> None:
-        """What is done while the disk fails or the process dies."""
+        """Do the operation, while the disk fails or the process dies."""
 
     @abstractmethod
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
-        """Somebody fresh finishes the work; asserts what must hold."""
+        """Finish the work as a fresh process, and assert what must hold."""
 
 
 def hire(team: TeamDirectory, name: str, run: int = 1, kind: str = "code") -> Spec:
@@ -53,7 +53,7 @@ def hire(team: TeamDirectory, name: str, run: int = 1, kind: str = "code") -> Sp
 
 
 def at_work(team: TeamDirectory, name: str) -> None:
-    """An agent in the middle of its first assignment, as its journal says."""
+    """Put an agent in the middle of its first assignment."""
     hire(team, name)
     run_state = resume(team, name)
     run_state.append(Intake(ts=1, prompt="do it", assignment=f"prompt-{name}"))
@@ -61,7 +61,7 @@ def at_work(team: TeamDirectory, name: str) -> None:
 
 
 def resume(team: TeamDirectory, name: str) -> RunState:
-    """A worker that begins its next run."""
+    """Return a worker that has begun its next run."""
     run_state = worker(team, name)
     run_state.append(
         RunStarted(ts=1, pid=1, type="code", model="m", fresh=run_state.fresh, prompt_id=f"prompt-{name}")
@@ -70,14 +70,14 @@ def resume(team: TeamDirectory, name: str) -> RunState:
 
 
 def worker(team: TeamDirectory, name: str) -> RunState:
-    """A worker as it is before it does anything: all it knows is in its journal."""
+    """Return a worker as it is at its start: all it knows is in its journal."""
     spec = agents.spec(team.agent(name))
     assert spec is not None
     return RunState(team.agent(name), spec)
 
 
 def conversation(run_state: RunState) -> list[str]:
-    """The ids of all mail that the model is shown, in order."""
+    """Return the ids of all mail that the model is shown, in order."""
     texts = [
         block["text"] for turn in run_state.conversation.messages() for block in turn["content"] if "text" in block
     ]
@@ -85,15 +85,15 @@ def conversation(run_state: RunState) -> list[str]:
 
 
 def take_in_all(run_state: RunState) -> None:
-    """Turn by turn, until nothing is left."""
+    """Take in mail, turn by turn, until none is left."""
     while run_state.conversation.cursor != mailbox.size(run_state.agent.team, run_state.agent.name):
         before = run_state.conversation.cursor
         inbox.take_in(run_state)
-        assert run_state.conversation.cursor != before, "a turn that takes nothing in although there is mail"
+        assert run_state.conversation.cursor != before, "a turn took nothing in although there is mail"
 
 
 def received(team: TeamDirectory, name: str) -> list[str]:
-    """The ids of the mail in a worker's conversation, after it took in what lies there, and after one more death."""
+    """Take in all mail, resume once more, and return the ids of the mail in the conversation."""
     run_state = resume(team, name)
     take_in_all(run_state)
     seen = conversation(run_state)
@@ -112,13 +112,13 @@ def message(ident: str, to: str = "scout", content: str = "hello", kind: str = "
 
 
 @dataclass
-class Send(Story):
-    """A sender sends; then another one does, and, if `again`, the first one that did not hear that it was done."""
+class Send(Scenario):
+    """Send a message; then another sender sends, after the first one repeated its message if `again` is set."""
 
     content: str = "hello"
     tail: bytes = b""
     opened: tuple[str, ...] = ()
-    """Messages that the tail is when it is sealed; then nobody writes behind it who cannot seal."""
+    """Messages that the tail becomes when it is sealed; then no foreign program writes after it."""
     again: bool = False
 
     def arrange(self, team: TeamDirectory) -> None:
@@ -139,12 +139,13 @@ class Send(Story):
         seen = received(team, "scout")
         new = ["new"] if outcome == "done" or self.again else []
         if outcome == "killed" and not self.again:
-            seen = [ident for ident in seen if ident != "new"]  # nobody was told whether it was sent
+            # No sender knows whether the message was sent.
+            seen = [ident for ident in seen if ident != "new"]
         assert seen == ["old", *self.opened, *new, *foreign, "next"]
 
 
-class Receive(Story):
-    """A worker takes in mail in the middle of its work."""
+class Receive(Scenario):
+    """Take in mail in the middle of an assignment."""
 
     def arrange(self, team: TeamDirectory) -> None:
         at_work(team, "scout")
@@ -157,7 +158,7 @@ class Receive(Story):
 
     def act(self, team: TeamDirectory) -> None:
         run_state = worker(team, "scout")
-        inbox.take_in(run_state, notices=["somebody asks you to leave"], shutdowns=["s1"])
+        inbox.take_in(run_state, notices=["you are asked to leave"], shutdowns=["s1"])
         run_state.show("working", "thinking")
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
@@ -168,8 +169,8 @@ class Receive(Story):
         assert agents.cursor(team.agent("scout")).damaged in (1, 1 + run_state.damaged_events)
 
 
-class Begin(Story):
-    """A worker that is free begins with its mail."""
+class Begin(Scenario):
+    """Begin an assignment from the mail of an idle worker."""
 
     def arrange(self, team: TeamDirectory) -> None:
         at_work(team, "scout")
@@ -192,8 +193,8 @@ class Begin(Story):
         assert received(team, "scout") == ["note", "work"]
 
 
-class Answer(Story):
-    """A worker ends its assignment: result file, journal, mail."""
+class Answer(Scenario):
+    """Answer an assignment: result file, journal, mail."""
 
     def arrange(self, team: TeamDirectory) -> None:
         at_work(team, "scout")
@@ -208,10 +209,8 @@ class Answer(Story):
             Results(run_state).answer("it is done")
         else:
             Results(run_state).send_unsent()
-        results = [letter for letter in mailbox.read(team, LEAD).messages if letter.type == "result"]
-        assert [(letter.content, letter.metadata["answers"]) for letter in results] == [
-            ("it is done", ["prompt-scout"])
-        ]
+        results = [mail for mail in mailbox.read(team, LEAD).messages if mail.type == "result"]
+        assert [(mail.content, mail.metadata["answers"]) for mail in results] == [("it is done", ["prompt-scout"])]
         assert (team.path / str(results[0].metadata["result"])).read_text() == "it is done"
         assert worker(team, "scout").conversation.unsent is None
 
@@ -219,8 +218,8 @@ class Answer(Story):
 # --------------------------------------------------------------------------------------------------- documents
 
 
-class Enlist(Story):
-    """Somebody is put on the roster."""
+class Enlist(Scenario):
+    """Add a member to the roster."""
 
     def arrange(self, team: TeamDirectory) -> None:
         roster.put(team, Member(name="a", type="code"))
@@ -236,8 +235,8 @@ class Enlist(Story):
         assert [m.name for m in roster.put(team, Member(name="c", type="code")).members] == [*names, "c"]
 
 
-class Acknowledge(Story):
-    """The operator takes note of a death, for the first time."""
+class Acknowledge(Scenario):
+    """Acknowledge a death for the first time."""
 
     def arrange(self, team: TeamDirectory) -> None:
         at_work(team, "scout")
@@ -251,8 +250,8 @@ class Acknowledge(Story):
         assert team.operator.read_bytes().count(b'"scout": 1') == 1
 
 
-class Want(Story):
-    """Somebody wants an agent to stop."""
+class Want(Scenario):
+    """Ask for an agent to be killed."""
 
     def arrange(self, team: TeamDirectory) -> None:
         hire(team, "scout")
@@ -267,8 +266,8 @@ class Want(Story):
         assert agents.want(team.agent("scout"), "paused").want == "paused"
 
 
-class Found(Story):
-    """A team is made."""
+class CreateTeam(Scenario):
+    """Create a team."""
 
     def arrange(self, team: TeamDirectory) -> None:
         pass
@@ -288,8 +287,8 @@ class Found(Story):
         assert (team.path.parent / ".gitignore").read_text() == "*\n"
 
 
-class TakeLease(Story):
-    """A worker takes its lease and signs it."""
+class TakeLease(Scenario):
+    """Take a lease and sign it."""
 
     def arrange(self, team: TeamDirectory) -> None:
         hire(team, "scout")
@@ -301,14 +300,15 @@ class TakeLease(Story):
     def act(self, team: TeamDirectory) -> None:
         fd = leases.take(team.agent("scout").lease)
         assert fd is not None
-        leases.sign(fd, Lease(pid=4712, run=2))  # and then its life goes on; its end closes the descriptor
+        # The descriptor stays open: it is closed at the end of the process.
+        leases.sign(fd, Lease(pid=4712, run=2))
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         path = team.agent("scout").lease
         assert not leases.is_held(path)
         fd = leases.take(path)
         assert fd is not None
-        assert leases.holder(path, Lease) is None, "nobody is taken for who died here"
+        assert leases.holder(path, Lease) is None, "a dead holder is still shown"
         leases.sign(fd, Lease(pid=4713, run=3))
         assert leases.holder(path, Lease) == Lease(pid=4713, run=3)
         os.close(fd)
@@ -317,8 +317,8 @@ class TakeLease(Story):
 # ------------------------------------------------------------------------------------------------------- board
 
 
-class Claim(Story):
-    """An agent claims a task; then it does so again, and another one tries."""
+class Claim(Scenario):
+    """Claim a task; then claim it again, and let another agent try."""
 
     def arrange(self, team: TeamDirectory) -> None:
         for subject in ("x", "y"):
@@ -328,20 +328,20 @@ class Claim(Story):
         tasks.claim(team, 1, "a", "code", 2.0)
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
-        standing = tasks.load(team, 1)
-        assert standing.owner in (["a"] if outcome == "done" else ["a", None])
-        assert standing.rev in ([1] if outcome == "done" else [0, 1])
+        current = tasks.load(team, 1)
+        assert current.owner in (["a"] if outcome == "done" else ["a", None])
+        assert current.rev in ([1] if outcome == "done" else [0, 1])
         assert tasks.claim(team, 1, "a", "code", 3.0).rev == 1
         try:
             tasks.claim(team, 1, "b", "code", 3.0)
         except UsageError:
             assert tasks.claim(team, 2, "b", "code", 3.0).owner == "b"
         else:
-            raise AssertionError("one task went to two")
+            raise AssertionError("two agents got the same task")
 
 
-class AddTask(Story):
-    """A task is put on the board, and another one after it."""
+class AddTask(Scenario):
+    """Add a task, and another one after it."""
 
     def arrange(self, team: TeamDirectory) -> None:
         tasks.add(team, "first", 1.0)
@@ -358,8 +358,8 @@ class AddTask(Story):
         assert list(subjects.values()).count("second") <= 1
 
 
-class Complete(Story):
-    """An agent completes its task, which unblocks another."""
+class Complete(Scenario):
+    """Complete a task, which unblocks another one."""
 
     def arrange(self, team: TeamDirectory) -> None:
         tasks.add(team, "x", 1.0)
@@ -380,8 +380,8 @@ class Complete(Story):
 # ---------------------------------------------------------------------------------------------------- requests
 
 
-class Ask(Story):
-    """An agent hands in a revised plan; then it does so again, as after a crash."""
+class Ask(Scenario):
+    """Submit a revised plan; then submit it again, as after a crash."""
 
     def arrange(self, team: TeamDirectory) -> None:
         approvals.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
@@ -398,12 +398,12 @@ class Ask(Story):
             "plan-1": "cancelled",
             "plan-2": "pending",
         }
-        heard = [letter.content for letter in mailbox.read(team, "operator").messages]
-        assert heard == ["one", "two"]
+        received_plans = [mail.content for mail in mailbox.read(team, "operator").messages]
+        assert received_plans == ["one", "two"]
 
 
-class Decide(Story):
-    """The operator rejects a plan; then they approve it, and what was decided first stands."""
+class Decide(Scenario):
+    """Reject a plan; then approve it: the first decision stands."""
 
     def arrange(self, team: TeamDirectory) -> None:
         approvals.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
@@ -421,27 +421,27 @@ class Decide(Story):
             assert first.status == "rejected"
         else:
             assert first.status == "pending"
-        stands = requests.load(team, "plan-1")
-        assert stands is not None
-        assert stands.rev == 2
-        told = [letter.metadata["approve"] for letter in mailbox.read(team, "a").messages]
-        assert told in ([[stands.status == "approved"], []] if outcome != "done" else [[False]])
+        decided = requests.load(team, "plan-1")
+        assert decided is not None
+        assert decided.rev == 2
+        told = [mail.metadata["approve"] for mail in mailbox.read(team, "a").messages]
+        assert told in ([[decided.status == "approved"], []] if outcome != "done" else [[False]])
 
 
-# ------------------------------------------------------------------------------------------------------- burial
+# ------------------------------------------------------------------------------------------------------- end
 
 
-class Bury(Story):
-    """The supervisor buries a worker that was killed; its successor does so again."""
+class Finalize(Scenario):
+    """Finalize a killed worker; then let the next supervisor finalize it again."""
 
     def arrange(self, team: TeamDirectory) -> None:
         for name in ("scout", "other"):
             at_work(team, name)
-        # A process that left no trace, so that nobody looks for its children.
+        # A process without a pid, so that its children are not searched.
         json_files.save(team.agent("scout").status, Status(run=1, pid=0, state="working", since=1))
         held = leases.take(team.agent("other").lease)
         assert held is not None
-        self._other_lives = held
+        self._held_lease = held
         tasks.add(team, "x", 1.0)
         tasks.claim(team, 1, "scout", "code", 1.0)
         approvals.ask(team, "q1", "question", "scout", "operator", {"question": "why?"}, 1.0)
@@ -451,7 +451,8 @@ class Bury(Story):
     def act(self, team: TeamDirectory) -> None:
         agent = team.agent("scout")
         record = finalizer.record_exit(agent, 1, Ended(signal=9), 5.0)
-        with mock.patch.object(scratch, "sweep"):  # what lies in /tmp is no part of the team
+        # Scratch folders in /tmp are no part of the team.
+        with mock.patch.object(scratch, "sweep"):
             finalizer.finalize(agent, record, 5.0)
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
@@ -459,25 +460,25 @@ class Bury(Story):
         known = agents.exit_record(agent)
         assert known is None or (known.run, known.signal) == (1, 9)
         assert known is not None or outcome != "done"
-        # A successor no longer learns how it ended.
+        # The next supervisor cannot learn how the worker ended.
         record = known or finalizer.record_exit(agent, 1, Ended(), 6.0)
         finalizer.finalize(agent, record, 6.0)
-        buried = agents.exit_record(agent)
-        assert buried is not None
-        assert buried.buried
-        back = tasks.load(team, 1)
-        assert (back.status, back.owner, back.last_owner, back.rev) == ("pending", None, "scout", 2)
+        finalized = agents.exit_record(agent)
+        assert finalized is not None
+        assert finalized.buried
+        released = tasks.load(team, 1)
+        assert (released.status, released.owner, released.last_owner, released.rev) == ("pending", None, "scout", 2)
         assert {request.id: request.status for request in requests.load_all(team)} == {
             "q1": "cancelled", "q2": "pending", "s1": "cancelled",
         }  # fmt: skip
-        os.close(self._other_lives)
+        os.close(self._held_lease)
         assert len(received(team, "other")) == 1
-        told = [letter for letter in mailbox.read(team, LEAD).messages if letter.type == "teammate_terminated"]
-        assert [letter.content for letter in told] == [f"scout ended: {describe_exit(record)}"]
+        told = [mail for mail in mailbox.read(team, LEAD).messages if mail.type == "teammate_terminated"]
+        assert [mail.content for mail in told] == [f"scout ended: {describe_exit(record)}"]
 
 
-class WorkerEnds(Story):
-    """A worker ends in order; its supervisor looks afterwards."""
+class WorkerEnds(Scenario):
+    """End a worker in order; then let its supervisor record the end."""
 
     def arrange(self, team: TeamDirectory) -> None:
         at_work(team, "scout")
@@ -490,14 +491,14 @@ class WorkerEnds(Story):
         record = agents.write_exit(agent, Exit(run=1, signal=9, reason="died", at=9.0))
         assert record.reason in (["finished"] if outcome == "done" else ["finished", "died"])
         agents.mark_finalized(agent, record)
-        buried = agents.exit_record(agent)
-        assert buried is not None
-        assert (buried.reason, buried.buried) == (record.reason, True)
+        finalized = agents.exit_record(agent)
+        assert finalized is not None
+        assert (finalized.reason, finalized.buried) == (record.reason, True)
         assert json_files.load(agent.status, Status) is not None
         assert worker(team, "scout").conversation.assignment is not None, "it can be resumed"
 
 
-STORIES: dict[str, Story] = {
+SCENARIOS: dict[str, Scenario] = {
     "send": Send(),
     "send, and send again": Send(again=True),
     "send behind half a line": Send(tail=line("torn")[:50]),
@@ -510,18 +511,18 @@ STORIES: dict[str, Story] = {
     "replace the roster": Enlist(),
     "replace what the operator knows": Acknowledge(),
     "replace a spec": Want(),
-    "found a team": Found(),
+    "create a team": CreateTeam(),
     "take a lease": TakeLease(),
     "claim a task": Claim(),
     "add a task": AddTask(),
     "complete a task": Complete(),
     "ask": Ask(),
     "decide": Decide(),
-    "bury": Bury(),
+    "finalize": Finalize(),
     "end in order": WorkerEnds(),
 }
 
 
-def journal_damage(team: TeamDirectory) -> int:
-    """Lines of all journals that are no event."""
+def damaged_events(team: TeamDirectory) -> int:
+    """Return the number of damaged lines in all journals."""
     return sum(event is None for path in team.agents.glob("*/journal.jsonl") for event, _ in journal.read(path))

@@ -1,4 +1,4 @@
-"""A worker that is killed, or finds the disk full, at any file operation of an assignment: the work is done once."""
+"""Faults at each file operation of an assignment: whether killed or out of disk space, the work is done once."""
 
 import json
 import os
@@ -12,7 +12,16 @@ import pytest
 from crewboard.names import LEAD
 from crewboard.store import mailbox, tasks
 from crewboard.store.layout import TeamDirectory
-from tests.crash.assignment import ScriptedModel, Talker, arrange, check, check_request, live_until_done, mails, run
+from tests.crash.assignment import (
+    ScriptedModel,
+    TalkativeModel,
+    arrange,
+    check,
+    check_request,
+    mails,
+    run,
+    work_until_done,
+)
 from tests.crash.enumeration import new_team
 from tests.crash.faults import Fault, Kind
 from tests.store.raw_mail import append, line
@@ -30,28 +39,28 @@ def hired(root: Path) -> TeamDirectory:
 def at_each_operation(
     memory: Path, kind: Kind, model: Callable[[], ScriptedModel], look: Callable[[TeamDirectory, ScriptedModel], None]
 ) -> int:
-    """Live once for every file operation of a calm life, with a fault there; how many lives that were."""
-    lives = 0
+    """Run once for every file operation of an undisturbed run, with a fault there; return the number of runs."""
+    runs = 0
     with mock.patch.object(os, "fsync"):
-        calls, _ = live_until_done(hired(memory / "calm"), model(), None)
+        calls, _ = work_until_done(hired(memory / "undisturbed"), model(), None)
         for number, operation in enumerate(calls, start=1):
             if "short" in kind and operation != "write":
                 continue
-            lives += 1
+            runs += 1
             fault, asked, team = Fault(number, kind, "all but a byte"), model(), hired(memory / str(number))
             try:
-                _, ends = live_until_done(team, asked, fault)
+                _, ends = work_until_done(team, asked, fault)
                 assert ends[-1] == 0
                 assert len(ends) <= 2
                 look(team, asked)
             except AssertionError as error:
                 raise AssertionError(f"{fault} ({operation}): {error}") from error
-    return lives
+    return runs
 
 
 def test_an_undisturbed_assignment_is_done_in_three_calls(memory: Path) -> None:
-    model, team = ScriptedModel(), hired(memory / "calm")
-    calls, ends = live_until_done(team, model, None)
+    model, team = ScriptedModel(), hired(memory / "undisturbed")
+    calls, ends = work_until_done(team, model, None)
     assert ends == [0]
     check(team, model)
     assert len(model.asked) == 3
@@ -64,21 +73,21 @@ def test_an_assignment_is_done_once_despite_a_fault_anywhere(memory: Path, kind:
 
 
 def check_burst(root: Path) -> None:
-    """Many times what the model's window holds waits for an agent: each message is shown whole, in order, once."""
+    """Send more mail than the context window holds: each message is shown whole, in order, once."""
     team = new_team(root)
     arrange(team)
     many = [f"b{number}" for number in range(600)]
     append(team.inbox("scout"), b"".join(line(ident, "text " * 50) + b"\n" for ident in many))
-    model = Talker()
+    model = TalkativeModel()
     assert run(team, model) == 0
-    talks = [asked for asked in model.asked if not asked[0]["content"][0]["text"].startswith("Summarise")]
-    for asked in talks:
+    conversations = [asked for asked in model.asked if not asked[0]["content"][0]["text"].startswith("Summarise")]
+    for asked in conversations:
         assert max(Counter(mails(asked)).values(), default=1) == 1, "twice in one conversation"
-    shown = dict.fromkeys(ident for asked in talks for ident in mails(asked) if ident[0] == "b")
+    shown = dict.fromkeys(ident for asked in conversations for ident in mails(asked) if ident[0] == "b")
     assert list(shown) == many
 
 
-def test_mail_beyond_the_window_is_shown_bit_by_bit(memory: Path) -> None:
+def test_mail_beyond_the_context_window_is_shown_in_parts(memory: Path) -> None:
     check_burst(memory / "root")
 
 
@@ -88,7 +97,7 @@ def test_an_interrupted_tool_call_is_never_run_by_the_next_run(memory: Path) -> 
             check_request(asked)
         assert tasks.load(team, 1).status != "completed"
         assert any("cut off before its end" in json.dumps(asked) for asked in model.asked)
-        results = [letter.content for letter in mailbox.read(team, LEAD).messages if letter.type == "result"]
+        results = [mail.content for mail in mailbox.read(team, LEAD).messages if mail.type == "result"]
         assert results[0] == "it is done"
 
     assert at_each_operation(memory, "killed after", lambda: ScriptedModel(CUT), look) > 100

@@ -1,4 +1,4 @@
-"""Every file operation of every story × killed, refused, full, short: nothing lost, nothing twice."""
+"""Every fault at every file operation of every scenario: nothing is lost, nothing is there twice."""
 
 import os
 from pathlib import Path
@@ -6,57 +6,57 @@ from unittest import mock
 
 import pytest
 
-from tests.crash.enumeration import Run, enumerate_story, new_team, tree
+from tests.crash.enumeration import Run, enumerate_faults, new_team, tree
 from tests.crash.faults import DIED, Disk, Fault, Killed
-from tests.crash.scenarios import STORIES, Story
+from tests.crash.scenarios import SCENARIOS, Scenario
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_another_process_finishes_after_a_fault_at_any_operation(name: str, memory: Path) -> None:
-    runs = enumerate_story(STORIES[name], memory)
+    runs = enumerate_faults(SCENARIOS[name], memory)
     assert {run.outcome for run in runs} == {"done", "refused", "killed"}
 
 
 @pytest.mark.parametrize("name", ["send behind half a line", "receive", "answer", "claim a task", "decide"])
 def test_a_process_that_is_really_killed_leaves_the_same_files(name: str, memory: Path) -> None:
-    """That the enumeration may kill by an exception, which is faster, and lies about nothing."""
+    """A kill by an exception, which the enumeration uses because it is faster, equals a real kill."""
     with mock.patch.object(os, "fsync"):
-        calls = _calls(STORIES[name], memory / "calm")
+        calls = _calls(SCENARIOS[name], memory / "undisturbed")
         for number in range(1, len(calls) + 1, 2):
             faults = [Fault(number, "killed before"), Fault(number, "killed after")]
             faults += [Fault(number, "short, killed", "all but a byte")] if calls[number - 1] == "write" else []
             for fault in faults:
-                pretended = _killed(STORIES[name], memory / f"{fault} pretended", fault)
-                really = _killed(STORIES[name], memory / f"{fault} really", fault, really=True)
+                pretended = _killed(SCENARIOS[name], memory / f"{fault} pretended", fault)
+                really = _killed(SCENARIOS[name], memory / f"{fault} really", fault, really=True)
                 assert pretended == really, str(fault)
 
 
-def _calls(story: Story, root: Path) -> list[str]:
+def _calls(scenario: Scenario, root: Path) -> list[str]:
     team = new_team(root)
-    story.arrange(team)
+    scenario.arrange(team)
     with Disk() as disk:
-        story.act(team)
+        scenario.act(team)
     return disk.calls
 
 
-def _killed(story: Story, root: Path, fault: Fault, *, really: bool = False) -> dict[str, bytes]:
+def _killed(scenario: Scenario, root: Path, fault: Fault, *, really: bool = False) -> dict[str, bytes]:
     team = new_team(root)
-    story.arrange(team)
+    scenario.arrange(team)
     if really:
         child = os.fork()
         if child == 0:
             with Disk(fault, really=True):
-                story.act(team)
+                scenario.act(team)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == DIED
     else:
         with pytest.raises(Killed), Disk(fault):
-            story.act(team)
+            scenario.act(team)
     return tree(team)
 
 
 def test_the_enumeration_is_as_thorough_as_it_says(memory: Path) -> None:
-    runs: list[Run] = enumerate_story(STORIES["send"], memory)
+    runs: list[Run] = enumerate_faults(SCENARIOS["send"], memory)
     assert runs[0].calls == ("open", "open", "write", "fsync", "close", "close")
     kinds = {(run.fault.number, run.fault.kind, run.fault.part) for run in runs[1:] if run.fault}
     assert len(kinds) == len(runs) - 1 == 6 * 3 + 4 + 9

@@ -1,4 +1,4 @@
-"""Two at once, in exactly the order that matters; and supervisors, of which one is enough."""
+"""Two operations at once, in exactly the order that matters; and two supervisors, of which one stays."""
 
 import os
 import signal
@@ -13,13 +13,13 @@ from crewboard.records import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from tests.crash.enumeration import new_team
-from tests.crash.interleavings import SCENES
+from tests.crash.interleavings import INTERLEAVINGS
 from tests.crew import eventually
 
 
-@pytest.mark.parametrize("name", SCENES)
-def test_two_at_once(name: str, memory: Path) -> None:
-    SCENES[name](new_team(memory / "root"))
+@pytest.mark.parametrize("name", INTERLEAVINGS)
+def test_two_operations_at_once(name: str, memory: Path) -> None:
+    INTERLEAVINGS[name](new_team(memory / "root"))
 
 
 def test_of_two_supervisors_one_stays(directory: TeamDirectory) -> None:

@@ -1,6 +1,6 @@
-"""Each rule that keeps a team's data safe is taken away in turn, and a check must notice.
+"""Mutation tests of the data safety rules: each rule is removed in turn, and a check must fail.
 
-A rule without a check that fails for its absence is a rule that the next change may lose.
+A rule without such a check could be lost by the next change.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 from tests.crash import interleavings, test_assignment
 from tests.crash.assignment import ScriptedModel, check
-from tests.crash.enumeration import enumerate_story, new_team
-from tests.crash.scenarios import STORIES
+from tests.crash.enumeration import enumerate_faults, new_team
+from tests.crash.scenarios import SCENARIOS
 from tests.store import test_agents, test_codec, test_documents, test_lease, test_mailbox, test_requests, test_tasks
 from tests.store.test_machines import Board, Mailbox, Requests, bounded
 
@@ -42,19 +42,19 @@ Check = Callable[[Path], None]
 # ------------------------------------------------------------------------------------------------------- checks
 
 
-def scene(play: Callable[[TeamDirectory], None]) -> Check:
-    return lambda folder: play(new_team(folder / "root"))
+def interleaving(run: Callable[[TeamDirectory], None]) -> Check:
+    return lambda folder: run(new_team(folder / "root"))
 
 
-def story(name: str) -> Check:
+def scenario(name: str) -> Check:
     def run(folder: Path) -> None:
-        enumerate_story(STORIES[name], folder)
+        enumerate_faults(SCENARIOS[name], folder)
 
     return run
 
 
 def unit(test: Callable[..., None], *arguments: object, agent: bool = False, patch: bool = False) -> Check:
-    """A unit test that takes a team, or an agent of one."""
+    """Return a check from a unit test that takes a team, or an agent of it."""
 
     def run(folder: Path) -> None:
         team = new_team(folder / "root")
@@ -76,7 +76,7 @@ def plain(test: Callable[..., None], *arguments: object) -> Check:
     return lambda folder: test(*arguments)
 
 
-def life(kind: Any) -> Check:  # noqa: ANN401  a kind of fault
+def assignment(kind: Any) -> Check:  # noqa: ANN401  a kind of fault
     def run(folder: Path) -> None:
         test_assignment.at_each_operation(folder, kind, ScriptedModel, check)
 
@@ -95,7 +95,7 @@ def replaced(place: object, name: str, by: object) -> Patch:
 
 
 def without_locks(module: object) -> Patch:
-    """Let a module of the store work without waiting for anybody."""
+    """Let a module of the store work without locks."""
     unlocked = SimpleNamespace(**{**vars(files), "locked": lambda path: contextlib.nullcontext()})
     return replaced(module, "files", unlocked)
 
@@ -105,7 +105,7 @@ def send_unlocked(path: Path, lock: Path, line: bytes, *, durable: bool = False)
 
 
 def cut_off(path: Path, spans: list[tuple[int, int]]) -> None:
-    """Take back by cutting the file off, as if nobody else wrote to it."""
+    """Withdraw a line by truncating the file, as if no other program wrote to it."""
     if spans:
         fd = os.open(path, os.O_WRONLY)
         os.ftruncate(fd, spans[0][0])
@@ -169,7 +169,7 @@ def sha_not_looked_at(request: Request, status: Any, by: str, sha256: str | None
     _CHECK(request, status, by, None)
 
 
-def anybody_may_answer(request: Request, status: Any, by: str, sha256: str | None) -> None:  # noqa: ANN401
+def anyone_may_answer(request: Request, status: Any, by: str, sha256: str | None) -> None:  # noqa: ANN401
     _CHECK(request, status, request.to, sha256)
 
 
@@ -208,7 +208,7 @@ def probing_by_taking(path: Path) -> bool:
     return False
 
 
-def taken_whoever_has_it(path: Path) -> int:
+def taken_from_its_holder(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     os.ftruncate(fd, 0)
     return fd
@@ -231,7 +231,7 @@ def unknown_is_dead(path: Path) -> bool:
 
 
 class ReadsTheEndFirst(AgentReader):
-    """Reads how an agent ended before anybody looks at its lease."""
+    """Reads the exit record of an agent before its lease."""
 
     def __init__(self, team: TeamDirectory, name: str) -> None:
         super().__init__(team, name)
@@ -239,16 +239,16 @@ class ReadsTheEndFirst(AgentReader):
         self.exit.get = lambda: early  # type: ignore[method-assign]
 
 
-_BURY = finalizer.finalize
+_FINALIZE = finalizer.finalize
 
 
 def marked_before_it_is_told(agent: AgentDirectory, record: Exit, now: float) -> None:
     if not record.buried:
         agents.mark_finalized(agent, record)
-    _BURY(agent, record, now)
+    _FINALIZE(agent, record, now)
 
 
-def last_word_stands(agent: AgentDirectory, record: Exit) -> Exit:
+def last_report_wins(agent: AgentDirectory, record: Exit) -> Exit:
     json_files.save(agent.exit, record)
     return record
 
@@ -284,7 +284,7 @@ def history_as_it_lies(path: Path) -> list[Event | None]:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A rule, how it is taken away, and the check that must fail then."""
+    """A rule, how to remove it, and the check that must fail then."""
 
     rule: str
     patch: Patch
@@ -294,57 +294,67 @@ class Mutant:
 MUTANTS = (
     # mail
     Mutant(
-        "senders wait for each other", replaced(files, "append_line", send_unlocked), scene(interleavings.two_senders)
+        "senders wait for each other",
+        replaced(files, "append_line", send_unlocked),
+        interleaving(interleavings.two_senders),
     ),
-    Mutant("half a line is sealed", replaced(files, "_seal", lambda fd: None), scene(interleavings.unterminated_tail)),
+    Mutant(
+        "half a line is sealed",
+        replaced(files, "_seal", lambda fd: None),
+        interleaving(interleavings.unterminated_tail),
+    ),
     Mutant("half a line is sealed (machine)", replaced(files, "_seal", lambda fd: None), machine(Mailbox)),
     Mutant(
-        "a refused line is taken back", replaced(files, "_blank", lambda *_: None), scene(interleavings.refused_line)
+        "a refused line is taken back",
+        replaced(files, "_blank", lambda *_: None),
+        interleaving(interleavings.refused_line),
     ),
-    Mutant("a refused line is taken back (story)", replaced(files, "_blank", lambda *_: None), story("send")),
+    Mutant("a refused line is taken back (scenario)", replaced(files, "_blank", lambda *_: None), scenario("send")),
     Mutant(
         "taking back moves nothing of others",
         replaced(files, "_blank", cut_off),
-        scene(interleavings.refused_line_with_another_behind_it),
+        interleaving(interleavings.refused_line_with_another_behind_it),
     ),
     Mutant(
         "taking back cannot hit a line that comes just then",
         replaced(files, "_blank", cut_off),
-        scene(interleavings.refused_while_another_appends),
+        interleaving(interleavings.refused_while_another_appends),
     ),
     Mutant(
         "taking back strands no reader",
         replaced(files, "_blank", cut_off),
-        scene(interleavings.reader_between_line_and_sync),
+        interleaving(interleavings.reader_between_line_and_sync),
     ),
     Mutant(
         "a line stands in one piece",
         replaced(files, "_is_contiguous", lambda spans: True),
-        scene(interleavings.foreign_line_in_the_middle_of_ours),
+        interleaving(interleavings.foreign_line_in_the_middle_of_ours),
     ),
     Mutant(
         "a message behind half a line is found",
         replaced(mailbox, "_recover_message", lambda line: None),
-        scene(interleavings.foreign_behind_half_a_line),
+        interleaving(interleavings.foreign_behind_half_a_line),
     ),
     Mutant(
         "readers consume whole lines",
         replaced(files, "_lines", lines_and_the_rest),
-        scene(interleavings.reader_in_the_middle_of_a_line),
+        interleaving(interleavings.reader_in_the_middle_of_a_line),
     ),
-    Mutant("an id is delivered once", replaced(mailbox, "read", forgetful_read), scene(interleavings.sent_twice)),
-    Mutant("the journal is the commit, not the cursor", cursor_first, story("receive")),
+    Mutant(
+        "an id is delivered once", replaced(mailbox, "read", forgetful_read), interleaving(interleavings.sent_twice)
+    ),
+    Mutant("the journal is the commit, not the cursor", cursor_first, scenario("receive")),
     Mutant(
         "the cursor is written again after a death",
         replaced(RunState, "append", projections_left_as_they_are),
-        story("begin with mail"),
+        scenario("begin with mail"),
     ),
     Mutant(
         "what was half written counts from the next start on, or never",
         replaced(journal, "history", history_as_it_lies),
-        story("receive"),
+        scenario("receive"),
     ),
-    Mutant("an entry of a journal has an end", mail_at_once, scene(interleavings.much_mail)),
+    Mutant("an entry of a journal has an end", mail_at_once, interleaving(interleavings.much_mail)),
     Mutant(
         "a turn takes in what it can hold", mail_at_once, lambda folder: test_assignment.check_burst(folder / "root")
     ),
@@ -356,7 +366,7 @@ MUTANTS = (
     Mutant(
         "a cursor follows a mailbox that was replaced",
         replaced(Conversation, "_take_in", cursor_never_goes_back),
-        scene(interleavings.mailbox_replaced),
+        interleaving(interleavings.mailbox_replaced),
     ),
     Mutant(
         "no number is read that cannot be written",
@@ -377,28 +387,30 @@ MUTANTS = (
     Mutant(
         "a file is replaced, not rewritten",
         replaced(files, "replace_file", written_in_place),
-        story("replace the roster"),
+        scenario("replace the roster"),
     ),
     Mutant(
         "a file is replaced, not rewritten (readers)",
         replaced(files, "replace_file", written_in_place),
-        scene(interleavings.reader_during_a_replacement),
+        interleaving(interleavings.reader_during_a_replacement),
     ),
-    Mutant("one changes the roster at a time", without_locks(json_files), scene(interleavings.two_on_the_roster)),
-    Mutant("one changes a spec at a time", without_locks(json_files), scene(interleavings.two_wishes)),
-    Mutant("one adds a task at a time", without_locks(tasks), scene(interleavings.two_tasks)),
-    Mutant("one claims at a time", without_locks(tasks), scene(interleavings.two_claims)),
-    Mutant("one task for each owner, also at once", without_locks(tasks), scene(interleavings.one_claims_two)),
-    Mutant("one answers at a time", without_locks(requests), scene(interleavings.two_answers)),
+    Mutant(
+        "one changes the roster at a time", without_locks(json_files), interleaving(interleavings.two_on_the_roster)
+    ),
+    Mutant("one changes a spec at a time", without_locks(json_files), interleaving(interleavings.two_spec_changes)),
+    Mutant("one adds a task at a time", without_locks(tasks), interleaving(interleavings.two_tasks)),
+    Mutant("one claims at a time", without_locks(tasks), interleaving(interleavings.two_claims)),
+    Mutant("one task for each owner, also at once", without_locks(tasks), interleaving(interleavings.one_claims_two)),
+    Mutant("one answers at a time", without_locks(requests), interleaving(interleavings.two_answers)),
     Mutant(
         "damage is never overwritten",
         replaced(json_files, "change", damage_overwritten),
-        scene(interleavings.damaged_roster),
+        interleaving(interleavings.damaged_roster),
     ),
     Mutant(
         "the last good state stays in use",
         replaced(json_files.CachedFile, "_load", good_state_dropped),
-        scene(interleavings.damaged_while_in_use),
+        interleaving(interleavings.damaged_while_in_use),
     ),
     Mutant(
         "a young file is read again",
@@ -429,8 +441,8 @@ MUTANTS = (
         unit(test_requests.test_an_answer_to_what_has_changed_is_refused),
     ),
     Mutant(
-        "only who was asked answers",
-        replaced(requests, "_check_answer", anybody_may_answer),
+        "only the recipient answers",
+        replaced(requests, "_check_answer", anyone_may_answer),
         unit(test_requests.test_nobody_answers_but_who_was_asked_and_the_operator, "b"),
     ),
     Mutant(
@@ -438,23 +450,27 @@ MUTANTS = (
         replaced(requests, "_ANSWERS", dict.fromkeys(("approved", "answered"), frozenset({"question"}))),
         unit(test_requests.test_each_type_takes_its_own_answers_alone, "question", "approved"),
     ),
-    Mutant("the first answer wins", replaced(requests, "_check_answer", closed_is_open), story("decide")),
+    Mutant("the first answer wins", replaced(requests, "_check_answer", closed_is_open), scenario("decide")),
     Mutant("the first answer wins (machine)", replaced(requests, "_check_answer", closed_is_open), machine(Requests)),
     Mutant(
-        "an answer is on the disk before anybody hears of it",
+        "an answer is on the disk before it is announced",
         replaced(json_files, "save", not_waiting_for_the_disk),
         unit(test_requests.test_questions_and_answers_are_synced_to_disk, patch=True),
     ),
-    Mutant("asking twice is heard once", replaced(approvals, "_mail_id", random_id), story("ask")),
-    # life
+    Mutant("asking twice sends one message", replaced(approvals, "_mail_id", random_id), scenario("ask")),
+    # lifetime
     Mutant(
         "looking takes nothing",
         replaced(leases, "is_held", probing_by_taking),
-        scene(interleavings.taker_during_a_probe),
+        interleaving(interleavings.taker_during_a_probe),
     ),
-    Mutant("one has a lease", replaced(leases, "take", taken_whoever_has_it), scene(interleavings.run_started_twice)),
     Mutant(
-        "a lease tells of its holder alone",
+        "one process has a lease",
+        replaced(leases, "take", taken_from_its_holder),
+        interleaving(interleavings.run_started_twice),
+    ),
+    Mutant(
+        "a lease names its current holder only",
         replaced(leases, "take", taken_with_its_old_signature),
         lambda folder: test_lease.test_the_last_holder_is_not_taken_for_the_next_one(folder / "lease"),
     ),
@@ -466,25 +482,37 @@ MUTANTS = (
     Mutant(
         "the lease is read before the end",
         replaced(reader, "AgentReader", ReadsTheEndFirst),
-        scene(interleavings.reader_during_an_end),
+        interleaving(interleavings.reader_during_an_end),
     ),
     Mutant(
-        "a run is started once", replaced(agents, "last_run", lambda agent: 0), scene(interleavings.run_started_twice)
+        "a run is started once",
+        replaced(agents, "last_run", lambda agent: 0),
+        interleaving(interleavings.run_started_twice),
     ),
     Mutant(
-        "the first word on an end stands",
-        replaced(agents, "write_exit", last_word_stands),
+        "the first report of an end stands",
+        replaced(agents, "write_exit", last_report_wins),
         unit(test_agents.test_the_first_word_on_how_a_run_ended_stands, agent=True),
     ),
-    Mutant("burial is noted last", replaced(finalizer, "finalize", marked_before_it_is_told), story("bury")),
-    Mutant("burial is told by derived ids", replaced(mailbox, "derived_id", random_id), story("bury")),
-    # interrupted work
-    Mutant("an answer is sent by a derived id", replaced(approvals, "answer_id", random_answer_id), story("answer")),
     Mutant(
-        "a committed answer is sent after a death", replaced(Results, "send_unsent", lambda self: None), story("answer")
+        "the end is marked as finalized last",
+        replaced(finalizer, "finalize", marked_before_it_is_told),
+        scenario("finalize"),
     ),
-    Mutant("a kept reply is not asked for again", replaced(Conversation, "unfinished", None), life("killed after")),
-    Mutant("a tool call is not begun again", replaced(Conversation, "apply", starts_forgotten), life("killed after")),
+    Mutant("an end is announced by derived ids", replaced(mailbox, "derived_id", random_id), scenario("finalize")),
+    # interrupted work
+    Mutant("an answer is sent by a derived id", replaced(approvals, "answer_id", random_answer_id), scenario("answer")),
+    Mutant(
+        "a committed answer is sent after a death",
+        replaced(Results, "send_unsent", lambda self: None),
+        scenario("answer"),
+    ),
+    Mutant(
+        "a kept reply is not asked for again", replaced(Conversation, "unfinished", None), assignment("killed after")
+    ),
+    Mutant(
+        "a tool call is not begun again", replaced(Conversation, "apply", starts_forgotten), assignment("killed after")
+    ),
 )
 
 
@@ -494,7 +522,7 @@ def _with_patch(test: Callable[[Path, pytest.MonkeyPatch], None], path: Path) ->
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)
-def test_a_rule_that_is_taken_away_is_missed(mutant: Mutant, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_fails_without_its_rule(mutant: Mutant, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         mutant.patch(patch)
         with pytest.raises((AssertionError, CrewboardError, pytest.fail.Exception)):

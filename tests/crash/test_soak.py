@@ -1,4 +1,4 @@
-"""Thirty-two workers for ten minutes: memory, descriptors, threads and files stay level."""
+"""Soak test: thirty-two workers for ten minutes; memory, descriptors, threads and files do not grow."""
 
 import os
 import statistics
@@ -16,14 +16,14 @@ from tests.crew import Crew, eventually
 WORKERS = 32
 SECONDS = float(os.environ.get("CREWBOARD_SOAK", "600"))
 PAUSE = 8.0
-"""Seconds between two rounds of mail to everybody."""
+"""Seconds between two rounds of mail to all agents."""
 
 MB = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a team uses at one time, all its processes together, and this one, which reads it as a dashboard does."""
+    """Resource use at one time: of all processes of the team, and of this one, which reads it as a dashboard does."""
 
     memory: int
     largest: int
@@ -33,13 +33,13 @@ class Sample:
     own_descriptors: int
     own_memory: int
     files: int
-    """Bytes of all files that are no log."""
+    """Bytes of all files except logs."""
     odd_files: int
-    """How many files there are beside those that docs/reference/files.md names."""
+    """Number of temporary files and copies of damaged files."""
 
 
 class Soak:
-    """A crew that gets mail, and somebody who reads and measures it."""
+    """A team that gets mail, with its resource use."""
 
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
@@ -53,23 +53,23 @@ class Soak:
             self.crew.hire(name, "explore", "say hello")
 
     def round(self) -> None:
-        """Mail to everybody; done when everybody has read it and rests."""
+        """Send mail to all agents, and wait until all have read it and are idle."""
         self.rounds += 1
         for name in self.names:
             text = "list the files" if self.rounds % 5 == 0 else "say fine"
             mailbox.send(self.crew.directory, mailbox.compose("operator", name, "message", text))
-        eventually(self._all_rest, f"the end of round {self.rounds}", 120)
+        eventually(self._all_idle, f"the end of round {self.rounds}", 120)
         self.crew.model.requests.clear()
 
-    def _all_rest(self) -> bool:
+    def _all_idle(self) -> bool:
         agents = self._reader.read().agents
         assert all(agent.alive for agent in agents)
         return all(agent.state == "idle" and agent.unread == 0 for agent in agents)
 
     def measure(self) -> Sample:
-        family = [psutil.Process(self.crew.supervisor_pid())]
-        family += [process for process in family[0].children(recursive=True) if process.is_running()]
-        readings = [(process.memory_info().rss, process.num_fds(), process.num_threads()) for process in family]
+        processes = [psutil.Process(self.crew.supervisor_pid())]
+        processes += [process for process in processes[0].children(recursive=True) if process.is_running()]
+        readings = [(process.memory_info().rss, process.num_fds(), process.num_threads()) for process in processes]
         sizes = {path: path.stat().st_size for path in self.crew.directory.path.rglob("*") if path.is_file()}
         logs = (".jsonl", ".md", ".log")
         return Sample(
@@ -77,7 +77,7 @@ class Soak:
             largest=max(rss for rss, _, _ in readings),
             descriptors=sum(fds for _, fds, _ in readings),
             threads=sum(threads for _, _, threads in readings),
-            processes=len(family),
+            processes=len(processes),
             own_descriptors=self._me.num_fds(),
             own_memory=self._me.memory_info().rss,
             files=sum(size for path, size in sizes.items() if path.suffix not in logs),
