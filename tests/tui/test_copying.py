@@ -37,7 +37,7 @@ async def test_of_a_list_the_line_under_the_cursor_is_copied(
 
 async def test_of_a_plan_exactly_the_plan_is_copied(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
-        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.app.open_need("plan:auth-plan:req-004281")
         await stage.sees("PLAN v2")
         await _copies(stage, PLAN)
         assert stage.app.clipboard == PLAN
@@ -60,7 +60,7 @@ async def test_of_a_permission_the_command_or_the_change_is_copied(
 ) -> None:
     frozen.asks("r1", "permission", "release", 8, given)  # type: ignore[arg-type]
     async with opened(frozen, 120, 36) as stage:
-        await stage.app.action_open_need("permission:release:r1")
+        await stage.app.open_need("permission:release:r1")
         await stage.sees("PERMISSION")
         await _copies(stage, copied)
         assert stage.app.clipboard == copied
@@ -68,7 +68,7 @@ async def test_of_a_permission_the_command_or_the_change_is_copied(
 
 async def test_while_revisions_are_compared_the_difference_is_copied(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.app.open_need("plan:auth-plan:req-004281")
         await stage.press("=")
         await stage.sees("What changed")
         await _copies(stage, "--- v1")
@@ -77,7 +77,7 @@ async def test_while_revisions_are_compared_the_difference_is_copied(frozen: Fro
 
 async def test_of_a_question_the_question_is_copied(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
-        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.app.open_need("question:docs:req-004290")
         await stage.sees("QUESTION")
         await _copies(stage, "The 1.x API pages are linked from two blog posts. Keep them?")
 
@@ -144,7 +144,7 @@ async def test_with_nothing_to_copy_the_key_is_hidden_and_says_so(empty: Frozen,
 async def test_what_is_pasted_is_what_was_shown(frozen: Frozen) -> None:
     frozen.asks("r1", "permission", "release", 8, {"tool": "bash", "input": {"command": "ls \x1b[201~\ud800; rm"}})
     async with opened(frozen, 120, 36) as stage:
-        await stage.app.action_open_need("permission:release:r1")
+        await stage.app.open_need("permission:release:r1")
         await stage.sees("PERMISSION")
         await _copies(stage, "ls ␛[201~")
         assert stage.app.clipboard.isprintable()

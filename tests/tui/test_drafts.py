@@ -151,11 +151,11 @@ async def test_what_was_kept_is_named_as_a_person_calls_it(frozen: Frozen, tmp_p
         )
         await stage.press("3", "+", "x", "escape", "1", "n", "tab", "tab", "tab", "x", "escape")
         await stage.sees("not hired; n shows the prompt again")
-        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.app.open_need("plan:auth-plan:req-004281")
         await stage.sees("PLAN v2")
         await stage.until(lambda: stage.app.screen.settled, "the keys to live")  # type: ignore[attr-defined]
         await stage.press("e", "x", "escape", "d", "x", "escape", "escape")
-        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.app.open_need("question:docs:req-004290")
         await stage.sees("QUESTION")
         await stage.press("c", "x")
         stage.app._tick()

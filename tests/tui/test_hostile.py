@@ -100,7 +100,7 @@ async def test_every_tab_shows_hostile_text_harmlessly(hostile: Frozen, width: i
 async def test_every_request_shows_it_as_text(hostile: Frozen, width: int, height: int) -> None:
     async with opened(hostile, width, height) as stage:
         for need in ("plan:mole:p1", "question:waiter:q1", "permission:idler:r1"):
-            await stage.app.action_open_need(need)
+            await stage.app.open_need(need)
             await stage.press("G")
             _check(stage)
             await stage.press("escape")

@@ -69,7 +69,7 @@ async def test_a_double_click_on_a_choice_answers_with_that_choice(
     monkeypatch.setattr(CrewboardApp, "CLICK_CHAIN_TIME_THRESHOLD", 3600)
     frozen.asks("q-1", "question", "api", 10, {"question": "Which?", "options": ["keep", "trash", "drop"]})
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.action_open_need("question:api:q-1")
+        await stage.app.open_need("question:api:q-1")
         await stage.settles()
         y = next(y for y, line in enumerate(stage.text) if "trash" in line)
         await click(stage, 6, y, times=2)

@@ -55,7 +55,7 @@ async def test_an_answer_to_what_is_decided_says_what_was(frozen: Frozen) -> Non
 
 async def test_answering_an_answered_question_says_so(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.app.open_need("question:docs:req-004290")
         await stage.sees("QUESTION")
         answers.answer(frozen.team, "req-004290", "yes")
         await stage.sees("answered by you at 15:04:22")

@@ -12,7 +12,7 @@ from crewboard.protocol import requests
 from crewboard.readmodel.file_activity import Touched
 from crewboard.records import Request
 from crewboard.store import mailbox
-from crewboard_tui import updates
+from crewboard_tui import app as dashboard
 from crewboard_tui.render.lines import Line
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.board.roster import Roster
@@ -51,7 +51,7 @@ async def test_the_page_shows_who_asks_what_it_touches_and_the_plan(frozen: Froz
 async def test_the_page_shows_the_whole_id(frozen: Frozen) -> None:
     frozen.asks("question-0bda2e498e58", "question", "api", 10, {"question": "tabs?"})
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.action_open_need("question:api:question-0bda2e498e58")
+        await stage.app.open_need("question:api:question-0bda2e498e58")
         await stage.sees("REQ question-0bda2e498e58")
 
 
@@ -60,7 +60,7 @@ async def test_a_risk_longer_than_a_line_is_whole_above_the_plan(frozen: Frozen,
     risk = "Low. A file such as `draft.md`, whose name is no number, fails loudly where it sorted to the end before."
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "# Sort by number", "risk": risk})
     async with opened(frozen, *size) as stage:
-        await stage.app.action_open_need("plan:api:req-1")
+        await stage.app.open_need("plan:api:req-1")
         await stage.sees("fails loudly", "to the end before.", "# Sort by number")
 
 
@@ -68,7 +68,7 @@ async def test_a_low_screen_cuts_the_risk_and_shows_it_below_the_plan(frozen: Fr
     risk = "Low. A file such as `draft.md`, whose name is no number, fails loudly where it sorted to the end before."
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "# Sort by number", "risk": risk})
     async with opened(frozen, 60, 16) as stage:
-        await stage.app.action_open_need("plan:api:req-1")
+        await stage.app.open_need("plan:api:req-1")
         await stage.sees("RISK      Low. A file", "…", "# Sort")
         await stage.press("G")
         await stage.sees("sorted to the end", "before.")
@@ -280,7 +280,7 @@ async def test_a_rewritten_plan_is_kept_for_later(frozen: Frozen) -> None:
 @pytest.mark.parametrize("size", [(80, 24), (40, 10)])
 async def test_leaving_the_editor_says_that_the_edit_is_kept(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size, settings=Settings(keys={"request.edit": "E"})) as stage:
-        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.app.open_need("plan:auth-plan:req-004281")
         await stage.sees("PLAN v2" if size[1] > 10 else "FROM auth-plan")
         await stage.until(lambda: stage.app.screen.settled, "the keys to live")  # type: ignore[attr-defined]
         assert "your edit" not in stage.all
@@ -330,7 +330,7 @@ async def test_an_editor_that_was_left_as_it_was_says_nothing(frozen: Frozen) ->
 async def test_a_rewritten_plan_is_kept_when_a_view_opens_at_once(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "TICK", 3600.0)
+    monkeypatch.setattr(dashboard, "TICK", 3600.0)
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.press("e")
@@ -546,7 +546,7 @@ async def test_a_question_with_choices_is_answered_in_words_too(frozen: Frozen) 
 async def test_an_answer_is_kept_on_leaving_and_forgotten_when_emptied(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "TICK", 3600.0)
+    monkeypatch.setattr(dashboard, "TICK", 3600.0)
     async with opened(frozen, 80, 24) as stage:
         await _open_question(stage)
         await stage.press("c")
@@ -564,7 +564,7 @@ async def test_an_answer_is_kept_on_leaving_and_forgotten_when_emptied(
 @pytest.mark.parametrize("height", [10, 15, 20])
 async def test_a_low_screen_shows_the_choices_and_the_answer_field(frozen: Frozen, height: int) -> None:
     async with opened(frozen, 80, height) as stage:
-        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.app.open_need("question:docs:req-004290")
         await stage.sees(
             "linked from two blog posts", "yes, with a banner", "no, redirect", "In your own words", "? help"
         )
@@ -574,13 +574,13 @@ async def test_a_choice_too_long_for_its_row_can_be_read(frozen: Frozen) -> None
     long = "keep them, " + "and say on each page that it is old, " * 5 + "then ask again in a year"
     frozen.asks("req-1", "question", "api", 10, {"question": "Keep them?", "options": ["no", long]})
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.action_open_need("question:api:req-1")
+        await stage.app.open_need("question:api:req-1")
         await stage.sees("The choices in full", "then ask again in a year", "…")
 
 
 async def test_where_one_may_only_look_a_question_offers_no_answer(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, read_only=True) as stage:
-        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.app.open_need("question:docs:req-004290")
         await stage.sees("yes, with a banner")
         await stage.settles()
         assert "answer" not in stage.part("keys")
@@ -592,7 +592,7 @@ async def test_where_one_may_only_look_a_question_offers_no_answer(frozen: Froze
 
 async def test_where_one_may_only_look_nobody_gets_into_the_answer_box(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, read_only=True) as stage:
-        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.app.open_need("question:docs:req-004290")
         await stage.sees("yes, with a banner", "In your own words")
         for _ in range(3):
             await stage.press("tab", "z")
@@ -625,7 +625,7 @@ async def test_a_question_is_answered_in_words_of_ones_own(frozen: Frozen) -> No
         await stage.press("/")
         await stage.write("a:api which")
         await stage.press("escape")
-        await stage.app.action_open_need("question:api:req-1")
+        await stage.app.open_need("question:api:req-1")
         await stage.sees("In your own words")
         await stage.until(lambda: stage.app.screen.settled, "the keys to live")  # type: ignore[attr-defined]
         await stage.sees("c writes, ⏎ sends")
@@ -655,7 +655,7 @@ async def test_on_a_question_without_choices_the_keys_are_live(frozen: Frozen) -
 async def test_a_permission_shows_its_tool_and_takes_a_yes(frozen: Frozen) -> None:
     frozen.asks("perm-1", "permission", "release", 22, {"tool": "bash", "summary": "git push origin rel-2.0"})
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.action_open_need("permission:release:perm-1")
+        await stage.app.open_need("permission:release:perm-1")
         await stage.sees("PERMISSION", "git push origin rel-2.0")
         await stage.can("a", "approve")
         assert "edit" not in stage.part("keys")
@@ -673,7 +673,7 @@ async def test_a_permission_shows_the_change_and_can_add_its_rule(frozen: Frozen
     }  # fmt: skip
     frozen.asks("perm-1", "permission", "release", 22, payload)
     async with opened(frozen, 100, 30) as stage:
-        await stage.app.action_open_need("permission:release:perm-1")
+        await stage.app.open_need("permission:release:perm-1")
         await stage.sees("A says yes to every write_file of release directly in src/", "-x = 1", "+x = 2")
         tones = {span.text: span.tone for line in stage.app.screen.query_one("#plan", LineView).lines for span in line}
         assert (tones["-x = 1"], tones["+x = 2"]) == ("error", "success")
@@ -691,7 +691,7 @@ async def test_a_permission_shows_the_exact_command_and_no_absent_rule(frozen: F
     payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": command}, "summary": "git", "scope": None}
     frozen.asks("perm-1", "permission", "release", 22, payload)
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.action_open_need("permission:release:perm-1")
+        await stage.app.open_need("permission:release:perm-1")
         await stage.sees("git  push origin  rel-2.0 && rm -rf build # xx")
         shown = "".join(span.text for line in stage.app.screen.query_one("#plan", LineView).lines for span in line)
         assert command in shown
@@ -762,7 +762,7 @@ async def test_the_next_revision_shows_what_was_said_to_the_one_before(
     decisions.reject(frozen.team, "req-004281", feedback)
     frozen.asks("req-004300", "plan_approval", "auth-plan", 1, {"plan": "# v3"}, supersedes="req-004281")
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.action_open_need("plan:auth-plan:req-004300")
+        await stage.app.open_need("plan:auth-plan:req-004300")
         await stage.sees("PLAN v3", shown)
 
 
@@ -770,14 +770,14 @@ async def test_what_was_said_to_the_revision_before_is_wrapped(frozen: Frozen) -
     decisions.reject(frozen.team, "req-004281", "Question: " + "word " * 30 + "end?")
     frozen.asks("req-004300", "plan_approval", "auth-plan", 1, {"plan": "# v3"}, supersedes="req-004281")
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.action_open_need("plan:auth-plan:req-004300")
+        await stage.app.open_need("plan:auth-plan:req-004300")
         await stage.sees("YOU ASKED word word", " end?")
 
 
 async def test_about_a_single_call_nobody_asks_back(frozen: Frozen) -> None:
     frozen.asks("perm-1", "permission", "release", 22, {"tool": "bash", "summary": "git push origin rel-2.0"})
     async with opened(frozen, 80, 24) as stage:
-        await stage.app.action_open_need("permission:release:perm-1")
+        await stage.app.open_need("permission:release:perm-1")
         await stage.sees("d deny")
         assert "c ask back" not in stage.part("keys")
         await stage.press("c")
@@ -824,7 +824,7 @@ async def test_a_new_request_shows_up_while_one_looks(frozen: Frozen) -> None:
 
 async def test_read_only_shows_a_plan_and_answers_nothing(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, read_only=True) as stage:
-        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.app.open_need("plan:auth-plan:req-004281")
         await stage.sees("PLAN v2")
         await stage.press("a", "d", "e")
         assert "approve" not in stage.part("keys")

@@ -53,14 +53,14 @@ async def test_forty_by_ten_shows_strip_list_alert_and_keys(frozen: Frozen) -> N
 
 async def test_whoever_can_say_yes_sees_how_to_say_no_at_any_width(frozen: Frozen) -> None:
     async with opened(frozen, 40, 10) as stage:
-        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.app.open_need("plan:auth-plan:req-004281")
         await stage.sees(" a approve  d deny  ? help  Esc back")
 
 
 async def test_spare_room_in_the_footer_names_the_less_known_keys(frozen: Frozen) -> None:
     async with opened(frozen, 170, 50) as stage:
         await stage.sees("f filter", "Space mark", "y copy")
-        await stage.app.action_open_need("plan:auth-plan:req-004281")
+        await stage.app.open_need("plan:auth-plan:req-004281")
         await stage.sees("PLAN v2", "] next")
 
 
@@ -121,7 +121,7 @@ async def test_in_ascii_a_key_is_called_by_its_name(frozen: Frozen) -> None:
         await stage.sees("l Right Space the next value")
         await stage.press("escape", "escape")
         await stage.sees("Peek - ")
-        await stage.app.action_open_need("question:docs:req-004290")
+        await stage.app.open_need("question:docs:req-004290")
         await stage.sees("Enter answers with the marked one")
 
 

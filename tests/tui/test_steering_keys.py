@@ -8,7 +8,7 @@ import pytest
 from crewboard.commands import control, hire, stop
 from crewboard.errors import CredentialsError
 from crewboard.store import agents
-from crewboard_tui import updates
+from crewboard_tui import app as dashboard
 from crewboard_tui.actions.agents import AGAIN_WITHIN
 from tests.frozen import Frozen
 from tests.tui.stage import opened
@@ -147,7 +147,7 @@ async def test_a_running_job_is_shown_until_it_is_done(frozen: Frozen, monkeypat
 async def test_the_offer_of_a_second_press_goes_when_it_is_void(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "TICK", 3600.0)  # which would take it away before it was looked at
+    monkeypatch.setattr(dashboard, "TICK", 3600.0)  # which would take it away before it was looked at
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "X")
         await stage.sees("X again within 2 s ends auth-plan")

@@ -8,7 +8,7 @@ from textual.color import Color
 from textual.theme import Theme
 from textual.widgets import Input
 
-from crewboard_tui import updates
+from crewboard_tui import app as dashboard
 from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
@@ -98,7 +98,7 @@ def test_a_theme_that_is_none_is_named(tmp_path: Path) -> None:
 async def test_reduced_motion_has_no_caret_and_waits_for_the_tick(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "TICK", 3600.0)
+    monkeypatch.setattr(dashboard, "TICK", 3600.0)
     calm = Settings.read({"CREWBOARD_REDUCED_MOTION": "1"})
     async with opened(frozen, settings=calm) as stage:
         await stage.press("j", "j", "j", "j", "j")

@@ -1,23 +1,66 @@
-"""The dashboard: what the keys do that work everywhere."""
+"""The dashboard: it hands what is read to the screens, opens views, and does what the keys do that work everywhere."""
 
-from typing import ClassVar
+import asyncio
+import gc
+import itertools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
 
+from textual import events
+from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
+from textual.filter import LineFilter, Monochrome, NoColor
+from textual.screen import Screen
+from textual.widgets import Input, TextArea
+from textual.worker import WorkerFailed
 
-from crewboard.errors import CrewboardError
-from crewboard.readmodel.processes import NoUsageProbe
+from crewboard.commands.context import Team
+from crewboard.errors import CrewboardError, ExitCode
+from crewboard.readmodel.processes import NoUsageProbe, Probe
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.team import Need, TeamView
+from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.records import Request
 from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard_tui.background.jobs import BackgroundJobs
+from crewboard_tui.background.messages import JobDone, TeamRead
+from crewboard_tui.compose.composer import Composer
+from crewboard_tui.compose.drafts import Drafts, called, file_for
 from crewboard_tui.compose.prompt_line import PromptLine
+from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.keymap.palette import Commands
-from crewboard_tui.notifications import WAYS
+from crewboard_tui.notifications import WAYS, TerminalNotifications
+from crewboard_tui.poller import Snapshot, TeamPoller
+from crewboard_tui.render.ascii import AsciiFilter
+from crewboard_tui.render.lines import one_line
+from crewboard_tui.render.stylesheet import SteadyStylesheet
 from crewboard_tui.render.themes import THEMES, after
-from crewboard_tui.updates import Flow
-from crewboard_tui.views.base import Framed, goes_to_form, is_form
+from crewboard_tui.settings import Settings
+from crewboard_tui.views import registry
+from crewboard_tui.views.base import Framed, is_form
 from crewboard_tui.views.needs.rows import find_need, need_key
 from crewboard_tui.views.numbered import Numbered
+
+_HERE = Path(__file__).parent
+
+_FIRST = "board"
+"""The mode in which the dashboard opens."""
+
+TICK = 1.0
+"""Seconds between two looks at the ages on the screen."""
+
+_NEEDS = "needs"
+"""The mode of the view that lists what needs the operator."""
+
+_BETWEEN = "between"
+"""The mode of the moment in which one team's views are gone and the next one's are not there."""
 
 _TELLS = {
     "off": "what comes to need you makes no sound",
@@ -26,9 +69,11 @@ _TELLS = {
 }
 
 
-class CrewboardApp(Flow):
+class CrewboardApp(App[None], inherit_bindings=False):
     """The dashboard of one team on one terminal."""
 
+    CSS_PATH = [_HERE / "app.tcss", *sorted((_HERE / "views").rglob("*.tcss"))]
+    DEFAULT_MODE = _FIRST
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings.bindings("app"),
         Binding("ctrl+c", "leave", "leave", tooltip=bindings.BY_ID["app.leave"].says, show=False, id="app.leave_too"),
@@ -36,6 +81,228 @@ class CrewboardApp(Flow):
     COMMANDS = {Commands}
     COMMAND_PALETTE_BINDING = "ctrl+p"
     ENABLE_COMMAND_PALETTE = True
+
+    def __init__(
+        self,
+        team: Team,
+        *,
+        ascii_only: bool = False,
+        read_only: bool = False,
+        probe: Probe | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        super().__init__()
+        self.stylesheet = SteadyStylesheet(variables=self.get_css_variables())
+        self.settings = settings or Settings()
+        self.title = f"crewboard · {team.directory.path.name}"
+        self.animation_level = "none"
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        self.theme = THEMES[self.settings.theme].name
+        self.set_keymap(dict(self.settings.keys))
+        self.outside = TerminalNotifications(self._write, notify=self.settings.notify, ascii_only=ascii_only)
+        self.ascii_only = ascii_only
+        """Whether the terminal shows ASCII alone."""
+        self._unshown = False
+        self._probe = probe
+        self.drafts: dict[Path, Drafts] = {}
+        """What was written and not sent, by team and by recipient."""
+        self.context = self._sit_down(team, BackgroundJobs(self.post_message), read_only=read_only)
+        self._add_views()
+
+    def _sit_down(self, team: Team, errands: BackgroundJobs, *, read_only: bool) -> AppContext:
+        """A desk for a team, which nobody reads for yet."""
+        may_ring = not read_only and self._probe is None
+
+        def publish(snapshot: Snapshot) -> None:
+            self._publish(reading, snapshot)
+
+        reading = TeamPoller(team.directory, publish, clock=team.now, probe=self._probe, may_ring=may_ring)
+        return AppContext(
+            team=team,
+            read_only=read_only,
+            snapshot=reading.first(),
+            reading=reading,
+            jobs=errands,
+            announce=self._paint_status,
+            navigator=self,
+            drafts=self._drafts_of(team, read_only=read_only),
+            keys=self.settings.keys,
+            reduced_motion=self.settings.reduced_motion,
+            ascii_only=self.ascii_only,
+        )
+
+    def _drafts_of(self, team: Team, *, read_only: bool) -> Drafts:
+        path = team.directory.path
+        if path not in self.drafts:
+            self.drafts[path] = Drafts(None if read_only else file_for(self.settings.drafts, path))
+        return self.drafts[path]
+
+    def on_load(self) -> None:
+        # From Python 3.12 on Textual starts tasks eagerly, but not under run_test(): then the first screen is composed
+        # before it is on the stack, and an Input on it ends the app (Textual #6444).
+        if sys.version_info >= (3, 12):
+            asyncio.get_running_loop().set_task_factory(None)
+
+    def on_mount(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
+        self.set_interval(TICK, self._tick)
+        self.outside.read(self.context.snapshot.view)
+        if self.context.drafts:
+            kept = ", ".join(called(draft, self.context.snapshot.view.asked) for draft in self.context.drafts)
+            self.context.say(f"not sent yet, from the last time: {one_line(kept)}")
+        self._name_problems(self.settings.problems)
+
+    def _terminate(self) -> None:
+        self._keep_drafts()
+        self.exit(return_code=ExitCode.TERMINATED)
+
+    def on_ready(self) -> None:
+        if not gc.isenabled():  # the start has put it off; frozen again and again, the old would never go
+            gc.freeze()
+            gc.enable()
+        self.context.reading.start()
+        threading.Thread(target=registry.load_all, name="crewboard-load", daemon=True).start()
+
+    def _add_views(self) -> None:
+        for mode in registry.VIEWS:
+            self.add_mode(mode, partial(_open_view, mode, self.context))
+
+    async def turn_to(self, directory: TeamDirectory) -> None:
+        """Show another team: its own desk and views; what was asked of the old one is still done."""
+        old = self.context
+        old.left = True
+        old.reading.stop()
+        team = replace(old.team, directory=directory)
+        self.context = await asyncio.to_thread(self._sit_down, team, old.jobs, read_only=old.read_only)
+        self._unshown = False
+        self.title = f"crewboard · {directory.path.name}"
+        self.add_mode(_BETWEEN, Screen)
+        await self.switch_mode(_BETWEEN)
+        for mode in registry.VIEWS:
+            await self.remove_mode(mode)
+        self._add_views()
+        await self.switch_mode(_FIRST)
+        await self.remove_mode(_BETWEEN)
+        self.outside.turn(self.context.snapshot.view)
+        self.context.reading.start()
+
+    def on_unmount(self) -> None:
+        self.context.reading.stop()
+        self.outside.restore()
+
+    def _handle_exception(self, error: Exception) -> None:
+        # A page that opens while the dashboard ends finds its widgets gone: nothing broke.
+        reason = error.error if isinstance(error, WorkerFailed) else error
+        if self.is_running or not isinstance(reason, NoMatches):
+            super()._handle_exception(error)
+
+    def _name_problems(self, problems: tuple[str, ...]) -> None:
+        """Say which settings cannot be used, as far as that can be read at a glance."""
+        if problems:
+            more = f" … and {len(problems) - 2} more: `crewboard doctor`" if len(problems) > 2 else ""  # noqa: PLR2004
+            self.context.say(" · ".join(problems[:2]) + more, "error")
+
+    def _write(self, sequence: str) -> None:
+        """Send a sequence to the terminal, past the screen."""
+        if self._driver is not None:
+            self._driver.write(sequence)
+
+    def get_line_filters(self) -> list[LineFilter]:
+        # Textual turns colours to greys, which are colours too (no-color.org).
+        filters = [NoColor() if isinstance(each, Monochrome) else each for each in super().get_line_filters()]
+        return [*filters, AsciiFilter()] if self.ascii_only else filters
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Paint anew what a terminal forgot that shrank and grew back before anybody looked: its size is no news."""
+        if event.size == self.size:
+            self.refresh()
+
+    def on_key(self, event: events.Key) -> None:
+        """A letter that was on its way to a page while a line to write in came up is the line's."""
+        if isinstance(self.screen, PromptLine) and event.is_printable and event.character:
+            self.screen.take(event.character)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Nothing blinks, wherever one writes."""
+        if isinstance(event.widget, Input | TextArea):
+            event.widget.cursor_blink = False
+
+    # ------------------------------------------------------------------------------------------------ the flow
+
+    def _publish(self, reading: TeamPoller, snapshot: Snapshot) -> None:
+        """Called in the reading thread."""
+        self.post_message(TeamRead(reading, snapshot))
+
+    def on_team_read(self, message: TeamRead) -> None:
+        if message.reading is not self.context.reading:
+            return  # read for a team that was left meanwhile, be it for this one
+        before, self.context.snapshot = self.context.snapshot, message.snapshot
+        self.outside.read(message.snapshot.view)
+        # Where motion is reduced, what moves by itself waits for the tick; what somebody asked to see does not.
+        self._unshown = self.settings.reduced_motion and before.interest == message.snapshot.interest
+        if not self._unshown:
+            self._show()
+
+    def on_job_done(self, message: JobDone) -> None:
+        self.context.jobs.hear(message)
+        self._reload_drafts()
+        if message.says:
+            self.context.say(message.says, "error" if message.error else "success")
+        self.context.reading.poke()
+        if message.then is not None:
+            message.then(not message.error, message.says)
+
+    def _reload_drafts(self) -> None:
+        """Show what came back among the drafts wherever one writes, lest what is typed next takes its place."""
+        for screen in itertools.chain.from_iterable(self._screen_stacks.values()):
+            if isinstance(screen, PromptLine):
+                screen.reload()
+            for composer in screen.query(Composer):
+                if composer.is_mounted:
+                    composer.reload()
+
+    def _keep_drafts(self) -> None:
+        for screen in itertools.chain.from_iterable(self._screen_stacks.values()):
+            if isinstance(screen, Framed) and screen.is_ready:
+                screen.keep_drafts()
+        news = [drafts.take_over() for drafts in self.drafts.values()]
+        for drafts in self.drafts.values():
+            drafts.keep()
+        if any(news):
+            self._reload_drafts()
+
+    def _tick(self) -> None:
+        self._keep_drafts()
+        self.outside.tick()
+        hushed = self.context.hush()
+        if self._unshown:
+            self._show()
+        for screen in self._framed():
+            screen.tick()
+            screen.paint_frame(self.context.snapshot)
+            if hushed:
+                screen.paint_keys()
+
+    def _show(self) -> None:
+        self._unshown = False
+        for screen in self._framed():
+            screen.show(self.context.snapshot)
+
+    def _framed(self) -> Iterable[Framed]:
+        """The full screens that can be seen, also behind something smaller."""
+        shown: list[Framed] = []
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, Framed):
+                shown.append(screen)
+                break
+        return [screen for screen in shown if screen.is_ready]
+
+    def _paint_status(self) -> None:
+        for screen in self._framed():
+            screen.paint_status()
+
+    # ------------------------------------------------------------------------------------------------ the keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         if action in ("leave", "teams"):
@@ -46,44 +313,20 @@ class CrewboardApp(Flow):
         return bool(self.context.snapshot.view.needs) if action == "next_need" else True
 
     async def action_view(self, mode: str) -> None:
-        """Go to a numbered view where one left it; pressed again, to the view itself and its list."""
+        """Go to a numbered view as it was left; pressed again, to the view itself and its list."""
         again = mode == self.current_mode
         await self.switch_mode(mode)
         while isinstance(self.screen, Framed) and self.screen.is_over:
             await self.pop_screen()
         if again:
             await self._pop_to_view()
-            for view in self.screen_stack[-1:]:  # none is left where the dashboard was left meanwhile
+            for view in self.screen_stack[-1:]:  # none is left if the dashboard was left meanwhile
                 if isinstance(view, Numbered):
                     view.begin()
 
-    async def _pop_to_view(self) -> None:
-        """Leave the pages on top of a view, but not a form that is being filled."""
-        while len(self.screen_stack) > 1 and not is_form(self.screen):
-            await self.pop_screen()
-
-    async def action_go(self, mode: str, mailbox: str = "") -> None:
-        """Go to a numbered view itself, whatever page is on top; in the Inbox, to a mailbox."""
-        await self.switch_mode(mode)
-        await self._pop_to_view()
-        from crewboard_tui.views.inbox.screen import InboxScreen
-
-        if mailbox and isinstance(self.screen, InboxScreen):
-            self.screen.show_box(mailbox)
-
-    async def action_meet(self, name: str) -> None:
-        """Show the Board itself, with the cursor on an agent, who may not be read yet."""
-        await self.action_go("board")
-        from crewboard_tui.views.board.screen import BoardScreen
-
-        if isinstance(self.screen, BoardScreen):
-            self.screen.meet(name)
-
     async def action_teams(self) -> None:
         """Choose another team of this root."""
-        from crewboard_tui.views.teams import TeamsScreen
-
-        if await goes_to_form(self, self.context):
+        if await self._goes_to_form():
             return
         here = self.context.team.directory
         teams = [team for team in team_directories(here.root) if team.is_own()]
@@ -93,51 +336,16 @@ class CrewboardApp(Flow):
                 self.call_later(self.turn_to, team)
 
         shown = teams if here in teams else [here, *teams]
-        self.push_screen(TeamsScreen(shown, here, self._look_at, self.context.key), chosen)
+        self.push_screen(registry.teams_screen(shown, here, self._look_at, self.context.key), chosen)
 
     def _look_at(self, team: TeamDirectory) -> TeamView:
         return TeamReader(team, clock=self.context.team.now, probe=self._probe or NoUsageProbe()).read()
 
     async def action_next_need(self) -> None:
-        """Open the most urgent need, or the one behind the one that is on the screen."""
-        screen = next((each for each in reversed(self.screen_stack) if isinstance(each, Framed)), None)
-        need = screen.next_need if screen is not None else None
-        if need is None:
-            self.context.say("nobody needs you", "dim")
-        else:
-            await self._open(need)
-
-    async def action_open_need(self, key: str) -> None:
-        """Open one need."""
-        need = find_need(self.context.snapshot.view, key)
-        if need is not None:
-            await self._open(need)
-
-    async def _open(self, need: Need) -> None:
-        from crewboard_tui.views.needs.screen import NeedsScreen
-        from crewboard_tui.views.requests.base import RequestScreen
-        from crewboard_tui.views.requests.routing import open_request
-
-        self.context.visited = need_key(need)
-        request = self.context.snapshot.view.request(need.request_id) if need.request_id else None
-        if request is not None:
-            for below in self.screen_stack:
-                if isinstance(below, NeedsScreen):  # Esc leads back to the same thing
-                    below.show_need(self.context.visited)
-            open_request(self, self.context, request)
-            return
-        if isinstance(self.screen, RequestScreen):  # its keys answer: it must not wait below the number of a view
-            await self.pop_screen()
-        # Whatever else is open keeps its place, and a form keeps what was written into it.
-        await self.switch_mode(NeedsScreen.MODE)
-        await self._pop_to_view()
-        if isinstance(self.screen, NeedsScreen):
-            self.screen.show_need(self.context.visited)
+        await self.open_next_need()
 
     def action_help(self) -> None:
-        from crewboard_tui.views.help import HelpScreen
-
-        self.push_screen(HelpScreen(self.screen, self.context.key))
+        self.push_screen(registry.help_screen(self.screen, self.context.key))
 
     def action_turn_theme(self) -> None:
         if self.no_color:
@@ -179,5 +387,78 @@ class CrewboardApp(Flow):
         return f"everybody is ended; the files stay, {self.context.key('agent.resume')} brings one back"
 
     async def action_leave(self) -> None:
-        if not await goes_to_form(self, self.context):
+        if not await self._goes_to_form():
             self.exit()
+
+    # ------------------------------------------------------------------------------------------- opening views
+
+    def ask(self, prompt: PromptLine, answered: Callable[[str | None], None] | None = None) -> None:
+        self.push_screen(prompt, answered)
+
+    async def open_view(self, mode: str, at: str = "") -> None:
+        await self.switch_mode(mode)
+        await self._pop_to_view()
+        if at and isinstance(self.screen, Framed):
+            self.screen.go_to(at)
+
+    async def _pop_to_view(self) -> None:
+        """Leave the pages on top of a view, but not a form that is being filled."""
+        while len(self.screen_stack) > 1 and not is_form(self.screen):
+            await self.pop_screen()
+
+    def open_agent(self, name: str, tab: str = "Now") -> None:
+        self.push_screen(registry.agent_page(self.context, name, tab))
+
+    def watch_agent(self, name: str, since: float) -> None:
+        self.switch_screen(registry.foreground_page(self.context, name, since))
+
+    async def open_hire_form(self, hired: Callable[[str], None], like: AgentView | None = None) -> None:
+        if not await self._goes_to_form():
+            self.push_screen(registry.hire_screen(self.context, hired, like))
+
+    async def _goes_to_form(self) -> bool:
+        """Go to a form that is open on another view, which would be lost or forgotten; return True if there is one."""
+        for mode, stack in self._screen_stacks.items():
+            if any(is_form(screen) for screen in stack):
+                await self.switch_mode(mode)
+                hires, leaves = self.context.key("hire.send"), self.context.key("hire.cancel")
+                self.context.say(f"this form is open still: {hires} hires, {leaves} leaves it", "warning")
+                return True
+        return False
+
+    def open_request(self, request: Request) -> None:
+        page = registry.request_screen(self.context, request)
+        if isinstance(self.screen, Framed) and self.screen.IS_REQUEST:
+            self.switch_screen(page)
+        else:
+            self.push_screen(page)
+
+    async def open_next_need(self) -> None:
+        screen = next((each for each in reversed(self.screen_stack) if isinstance(each, Framed)), None)
+        need = screen.next_need if screen is not None else None
+        if need is None:
+            self.context.say("nobody needs you", "dim")
+        else:
+            await self.open_need(need_key(need))
+
+    async def open_need(self, key: str) -> None:
+        need = find_need(self.context.snapshot.view, key)
+        if need is None:
+            return
+        self.context.visited = key
+        request = self.context.snapshot.view.request(need.request_id) if need.request_id else None
+        if request is not None:
+            for below in self.screen_stack:
+                if isinstance(below, Framed) and below.MODE == _NEEDS:  # Esc leads back to the same need
+                    below.go_to(key)
+            self.open_request(request)
+            return
+        if isinstance(self.screen, Framed) and self.screen.IS_REQUEST:
+            # Its keys answer: it must not wait below the number of a view.
+            await self.pop_screen()
+        # Other open pages keep their place, and a form keeps what was written into it.
+        await self.open_view(_NEEDS, key)
+
+
+def _open_view(mode: str, desk: AppContext) -> Screen[Any]:
+    return registry.load(mode)(desk)

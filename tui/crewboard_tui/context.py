@@ -3,10 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any, Protocol
 
 from crewboard.commands.context import Team
+from crewboard.readmodel.team import AgentView
+from crewboard.records import Request
 from crewboard_tui.background.jobs import BackgroundJobs, Then
 from crewboard_tui.compose.drafts import Drafts
+from crewboard_tui.compose.prompt_line import PromptLine
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Interest, Snapshot, TeamPoller
 
@@ -27,6 +31,40 @@ class StatusMessage:
     at: float = 0
 
 
+class Navigator(Protocol):
+    """The way from a view or an action to another view: what the app opens when asked by name."""
+
+    def ask(self, prompt: PromptLine, answered: Callable[[str | None], None] | None = None) -> None:
+        """Ask for one line of text."""
+
+    async def open_view(self, mode: str, at: str = "") -> None:
+        """Go to a numbered view itself, whatever page is on top, with the cursor on the row `at`."""
+
+    def open_agent(self, name: str, tab: str = "Now") -> None:
+        """Open the page of an agent on one of its tabs."""
+
+    def watch_agent(self, name: str, since: float) -> None:
+        """Replace this screen by the page of an agent, and wait there for its result."""
+
+    async def open_hire_form(self, hired: Callable[[str], None], like: AgentView | None = None) -> None:
+        """Open the form that hires, filled as for the agent `like`; `hired` is called with the name of the new agent.
+
+        A form that is open on another view is shown instead.
+        """
+
+    def open_request(self, request: Request) -> None:
+        """Open the page of a request, in the place of another request's page."""
+
+    async def open_need(self, key: str) -> None:
+        """Open what needs the operator: a request on its page, anything else in Needs-you."""
+
+    async def open_next_need(self) -> None:
+        """Open the most urgent need, or the one after the need that this screen is about."""
+
+    def call_later(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+        """Call this once the messages that wait now are dealt with."""
+
+
 @dataclass
 class AppContext:
     """Shared by all screens of one team. `left` once the dashboard has turned to another one."""
@@ -37,6 +75,7 @@ class AppContext:
     reading: TeamPoller
     jobs: BackgroundJobs
     announce: Callable[[], None]
+    navigator: Navigator
     keys: Mapping[str, str] = field(default_factory=dict)
     reduced_motion: bool = False
     ascii_only: bool = False

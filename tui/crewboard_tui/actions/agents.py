@@ -17,7 +17,6 @@ from crewboard_tui.actions.messaging import Writing
 from crewboard_tui.background.for_each import run_for_each
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import clip, one_line
-from crewboard_tui.views.hire.validation import free_name, terms_of
 
 AGAIN_WITHIN = 2.0
 """Seconds within which `X` must be pressed a second time."""
@@ -67,27 +66,17 @@ class AgentKeys(Writing):
     # ------------------------------------------------------------------------------------------- what the keys do
 
     async def action_hire(self) -> None:
-        from crewboard_tui.views.base import goes_to_form
-        from crewboard_tui.views.hire.screen import HireScreen
-
-        if not await goes_to_form(self.app, self.context):
-            self.app.push_screen(HireScreen(self.context, self.select_agent))
+        await self.context.navigator.open_hire_form(self.select_agent)
 
     async def action_clone(self) -> None:
-        from crewboard_tui.views.base import goes_to_form
-        from crewboard_tui.views.hire.screen import HireScreen
-
         agent = self._selected()
-        if agent is not None and agent.spec is not None and not await goes_to_form(self.app, self.context):
-            name = free_name(self.context.snapshot.view, agent.name)
-            self.app.push_screen(HireScreen(self.context, self.select_agent, name, terms_of(agent.spec)))
+        if agent is not None and agent.spec is not None:
+            await self.context.navigator.open_hire_form(self.select_agent, agent)
 
     def action_answer(self) -> None:
-        from crewboard_tui.views.requests.routing import open_request
-
         asks = [request for agent in self._views() for request in agent.asks]
         if asks:
-            open_request(self.app, self.context, asks[0])
+            self.context.navigator.open_request(asks[0])
 
     def _for_all(self, doing: str, names: list[str], command: Callable[[str], str], done: str) -> None:
         """Do something to several agents at once, and say in one sentence what became of it."""

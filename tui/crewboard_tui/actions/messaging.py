@@ -114,7 +114,7 @@ class Writing(Framed):
             check=lambda text: head.check(text) if head.is_sent(text) else None,
         )  # fmt: skip
         ask.pressed = self.context.key
-        self.app.push_screen(ask, done)
+        self.context.navigator.ask(ask, done)
 
     def _or_keep(self, draft: Callable[[], str], text: str) -> Then:
         """What was not sent is a draft again, before what has been written since; for nobody (`""`) it is none."""
@@ -158,7 +158,8 @@ class Writing(Framed):
     def _obey(self, names: list[str], text: str) -> None:
         said = parser.read(text, names, self._names())
         if isinstance(said, Visit):
-            self.app.call_later(self.run_action, f"app.go({said.view!r}, {said.mailbox!r})")
+            navigator = self.context.navigator
+            navigator.call_later(navigator.open_view, said.view, said.mailbox)
         else:
             self._send(list(said.names), said.text)
 
@@ -212,9 +213,7 @@ class Writing(Framed):
         self.context.do(f"interrupting {', '.join(names)}", interrupt, settle=keep)
 
     def action_talk(self) -> None:
-        from crewboard_tui.views.agent.screen import AgentPage
-
-        self.app.push_screen(AgentPage(self.context, LEAD, "Mail"))
+        self.context.navigator.open_agent(LEAD, "Mail")
         # At once, in a line of its own: what is typed meanwhile must not reach the page, where letters are keys.
         self.write(self._talk_to_lead(), line=True)
 

@@ -25,7 +25,7 @@ class Findable(AgentKeys):
             if text is not None:
                 self.narrow(text)
 
-        self.app.push_screen(PromptLine("find", self.filter, hint=self.FINDS, changed=self.narrow), done)
+        self.context.navigator.ask(PromptLine("find", self.filter, hint=self.FINDS, changed=self.narrow), done)
 
     def narrow(self, text: str) -> None:
         """Show only what matches `text`."""

@@ -61,7 +61,9 @@ class TaskKeys(Numbered):
 
         puts, leaves = self.context.key("draft.send"), self.context.key("line.leave")
         hint = f"what is to be done · {puts} puts it on the board · {leaves} keeps it for later"
-        self.app.push_screen(PromptLine(TASK, lambda: self.context.drafts.get(TASK, ""), hint=hint, changed=keep), done)
+        self.context.navigator.ask(
+            PromptLine(TASK, lambda: self.context.drafts.get(TASK, ""), hint=hint, changed=keep), done
+        )
 
     def _add(self, subject: str) -> None:
         made: list[int] = []
@@ -94,7 +96,7 @@ class TaskKeys(Numbered):
         check = partial(why_not, self.context.snapshot.view, task)
         ask = PromptLine(f"#{task.id} to", check=check, names=names, hint="an agent's name, or how it begins")
         ask.pressed = self.context.key
-        self.app.push_screen(ask, done)
+        self.context.navigator.ask(ask, done)
 
     def _assign(self, ident: int, name: str) -> str:
         task = board.update_task(self.context.team, ident, owner=name)
@@ -122,7 +124,7 @@ class TaskKeys(Numbered):
 
         kept = " ".join(f"#{other}" for other in task.blocked_by)
         hint = "numbers of tasks that come first, such as 9 11 · empty: none"
-        self.app.push_screen(PromptLine(f"#{task.id} waits for", kept, check=check, hint=hint), done)
+        self.context.navigator.ask(PromptLine(f"#{task.id} waits for", kept, check=check, hint=hint), done)
 
     def _block(self, ident: int, blocked_by: list[int]) -> str:
         task = board.block_task(self.context.team, ident, blocked_by)

@@ -67,7 +67,7 @@ class PromptLine(ModalScreen[str | None]):
     def _cover_footer(self) -> None:
         """Stand on the keys, which do nothing meanwhile, and on no more: what one answers stays in sight."""
         behind = self.app.screen_stack[-2]
-        covered = max(2, sum(part.size.height for part in behind.query("Framed > #keys, Framed > #status")))
+        covered = max(2, sum(part.size.height for part in behind.query("#keys, #status")))
         self.query_one("#ask").styles.height = covered
         self.query_one("#ask-hint").styles.max_height = covered - 1
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
@@ -51,7 +51,16 @@ class Framed(DeadKeys):
         self._is_due = False
         """Whether all is shown anew after the next refresh."""
 
+    MODE: ClassVar[str] = ""
+    """The mode of a numbered view; empty on a page."""
+
+    IS_REQUEST: ClassVar[bool] = False
+    """Whether its keys answer a request."""
+
     # ------------------------------------------------------------------------------------ what a screen fills in
+
+    def go_to(self, key: str) -> None:
+        """Put the cursor on the row `key` of the list that this screen is about."""
 
     @property
     def is_over(self) -> bool:
@@ -239,14 +248,3 @@ class Framed(DeadKeys):
 def is_form(screen: Screen[Any]) -> bool:
     """Whether something is being filled in here that leaving would lose."""
     return isinstance(screen, Framed) and screen.IS_FORM
-
-
-async def goes_to_form(app: App[Any], desk: AppContext) -> bool:
-    """Whether a form is open on another view, which one would lose or forget: then that is where one goes."""
-    for mode, stack in app._screen_stacks.items():  # noqa: SLF001  there is no public way to another mode's screens
-        if any(is_form(screen) for screen in stack):
-            await app.switch_mode(mode)
-            hires, leaves = desk.key("hire.send"), desk.key("hire.cancel")
-            desk.say(f"this form is open still: {hires} hires, {leaves} leaves it", "warning")
-            return True
-    return False

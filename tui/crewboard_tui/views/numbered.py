@@ -20,7 +20,6 @@ from crewboard_tui.widgets.view_tabs import tabs_line
 class Numbered(Findable):
     """One of the numbered views. `filter` and `group` are what its list is narrowed to; Esc takes them away again."""
 
-    MODE: ClassVar[str] = ""
     STATES: ClassVar[Iterable[str]] = ()
     """The groups of states that its list can be narrowed to."""
 

@@ -1,7 +1,16 @@
 """The numbered views by their modes. Each is loaded when it is first shown, or when nothing else is to do."""
 
 import importlib
+from collections.abc import Callable
+from typing import Any
 
+from textual.screen import Screen
+
+from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.records import Request
+from crewboard.store.layout import TeamDirectory
+from crewboard_tui.context import AppContext
+from crewboard_tui.keymap.bindings import Pressed
 from crewboard_tui.views.numbered import Numbered
 
 VIEWS = {
@@ -15,11 +24,19 @@ VIEWS = {
 }
 """Mode, which is its folder's name too, and the class in its module `screen`."""
 
-_PAGES = ("agent.screen", "help", "hire.screen", "requests.routing", "teams")
+_PAGES = (
+    "agent.screen",
+    "agent.foreground",
+    "help",
+    "hire.screen",
+    "requests.plan_screen",
+    "requests.question_screen",
+    "teams",
+)
 
 
 def load(mode: str) -> type[Numbered]:
-    """The view of a mode."""
+    """Return the class of a numbered view."""
     view: type[Numbered] = getattr(importlib.import_module(f"{__package__}.{mode}.screen"), VIEWS[mode])
     return view
 
@@ -28,3 +45,48 @@ def load_all() -> None:
     """Load every view and page, so that the first key that opens one need not wait for it."""
     for module in (*(f"{mode}.screen" for mode in VIEWS), *_PAGES):
         importlib.import_module(f"{__package__}.{module}")
+
+
+def agent_page(context: AppContext, name: str, tab: str) -> Screen[None]:
+    """Return the page of an agent, open on a tab."""
+    from crewboard_tui.views.agent.screen import AgentPage
+
+    return AgentPage(context, name, tab)
+
+
+def foreground_page(context: AppContext, name: str, since: float) -> Screen[None]:
+    """Return the page of an agent whose result is awaited since `since` (epoch seconds)."""
+    from crewboard_tui.views.agent.foreground import ForegroundPage
+
+    return ForegroundPage(context, name, since)
+
+
+def hire_screen(context: AppContext, hired: Callable[[str], None], like: AgentView | None) -> Screen[None]:
+    """Return the form that hires, filled as for the agent `like`."""
+    from crewboard_tui.views.hire.screen import HireScreen
+
+    return HireScreen(context, hired, like)
+
+
+def request_screen(context: AppContext, request: Request) -> Screen[None]:
+    """Return the page of a request."""
+    from crewboard_tui.views.requests.plan_screen import ReviewScreen
+    from crewboard_tui.views.requests.question_screen import QuestionScreen
+
+    return QuestionScreen(context, request) if request.type == "question" else ReviewScreen(context, request)
+
+
+def help_screen(behind: Screen[Any], pressed: Pressed) -> Screen[None]:
+    """Return the help for the keys of the screen `behind`."""
+    from crewboard_tui.views.help import HelpScreen
+
+    return HelpScreen(behind, pressed)
+
+
+def teams_screen(
+    teams: list[TeamDirectory], here: TeamDirectory, look: Callable[[TeamDirectory], TeamView], pressed: Pressed
+) -> Screen[TeamDirectory | None]:
+    """Return the list of the teams of this root."""
+    from crewboard_tui.views.teams import TeamsScreen
+
+    return TeamsScreen(teams, here, look, pressed)

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
+from textual.screen import ModalScreen
 
 from crewboard.commands.context import create_command
 from crewboard.errors import CrewboardError
@@ -18,13 +19,13 @@ from crewboard.store.layout import TeamDirectory
 from crewboard_tui.keymap import bindings
 from crewboard_tui.notifications import waiting
 from crewboard_tui.render.lines import Line, Span, pad, say, spread
-from crewboard_tui.views.modal import Boxed
+from crewboard_tui.views.base import Framed
 from crewboard_tui.widgets.line_list import LineList, Row
 
 Look = Callable[[TeamDirectory], TeamView]
 
 
-class TeamsScreen(Boxed[TeamDirectory | None]):
+class TeamsScreen(ModalScreen[TeamDirectory | None]):
     """A list of teams; what waits on them is read in a thread, since it takes a while where there are many."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("teams")]
@@ -54,9 +55,16 @@ class TeamsScreen(Boxed[TeamDirectory | None]):
         yield rows
 
     def on_mount(self) -> None:
+        self.bindings_updated_signal.subscribe(self, lambda _: self._paint_keys())
         self.query_one(LineList).want(self._here)
         self._paint()
         threading.Thread(target=self._look_at_all, name="crewboard-teams", daemon=True).start()
+
+    def _paint_keys(self) -> None:
+        """Show the keys of this list in the footer of the screen behind it, whose keys do nothing meanwhile."""
+        behind = self.app.screen_stack[-2] if self.is_current else None
+        if isinstance(behind, Framed) and behind.is_ready:
+            behind.paint_keys_of(self)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._paint)

@@ -39,7 +39,7 @@ class DeadKeys(Screen[None]):
             return
         if key.action == "filter" and not self.IS_FORM:
             self.context.say(_NOT_FOUND, "warning")
-            self.app.push_screen(PromptLine("find", hint=_NOT_FOUND))
+            self.context.navigator.ask(PromptLine("find", hint=_NOT_FOUND))
         else:
             self.context.say(f"{keys.name_of(key)}: {self.why_not(key)}", "warning")
 

@@ -25,7 +25,6 @@ from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.needs.rows import find_need, need_rows
 from crewboard_tui.views.numbered import Numbered
 from crewboard_tui.views.tasks.rows import tally, task_rows
-from crewboard_tui.views.tasks.screen import TasksScreen
 from crewboard_tui.widgets.line_list import LineList, Row, keep_order
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import follow_words, title
@@ -101,12 +100,12 @@ class BoardScreen(Numbered):
     def select_agent(self, name: str) -> None:
         self.query_one(Roster).want(name)
 
-    def meet(self, name: str) -> None:
-        """Show everybody, with the cursor on an agent who has just been hired, whatever the list was narrowed to."""
+    def go_to(self, key: str) -> None:
+        # A new agent is shown whatever the list was narrowed to.
         if self.is_narrowed:
             self.group = ALL
             self.narrow("")
-        self.select_agent(name)
+        self.select_agent(key)
         self.begin()
 
     def targets(self) -> list[str]:
@@ -269,30 +268,24 @@ class BoardScreen(Numbered):
 
     @on(LineList.Opened, "#roster")
     def _open_agent(self, event: LineList.Opened) -> None:
-        from crewboard_tui.views.agent.screen import AgentPage
-
-        self.app.push_screen(AgentPage(self.context, event.key))
+        self.context.navigator.open_agent(event.key)
 
     @on(LineList.Opened, "#board-tasks")
     async def _open_task(self, event: LineList.Opened) -> None:
-        await self.app.switch_mode(TasksScreen.MODE)
-        if isinstance(self.app.screen, TasksScreen) and event.key:
-            self.app.screen.select_task(int(event.key))
+        await self.context.navigator.open_view("tasks", event.key)
 
     @on(LineList.Opened, "#board-inbox")
     async def _open_inbox(self) -> None:
-        await self.run_action(f"app.go('inbox', {self.selected_agent() or ''!r})")
+        await self.context.navigator.open_view("inbox", self.selected_agent() or "")
 
     @on(LineList.Opened, "#board-needs")
     async def _open_need(self, event: LineList.Opened) -> None:
-        await self.run_action(f"app.open_need({event.key!r})")
+        await self.context.navigator.open_need(event.key)
 
     @on(LineList.Opened, "#board-cost")
     def _open_bill(self, event: LineList.Opened) -> None:
-        from crewboard_tui.views.agent.screen import AgentPage
-
         if event.key:
-            self.app.push_screen(AgentPage(self.context, event.key, "Cost"))
+            self.context.navigator.open_agent(event.key, "Cost")
 
     @on(LineView.Scrolled)
     def _followed(self) -> None:

@@ -52,9 +52,7 @@ class CostScreen(Numbered):
 
     @on(LineList.Opened, "#cost")
     def _open(self, event: LineList.Opened) -> None:
-        from crewboard_tui.views.agent.screen import AgentPage
-
-        self.app.push_screen(AgentPage(self.context, event.key, "Cost"))
+        self.context.navigator.open_agent(event.key, "Cost")
 
 
 def _price_date(desk: AppContext) -> str:

@@ -14,6 +14,7 @@ from crewboard.agent_types import custom
 from crewboard.commands import hire as hiring
 from crewboard.commands.cli_hint import CommandLine
 from crewboard.errors import CrewboardError, UsageError
+from crewboard.readmodel.team import AgentView
 from crewboard.records import Profile
 from crewboard_tui.compose.drafts import HIRE
 from crewboard_tui.compose.prompt_line import PromptLine
@@ -22,12 +23,11 @@ from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, hang, say
-from crewboard_tui.views.agent.foreground import ForegroundPage
 from crewboard_tui.views.base import Framed
 from crewboard_tui.views.board.columns import TALL
 from crewboard_tui.views.hire import profiles
 from crewboard_tui.views.hire.form import HireForm
-from crewboard_tui.views.hire.validation import Problem, free_name, problems, spawn_words
+from crewboard_tui.views.hire.validation import Problem, free_name, problems, spawn_words, terms_of
 from crewboard_tui.widgets.form.checkbox import Checkbox
 from crewboard_tui.widgets.form.select import Select
 from crewboard_tui.widgets.static_lines import StaticLines
@@ -37,28 +37,28 @@ from crewboard_tui.widgets.view_tabs import crumbs_line
 class HireScreen(Framed):
     """The form. `^s` hires; the form stays until the worker is up, and says why if it does not come.
 
-    It begins with what `profile` says, for an agent called `name`.
+    It begins with the terms of the agent `like`, for another one.
     """
 
     IS_FORM = True
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("hire")]
     AUTO_FOCUS = "#hire-name"
 
-    def __init__(
-        self, desk: AppContext, hired: Callable[[str], None], name: str | None = None, profile: Profile | None = None
-    ) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext, hired: Callable[[str], None], like: AgentView | None = None) -> None:
+        super().__init__(context)
         self._hired = hired
-        kept = desk.drafts.get(HIRE, "")
-        self._first = name or free_name(desk.snapshot.view, "agent1"), profile or Profile(type="code", prompt=kept)
-        self._kept_elsewhere = "" if profile is None else kept
+        kept = context.drafts.get(HIRE, "")
+        spec = like.spec if like is not None else None
+        profile = Profile(type="code", prompt=kept) if spec is None else terms_of(spec)
+        self._first = free_name(context.snapshot.view, like.name if like is not None else "agent1"), profile
+        self._kept_elsewhere = "" if spec is None else kept
         """A prompt that is kept already and does not stand in this form."""
-        self._types, _ = custom.find_all(desk.team.directory.root)
+        self._types, _ = custom.find_all(context.team.directory.root)
         self._busy = False
         self._is_sent = False
         self._refused: str | None = None
-        self._typed = CommandLine.of(desk.team)
-        self._shelf = profiles.folder(desk.team.environment)
+        self._typed = CommandLine.of(context.team)
+        self._shelf = profiles.folder(context.team.environment)
 
     @property
     def form(self) -> HireForm:
@@ -199,10 +199,10 @@ class HireScreen(Framed):
     def _leave_for(self, name: str, since: float) -> None:
         """On to the Board, where the new agent is, or to its work."""
         if self.form.foreground:
-            self.app.switch_screen(ForegroundPage(self.context, name, since))
+            self.context.navigator.watch_agent(name, since)
         else:
             self.dismiss()
-            self.app.call_later(self.app.run_action, f"meet({name!r})")
+            self.context.navigator.call_later(self.context.navigator.open_view, "board", name)
 
     # ---------------------------------------------------------------------------------------------- profiles
 
@@ -224,7 +224,7 @@ class HireScreen(Framed):
         hint = f"{self.context.key('draft.send')} keeps it"
         ask = PromptLine("keep as profile", check=check, names=names, hint=hint)
         ask.pressed = self.context.key
-        self.app.push_screen(ask, done)
+        self.context.navigator.ask(ask, done)
 
     def _save(self, name: str, profile: Profile) -> str:
         path = profiles.save(self._shelf, name, profile)
@@ -250,7 +250,7 @@ class HireScreen(Framed):
 
         ask = PromptLine("load profile", check=check, names=list(shelf.profiles))
         ask.pressed = self.context.key
-        self.app.push_screen(ask, done)
+        self.context.navigator.ask(ask, done)
 
     def _load(self, name: str, profile: Profile) -> None:
         chosen = self.form.agent_name

@@ -59,9 +59,8 @@ class InboxScreen(Numbered):
     def _box_name(self) -> str | None:
         return (self.query_one("#boxes", LineList).selected or OPERATOR) if self.is_mounted else None
 
-    def show_box(self, name: str) -> None:
-        """Put the cursor on a mailbox."""
-        self.query_one("#boxes", LineList).want(name)
+    def go_to(self, key: str) -> None:
+        self.query_one("#boxes", LineList).want(key)
 
     def selected_agent(self) -> str | None:
         name = self._box_name()

@@ -13,7 +13,6 @@ from crewboard_tui.render import formats
 from crewboard_tui.views.needs.explanation import why_lines
 from crewboard_tui.views.needs.rows import find_need, need_rows
 from crewboard_tui.views.numbered import Numbered
-from crewboard_tui.views.requests.routing import open_request
 from crewboard_tui.widgets.line_list import LineList, keep_order
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import title
@@ -55,8 +54,7 @@ class NeedsScreen(Numbered):
         need = self.selected_need()
         return need.agent if need else None
 
-    def show_need(self, key: str) -> None:
-        """Put the cursor on a need."""
+    def go_to(self, key: str) -> None:
         self.query_one("#needs", LineList).want(key)
         self.refresh_all()
 
@@ -97,11 +95,9 @@ class NeedsScreen(Numbered):
         need = self.selected_need()
         request = self.context.snapshot.view.request(need.request_id) if need and need.request_id else None
         if request is not None:
-            open_request(self.app, self.context, request)
+            self.context.navigator.open_request(request)
         elif need is not None:
-            from crewboard_tui.views.agent.screen import AgentPage
-
-            self.app.push_screen(AgentPage(self.context, need.agent))
+            self.context.navigator.open_agent(need.agent)
 
 
 def _record(view: TeamView, now: float) -> str:

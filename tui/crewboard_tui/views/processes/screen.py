@@ -71,9 +71,7 @@ class ProcessesScreen(Numbered):
 
     @on(LineList.Opened, "#processes")
     def _open(self, event: LineList.Opened) -> None:
-        from crewboard_tui.views.agent.screen import AgentPage
-
-        self.app.push_screen(AgentPage(self.context, event.key))
+        self.context.navigator.open_agent(event.key)
 
 
 def process_line(agent: AgentView) -> Line:

@@ -41,6 +41,7 @@ class RequestScreen(Framed):
     """The page of one request, as it was when it was opened: an answer binds to exactly that."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("request")]
+    IS_REQUEST = True
     TITLE_WORD: ClassVar[str] = "REQUEST"
 
     def __init__(self, desk: AppContext, request: Request) -> None:
@@ -130,12 +131,10 @@ class RequestScreen(Framed):
 
     async def action_next_request(self) -> None:
         """Open what came in its place, else the next thing that needs somebody."""
-        from crewboard_tui.views.requests.routing import open_request
-
         if (newest := self._waits_instead) is not None:
-            open_request(self.app, self.context, newest)
+            self.context.navigator.open_request(newest)
         else:
-            await self.run_action("app.next_need")
+            await self.context.navigator.open_next_need()
 
     @property
     def _waits_instead(self) -> Request | None:

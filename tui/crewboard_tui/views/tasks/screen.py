@@ -34,7 +34,10 @@ class TasksScreen(TaskKeys):
         return next((task for task in self.context.snapshot.view.tasks if str(task.id) == selected), None)
 
     def select_task(self, ident: int) -> None:
-        self.query_one("#tasks", LineList).want(str(ident))
+        self.go_to(str(ident))
+
+    def go_to(self, key: str) -> None:
+        self.query_one("#tasks", LineList).want(key)
 
     def selected_agent(self) -> str | None:
         """Its owner, or who had it and may come back."""
