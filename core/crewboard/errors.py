@@ -1,4 +1,4 @@
-"""What can go wrong, as one small tree: each error names what happened, to what, and what to do next."""
+"""Exceptions and exit codes. Each error message says what happened, to what, and what to do next."""
 
 from enum import IntEnum
 
@@ -22,49 +22,49 @@ class ExitCode(IntEnum):
 
 
 class CrewboardError(Exception):
-    """Base of all errors that a person is shown as one sentence; `exit_code` is what the command ends with."""
+    """Base of all errors that the user sees as one sentence; `exit_code` is the exit code of the command."""
 
     exit_code = ExitCode.INTERNAL
 
 
 class UsageError(CrewboardError):
-    """The caller asked for something that cannot be: a bad name, an unknown recipient, a wrong type."""
+    """The arguments are invalid: a bad name, an unknown recipient, a wrong type."""
 
     exit_code = ExitCode.USAGE
 
 
 class BadDataError(CrewboardError):
-    """A file, a line or an answer does not say what it should."""
+    """A file, a line or an answer has invalid contents."""
 
     exit_code = ExitCode.BAD_DATA
 
 
 class StorageError(CrewboardError):
-    """The disk refused: full, read-only, or gone. What was asked for did not happen."""
+    """A file could not be read or written: the disk is full, read-only or gone. Nothing was changed."""
 
     exit_code = ExitCode.IO
 
 
 class TryLaterError(CrewboardError):
-    """Not now: the agent is at work, refused, or a wait timed out."""
+    """The command may succeed later: the agent is at work, it refused, or a wait timed out."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class NoSandboxError(CrewboardError):
-    """No kernel mechanism can hold this agent in."""
+    """No kernel mechanism can confine this agent."""
 
     exit_code = ExitCode.NO_SANDBOX
 
 
 class UntrustedError(CrewboardError):
-    """A team directory or a supervisor is not this user's own: nothing is read from it or sent to it."""
+    """Another user controls a team directory or a supervisor: nothing is read from it or sent to it."""
 
-    # EX_NOPERM, as for a missing sandbox: refused because going on would not be safe.
+    # EX_NOPERM, as for a missing sandbox: refused because continuing would not be safe.
     exit_code = ExitCode.NO_SANDBOX
 
 
 class CredentialsError(CrewboardError):
-    """No API key, or one that the API does not accept."""
+    """There is no API key, or the API does not accept it."""
 
     exit_code = ExitCode.CREDENTIALS

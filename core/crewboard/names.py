@@ -1,4 +1,4 @@
-"""The rule for names of agents and teams, checked at every door: command line, tools, files that are read."""
+"""The rule for names of agents and teams. Checked in the command line, in tools and in each file that is read."""
 
 import re
 from typing import Annotated
@@ -24,7 +24,7 @@ _RULE_IN_WORDS = "a name starts with a-z and has at most 32 of a-z 0-9 _ -"
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` could name an agent or a team, reserved words included."""
+    """Return True if `text` has the form of a name. Reserved names have it too."""
     return NAME_RULE.fullmatch(text) is not None
 
 
@@ -39,7 +39,7 @@ Name = Annotated[str, AfterValidator(_must_be_name)]
 
 
 def check_agent(name: str, agent_type: str) -> str:
-    """Return `name` if an agent of `agent_type` may be called that.
+    """Return `name` if an agent of `agent_type` may have it.
 
     Raises:
         UsageError: The name breaks the rule or is reserved.
@@ -52,7 +52,7 @@ def check_agent(name: str, agent_type: str) -> str:
 
 
 def check_team(name: str) -> str:
-    """Return `name` if a team may be called that.
+    """Return `name` if a team may have it.
 
     Raises:
         UsageError: The name breaks the rule or is reserved.

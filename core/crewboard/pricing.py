@@ -1,4 +1,4 @@
-"""What a reply costs: from an editable table; a model that is not in it has no price, and none is guessed."""
+"""The cost of model calls, from an editable price table. A model that is not in the table has no price."""
 
 import re
 import tomllib
@@ -27,7 +27,7 @@ class Band(BaseModel):
     up_to: int | None = None
 
     def cost(self, used: Tokens) -> float:
-        """Dollars for one request."""
+        """Return the cost of one request in dollars."""
         return (
             used.input * self.input
             + used.output * self.output
@@ -41,13 +41,13 @@ _BANDS = TypeAdapter(dict[str, list[Band]])
 
 @dataclass(frozen=True)
 class Prices:
-    """A price table: bands by model, and the day it was read off."""
+    """A price table: price bands by model, and the date of the prices."""
 
     bands: dict[str, list[Band]]
     as_of: str
 
     def cost(self, model: str, used: Tokens) -> float | None:
-        """Dollars for one request of `model`; None where its price is not known."""
+        """Return the cost of one request of `model` in dollars, None if its price is unknown."""
         bands = self.bands.get(model) or self.bands.get(_DATED.sub("", model)) or []
         prompt = used.input + used.cache_read + used.cache_write
         band = next((band for band in bands if band.up_to is None or prompt <= band.up_to), None)
@@ -55,7 +55,7 @@ class Prices:
 
 
 def load(root: Path) -> Prices:
-    """The shipped table, with what the project's own `.crewboard/prices.toml` says in front.
+    """Return the shipped table, overridden by the project's `.crewboard/prices.toml` if there is one.
 
     Raises:
         BadDataError: The project's table is damaged.
@@ -75,7 +75,8 @@ def _read(path: Path) -> Prices:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         as_of = str(table.pop("as_of", ""))
         return Prices(_BANDS.validate_python(table), as_of)
-    except (OSError, ValueError, RecursionError) as error:  # bad text, bad TOML and bad prices are ValueErrors
+    # Invalid UTF-8, invalid TOML and invalid prices are all ValueErrors.
+    except (OSError, ValueError, RecursionError) as error:
         raise BadDataError(f"the price table {path} cannot be used: {str(error).splitlines()[0]}") from error
 
 
@@ -90,7 +91,7 @@ class Budget:
     usd: float | None = None
 
     def share(self, used: Tokens, cost: float | None) -> float:
-        """How much of it is used up; 1 is all."""
+        """Return the used part of the budget; 1 is all of it."""
         if self.tokens is not None:
             return (used.input + used.output + used.cache_read + used.cache_write) / self.tokens
         return (cost or 0.0) / self.usd if self.usd else 0.0
@@ -109,18 +110,18 @@ def parse_budget(text: str) -> Budget:
     """Read `$5`, `5usd`, `200000`, `200k` or `1.5m tokens`.
 
     Raises:
-        UsageError: It is none of these, or nothing.
+        UsageError: It has another form, or is zero.
     """
     money, tokens = _MONEY.fullmatch(text.strip()), _TOKENS.fullmatch(text.strip())
     if money and (usd := float(money[1] or money[2])) > 0:
         return Budget(usd=usd)
     if tokens and (count := int(float(tokens[1]) * {"k": 1_000, "m": _MILLION}.get((tokens[2] or "").lower(), 1))) > 0:
         return Budget(tokens=count)
-    raise UsageError(f"{text!r} is no budget: give money as $5 or tokens as 200k")
+    raise UsageError(f"{text!r} is not a budget: give money as $5 or tokens as 200k")
 
 
 def budget_or_none(text: str | None) -> Budget | None:
-    """The limit that a file states; None where it states none that can be read."""
+    """Return the budget that a file states, None if it states none or an invalid one."""
     try:
         return parse_budget(text) if text is not None else None
     except UsageError:

@@ -1,4 +1,4 @@
-"""Keys and passwords: which variables hold them, and how they are kept out of what is shown or logged."""
+"""Redaction: find keys and passwords, and keep them out of everything that is shown or logged."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
 _NO_SECRETS = frozenset({"ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL"})
 
 _MIN_LENGTH = 8
-"""Characters below which the value of a variable may be part of any text."""
+"""Shortest value, in characters, that is redacted. A shorter one could be part of ordinary text."""
 
 _KEY = re.compile(
     r"sk-[\w-]{16,}"  # Anthropic, and others
@@ -28,7 +28,7 @@ _HINTS = (
     "sk-", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "AIza", "npm_",
     "hf_", "earer ", "://", "-----BEGIN ",
 )  # fmt: skip
-"""One of these is in every text that `_KEY` finds something in. Looking for them is ten times as quick."""
+"""Each text that `_KEY` matches contains one of these. Searching for them first is ten times as fast."""
 
 _registered: set[str] = set()
 
@@ -39,37 +39,37 @@ def is_secret(variable: str) -> bool:
 
 
 def register_secrets(environment: Mapping[str, str]) -> None:
-    """From now on, hide the values of secret variables wherever this process shows text."""
+    """Redact the values of secret variables from now on, in all text that this process shows."""
     secrets = {key: value for key, value in environment.items() if is_secret(key) and key not in _NO_SECRETS}
     _registered.update(value for value in secrets.values() if len(value) >= _MIN_LENGTH)
 
 
 def redact(text: str) -> str:
-    """`text` without keys, as far as they can be told by their form or were learnt."""
+    """Return `text` without keys that have a known form or were registered."""
     for value in _registered:
         text = text.replace(value, REDACTED)
     return _KEY.sub(REDACTED, text) if any(hint in text for hint in _HINTS) else text
 
 
 class RedactedStream:
-    """A text stream, for stderr, that writes no key."""
+    """A text stream, for stderr, that redacts what is written to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write text, masked."""
+        """Write text after redacting it."""
         self._stream.write(redact(text))
         return len(text)
 
     def flush(self) -> None:
-        """Write what is held back."""
+        """Flush the stream below."""
         self._stream.flush()
 
     def fileno(self) -> int:
-        """The descriptor below."""
+        """Return the file descriptor of the stream below."""
         return self._stream.fileno()
 
     def isatty(self) -> bool:
-        """Whether a terminal is below."""
+        """Return True if the stream below is a terminal."""
         return self._stream.isatty()

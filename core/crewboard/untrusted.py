@@ -1,6 +1,7 @@
-"""Text of others inside a conversation: word for word, between two marks that the text cannot forge.
+"""Delimiters around untrusted text in a conversation, so that a model can tell it from instructions.
 
-The mark carries a code that is derived from the message's id and text, so no text can hold its own closing mark.
+The text is included word for word. Both delimiters carry a code derived from author, type, id and text, so that no text
+can contain its own closing delimiter.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ _FENCED = re.compile(
 
 @dataclass(frozen=True)
 class UntrustedText:
-    """One piece of fenced text, taken apart again."""
+    """One delimited text, parsed."""
 
     author: str
     kind: str
@@ -26,12 +27,12 @@ class UntrustedText:
 
 
 def delimit(author: str, kind: str, ident: str, text: str) -> str:
-    """Wrap `text` with who wrote it and what kind of mail it is."""
+    """Wrap `text` in delimiters that name its author and the type of mail."""
     ident = ident.translate({ord('"'): "'", ord("\n"): " "})
     code = hashlib.sha256(f"{author}\0{kind}\0{ident}\0{text}".encode(errors="replace")).hexdigest()[:16]
     return f'<mail from="{author}" type="{kind}" id="{ident}" fence="{code}">\n{text}\n</mail fence="{code}">'
 
 
 def undelimit(text: str) -> list[UntrustedText]:
-    """Find every piece of fenced text, in order."""
+    """Return every delimited text in `text`, in order."""
     return [UntrustedText(m["author"], m["kind"], m["id"], m["text"]) for m in _FENCED.finditer(text)]

@@ -129,7 +129,7 @@ PATHS = (
         "paths",
         "a task named by a path",
         "refuses it (2)",
-        refused(2, "no task id", "task", "update", "../1", "--status", "failed"),
+        refused(2, "not a task id", "task", "update", "../1", "--status", "failed"),
     ),
     Entry(
         "paths",
@@ -149,7 +149,7 @@ PATHS = (
         "refuses it (65)",
         after(
             lambda bench: (bench.root / "p").write_bytes(b"\xff\xfe"),
-            refused(65, "no UTF-8 text", "spawn", "new", "--type", "explore", "--prompt-file", "p"),
+            refused(65, "not UTF-8 text", "spawn", "new", "--type", "explore", "--prompt-file", "p"),
         ),
     ),
     Entry("paths", "folders of agents that break the name rule", "passes over them", _stray_folder),

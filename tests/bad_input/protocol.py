@@ -41,7 +41,7 @@ PROTOCOL = (
         "protocol",
         "an answer to a plan that has changed since it was seen",
         "changes nothing (65)",
-        after(Bench.ask, refused(65, "not what you saw", "approve", "plan-1", "--sha256", "0" * 64)),
+        after(Bench.ask, refused(65, "has another sha256", "approve", "plan-1", "--sha256", "0" * 64)),
     ),
     Entry(
         "protocol",
@@ -77,7 +77,7 @@ PROTOCOL = (
         "protocol",
         "a rejection without a word",
         "refuses it (2)",
-        after(Bench.ask, refused(2, "say why", "reject", "plan-1", "--feedback", " ")),
+        after(Bench.ask, refused(2, "needs feedback", "reject", "plan-1", "--feedback", " ")),
     ),
     Entry("protocol", "a task claimed by the wrong one", "refuses each, in words", _claims_that_cannot_be),
     Entry("protocol", "a task without a subject", "refuses it (2)", refused(2, "needs a subject", "task", "add", "  ")),
@@ -97,13 +97,13 @@ PROTOCOL = (
         "protocol",
         "the task 0",
         "refuses it (2)",
-        refused(2, "no task id", "task", "update", "0", "--status", "failed"),
+        refused(2, "not a task id", "task", "update", "0", "--status", "failed"),
     ),
     Entry(
         "protocol",
         "a task id of 400 digits",
         "refuses it (2)",
-        refused(2, "no task id", "task", "update", "9" * 400, "--status", "failed"),
+        refused(2, "not a task id", "task", "update", "9" * 400, "--status", "failed"),
     ),
     Entry(
         "protocol",

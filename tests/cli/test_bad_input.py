@@ -46,7 +46,7 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("resume", "scout", "--all"), 2, ("--all",)),
         (("send", "nobody", "hi"), 2, ("no agent of this team is called 'nobody'", "operator, lead")),
         (("send", "lead", " "), 2, ("empty",)),
-        (("broadcast", "hi"), 2, ("nobody on the team",)),
+        (("broadcast", "hi"), 2, ("no agent to send it to",)),
         (("inbox", "../../etc/passwd"), 2, ("no agent of this team",)),
         (("approve", "plan-1"), 65, ("there is no request plan-1",)),
         (("approve", "../config"), 65, ("there is no request ../config",)),
@@ -202,7 +202,7 @@ def test_a_damaged_record_does_not_hide_the_others(cli: Cli, team: Team) -> None
 def test_an_answer_that_changes_nothing(cli: Cli, team: Team) -> None:
     plan = ask(team, "plan-1", "plan_approval", {"plan": "write it"})
     cli("answer", "plan-1", "yes").refused(65, "cannot be answered")
-    cli("approve", "plan-1", "--sha256", "0" * 64).refused(65, "not what you saw")
+    cli("approve", "plan-1", "--sha256", "0" * 64).refused(65, "has another sha256")
     assert cli("approve", "plan-1", "--sha256", plan.sha256).code == 0
     cli("reject", "plan-1", "--feedback", "too late").refused(65, "already approved by operator")
 

@@ -60,7 +60,7 @@ def test_every_step_names_a_team_that_is_not_the_default(cli: Cli) -> None:
     for words in (f"→ {named} resume fixer   or   {named} ack fixer", f"→ {named} answer ask-1 TEXT"):
         assert words in text
     assert f"→ {named} answer ask-1 TEXT" in cli("--team", "crew", "requests").out
-    cli("--team", "crew", "interrupt", "fixer").refused(75, f"`{named} resume fixer` brings it back")
+    cli("--team", "crew", "interrupt", "fixer").refused(75, f"`{named} resume fixer` starts it again")
 
 
 def test_a_step_of_an_offline_team_works_where_it_is_pasted(offline: Cli) -> None:

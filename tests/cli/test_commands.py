@@ -88,7 +88,7 @@ def test_a_death_needs_you_until_you_acknowledge_it(cli: Cli, team: Team) -> Non
 def test_a_live_agent_cannot_be_acknowledged_in_advance(cli: Cli, team: Team) -> None:
     enlist(team, "courier")
     with alive(team, "courier"):
-        cli("ack", "courier").refused(75, "courier is alive: nothing to acknowledge")
+        cli("ack", "courier").refused(75, "courier is running: there is nothing to acknowledge")
     agents.write_exit(team.directory.agent("courier"), Exit(run=1, signal=9, reason="died", at=5))
     assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == ["death"]
 
@@ -249,7 +249,7 @@ def test_a_unique_prefix_of_a_pending_request_id_is_enough(cli: Cli, team: Team)
     assert cli("approve", "plan-46aa", "--json").json["id"] == "plan-46aa01"
     assert cli("approve", "plan-46a", "--json").json["id"] == "plan-46ab02", "the other one does not wait any more"
     assert cli("answer", "ask", "spaces", "--json").json["status"] == "answered"
-    cli("answer", "ask-7", "tabs").refused(65, "there is no request ask-7; nothing waits for an answer")
+    cli("answer", "ask-7", "tabs").refused(65, "there is no request ask-7; pending: none")
 
 
 def test_a_lead_names_a_request_whole(team: Team) -> None:
@@ -296,10 +296,10 @@ def test_a_task_that_nobody_begins_says_why_and_what_to_do(cli: Cli, team: Team)
         assert cli("task", "update", "1", "--status", "cancelled").err == ""
         hopeless = cli("task", "update", "3", "--blocked-by", "1,2", "--json")
         assert hopeless.json["blocked_by"] == [1, 2]
-        words = "#1 is cancelled, so that it never begins: `crewboard task update 3 --blocked-by 2`"
+        words = "#1 is cancelled, so it can never start: `crewboard task update 3 --blocked-by 2`"
         assert hopeless.err == f"task 3: {words}\n"
         assert cli("task", "update", "2", "--status", "cancelled").code == 0
-        both = "#1 is cancelled, #2 is cancelled, so that it never begins: `crewboard task update 3 --blocked-by ''`"
+        both = "#1 is cancelled, #2 is cancelled, so it can never start: `crewboard task update 3 --blocked-by ''`"
         assert cli("task", "update", "3", "--blocked-by", "1,2").err == f"task 3: {both}\n"
         assert cli("task", "update", "2", "--status", "pending", "--owner", "scout").code == 0
         listed = cli("tasks").out

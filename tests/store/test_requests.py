@@ -123,8 +123,8 @@ def test_an_answer_to_what_has_changed_is_refused(directory: TeamDirectory) -> N
     stale = payload_sha256({"plan": "what was seen"})
     path = directory.request("q1")
     path.write_text(path.read_text().replace(payload_sha256({"plan": "do it"}), stale))  # as if nothing had changed
-    refused(directory, "q1 is not what you saw", "q1", "approved", "lead", 2.0, sha256=stale)
-    refused(directory, "q1 is not what you saw", "q1", "approved", "lead", 2.0, sha256="")
+    refused(directory, "q1 has another sha256", "q1", "approved", "lead", 2.0, sha256=stale)
+    refused(directory, "q1 has another sha256", "q1", "approved", "lead", 2.0, sha256="")
     assert requests.decide(directory, "q1", "approved", "lead", 2.0, sha256=asked.sha256).status == "approved"
 
 

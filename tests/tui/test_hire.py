@@ -75,7 +75,7 @@ async def test_a_budget_that_is_none_is_told(frozen: Frozen) -> None:
         await _fill(stage, "fixer2", "go")
         await stage.press(*["tab"] * 9)
         await stage.write("much")
-        await stage.sees("is no budget: give money as $5 or tokens as 200k")
+        await stage.sees("is not a budget: give money as $5 or tokens as 200k")
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ async def test_every_field_that_is_wrong_says_so_below_it(frozen: Frozen, height
         await stage.write("abc")
         await stage.press("tab")
         await stage.write("-5")
-        await stage.sees(f"^s hires, not yet: mend the {mend}", "'-5' is no budget", "turns abc")
+        await stage.sees(f"^s hires, not yet: mend the {mend}", "'-5' is not a budget", "turns abc")
         await stage.settles()
         assert ("a name starts with a-z" in stage.all) is (name == "Fixer")
 
@@ -337,10 +337,10 @@ async def test_every_field_that_is_wrong_says_so_below_it(frozen: Frozen, height
             at = next(y for y, line in enumerate(stage.text) if "turns abc" in line)
             return " ".join(line.strip("│ ") for line in stage.text[at + 1 : at + 3])
 
-        says = "the turn limit is a number from 1 on; '-5' is no budget: give money as $5 or tokens as 200k"
+        says = "the turn limit is a number from 1 on; '-5' is not a budget: give money as $5 or tokens as 200k"
         await stage.until(lambda: below() == says, "what is wrong")
         await stage.press("shift+tab", *["backspace"] * 3, "9")
-        await stage.sees("turns 9", "'-5' is no budget")
+        await stage.sees("turns 9", "'-5' is not a budget")
         await stage.sees_not("the turn limit")
 
 

@@ -413,7 +413,7 @@ async def test_a_request_that_changed_since_it_was_shown_is_refused(frozen: Froz
         stage.app.screen.seen = request.model_copy(update={"sha256": "0" * 64})  # type: ignore[attr-defined]
         await stage.pilot.pause()
         stage.app.screen.action_approve()  # type: ignore[attr-defined]
-        await stage.sees("is not what you saw")
+        await stage.sees("has another sha256")
         assert _request(frozen, "req-004281").status == "pending"
 
 

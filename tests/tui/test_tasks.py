@@ -143,7 +143,7 @@ async def test_a_task_that_waits_for_what_never_comes_says_what_helps(frozen: Fr
         await stage.press("b")
         await stage.write("#30")
         await stage.press("enter")
-        await stage.sees("#30 is cancelled, so that it never begins: `crewboard task update 23 --blocked-by ''`")
+        await stage.sees("#30 is cancelled, so it can never start: `crewboard task update 23 --blocked-by ''`")
 
 
 async def test_the_beginning_of_a_name_will_do_where_it_is_one_agents(frozen: Frozen) -> None:

@@ -219,7 +219,7 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
 
 
 def test_a_budget_in_money_needs_a_model_with_a_price(crew: Crew) -> None:
-    with pytest.raises(UsageError, match="no price is known of claude-unheard-of"):
+    with pytest.raises(UsageError, match="the price of claude-unheard-of is unknown"):
         hire.spawn(crew.team, hire.Hire("scout", "explore", "go", "", "claude-unheard-of", HireOptions(budget="$5")))
     assert crew.team.config.members == []
 

@@ -40,7 +40,7 @@ def test_our_folder_comes_first_and_lists_are_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("front", "why"),
     [
-        ("name: code\ndescription: x\n", "crewboard's own"),
+        ("name: code\ndescription: x\n", "'code' is a built-in type"),
         ("name: Bad Name\ndescription: x\n", "cannot name"),
         ("name: x1\n", "description"),
         ("name: [\n", "parsing a flow"),
@@ -54,7 +54,7 @@ def test_a_broken_file_is_named_and_passed_over(tmp_path: Path, front: str, why:
     assert "good" in types
     assert broken.path.name == "bad.md"
     assert why in broken.why
-    with pytest.raises(UsageError, match=r"bad\.md was passed over"):
+    with pytest.raises(UsageError, match=r"bad\.md was skipped"):
         find(tmp_path, "nothing")
 
 
@@ -72,5 +72,5 @@ def test_an_agent_of_an_own_type_has_its_tools_and_its_words(crew_on: Make, tmp_
 def test_the_broken_file_that_was_meant_is_the_one_that_is_named(tmp_path: Path) -> None:
     bring(tmp_path, "first", "- a\n")
     bring(tmp_path, "wanted", "name: [\n")
-    with pytest.raises(UsageError, match=r"wanted\.md was passed over"):
+    with pytest.raises(UsageError, match=r"wanted\.md was skipped"):
         find(tmp_path, "wanted")

@@ -1,4 +1,4 @@
-"""The registry of agent types: what each may use and do, which model it gets, how it is told about its work."""
+"""The built-in agent types: their tools, permissions, default models and system prompts."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ LEAD_TOOLS = (
     "task_create", "create_team", "spawn_agent", "list_team", "broadcast", "request_shutdown", "request_plan",
     "review_plan", "delete_team",
 )  # fmt: skip
-"""What only a lead has: the tools that run a team."""
+"""Tools that only a lead has."""
 
 GATED_TOOLS = frozenset({"bash", "write_file", "edit_file"})
-"""What an agent may not use before its plan is approved."""
+"""Tools that an agent with a plan gate may not use before its plan is approved."""
 
 
 @dataclass(frozen=True)
 class AgentType:
-    """One type. `tools` are its own, besides the team tools that everybody has.
+    """One agent type. `tools` are those of the type; every agent has the team tools in addition.
 
-    `left_out` are tools that its file names and that nobody has here.
+    `left_out` are tools that the type's file names and that crewboard does not have.
     """
 
     name: str
@@ -94,7 +94,7 @@ def agent_type(name: str) -> AgentType:
     """Return the type called `name`.
 
     Raises:
-        UsageError: There is no such type; the message lists those that exist.
+        UsageError: There is no such type; the message lists the types.
     """
     if name not in TYPES:
         raise UsageError(f"there is no agent type {name!r}; the types are {', '.join(TYPES)}")

@@ -1,8 +1,8 @@
-"""Agent types that a project brings itself: markdown files with a front matter, ours and Claude Code's alike.
+"""Agent types that a project defines: Markdown files with a front matter, in crewboard's or Claude Code's form.
 
-`.crewboard/agents/*.md` comes before `.claude/agents/*.md`. Tools are mapped by name; one that has no counterpart here
-is left out, so that a type is never wider than its file says. A file without `tools` may use what `code` may, which
-is what such a file means where it comes from. A file that cannot be used is named and passed over.
+`.crewboard/agents/*.md` takes precedence over `.claude/agents/*.md`. Tools are mapped by name. A tool that crewboard
+does not have is left out, so that a type never may do more than its file says. A file without `tools` gets the tools of
+`code`, because in Claude Code such a file means all tools. An invalid file is reported and skipped.
 """
 
 import re
@@ -20,13 +20,13 @@ from crewboard.records import Definition
 FOLDERS = (".crewboard/agents", ".claude/agents")
 
 MAX_FILE_SIZE = 256 * 1024
-"""Bytes of a file that is taken for a type."""
+"""Size, in bytes, of the largest file that is accepted as a type."""
 
 _CLAUDE_CODE_TOOLS: dict[str, tuple[str, ...]] = {
     "Read": ("read_file",), "Write": ("write_file",), "Edit": ("edit_file",), "MultiEdit": ("edit_file",),
     "Bash": ("bash",), "Glob": ("glob",), "Grep": ("grep",), "LS": ("list_dir",),
 }  # fmt: skip
-"""Claude Code's names of tools, and ours."""
+"""Claude Code's tool names and the tools of crewboard that they stand for."""
 
 _SUPPORTED_TOOLS = frozenset({*READ_TOOLS, "bash", "write_file", "edit_file", "submit_plan"})
 _MODELS = {"opus": "claude-opus-5-5", "sonnet": "claude-sonnet-5-5", "haiku": "claude-haiku-5-5"}
@@ -52,20 +52,20 @@ class _Front(BaseModel):
         if not is_name(value) or value in RESERVED_AGENTS:
             raise ValueError(f"{value!r} cannot name a type")
         if value in TYPES:
-            raise ValueError(f"{value!r} is a type of crewboard's own")
+            raise ValueError(f"{value!r} is a built-in type; choose another name")
         return value
 
 
 @dataclass(frozen=True)
 class InvalidFile:
-    """A file that is passed over, and why."""
+    """A file that is skipped, and why."""
 
     path: Path
     why: str
 
 
 def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
-    """Every type that agents of this workspace can have, the built-in ones first, and the files that are none."""
+    """Return every type available in this workspace, the built-in ones first, and the invalid files."""
     types, broken = dict(TYPES), []
     for path in [path for folder in FOLDERS for path in sorted((root / folder).glob("*.md"))]:
         try:
@@ -78,33 +78,37 @@ def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
 
 
 def find(root: Path, name: str) -> AgentType:
-    """The type called `name` in this workspace.
+    """Return the type called `name` in this workspace.
 
     Raises:
-        UsageError: There is none; the message lists those that exist.
+        UsageError: There is no such type; the message lists the types.
     """
     if name in TYPES:
         return agent_type(name)
     types, broken = find_all(root)
     if name not in types:
-        broken.sort(key=lambda file: file.path.stem != name)  # the one that was meant, if it is among them
-        passed_over = f"; {broken[0].path.name} was passed over: {broken[0].why}" if broken else ""
-        raise UsageError(f"there is no agent type {name!r}; the types are {', '.join(types)}{passed_over}")
+        # Name the file that was probably meant first.
+        broken.sort(key=lambda file: file.path.stem != name)
+        skipped = f"; {broken[0].path.name} was skipped: {broken[0].why}" if broken else ""
+        raise UsageError(f"there is no agent type {name!r}; the types are {', '.join(types)}{skipped}")
     return types[name]
 
 
 def definition(own: AgentType) -> Definition | None:
-    """What a spec carries of a type, so that a worker needs no file of the workspace; of a built-in one nothing."""
+    """Return the copy of a type that a spec carries, None for a built-in type.
+
+    With it a worker needs no file of the workspace, which may change after the agent was hired.
+    """
     if own.name in TYPES:
         return None
     return Definition(tools=list(own.tools), model=own.model, summary=own.summary, prompt=own.prompt)
 
 
 def type_of(name: str, carried: Definition | None) -> AgentType:
-    """The type of an agent, from what its spec carries.
+    """Return the type of an agent from the copy that its spec carries, else the built-in type called `name`.
 
     Raises:
-        UsageError: It is no built-in type, and the spec carries none.
+        UsageError: The spec carries no copy, and there is no built-in type of that name.
     """
     if carried is None:
         return agent_type(name)
@@ -112,11 +116,12 @@ def type_of(name: str, carried: Definition | None) -> AgentType:
 
 
 def _read(path: Path) -> AgentType:
-    import yaml  # few projects have types of their own, and everybody would wait for it
+    # Imported here because it is slow, and few projects define own types.
+    import yaml
 
     try:
         if not path.is_file() or path.stat().st_size > MAX_FILE_SIZE:
-            raise BadDataError("no regular file, or too large")
+            raise BadDataError(f"not a regular file, or larger than {MAX_FILE_SIZE} bytes")
         found = _FRONT.match(path.read_text(encoding="utf-8"))
         if found is None:
             raise BadDataError("no front matter between two lines of ---")
@@ -138,7 +143,10 @@ def _read(path: Path) -> AgentType:
 
 
 def _map_tool(tool: str) -> tuple[str, ...]:
-    """Our tools for one that a file names; none for `Bash(git *)` and the like, which we cannot narrow so."""
+    """Return crewboard's tools for a tool name in a file.
+
+    None for a restricted one such as `Bash(git *)`: crewboard cannot restrict a tool in that way.
+    """
     return _CLAUDE_CODE_TOOLS.get(tool) or ((tool,) if tool in _SUPPORTED_TOOLS else ())
 
 

@@ -1,4 +1,4 @@
-"""Answers to requests. The first valid one wins; one that changes nothing is an error that says why."""
+"""Answers to requests. The first valid answer wins; an answer that changes nothing is an error that says why."""
 
 import re
 
@@ -10,37 +10,37 @@ from crewboard.protocol import approvals, requests
 from crewboard.records import REQUEST_ID_RULE, Request, RequestStatus
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
-"""What is no id cannot name a file."""
+"""Checked before an id becomes part of a path."""
 
 
 _MAX_LISTED = 5
-"""Candidates that are named where the beginning of an id does not say which is meant."""
+"""Ids that an error message lists at most."""
 
 
 def find(team: Team, beginning: str) -> str:
-    """The id of a request: `beginning` if there is one of that id, else the pending one that begins so.
+    """Return the id of a request: `beginning` if there is such a request, else the pending one whose id begins with it.
 
-    The beginning is for people; a lead must name a request whole.
+    Only the operator may abbreviate; a lead must give the whole id.
 
     Raises:
-        BadDataError: None does, or several do; names those that wait.
+        BadDataError: No request matches, or several do; the message lists the pending ones.
     """
     if not REQUEST_ID.fullmatch(beginning) or not team.directory.exists():
-        raise BadDataError(f"there is no request {beginning}; `{command_for(team, 'requests')}` lists what waits")
+        raise BadDataError(f"there is no request {beginning}; `{command_for(team, 'requests')}` lists the pending ones")
     if requests.load(team.directory, beginning) is not None:
         return beginning
     waiting = [request.id for request in requests.pending(team.directory)]
     found = [ident for ident in waiting if ident.startswith(beginning) and team.by == OPERATOR]
     if len(found) > 1:
-        raise BadDataError(f"{beginning} may be {_list_ids(found)}: say more of it")
+        raise BadDataError(f"{beginning} may be {_list_ids(found)}; give more characters of the id")
     if not found:
-        raise BadDataError(f"there is no request {beginning}; {_list_ids(waiting)} waits for an answer")
+        raise BadDataError(f"there is no request {beginning}; pending: {_list_ids(waiting)}")
     return found[0]
 
 
 def _list_ids(idents: list[str]) -> str:
     more = [f"{len(idents) - _MAX_LISTED} more"] if len(idents) > _MAX_LISTED else []
-    return " or ".join([*idents[:_MAX_LISTED], *more]) or "nothing"
+    return " or ".join([*idents[:_MAX_LISTED], *more]) or "none"
 
 
 def approve(
@@ -51,23 +51,23 @@ def approve(
     sha256: str | None = None,
     edited: str | None = None,
 ) -> Request:
-    """Say yes to a plan, a permission or a shutdown.
+    """Approve a plan, a permission or a shutdown.
 
     Raises:
-        BadDataError: The answer changed nothing; says why.
+        BadDataError: The answer changed nothing; the message says why.
     """
     return _respond(team, request_id, "approved", feedback, sha256=sha256, edited=edited)
 
 
 def reject(team: Team, request_id: str, feedback: str, *, sha256: str | None = None) -> Request:
-    """Say no, and why.
+    """Reject a plan, a permission or a shutdown, with a reason.
 
     Raises:
-        BadDataError: The answer changed nothing; says why.
-        UsageError: No word why.
+        BadDataError: The answer changed nothing; the message says why.
+        UsageError: The feedback is empty.
     """
     if not feedback.strip():
-        raise UsageError("say why: a rejection without feedback helps nobody")
+        raise UsageError("a rejection needs feedback: say what should be different")
     return _respond(team, request_id, "rejected", feedback, sha256=sha256)
 
 
@@ -75,7 +75,8 @@ def answer(team: Team, request_id: str, text: str) -> Request:
     """Answer a question.
 
     Raises:
-        BadDataError: The answer changed nothing; says why.
+        BadDataError: The answer changed nothing; the message says why.
+        UsageError: The answer is empty.
     """
     if not text.strip():
         raise UsageError("the answer is empty")

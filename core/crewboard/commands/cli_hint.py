@@ -1,4 +1,4 @@
-"""A command as one types it for a team in this shell: with the global options that it takes here, and no others."""
+"""Command lines for hints in messages: with the global options that a command for a team needs in this shell."""
 
 import shlex
 from dataclasses import dataclass
@@ -9,44 +9,47 @@ from crewboard.errors import CrewboardError
 from crewboard.store.layout import TeamDirectory
 
 _STARTS_WORKERS = frozenset({"", "board", "spawn", "resume", "lead"})
-"""Commands that say on which model workers work; without any, the dashboard opens."""
+"""Commands that start workers, and so need `--offline`. The empty one opens the dashboard."""
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """`crewboard` for one team: `options` name root and team, `offline` the embedded model, where one must."""
+    """The command `crewboard` for one team.
+
+    `options` name root and team where they are needed; `offline` is True if `--offline` is needed.
+    """
 
     options: tuple[str, ...] = ()
     offline: bool = False
 
     @classmethod
     def of(cls, team: Team) -> "CommandLine":
-        """As it is called for `team` from where this process was started."""
+        """Return the command for `team`, as typed in the current directory with the current environment."""
         said = env.is_offline()
         return cls(_options(team.directory), offline=runs_offline(team) and not said)
 
     def words(self, *command: str) -> list[str]:
-        """The words of a command such as `resume`, `w2`."""
+        """Return the words of a command such as `resume`, `w2`."""
         verb = command[0] if command else ""
         offline = ["--offline"] if self.offline and verb in _STARTS_WORKERS else []
         return ["crewboard", *self.options, *offline, *command]
 
     def __call__(self, command: str = "") -> str:
-        """The line of a command such as `resume w2`, which stays as it is written: `TEXT` is to be replaced."""
+        """Return the line for a command such as `resume w2`. It is not quoted, so that it may contain `TEXT`."""
         verb, _, rest = command.partition(" ")
         words = shlex.join(self.words(*([verb] if verb else [])))
         return f"{words} {rest}" if rest else words
 
 
 def command_for(team: Team, command: str) -> str:
-    """The whole line of one command for `team`."""
+    """Return the whole line of one command for `team`."""
     return CommandLine.of(team)(command)
 
 
 def runs_offline(team: Team) -> bool:
-    """Whether who is started from here works on the embedded model.
+    """Return True if agents started in this environment use the embedded model.
 
-    A team that has worked on it goes on with it where there is no key for another.
+    A team that has used it continues with it if there is no API key.
     """
     return team.offline or (not has_key(team.environment) and team.directory.model_lock.exists())
 
@@ -55,6 +58,7 @@ def _options(team: TeamDirectory) -> tuple[str, ...]:
     root = root_options(team.root)
     try:
         needless = not root and choose_team(team.root, None).path == team.path
-    except CrewboardError:  # the team that the environment names is another one, and not there
+    # The environment names another team, which does not exist.
+    except CrewboardError:
         needless = False
     return () if needless else (*root, "--team", team.path.name)

@@ -17,15 +17,15 @@ from crewboard.store.layout import DEFAULT_TEAM, AgentDirectory, TeamDirectory, 
 
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 _VALID_KEY = re.compile(r"[!-~]+")
-"""What an HTTP header carries as it stands."""
+"""Characters that an HTTP header can carry."""
 
 POLL_INTERVAL = 0.02
-"""Seconds between two looks at something that is waited for."""
+"""Seconds between two checks of a condition that a command waits for."""
 
 
 @dataclass(frozen=True)
 class Team:
-    """One team, to be changed by `by`; workers that are started get `environment`."""
+    """A team, who changes it (`by`), and the environment of workers that are started."""
 
     directory: TeamDirectory
     by: str = OPERATOR
@@ -34,36 +34,36 @@ class Team:
 
     @property
     def offline(self) -> bool:
-        """Whether who is hired from here works on the embedded model."""
+        """True if agents started in this environment use the embedded model."""
         return env.is_offline(self.environment)
 
     @property
     def config(self) -> Config:
-        """The roster and settings; a team that is not there yet has nobody on it."""
+        """The roster and settings; an empty roster if the team does not exist yet."""
         if not self.directory.exists():
             return Config(name=self.directory.path.name)
         return roster.load(self.directory)
 
     def member(self, name: str) -> Member:
-        """The agent called `name`.
+        """Return the roster entry of the agent called `name`.
 
         Raises:
-            UsageError: There is none; the message lists who there is.
+            UsageError: There is no such agent; the message lists the names.
         """
         config = self.config
         member = config.member(name)
         if member is None:
             known = ", ".join(m.name for m in config.members)
-            who = f"there are {known}" if known else "nobody is hired yet"
-            raise UsageError(f"there is no agent {name!r} on this team; {who}")
+            hired = f"its agents are {known}" if known else "it has no agents yet"
+            raise UsageError(f"there is no agent {name!r} on this team; {hired}")
         return member
 
     def agent(self, name: str) -> AgentDirectory:
-        """The files of the agent called `name`, who must be on the roster."""
+        """Return the files of the agent called `name`, which must be on the roster."""
         return self.directory.agent(self.member(name).name)
 
     def ensure(self) -> "Team":
-        """Make the default team if it is not there yet."""
+        """Create the team if it does not exist yet."""
         if not self.directory.exists():
             self.directory.make()
             roster.ensure(self.directory, self.now())
@@ -71,10 +71,10 @@ class Team:
 
 
 def create(root: Path, name: str, description: str = "") -> Team:
-    """Make a new team.
+    """Create a team.
 
     Raises:
-        UsageError: The name cannot be, or is taken.
+        UsageError: The name is invalid or taken.
         StorageError: The root cannot be written to.
     """
     directory = TeamDirectory(root / ".crewboard" / check_team(name))
@@ -86,13 +86,13 @@ def create(root: Path, name: str, description: str = "") -> Team:
 
 
 def choose_team(root: Path, explicit: str | None) -> TeamDirectory:
-    """The team to work on: `explicit`, else `$CREWBOARD_TEAM`, else the only one there is, else `default`.
+    """Return the team `explicit`, else `$CREWBOARD_TEAM`, else the only team of the root, else `default`.
 
-    The default need not exist yet.
+    The default team need not exist yet.
 
     Raises:
-        UsageError: The team that was named does not exist.
-        UntrustedError: The team is not this user's own.
+        UsageError: The named team does not exist.
+        UntrustedError: Another user controls the team.
     """
     team = _find_chosen(root, explicit)
     team.require_own()
@@ -113,21 +113,22 @@ def _find_chosen(root: Path, explicit: str | None) -> TeamDirectory:
 
 
 def root_options(root: Path) -> list[str]:
-    """The global options with which a command typed here works in `root`; none where it does so by itself."""
+    """Return the global options that a command typed here needs to work in `root`; none if it does so by default."""
     try:
         found: Path | None = find_root()
-    except (CrewboardError, OSError):  # what the environment names is not there, or this directory is gone
+    # The environment names a root that does not exist, or the current directory was removed.
+    except (CrewboardError, OSError):
         found = None
     return [] if found == root.resolve() else ["--root", str(root.resolve())]
 
 
 def create_command(root: Path, name: str = "NAME") -> str:
-    """The command, as it is typed here, that makes a team in `root`."""
+    """Return the command line that creates a team in `root`."""
     return shlex.join(["crewboard", *root_options(root), "team", "create", name])
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait for `condition`, at most so long; whether it came true."""
+    """Wait until `condition` is true; return False if it is not within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -137,7 +138,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def has_key(environment: Mapping[str, str]) -> bool:
-    """Whether there is a key for the Messages API, whatever it is worth."""
+    """Return True if there is a key for the Messages API, valid or not."""
     return bool(_keys_in(environment))
 
 
@@ -146,10 +147,10 @@ def _keys_in(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_credentials(environment: Mapping[str, str]) -> None:
-    """Make sure that a worker with this environment could reach a model.
+    """Check that a worker with this environment has a model to use.
 
     Raises:
-        CredentialsError: There is no key, or none that can be sent; says how to get one.
+        CredentialsError: There is no key, or one that cannot be sent; the message says what to do.
     """
     if environment.get("CREWBOARD_OFFLINE") == "1":
         return
@@ -161,4 +162,6 @@ def check_credentials(environment: Mapping[str, str]) -> None:
         )
     for name, key in keys.items():
         if not _VALID_KEY.fullmatch(key):
-            raise CredentialsError(f"{name} holds what no key does, such as a space or a line break; set it again")
+            raise CredentialsError(
+                f"{name} contains a character that no key has, such as a space or a line break; set it again"
+            )

@@ -1,4 +1,4 @@
-"""Interrupting and holding agents that live."""
+"""Interrupt, pause and unpause running agents."""
 
 from crewboard.commands.cli_hint import command_for
 from crewboard.commands.context import Team
@@ -13,11 +13,11 @@ STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand,
 
 
 def interrupt(team: Team, name: str, text: str = "") -> Message:
-    """End the present turn or command of an agent; it stays, with its assignment and its gate, and reads `text`.
+    """End the present turn or command of an agent and make it read `text`. It keeps its assignment and its plan gate.
 
     Raises:
         UsageError: There is no such agent.
-        TryLaterError: It does not live; nothing was sent.
+        TryLaterError: It is not running; nothing was sent.
     """
     agent = _require_alive(team, name)
     message = post(team, name, "interrupt", text.strip() or STATUS_QUESTION)
@@ -26,32 +26,32 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
 
 
 def pause(team: Team, name: str) -> None:
-    """Hold an agent at its next safe point; it makes no model call until it is let go.
+    """Pause an agent at its next safe point. It makes no model call until it is unpaused.
 
     Raises:
         UsageError: There is no such agent.
-        TryLaterError: It does not live.
+        TryLaterError: It is not running.
     """
     _set_want(team, _require_alive(team, name), "paused")
 
 
 def unpause(team: Team, name: str) -> None:
-    """Let an agent go on.
+    """Let a paused agent continue.
 
     Raises:
         UsageError: There is no such agent.
-        TryLaterError: It does not live.
+        TryLaterError: It is not running.
     """
     _set_want(team, _require_alive(team, name), "running")
 
 
 def pause_all(team: Team) -> list[str]:
-    """Hold everybody who lives; returns their names."""
+    """Pause every running agent; return their names."""
     return _set_want_of_all(team, "paused")
 
 
 def unpause_all(team: Team) -> list[str]:
-    """Let everybody go on who is held; returns their names."""
+    """Let every running agent continue; return their names."""
     return _set_want_of_all(team, "running")
 
 
@@ -63,7 +63,7 @@ def _set_want_of_all(team: Team, wanted: str) -> list[str]:
 
 
 def _set_want(team: Team, agent: AgentDirectory, wanted: str) -> None:
-    """Hold or let go, unless the agent is being ended."""
+    """Set the desired state of an agent unless it is being ended."""
     spec = agents.spec(agent)
     if spec is not None and spec.want in ("running", "paused"):
         agents.want(agent, wanted, run=spec.run)
@@ -73,5 +73,5 @@ def _set_want(team: Team, agent: AgentDirectory, wanted: str) -> None:
 def _require_alive(team: Team, name: str) -> AgentDirectory:
     agent = team.agent(name)
     if not leases.is_held(agent.lease):
-        raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` brings it back")
+        raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` starts it again")
     return agent

@@ -1,4 +1,4 @@
-"""Hiring agents, giving them work, bringing them back."""
+"""Hire agents, give them more work, and resume agents that ended."""
 
 import time
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ from crewboard.store.layout import AgentDirectory
 
 @dataclass(frozen=True)
 class Hire:
-    """What `spawn` is told.
+    """The arguments of `spawn`.
 
-    An agent that is idle must have been hired with the same flags: with those `given` by name, or, where
-    that is None, with all of them. `foreground` means that the hirer takes the answer itself and wants no mail of
-    it; `prompt_id` names the prompt, where the hirer must find it again after a crash.
+    If the agent exists and is idle, the flags named in `given`, or all flags if that is None, must be those that it was
+    hired with. If `foreground`, the caller waits for the answer itself, and no result mail is sent. `prompt_id` is the
+    id of the prompt, for a caller that must find it again after a crash.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Hire:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Work that was given to an agent: `id` is what its answer will name."""
+    """Work given to an agent. Its answer will name `id`."""
 
     agent: str
     id: str
@@ -54,19 +54,20 @@ class Assignment:
 
 
 def choose_model(kind: AgentType, explicit: str | None, environment: Mapping[str, str]) -> str:
-    """The model of a new agent: what was asked for, else the environment's, else the type's."""
+    """Return the model of a new agent: `explicit`, else the environment's, else the type's."""
     return explicit or env.model(environment) or kind.model
 
 
 def spawn(team: Team, hire: Hire) -> Assignment:
-    """Hire an agent, or give an idle one of that name more work; returns when its worker is up.
+    """Hire an agent, or give an idle agent of that name more work. Return when its worker is running.
 
-    Makes the team if it is not there yet.
+    Creates the team if it does not exist yet.
 
     Raises:
-        UsageError: The name, type, prompt or flags cannot be.
+        UsageError: The name, type, prompt or flags are invalid.
         TryLaterError: The agent is at work, or its task is blocked.
-        CredentialsError: No key, so that no worker could work.
+        CredentialsError: There is no API key.
+        NoSandboxError: No sandbox is available for this type.
     """
     kind = custom.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
@@ -86,25 +87,25 @@ def spawn(team: Team, hire: Hire) -> Assignment:
 
 
 def _check_task(team: Team, task: Task, hire: Hire) -> None:
-    """Whether somebody can be hired for this task, and begin it."""
+    """Check that an agent hired for this task could start it."""
     if task.status in tasks.CLOSED:
-        again = f"`{command_for(team, f'task update {task.id} --status pending')}` opens it again"
+        again = f"`{command_for(team, f'task update {task.id} --status pending')}` reopens it"
         raise UsageError(f"task {task.id} is {task.status}; {again}")
     tasks.check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
     if waiting := tasks.blockers(task, {each.id: each for each in tasks.load_all(team.directory)}):
-        assign = f"`{command_for(team, f'task update {task.id} --owner {hire.name}')}` lets it wait"
+        assign = f"`{command_for(team, f'task update {task.id} --owner {hire.name}')}`"
         raise TryLaterError(
-            f"task {task.id} is blocked by {', '.join(map(str, waiting))}; once {hire.name} is hired, {assign}"
+            f"task {task.id} is blocked by {', '.join(map(str, waiting))}; hire {hire.name} without it, then {assign}"
         )
 
 
 def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
-    """Deliver a prompt to an agent that lives."""
+    """Send a prompt to a running agent."""
     spec, status = agents.spec(agent), agents.status(agent)
     if spec is None or status is None or status.state != "idle":
         doing = status.state if status else "starting"
         send = command_for(team, f"send {hire.name} TEXT")
-        raise TryLaterError(f"{hire.name} is at work ({doing}); `{send}` reaches it there")
+        raise TryLaterError(f"{hire.name} is at work ({doing}); `{send}` reaches it meanwhile")
     _check_terms(hire, spec)
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
@@ -120,11 +121,12 @@ def _check_terms(hire: Hire, spec: Spec) -> None:
     differing += ["model"] if hire.model and hire.model != spec.model else []
     if differing:
         terms = ", ".join(name.replace("_", "-") for name in differing)
-        raise UsageError(f"{hire.name} was hired on other terms ({terms}); spawn it without them, or stop it first")
+        raise UsageError(f"{hire.name} was hired with other options ({terms}); spawn it without them, or stop it first")
 
 
 def _check_sandbox(team: Team, kind: AgentType, flags: HireOptions) -> None:
-    from crewboard.sandbox import level  # who only looks at a team has no use for it
+    # Imported here because commands that only read a team do not need it.
+    from crewboard.sandbox import level
 
     level.check(team.directory.root, kind, flags, team.environment)
 
@@ -142,7 +144,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
 
     def edit(old: Spec | None) -> Spec:
         if leases.is_held(agent.lease):
-            raise TryLaterError(f"{hire.name} was started by somebody else just now")
+            raise TryLaterError(f"another command has just started {hire.name}; run this one again")
         if old is not None and is_starting(old, agents.last_run(agent), now):
             _refuse_start(agent, old)
         newest = max(old.run if old else 0, agents.last_run(agent))
@@ -160,23 +162,23 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
 
 
 def _check_price(team: Team, hire: Hire, model: str) -> None:
-    """A limit in money holds nobody whose model has no price."""
+    """Refuse a budget in money for a model without a price: it would never be reached."""
     in_money = hire.flags.budget is not None and parse_budget(hire.flags.budget).usd is not None
     if not in_money or team.offline:
         return
     if pricing.load(team.directory.root).cost(model, Tokens()) is None:
         raise UsageError(
-            f"no price is known of {model}: give the budget in tokens, or its price in .crewboard/prices.toml"
+            f"the price of {model} is unknown: give the budget in tokens, or add the price to .crewboard/prices.toml"
         )
 
 
 def _mail_from(team: Team, name: str) -> int:
-    """Where a new agent's mailbox begins: the lead's seat had another reader until now."""
+    """Return the mailbox offset at which a new agent starts. The operator has read the lead's mail until now."""
     return mailbox.size(team.directory, name) if name == LEAD else 0
 
 
 def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
-    raise TryLaterError(f"{agent.name} is being started by somebody else (run {spec.run})")
+    raise TryLaterError(f"another command is starting {agent.name} (run {spec.run}); wait, then try again")
 
 
 def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
@@ -197,18 +199,19 @@ def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
 
 
 def resume(team: Team, name: str, *, model: str | None = None, network: bool = False) -> int:
-    """Start a stopped or dead agent again, with its conversation; returns the run when it is up.
+    """Start a stopped or dead agent again, with its conversation; return the run once its worker is running.
 
-    An agent that lives is left alone; one that somebody else is bringing up in the same way is waited for.
+    An agent that is running is left alone. If another command is starting it with the same options, wait for that.
 
     Raises:
-        UsageError: Nobody hired such an agent.
-        TryLaterError: Somebody else is bringing it up in another way.
-        CredentialsError: No key.
-        NoSandboxError: Nothing could hold it in.
+        UsageError: There is no such agent.
+        TryLaterError: Another command is starting it with other options.
+        CredentialsError: There is no API key.
+        NoSandboxError: No sandbox is available for its type.
     """
     agent = team.agent(name)
-    lives = leases.is_held(agent.lease)  # looked at first: an older spec would name the run before
+    # Probed before the spec is read: a spec read earlier could name the run before.
+    lives = leases.is_held(agent.lease)
     current = agents.spec(agent)
     if lives and current is not None:
         return current.run
@@ -219,13 +222,14 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
 
     def edit(old: Spec | None) -> Spec:
         if old is None:
-            raise UsageError(f"{name} has no usable spec; spawn it anew")
+            raise UsageError(f"{name} has no spec file; spawn it again")
         if leases.is_held(agent.lease):
             return old
         if is_starting(old, agents.last_run(agent), team.now()):
             if model not in (None, old.model) or (network and not old.flags.network):
                 _refuse_start(agent, old)
-            return old  # each number is started once: a second one would be nobody's
+            # The other command starts this run, and each run number is started once.
+            return old
         flags = old.flags.model_copy(update={"network": network or old.flags.network})
         run = max(old.run, agents.last_run(agent)) + 1
         changes = {
@@ -243,11 +247,11 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
 
 
 def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assignment:
-    """Say something to the lead; hires one if the seat is empty, resumes one that has ended.
+    """Send text to the lead. Hire a lead if there is none, resume one that has ended.
 
     Raises:
-        UsageError: There is nothing to say.
-        CredentialsError: No key.
+        UsageError: The text is empty.
+        CredentialsError: There is no API key.
     """
     if not text.strip():
         raise UsageError("there is nothing to say to the lead: the text is empty")
@@ -258,31 +262,34 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assign
 
 
 def resume_all(team: Team, *, model: str | None = None, network: bool = False) -> list[str]:
-    """Resume every agent that does not live, all at once; returns their names.
+    """Resume every agent that is not running, all at once; return their names.
 
     Raises:
-        CrewboardError: One of them did not come up; the others were started all the same.
+        CrewboardError: One of them did not start; the others were started nevertheless.
     """
-    asleep = [m.name for m in team.config.members if not leases.is_held(team.directory.agent(m.name).lease)]
-    with ThreadPoolExecutor(max_workers=max(1, len(asleep))) as pool:
-        starts = [pool.submit(resume, team, name, model=model, network=network) for name in asleep]
+    stopped = [m.name for m in team.config.members if not leases.is_held(team.directory.agent(m.name).lease)]
+    with ThreadPoolExecutor(max_workers=max(1, len(stopped))) as pool:
+        starts = [pool.submit(resume, team, name, model=model, network=network) for name in stopped]
     for start in starts:
         start.result()
-    return asleep
+    return stopped
 
 
 def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
-    """Ring until the worker is in its loop, or has ended."""
+    """Wake the supervisor again and again until the worker runs its loop or has ended.
+
+    Once is not enough: a supervisor that is killed loses the request, and the API key is in no file.
+    """
     deadline = time.monotonic() + START_TIMEOUT
-    next_ring = 0.0
+    next_wake = 0.0
     while time.monotonic() < deadline:
         if _is_up(agent, spec.run):
             return
-        if time.monotonic() >= next_ring:
+        if time.monotonic() >= next_wake:
             supervisor_client.request_start(team.directory, agent.name, spec.run, team.environment)
-            next_ring = time.monotonic() + 1
+            next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
-    raise TryLaterError(f"{agent.name} did not come up within {START_TIMEOUT:.0f} s; see {agent.log}")
+    raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see {agent.log}")
 
 
 def _is_up(agent: AgentDirectory, run: int) -> bool:

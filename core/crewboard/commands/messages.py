@@ -13,10 +13,10 @@ from crewboard.store.layout import AgentDirectory
 
 
 def send(team: Team, to: str, text: str) -> Message:
-    """Send text to one of the team.
+    """Send text to an agent, the lead or the operator.
 
     Raises:
-        UsageError: Nobody is called that, or there is nothing to say.
+        UsageError: There is no such recipient, or the text is empty.
     """
     if not text.strip():
         raise UsageError("there is nothing to send: the text is empty")
@@ -25,17 +25,17 @@ def send(team: Team, to: str, text: str) -> Message:
 
 
 def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Message]:
-    """Send one copy to each other agent, or to those named in `to`, who leave it as each has its copy.
+    """Send one copy to each other agent, or to those named in `to`. Remove each name from `to` once its copy is sent.
 
     Raises:
-        UsageError: There is nothing to say, or nobody to say it to.
-        StorageError: Some could not be reached; the error says who has it.
+        UsageError: The text is empty, or there is no recipient.
+        StorageError: Some copies could not be sent; the message says which were.
     """
     if not text.strip():
         raise UsageError("there is nothing to send: the text is empty")
     names = to if to is not None else [m.name for m in team.config.members if m.name != team.by]
     if not names:
-        raise UsageError("there is nobody on the team yet")
+        raise UsageError("the team has no agent to send it to yet")
     known = team.config.names
     for name in names:
         addressing.require_recipient(name, known)
@@ -46,10 +46,10 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
 
 
 def send_to_each(left: list[str], send: Callable[[str], object]) -> None:
-    """Call `send` for each of `left`, who leave it one by one, so that trying again gives nobody the same twice.
+    """Call `send` for each name in `left`, and remove the name after it, so that a retry sends nothing twice.
 
     Raises:
-        StorageError: It failed after some had it, and says who.
+        StorageError: A call failed after others succeeded; the message says which did.
     """
     names = list(left)
     for at, name in enumerate(names):
@@ -63,35 +63,35 @@ def send_to_each(left: list[str], send: Callable[[str], object]) -> None:
 
 
 def is_listening(team: Team, name: str) -> bool:
-    """Whether mail to `name` is read now: by a living worker, or by the operator."""
+    """Return True if mail to `name` is read now, by a running worker or by the operator."""
     if addressing.is_operator_mailbox(name, team.config.names):
         return True
     return leases.is_held(team.directory.agent(name).lease)
 
 
 def mark_read(team: Team, name: str, offset: int) -> None:
-    """Note how far the operator has read a mailbox of theirs."""
+    """Record how far the operator has read one of its mailboxes."""
     _change_operator(team, lambda state: state.read.update({name: max(offset, state.read.get(name, 0))}))
 
 
 def acknowledge(team: Team, name: str) -> None:
-    """Note that the operator has seen how the newest run of an agent ended.
+    """Record that the operator has seen how the newest run of an agent ended.
 
     Raises:
-        TryLaterError: It lives, so that nothing has ended.
+        TryLaterError: The agent is running.
         UsageError: It never ran.
     """
     agent = team.agent(name)
     run = _ended_run(agent)
     if run is None:
-        raise TryLaterError(f"{name} is alive: nothing to acknowledge before it has ended")
+        raise TryLaterError(f"{name} is running: there is nothing to acknowledge before it has ended")
     if not run:
-        raise UsageError(f"{name} has not run yet: nothing to acknowledge; resume it, or remove it")
+        raise UsageError(f"{name} has not run yet: there is nothing to acknowledge; resume it, or remove it")
     _change_operator(team, lambda state: state.acknowledged.update({name: run}))
 
 
 def acknowledge_all(team: Team, names: Iterable[str]) -> None:
-    """Note that the operator has seen how each of these ended who did, whether they are on the roster or not."""
+    """Record that the operator has seen how these agents ended, on the roster or not; ignore those that are running."""
     runs = {name: _ended_run(team.directory.agent(name)) for name in names}
     ended = {name: run for name, run in runs.items() if run}
     if ended:
@@ -99,20 +99,21 @@ def acknowledge_all(team: Team, names: Iterable[str]) -> None:
 
 
 def _ended_run(agent: AgentDirectory) -> int | None:
-    """The newest run, 0 if there was none; None while it goes on."""
-    run = agents.last_run(agent)  # before the lease: a run that begins meanwhile must not pass for one that ended
+    """Return the newest run, 0 if there was none; None if it is still running."""
+    # Read before the lease is probed: a run that begins in between must not count as ended.
+    run = agents.last_run(agent)
     return None if leases.is_held(agent.lease) else run
 
 
 def forget_acknowledged(team: Team, name: str) -> None:
-    """Note that no end of `name` was seen: who is hired by that name begins at run 1 again."""
+    """Remove the acknowledgement for `name`: the next agent of that name starts at run 1 again."""
     state = json_files.load(team.directory.operator, OperatorState)
     if state is not None and name in state.acknowledged:
         _change_operator(team, lambda state: state.acknowledged.pop(name, None))
 
 
 def post(team: Team, to: str, kind: str, text: str, ident: str | None = None, **metadata: JsonValue) -> Message:
-    """Put a message of any kind into the mailbox of `to`, who must be on the team, and return it."""
+    """Store a message of any type in the mailbox of `to`, which must be on the team, and return it."""
     message = mailbox.compose(team.by, to, kind, text, ident=ident, ts=team.now(), metadata=metadata)
     return mailbox.send(team.directory, message, durable=True)
 

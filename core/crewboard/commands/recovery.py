@@ -1,4 +1,4 @@
-"""Ending an agent whose spec cannot be read: a damaged file must not keep anybody alive."""
+"""Recovery of a damaged spec, so that an agent can be ended and resumed in any case."""
 
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
@@ -8,10 +8,10 @@ from crewboard.store.layout import AgentDirectory
 
 
 def want_killed(team: Team, name: str) -> None:
-    """Say that an agent is to be ended.
+    """Set the desired state of an agent to `killed`.
 
-    A spec that is damaged or gone is written anew from roster and journal, so that the agent can be resumed; what was
-    damaged is kept aside.
+    A spec that is damaged or missing is rebuilt from the roster and the journal, so that the agent can be resumed
+    later. The damaged file is copied aside.
     """
     agent = team.directory.agent(name)
     try:
@@ -30,7 +30,7 @@ def _member(team: Team, name: str) -> Member | None:
 
 
 def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
-    """What an agent was hired for, as its journal and the roster know it."""
+    """Return a spec built from the agent's journal and the roster."""
     prompt = ""
     started: RunStarted | None = None
     for event, _ in journal.read(agent.journal):
@@ -51,7 +51,7 @@ def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
 
 
 def _rebuild_flags(started: RunStarted | None, member: Member | None) -> HireOptions:
-    """The terms of a hire; where no journal tells them, all that holds an agent back is taken for agreed."""
+    """Return the hire options from the journal; if it has none, the most restrictive ones."""
     if started is not None and started.flags is not None:
         return started.flags
     return HireOptions(

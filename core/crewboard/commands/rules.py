@@ -1,4 +1,4 @@
-"""Who reviews plans, and standing permissions: listed, shown with their scope, revocable."""
+"""The team's settings: who reviews plans, the team budget, and standing permissions."""
 
 from crewboard.commands import answers
 from crewboard.commands.context import Team
@@ -10,13 +10,13 @@ from crewboard.store import mailbox, roster
 
 
 def set_approver(team: Team, who: str) -> None:
-    """Say who reviews plans from now on, `operator` or `lead`.
+    """Set who reviews plans from now on: `operator` or `lead`.
 
     Raises:
-        UsageError: Nobody else can.
+        UsageError: `who` is neither.
     """
     if who not in ("operator", "lead"):
-        raise UsageError(f"{who!r} cannot review plans: operator or lead")
+        raise UsageError(f"{who!r} cannot review plans: choose operator or lead")
 
     def edit(config: Config) -> None:
         config.plan_approver = "lead" if who == "lead" else "operator"
@@ -25,10 +25,10 @@ def set_approver(team: Team, who: str) -> None:
 
 
 def set_budget(team: Team, amount: str | None) -> None:
-    """Say what the whole team may use, as `parse_budget` reads it; None lifts the limit.
+    """Set the budget of the whole team, in a form that `parse_budget` reads; None removes it.
 
     Raises:
-        UsageError: It is no budget.
+        UsageError: The amount has another form.
     """
     if amount is not None:
         parse_budget(amount)
@@ -40,17 +40,17 @@ def set_budget(team: Team, amount: str | None) -> None:
 
 
 def approve_with_rule(team: Team, request_id: str, *, sha256: str | None = None) -> tuple[Request, Rule]:
-    """Say yes to a permission request, and to all that its rule covers.
+    """Approve a permission request, and add the rule that it proposes.
 
     Raises:
         BadDataError: The answer changed nothing.
-        UsageError: The request proposes no rule, so there is no scope to agree to.
+        UsageError: The request proposes no rule.
     """
     request_id = answers.find(team, request_id)
     request = requests.load(team.directory, request_id)
     scope = request.payload.get("scope") if request is not None else None
     if request is not None and (request.type != "permission" or not isinstance(scope, str)):
-        raise UsageError(f"request {request_id} has no rule to agree to; approve it once")
+        raise UsageError(f"request {request_id} proposes no rule; approve it without --rule")
     decided = answers.approve(team, request_id, sha256=sha256)
     rule = Rule(
         id=f"rule-{mailbox.new_id()[:8]}",
@@ -64,7 +64,7 @@ def approve_with_rule(team: Team, request_id: str, *, sha256: str | None = None)
 
 
 def revoke(team: Team, rule_id: str) -> None:
-    """Take a rule back.
+    """Remove a rule.
 
     Raises:
         UsageError: There is no such rule.

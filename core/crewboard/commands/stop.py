@@ -1,4 +1,4 @@
-"""Ending agents and teams."""
+"""Stop, remove and delete: end agents and teams."""
 
 import contextlib
 import shutil
@@ -16,16 +16,16 @@ from crewboard.records import Request, Spec
 from crewboard.store import agents, files, json_files, leases, mailbox, roster, tasks
 
 DELETE_TIMEOUT = 10.0
-"""Seconds that all workers together have to leave when their team is deleted."""
+"""Seconds that all workers together have to exit when their team is deleted."""
 
 
 def ask_to_stop(team: Team, name: str, reason: str = "") -> Request | None:
-    """Ask an agent to shut down; None if it does not live. Its answer is in the request."""
+    """Ask an agent to shut down and return the request, which will hold its answer; None if it is not running."""
     return _ask(team, team.agent(name).name, reason)
 
 
 def _ask(team: Team, name: str, reason: str) -> Request | None:
-    """Ask whoever lives under `name`, on the roster or not."""
+    """Ask the agent called `name`, on the roster or not."""
     if not leases.is_held(team.directory.agent(name).lease):
         return None
     ident = f"shutdown-{mailbox.new_id()[:12]}"
@@ -33,12 +33,12 @@ def _ask(team: Team, name: str, reason: str) -> Request | None:
 
 
 def stop(team: Team, name: str, reason: str = "") -> None:
-    """Ask an agent to shut down and wait until it is gone.
+    """Ask an agent to shut down and wait until it has ended.
 
-    Of one that had ended before, this acknowledges how.
+    If it had ended before, acknowledge how.
 
     Raises:
-        TryLaterError: It refused, or did not answer in time; it goes on.
+        TryLaterError: It refused or did not answer in time, and continues.
     """
     request = ask_to_stop(team, name, reason)
     if request is None:
@@ -49,7 +49,7 @@ def stop(team: Team, name: str, reason: str = "") -> None:
     while leases.is_held(agent.lease):
         answer = requests.load(team.directory, request.id)
         if answer is not None and answer.status == "rejected":
-            raise TryLaterError(f"{name} refuses to shut down: {answer.feedback or 'no reason given'}")
+            raise TryLaterError(f"{name} refused to shut down: {answer.feedback or 'no reason given'}")
         if (answer is None or answer.status == "pending") and time.monotonic() > deadline:
             requests.close(team.directory, request.id, "expired", "system", team.now())
         if answer is not None and answer.status in ("expired", "cancelled"):
@@ -59,12 +59,12 @@ def stop(team: Team, name: str, reason: str = "") -> None:
 
 
 def stop_now(team: Team, name: str) -> None:
-    """End an agent with everything that it started, and wait until it is gone.
+    """Kill an agent and everything that it started, and wait until it has ended.
 
-    Of one that had ended before, this acknowledges how.
+    If it had ended before, acknowledge how.
 
     Raises:
-        TryLaterError: It could not be ended in time.
+        TryLaterError: It did not end in time.
     """
     agent = team.agent(name)
     if not leases.is_held(agent.lease):
@@ -72,22 +72,23 @@ def stop_now(team: Team, name: str) -> None:
         return
     want_killed(team, name)
     supervisor_client.wake_supervisor(team.directory)
-    _wait_for_leases(team, [name], 10, again=True)
+    _wait_for_leases(team, [name], 10, keep_waking=True)
     if leases.is_held(agent.lease):
-        raise TryLaterError(f"{name} is still alive; see {team.directory.supervisor_log}")
+        raise TryLaterError(f"{name} is still running; see {team.directory.supervisor_log}")
 
 
 def remove(team: Team, name: str) -> Path:
-    """Take a stopped agent off the roster; returns where its files are kept.
+    """Remove a stopped agent from the roster; return the folder that its files were moved to.
 
     Raises:
-        TryLaterError: It lives.
+        TryLaterError: It is running.
     """
     agent = team.agent(name)
     if leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is alive; stop it first")
     tasks.release(team.directory, name, team.now())
-    with contextlib.suppress(BadDataError):  # damaged, it acknowledges nothing
+    # A damaged file acknowledges nothing.
+    with contextlib.suppress(BadDataError):
         messages.forget_acknowledged(team, name)
     roster.drop(team.directory, name)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(team.now()))
@@ -100,17 +101,19 @@ def remove(team: Team, name: str) -> Path:
         if team.directory.inbox(name).exists():
             team.directory.inbox(name).rename(aside / "inbox.jsonl")
     except OSError as error:
-        raise StorageError(f"{name} is off the roster, but its files stay: {error.strerror}") from error
+        raise StorageError(
+            f"{name} was removed from the roster, but its files could not be moved: {error.strerror}"
+        ) from error
     return aside
 
 
 def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
-    """End every worker: all are asked at once, and what is left after ten seconds is ended.
+    """End every worker of a team: ask all at once, and kill those that are left after `DELETE_TIMEOUT`.
 
-    The files stay unless `purge`. No death and no failed start of before waits for the operator any more.
+    The files stay unless `purge`. Earlier deaths and failed starts no longer need the operator.
 
     Raises:
-        TryLaterError: Something is still alive.
+        TryLaterError: A worker is still running.
     """
     if supervisor_client.is_alive(team.directory):
         supervisor_client.request_exit(team.directory)
@@ -124,10 +127,10 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
 
 
 def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
-    """End the workers of `names`: all are asked at once, and what is left after ten seconds is ended.
+    """End the workers of `names`: ask all at once unless `now`, and kill those that are left after `DELETE_TIMEOUT`.
 
     Raises:
-        TryLaterError: Something is still alive.
+        TryLaterError: A worker is still running.
     """
     if not now:
         for name in names:
@@ -138,13 +141,13 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
         want_killed(team, name)
     if left:
         supervisor_client.wake_supervisor(team.directory)
-    _wait_for_leases(team, left, 10, again=True)
+    _wait_for_leases(team, left, 10, keep_waking=True)
     if any(leases.is_held(team.directory.agent(name).lease) for name in left):
-        raise TryLaterError(f"some workers are still alive; see {team.directory.supervisor_log}")
+        raise TryLaterError(f"some workers are still running; see {team.directory.supervisor_log}")
 
 
 def _cancel_starts(team: Team, names: list[str]) -> None:
-    """Want no more what never came to be."""
+    """Cancel starts that never began."""
     for name in names:
         agent = team.directory.agent(name)
         spec = json_files.load_or_none(agent.spec, Spec)
@@ -153,15 +156,16 @@ def _cancel_starts(team: Team, names: list[str]) -> None:
 
 
 def _acknowledge_ends(team: Team, names: list[str]) -> None:
-    """Whoever ends somebody needs not be told any more how they had died."""
+    """Record that the operator, which ends these agents, needs no notice of how they had ended before."""
     if team.by != OPERATOR:
         return
-    with contextlib.suppress(BadDataError):  # a damaged list of what was acknowledged must not keep a team from ending
+    # A damaged operator.json must not prevent that a team is ended.
+    with contextlib.suppress(BadDataError):
         messages.acknowledge_all(team, names)
 
 
 def all_agents(team: Team) -> list[str]:
-    """Whoever is on the roster or has files: a damaged roster must not keep workers from being ended."""
+    """Return the names of all agents on the roster or with files: a damaged roster must not prevent ending them."""
     try:
         names = [member.name for member in team.config.members]
     except BadDataError:
@@ -170,14 +174,14 @@ def all_agents(team: Team) -> list[str]:
     return list(dict.fromkeys([*names, *found]))
 
 
-def _wait_for_leases(team: Team, names: list[str], seconds: float, *, again: bool = False) -> None:
-    """Wait until no worker of `names` lives, for at most `seconds`; `again` keeps ringing."""
+def _wait_for_leases(team: Team, names: list[str], seconds: float, *, keep_waking: bool = False) -> None:
+    """Wait, at most `seconds`, until no worker of `names` is running; `keep_waking` wakes the supervisor meanwhile."""
     deadline = time.monotonic() + seconds
-    next_ring = time.monotonic() + 1
+    next_wake = time.monotonic() + 1
     while time.monotonic() < deadline:
         if not any(leases.is_held(team.directory.agent(name).lease) for name in names):
             return
-        if again and time.monotonic() > next_ring:
+        if keep_waking and time.monotonic() > next_wake:
             supervisor_client.wake_supervisor(team.directory)
-            next_ring = time.monotonic() + 1
+            next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)

@@ -1,4 +1,4 @@
-"""The task board, as the operator or the lead changes it."""
+"""Changes to the task board by the operator or the lead."""
 
 from crewboard.agent_types import custom
 from crewboard.commands.cli_hint import command_for
@@ -18,10 +18,11 @@ def add_task(
     blocked_by: list[int] | None = None,
     required_type: str | None = None,
 ) -> Task:
-    """Put a task on the board; with an owner, tell them. Makes the team if it is not there yet.
+    """Add a task to the board and notify its owner, if it has one. Creates the team if it does not exist yet.
 
     Raises:
-        UsageError: No subject, no such owner or one of another type, no such type, or no such task to be blocked by.
+        UsageError: The subject is empty; the owner, the type or a blocking task does not exist; or the owner is of
+            another type.
     """
     if not subject.strip():
         raise UsageError("a task needs a subject")
@@ -40,10 +41,10 @@ def add_task(
 
 
 def update_task(team: Team, task_id: int, *, status: TaskStatus | None = None, owner: str | None = None) -> Task:
-    """Change a task; a new owner is told.
+    """Change a task, and notify a new owner.
 
     Raises:
-        UsageError: No such task or owner, or one of another type, or it is not for `by` to change.
+        UsageError: The task or the owner does not exist, the owner is of another type, or `by` may not change it.
     """
     member = team.member(owner) if owner is not None else None
     before = tasks.load(team.directory, task_id)
@@ -56,42 +57,42 @@ def update_task(team: Team, task_id: int, *, status: TaskStatus | None = None, o
 
 
 def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:
-    """Say which tasks must be completed before this one may be claimed; an empty list lifts the block.
+    """Set the tasks that must be completed before this one may be claimed; an empty list unblocks it.
 
     Raises:
-        UsageError: No such task, it does not wait any more, or the blockers cannot be.
+        UsageError: The task does not exist or is not pending, or it cannot be blocked by these tasks.
     """
     return tasks.block(team.directory, task_id, blocked_by, team.now())
 
 
 def blocking_reasons(team: Team, task: Task, *, owner_lives: bool | None = None) -> list[str]:
-    """Why an open task is not begun by itself, each with the command that helps.
+    """Return the reasons why an open task will not start by itself, each with the command that helps.
 
-    `owner_lives` is for whoever knows that already; else the owner's lease says it.
+    Pass `owner_lives` if it is known already; else the owner's lease is probed.
     """
     if task.status in tasks.CLOSED:
         return []
     board = {each.id: each for each in tasks.load_all(team.directory)}
     waiting = tasks.blockers(task, board) if task.status == "pending" else []
-    hopeless = {ident: fate for ident in waiting if (fate := tasks.terminal_state(ident, board))}
-    found = [_unblock_hint(team, task, hopeless)] if hopeless else []
-    plight = owner_problem(team, task.owner) if task.owner is not None and not owner_lives else None
-    if plight == "gone":
+    never_completed = {ident: state for ident in waiting if (state := tasks.terminal_state(ident, board))}
+    found = [_unblock_hint(team, task, never_completed)] if never_completed else []
+    problem = owner_problem(team, task.owner) if task.owner is not None and not owner_lives else None
+    if problem == "gone":
         found.append(f"{task.owner} is gone: `{command_for(team, f'task update {task.id} --owner NAME')}`")
-    elif plight is not None:
-        found.append(f"{task.owner} is {plight}: `{command_for(team, f'resume {task.owner}')}`")
+    elif problem is not None:
+        found.append(f"{task.owner} is {problem}: `{command_for(team, f'resume {task.owner}')}`")
     return found
 
 
-def _unblock_hint(team: Team, task: Task, hopeless: dict[int, str]) -> str:
-    fates = ", ".join(f"#{ident} is {fate}" for ident, fate in hopeless.items())
-    others = ",".join(str(other) for other in task.blocked_by if other not in hopeless)
+def _unblock_hint(team: Team, task: Task, never_completed: dict[int, str]) -> str:
+    states = ", ".join(f"#{ident} is {state}" for ident, state in never_completed.items())
+    others = ",".join(str(other) for other in task.blocked_by if other not in never_completed)
     command = command_for(team, f"task update {task.id} --blocked-by {others or repr('')}")
-    return f"{fates}, so that it never begins: `{command}`"
+    return f"{states}, so it can never start: `{command}`"
 
 
 def owner_problem(team: Team, name: str) -> str | None:
-    """`dead`, `not running` or `gone`, of an owner who has no process; None of one who lives."""
+    """Return `dead`, `not running` or `gone` for an owner that has no process, None for one that is running."""
     agent = team.directory.agent(name)
     if leases.is_held(agent.lease):
         return None
@@ -109,5 +110,5 @@ def _tell_owner(team: Team, task: Task, owner: str) -> None:
 
 
 def assign_without_mail(team: Team, task_id: int, owner: str) -> None:
-    """Give a task to an agent whose prompt speaks of it already."""
+    """Assign a task to an agent whose prompt mentions it already, so that no mail is needed."""
     tasks.update(team.directory, task_id, team.by, team.now(), owner=owner)

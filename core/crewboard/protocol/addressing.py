@@ -1,4 +1,4 @@
-"""Who reads which mailbox, and whose requests only the operator can answer.
+"""Addressing: which mailboxes the operator reads, and which requests only the operator can answer.
 
 `agents` are always the names on the roster. While no agent is called `lead`, the lead's mailbox is the operator's.
 """

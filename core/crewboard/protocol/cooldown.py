@@ -1,4 +1,4 @@
-"""A rest that the API asked for, kept by the whole team, so that its workers do not come back all at once."""
+"""The cooldown: a pause that the API asked for. The whole team keeps it, so that not all workers retry at once."""
 
 from crewboard.errors import BadDataError
 from crewboard.records import Cooldown
@@ -6,11 +6,11 @@ from crewboard.store import json_files
 from crewboard.store.layout import AgentDirectory
 
 MAX_COOLDOWN = 60.0
-"""Seconds that one refusal may keep everybody waiting, whatever the API says."""
+"""Longest pause, in seconds, that one failed call may cause, whatever the API says."""
 
 
 def current(agent: AgentDirectory) -> Cooldown | None:
-    """The rest that was asked for last, which may be over."""
+    """Return the last cooldown, which may be over, or None."""
     try:
         return json_files.load(agent.team.cooldown, Cooldown)
     except BadDataError:
@@ -18,7 +18,7 @@ def current(agent: AgentDirectory) -> Cooldown | None:
 
 
 def extend(agent: AgentDirectory, until: float, error: str) -> None:
-    """Have the team rest until then, if it does not rest longer already."""
+    """Extend the team's cooldown until `until`, unless it lasts longer already."""
 
     def edit(old: Cooldown | None) -> Cooldown:
         if old is not None and old.until >= until:

@@ -1,7 +1,7 @@
-"""Requests: questions that wait for an answer. The state in the file is what counts; mail only tells of it.
+"""Requests: questions that wait for an answer. The file decides; the mail about a request is a notification only.
 
 The first valid answer wins, under a lock. An answer of the wrong type, from the wrong party, or to a request that is
-closed or unknown changes nothing and is reported.
+closed or unknown changes nothing and is an error.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ _ANSWERS: dict[RequestStatus, frozenset[RequestType]] = {
 
 
 def load(team: TeamDirectory, request_id: str) -> Request | None:
-    """The request with this id, or None.
+    """Return the request with this id, or None.
 
     Raises:
         BadDataError: Its file is damaged.
@@ -37,14 +37,14 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
 
 
 def load_all(team: TeamDirectory) -> list[Request]:
-    """Every request that can be read, oldest first."""
+    """Return every readable request, oldest first."""
     found = cached_folder(team.requests, Request).intact()
     whole = (request for name, request in found.items() if name == f"{request.id}.json")
     return sorted(whole, key=lambda request: (request.created_at, request.id))
 
 
 def pending(team: TeamDirectory) -> list[Request]:
-    """What still waits for an answer, oldest first."""
+    """Return the requests that wait for an answer, oldest first."""
     return [request for request in load_all(team) if request.status == "pending"]
 
 
@@ -59,12 +59,10 @@ def open_request(
     *,
     supersedes: str | None = None,
 ) -> Request:
-    """Ask.
+    """Open a request, and cancel the one that it `supersedes` if that is still pending.
 
-    An id that exists is the same question asked again after a crash: it stands as it is, or is open again if the
-    asker's death had cancelled it.
-
-    What it `supersedes` is cancelled if it is still pending.
+    An id that exists means that a worker asks the same question again after a crash. Keep that request, and reopen it
+    if it was cancelled because the worker had ended.
     """
     with files.locked(team.lock(_LOCK)):
         existing = load(team, request_id)
@@ -98,8 +96,8 @@ def decide(
     """Answer a request; the first valid answer wins.
 
     Raises:
-        BadDataError: Nothing was changed: there is no such request, it is closed, `by` is not who was asked, the
-            answer does not fit its type, or it has changed since `sha256` was seen.
+        BadDataError: Nothing was changed: there is no such request, it is closed, `by` may not answer it, the answer
+            does not fit its type, or its payload is not the one of `sha256`.
     """
     with files.locked(team.lock(_LOCK)):
         request = load(team, request_id)
@@ -122,11 +120,13 @@ def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str 
     if request.type not in _ANSWERS.get(status, frozenset()):
         raise BadDataError(f"request {request.id} is a {request.type}; it cannot be {status}")
     if sha256 is not None and sha256 != request.sha256:
-        raise BadDataError(f"request {request.id} is not what you saw (sha256 {request.sha256}); look again")
+        raise BadDataError(
+            f"request {request.id} has another sha256 ({request.sha256}) than your answer; read it again, then answer"
+        )
 
 
 def close(team: TeamDirectory, request_id: str, status: RequestStatus, by: str, now: float) -> Request | None:
-    """Expire or cancel a request; None if it was closed already."""
+    """Expire or cancel a request; return None if it was closed already."""
     with files.locked(team.lock(_LOCK)):
         request = load(team, request_id)
         if request is None or request.status != "pending":
@@ -135,7 +135,7 @@ def close(team: TeamDirectory, request_id: str, status: RequestStatus, by: str, 
 
 
 def cancel_requests_of(team: TeamDirectory, name: str, now: float) -> list[Request]:
-    """Cancel what an agent that ended had asked, and shutdowns that it was asked for; plans for it wait for others."""
+    """Cancel the requests of an agent that ended, and shutdown requests to it. Plans for its review stay open."""
     mine = [each for each in pending(team) if name == each.from_ or (name == each.to and each.type == "shutdown")]
     closed = (close(team, request.id, "cancelled", SYSTEM, now) for request in mine)
     return [request for request in closed if request is not None]

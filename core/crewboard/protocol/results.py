@@ -1,4 +1,4 @@
-"""Waiting for the answer to one assignment, as a foreground `spawn` and a lead's talk do."""
+"""Results: follow an agent's journal until the answer to one assignment, as a foreground `spawn` does."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from crewboard.store.layout import AgentDirectory
 
 @dataclass
 class Follower:
-    """Reads an agent's journal from where it stands, for the answer that names the prompt or message `ident`."""
+    """Reads an agent's journal from its present end on, until the answer to the prompt or message `ident`."""
 
     agent: AgentDirectory
     ident: str
@@ -21,12 +21,12 @@ class Follower:
         self._offset = journal.tail_offset(self.agent.journal, 0)
 
     def rewind(self) -> "Follower":
-        """Read the journal from its beginning: for an assignment that may have begun already."""
+        """Read the journal from its beginning, for an assignment that may have begun already."""
         self._offset = 0
         return self
 
     def read(self) -> list[Event]:
-        """The events since the last time; notes the answer when it comes."""
+        """Return the events since the last call; store the answer in `answer` if it is among them."""
         fresh = []
         for event, end in journal.read(self.agent.journal, self._offset):
             self._offset = end
@@ -38,7 +38,7 @@ class Follower:
         return fresh
 
     def ended(self) -> Exit | None:
-        """How the run ended, if it did: look before reading, so that its last words are not missed."""
+        """Return how the run ended, None if it has not. Call this before `read`, so that no last event is missed."""
         if leases.is_held(self.agent.lease):
             return None
         record = agents.exit_record(self.agent)

@@ -1,4 +1,4 @@
-"""When the start of an agent is under way, and when it counts as failed."""
+"""The start of a run: when it counts as under way, late or failed."""
 
 from crewboard.records import Spec
 
@@ -10,7 +10,7 @@ START_TIMEOUT = 60.0
 
 
 def is_starting(spec: Spec, last_run: int, now: float) -> bool:
-    """Return True if the wanted run has not begun, `last_run` being the newest that has, but still may."""
+    """Return True if the desired run has not begun but still may. `last_run` is the newest run that began."""
     return spec.want == "running" and spec.run > last_run and now - spec.at < START_TIMEOUT
 
 

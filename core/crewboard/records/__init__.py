@@ -1,7 +1,7 @@
-"""Every file and every message of a team, as a model; nothing else knows the names of their fields.
+"""Models of every file and every message of a team. No other module knows the names of their fields.
 
-Models keep fields that they do not know, so that a file written by a later version survives being replaced by this
-one. Times are epoch seconds, sizes are bytes, paths are relative to the team directory.
+A model keeps fields that it does not know, so that a file written by a later version loses nothing when this version
+replaces it. Times are epoch seconds, sizes are bytes, paths are relative to the team directory.
 """
 
 from crewboard.records.agents import (

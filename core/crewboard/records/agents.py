@@ -1,4 +1,4 @@
-"""One agent: what it should be, and what it is."""
+"""Records of one agent: desired state (spec), observed state (status, cursor)."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ Want = Literal["running", "paused", "stopped", "killed"]
 
 
 class HireOptions(Record):
-    """How an agent was hired; what `spawn` was told on the command line."""
+    """The options an agent was hired with, as given to `spawn`."""
 
     once: bool = False
     plan: bool = False
@@ -30,7 +30,7 @@ class HireOptions(Record):
 
 
 class Profile(Record):
-    """A hiring that a person keeps to fill the form with again: a file of their own, of no team. It holds no key."""
+    """Saved values of the hire form: a file of the user, not of a team. It holds no API key."""
 
     type: str
     role: str = ""
@@ -41,7 +41,7 @@ class Profile(Record):
 
 
 class Definition(Record):
-    """A type that the project brought itself, as it was when the agent was hired."""
+    """A custom agent type as it was when the agent was hired."""
 
     tools: list[str]
     model: str
@@ -50,11 +50,11 @@ class Definition(Record):
 
 
 class Spec(Record):
-    """`spec.json`: what an agent was hired for, and what it should do.
+    """`spec.json`: what an agent was hired for, and its desired state.
 
-    `run` is the run that is wanted. A `prompt_id` that the journal does not know means a fresh conversation. The
-    mailbox is read from byte `mail_from` on: a lead starts at its end. While `foreground`, whoever hired it takes the
-    answer to the prompt itself, and no mail is sent of it.
+    `run` is the desired run. A `prompt_id` that the journal does not contain means a fresh conversation. The mailbox is
+    read from byte `mail_from` on: a new lead starts at its end. If `foreground`, the process that hired the agent waits
+    for the answer to the prompt itself, and no result mail is sent for it.
     """
 
     prompt: str
@@ -73,7 +73,7 @@ class Spec(Record):
 
 
 class Tokens(Record):
-    """Tokens that an agent has used, over all of its runs, by the kinds that the API bills."""
+    """Tokens used by an agent over all of its runs, by the kinds that the API bills."""
 
     input: int = 0
     output: int = 0
@@ -90,7 +90,7 @@ class Tokens(Record):
 
 
 class Context(Record):
-    """How full the model's window is, in tokens."""
+    """How full the model's context window is, in tokens."""
 
     used: int = 0
     limit: int = 0
@@ -103,11 +103,11 @@ _WITHOUT_SANDBOX = frozenset({"none", SANDBOX_OFF})
 
 
 class Status(Record):
-    """`status.json`: an agent's present state, as its worker last wrote it.
+    """`status.json`: an agent's state, as its worker last wrote it.
 
     `turn` counts the model calls of the assignment, `repeats` how often the last tool call came with the same input
-    and outcome, `last_tool` is that call in a line, `sandbox` its level once that is known. A pid alone is no identity:
-    `boot_id` and `start_ticks` (clock ticks since boot) complete it.
+    and outcome. `last_tool` is that call in one line, `sandbox` the sandbox level once it is known. A pid alone does
+    not identify a process, because pids are reused: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
     """
 
     run: int
@@ -139,7 +139,7 @@ class Status(Record):
 
 
 class Cursor(Record):
-    """`cursor.json`: how far an agent has read its mailbox (bytes), a projection of its journal."""
+    """`cursor.json`: how far an agent has read its mailbox, in bytes; a projection of its journal."""
 
     offset: int = 0
     damaged: int = 0

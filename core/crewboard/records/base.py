@@ -1,27 +1,27 @@
-"""What all records have in common."""
+"""The base of all records, and types that several of them use."""
 
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 MAX_DEPTH = 32
-"""Deepest nesting of metadata or payload that is accepted; deeper is a trap for readers, not data."""
+"""Deepest accepted nesting of metadata and payloads. Deeper values could exhaust the stack of a reader."""
 
 Time = Annotated[float, Field(ge=0, le=253_402_300_799, allow_inf_nan=False)]
-"""Epoch seconds up to the year 9999, which every calendar function can show."""
+"""Epoch seconds up to the year 9999, the last one that calendar functions can show."""
 
 
 class Record(BaseModel):
-    """Base of everything that is kept in a team directory."""
+    """Base of everything that is stored in a team directory."""
 
     model_config = ConfigDict(extra="allow", populate_by_name=True, serialize_by_alias=True)
 
 
 def check_depth(value: JsonValue, limit: int = MAX_DEPTH) -> int:
-    """How deep `value` is nested.
+    """Return how deeply `value` is nested.
 
     Raises:
-        ValueError: Deeper than `limit`.
+        ValueError: It is nested deeper than `limit`.
     """
     if limit < 0:
         raise ValueError(f"nested deeper than {MAX_DEPTH}")

@@ -1,4 +1,4 @@
-"""The journal: everything that happens to an agent, in order."""
+"""Events: the lines of a journal, which records everything that happens to an agent, in order."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -26,10 +26,10 @@ class _Event(Record):
 
 
 class RunStarted(_Event):
-    """A worker has the lease and begins. `fresh` starts a new conversation.
+    """A worker took the lease and starts. `fresh` is True for a new conversation.
 
-    `before` is how the run before it ended, where that run could not say so itself: `exit.json` forgets it with the
-    end of this one. `flags` are the terms of its hire, for a day on which the spec is damaged.
+    `before` is how the previous run ended, if its worker could not record that: `exit.json` is replaced at the end of
+    this run. `flags` are the hire options, for the case that the spec is damaged later.
     """
 
     kind: Literal["run_started"] = "run_started"
@@ -48,11 +48,11 @@ class RunStarted(_Event):
 class Intake(_Event):
     """Mail was picked up: the commit point of reading.
 
-    `messages` are all that lay between the old and the new `cursor`; `entered` names those, of these or of earlier
-    ones, that join the conversation now. `assignment` is the id of the assignment that begins with it, if one does.
-    `prompt` is the hire prompt, with the first intake of a fresh conversation. `notices` are the system's own words;
-    they may tell of shutdown requests (`shutdowns`, ids), remind of an unfinished task (`reminds`, its id) or warn that
-    a budget is nearly used up (`warned`). `task` is the id of the task that is in progress with the agent then.
+    `messages` are all messages between the old and the new `cursor`. `entered` are the ids of those, among them or
+    earlier ones, that enter the conversation now. `assignment` is the id of the assignment that begins here, if one
+    does. `prompt` is the hire prompt, in the first intake of a fresh conversation. `notices` are texts of crewboard
+    itself: they tell of shutdown requests (`shutdowns`, their ids), remind of an unfinished task (`reminds`, its id) or
+    warn that a budget is nearly used up (`warned`). `task` is the id of the task that the agent has in progress.
     """
 
     kind: Literal["intake"] = "intake"
@@ -71,7 +71,7 @@ class Intake(_Event):
 
 
 class Reply(_Event):
-    """One whole answer of the model, as it goes back into the conversation."""
+    """One complete reply of the model, as it is sent back in the conversation."""
 
     kind: Literal["reply"] = "reply"
     content: list[dict[str, Any]]
@@ -83,9 +83,9 @@ class Reply(_Event):
 
 
 class ToolStart(_Event):
-    """A tool call begins; without a `ToolResult` behind it, its outcome is unknown.
+    """A tool call begins. Without a later `ToolResult` its outcome is unknown.
 
-    `consumed` are ids of mail by which it was allowed to.
+    `consumed` are the ids of the mail that permitted the call.
     """
 
     kind: Literal["tool_start"] = "tool_start"
@@ -122,7 +122,7 @@ class ToolResult(_Event):
 
 
 class Gate(_Event):
-    """The plan gate of an assignment opened (`request_id` says by which approval) or was shut."""
+    """The plan gate of an assignment opened, by the approval of `request_id`, or closed."""
 
     kind: Literal["gate"] = "gate"
     open: bool
@@ -130,7 +130,7 @@ class Gate(_Event):
 
 
 class Answer(_Event):
-    """An assignment ended with an answer, or with `error`. `answers` are the ids of the prompt and mail it answers."""
+    """An assignment ended with an answer or with `error`. `answers` are the ids of the prompt and mail it answers."""
 
     kind: Literal["answer"] = "answer"
     assignment: str
@@ -142,14 +142,14 @@ class Answer(_Event):
 
 
 class Sent(_Event):
-    """A message of ours is in its recipient's mailbox."""
+    """A message of this agent was stored in its recipient's mailbox."""
 
     kind: Literal["sent"] = "sent"
     message: Message
 
 
 class Retry(_Event):
-    """The API refused; the call is made again at `until`."""
+    """A model call failed; it is repeated at `until`."""
 
     kind: Literal["retry"] = "retry"
     error: str
@@ -158,14 +158,14 @@ class Retry(_Event):
 
 
 class Cleared(_Event):
-    """The results of these tool calls are old, and are left out of the conversation from now on."""
+    """The results of these tool calls are left out of the conversation from now on, to save context."""
 
     kind: Literal["cleared"] = "cleared"
     tool_use_ids: list[str]
 
 
 class Summary(_Event):
-    """The conversation was summarised: the text stands for its first `covers` blocks."""
+    """The conversation was summarized: `text` replaces its first `covers` blocks."""
 
     kind: Literal["summary"] = "summary"
     covers: int
@@ -175,7 +175,7 @@ class Summary(_Event):
 
 
 class RunEnded(_Event):
-    """The worker ended in order."""
+    """The worker ended in an orderly way."""
 
     kind: Literal["run_ended"] = "run_ended"
     code: int

@@ -10,14 +10,14 @@ from crewboard.records.base import Record, Time, check_depth
 MAX_MESSAGE_ID = 64
 
 STARTS_WORK = frozenset({"message", "broadcast", "interrupt", "result", "error", "task_assignment"})
-"""Types that enter the conversation and start work, for everybody."""
+"""Types that enter the conversation and start work, whoever the recipient is."""
 
 JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated"})
 """Types that enter with the next turn but start none."""
 
 
 class Unsent(Record):
-    """Texts that a person wrote and has not sent yet, by what they are for: a file of their own, of no team."""
+    """Drafts of the user that are not sent yet, by purpose: a file of the user, not of a team."""
 
     texts: dict[str, str] = {}
 
@@ -42,15 +42,15 @@ class Message(Record):
 
     @property
     def wants_plan(self) -> bool:
-        """Whether its sender, who must be in charge, wants a plan before anything is written or run."""
+        """Return True if the operator or the lead requires a plan before the recipient writes or runs anything."""
         return self.metadata.get("plan_required") is True and self.from_ in (OPERATOR, LEAD)
 
     @property
     def starts_work(self) -> bool:
-        """Whether it enters the conversation and, if its reader is free, starts an assignment."""
+        """Return True if it enters the conversation and starts an assignment if the recipient is idle."""
         return self.type in STARTS_WORK or (self.type == "plan_approval_request" and self.to == LEAD)
 
     @property
     def enters(self) -> bool:
-        """Whether it enters the conversation at all."""
+        """Return True if it enters the conversation at all."""
         return self.starts_work or self.type in JOINS_NEXT_TURN

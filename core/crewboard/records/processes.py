@@ -1,10 +1,10 @@
-"""Processes of a team: which one holds a lock, and how the run of an agent ended."""
+"""Records of processes: which one holds a lease, and how a run of an agent ended."""
 
 from crewboard.records.base import Record, Time
 
 
 class Lease(Record):
-    """What the holder of a lease writes into it: which process it is."""
+    """The contents of a lease: the identity of the process that holds it."""
 
     pid: int
     run: int = 0
@@ -13,7 +13,7 @@ class Lease(Record):
 
 
 class Supervisor(Record):
-    """What `supervisor.lock` says; `model` is the embedded model's base URL while it is up."""
+    """`supervisor.lock`: the identity of the supervisor, and the socket it listens on."""
 
     pid: int
     socket: str = ""
@@ -22,7 +22,7 @@ class Supervisor(Record):
 
 
 class ModelServerInfo(Record):
-    """What `model.lock` says: who serves the embedded model to this team, and its base URL."""
+    """`model.lock`: the process that serves the embedded model to this team, and its base URL."""
 
     pid: int
     url: str
@@ -31,7 +31,7 @@ class ModelServerInfo(Record):
 class Exit(Record):
     """`exit.json`: how a run ended.
 
-    `reason` is one of the words of `EXIT_REASONS`. `buried` says that the rest of the team was told.
+    `reason` is a key of `EXIT_REASONS`. `buried` is True once the end was finalized: the rest of the team was told.
     """
 
     run: int
@@ -48,37 +48,37 @@ EXIT_REASONS = {
     "killed": "ended by the operator",
     "turn_limit": "reached its turn limit",
     "budget": "reached its budget",
-    "failed": "could not go on",
+    "failed": "ended with an error",
     "api_unavailable": "the API stayed unavailable",
-    "credentials": "the API refused its credentials",
-    "no_sandbox": "nothing here can hold it in",
+    "credentials": "the API rejected its credentials",
+    "no_sandbox": "no sandbox is available",
     "internal": "an error in crewboard",
-    "storage": "the disk refused",
-    "terminated": "told to end by a signal",
+    "storage": "a file could not be written",
+    "terminated": "ended by a signal",
     "died": "ended unexpectedly",
     "reboot": "the machine went down",
 }
-"""Why a run ended, as `exit.json` says it and as a person reads it."""
+"""Reasons for the end of a run: the word in `exit.json`, and the text that users see."""
 
-VANISHED = "killed or crashed while nobody watched"
-"""How a run ended of which neither code nor signal is known."""
+VANISHED = "killed or crashed without a supervisor"
+"""The text for a run that ended with neither its exit code nor its signal known."""
 
 ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", "turn_limit", "budget"})
-"""Reasons that are an orderly end whatever the exit code says: somebody asked, or a limit ended it."""
+"""Reasons of an orderly end, whatever the exit code is: the end was requested, or a limit was reached."""
 
 
 def is_orderly(record: Exit) -> bool:
-    """Whether a run ended as it should: somebody asked, a limit ended it, the machine went down, or it was done."""
+    """Return True if the end is no crash: finished, requested, caused by a limit, or by a reboot of the machine."""
     return record.reason in (*ORDERLY_REASONS, "reboot") or (record.code == 0 and not record.signal)
 
 
 def has_vanished(record: Exit) -> bool:
-    """Whether a run ended of which neither code nor signal is known."""
+    """Return True if a run ended with neither its exit code nor its signal known."""
     return record.reason == "died" and record.code is None and record.signal is None
 
 
 def describe_exit(record: Exit) -> str:
-    """How a run ended, in words: `killed by SIGKILL`, `exit 1: could not go on`."""
+    """Return in words how a run ended, such as `killed by SIGKILL`."""
     words = VANISHED if has_vanished(record) else EXIT_REASONS.get(record.reason, record.reason)
     if record.signal and record.reason not in ORDERLY_REASONS:
         return f"killed by {signal_name(record.signal)}"
@@ -88,8 +88,9 @@ def describe_exit(record: Exit) -> str:
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` for 9."""
-    import signal  # the name alone is needed, and seldom
+    """Return the name of a signal: `SIGKILL` for 9."""
+    # Imported here because it is needed for the name of a signal only, and rarely.
+    import signal
 
     try:
         return signal.Signals(number).name

@@ -18,7 +18,7 @@ RequestStatus = Literal["pending", "approved", "rejected", "answered", "expired"
 class Request(Record):
     """`requests/<id>.json`: a question that waits for an answer.
 
-    `edited` is the plan as its approver rewrote it; it replaces the one in the payload.
+    `edited` is the plan as the approver changed it; it replaces the plan in the payload.
     """
 
     id: Annotated[str, Field(pattern=REQUEST_ID_RULE)]
@@ -37,7 +37,7 @@ class Request(Record):
     rev: int = 0
 
     def model_post_init(self, context: object) -> None:  # noqa: ARG002  pydantic hands it in
-        """Take the hash of what stands there: one that somebody wrote beside it binds nobody to it."""
+        """Compute the hash from the payload: the stored one could belong to another payload."""
         self.sha256 = payload_sha256(self.payload)
 
     @field_validator("payload")
@@ -48,6 +48,6 @@ class Request(Record):
 
 
 def payload_sha256(payload: dict[str, JsonValue]) -> str:
-    """The hash that binds an answer to what its giver saw: SHA-256 of the payload as canonical JSON."""
+    """Return the SHA-256 of the payload as canonical JSON. An answer that carries it is bound to that payload."""
     canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

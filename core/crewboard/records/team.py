@@ -24,9 +24,10 @@ class Member(Record):
 
 
 class Rule(Record):
-    """A standing yes: `agent` may use `tool` within `scope` without asking (`--ask`).
+    """A standing permission: `agent`, hired with `--ask`, may use `tool` within `scope` without asking.
 
-    For bash the scope is a program: any single command that starts it. For files it is a folder of the workspace.
+    The scope of bash is a program, for any single command that starts it. The scope of a file tool is a folder of the
+    workspace.
     """
 
     id: str
@@ -55,7 +56,7 @@ class Config(Record):
         return [member.name for member in self.members]
 
     def member(self, name: str) -> Member | None:
-        """The member called `name`, if there is one."""
+        """Return the member called `name`, or None."""
         return next((member for member in self.members if member.name == name), None)
 
 
@@ -76,7 +77,7 @@ class Task(Record):
 
 
 class Cooldown(Record):
-    """`cooldown.json`: until when nobody of the team calls the API, because it asked for that."""
+    """`cooldown.json`: the time until which no agent of the team calls the API, because the API asked for that."""
 
     until: Time = 0
     by: Name = OPERATOR
@@ -84,7 +85,7 @@ class Cooldown(Record):
 
 
 class OperatorState(Record):
-    """`operator.json`: what the operator has read (bytes, by mailbox) and acknowledged (run, by agent)."""
+    """`operator.json`: how far the operator has read (bytes, by mailbox) and what it acknowledged (run, by agent)."""
 
     read: dict[str, int] = {}
     acknowledged: dict[str, int] = {}
