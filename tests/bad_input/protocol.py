@@ -139,7 +139,7 @@ PROTOCOL = (
         "protocol",
         "waiting for a state that is none",
         "refuses it (2), lists them",
-        refused(2, "no such state: asleep", "wait", "scout", "--until", "asleep"),
+        refused(2, "unknown state: asleep", "wait", "scout", "--until", "asleep"),
     ),
     Entry(
         "protocol",
