@@ -1,4 +1,4 @@
-"""The embedded model for tests: served in a thread, with literal replies where a test needs them."""
+"""The offline model for tests: served in a thread, with literal replies where a test needs them."""
 
 import asyncio
 import hashlib
@@ -66,7 +66,7 @@ def _key(agent: str, request: MessagesRequest) -> str:
 
 
 class ModelServer:
-    """The embedded model on a free loopback port, in a thread, for the length of a `with` block.
+    """The offline model on a free loopback port, in a thread, for the length of a `with` block.
 
     `faults` misbehave, one for each request, None as usual; `script` replies literally, in order or by agent's name,
     and when it is through the phrasebook takes over. `pace` multiplies every delay; 0 answers at once. `window` is how
@@ -95,7 +95,7 @@ class ModelServer:
             window=window,
             record=self.requests.append,
         )
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="embedded model", daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="offline model", daemon=True)
         self._up = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
@@ -103,7 +103,7 @@ class ModelServer:
     def __enter__(self) -> Self:
         self._thread.start()
         if not self._up.wait(START_TIMEOUT):
-            raise TimeoutError("the embedded model did not come up")
+            raise TimeoutError("the offline model did not come up")
         return self
 
     def __exit__(
@@ -120,7 +120,7 @@ class ModelServer:
             RuntimeError: The server is not up.
         """
         if self._loop is None:
-            raise RuntimeError("replies can be given while the embedded model is up; enter its `with` block first")
+            raise RuntimeError("replies can be given while the offline model is up; enter its `with` block first")
         self._loop.call_soon_threadsafe(self._script.give, agent, replies)
 
     def asked_by(self, agent: str) -> list[dict[str, Any]]:

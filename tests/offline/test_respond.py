@@ -1,4 +1,4 @@
-"""What the embedded model does with free prompts: which tools it calls, and what it then says."""
+"""What the offline model does with free prompts: which tools it calls, and what it then says."""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ FREE: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
     "read nothing": ({}, "Read nowhere.py", ["read_file"], ["could not be read"]),
     "search": ({}, "Search for TODO", ["grep"], ["shop/till.py:2", "1 lines"]),
     "survey": ({}, "Survey this project.", ["list_dir", "glob", "read_file", "glob"], ["4 Python files", "Shop"]),
-    "run": (CODER, "run: echo one; echo two", ["bash"], ["one\ntwo", "succeeded"]),
+    "run": (CODER, "run: echo one; echo two", ["bash"], ["one\ntwo", "ended with exit code 0"]),
     "run quoted": (CODER, "Please run `exit 3`.", ["bash"], ["exit code 3"]),
     "run bare": (CODER, "run echo hi there", ["bash"], ["hi there"]),
     "run the tests": (TESTER, "Run the tests", ["bash"], ["python -m pytest -q"]),
@@ -60,7 +60,6 @@ FREE: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
     "write with no right to": ({}, "Create a file made.txt containing hi", [], ["may not use write_file"]),
     "write outside": (CODER, "Create ../made.txt containing hi", ["write_file"], ["refused", ".."]),
     "write twice": (CODER, "Create a.txt with 'x', then run `cat a.txt`", ["write_file", "bash"], ["wrote a.txt", "x"]),
-    "edit": (CODER, 'Replace "old words" with "new" in notes.txt', ["edit_file"], ["I replaced that in notes.txt"]),
     "ask": ({}, "Ask the operator whether tabs or spaces", ["ask_operator"], ["ask_operator done"]),
     "send": ({}, "Tell scout that the tests pass", ["send_message"], ["I sent scout: the tests pass"]),
     "send quoted": ({}, 'Send fixer "go on"', ["send_message"], ["I sent fixer: go on"]),
@@ -71,7 +70,6 @@ FREE: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
         ["1 lines"],
     ),
     "inbox": ({}, "Read your inbox", ["read_inbox"], ["read_inbox done"]),
-    "tasks": ({}, "List the tasks", ["task_list"], ["task_list done"]),
     "say": ({}, "Reply with exactly: pong", [], ["pong"]),
     "wait": ({}, "Wait for mail.", [], ["I wait for mail"]),
     "greet": ({}, "Hello!", [], ["no language model", "ada"]),
@@ -128,9 +126,9 @@ def test_the_projects_own_way_to_test_comes_before_the_usual_one(desk: NewDesk) 
 def test_a_failing_test_is_named(desk: NewDesk) -> None:
     output = "FAIL: test_a (t.A)\nnoise\nRan 3 tests in 0.1s\n\nFAILED (failures=1)\n[exit code 1]"
     answer = desk(**TESTER, answers={"bash": [output]}).ask("run the tests")
-    assert "failed with exit code 1" in answer
-    assert "Ran 3 tests in 0.1s, FAILED (failures=1)" in answer
-    assert "What fails: test_a." in answer
+    assert "ended with exit code 1" in answer
+    assert "FAIL: test_a (t.A)" in answer
+    assert "FAILED (failures=1)" in answer
 
 
 # ----------------------------------------------------------------------------------------------------- plans

@@ -194,7 +194,7 @@ def test_tester_runs_the_tests_and_again_when_fixer_says_so(desk: NewDesk, proje
         ("bash", {"command": TESTS}),
         ("task_update", {"task_id": 5, "status": "completed"}),
     ]
-    assert f"`{TESTS}` succeeded" in second
+    assert f"`{TESTS}` ended with exit code 0" in second
 
 
 def test_tester_follows_fixer_even_during_its_first_run(desk: NewDesk, project: Path) -> None:

@@ -1,4 +1,4 @@
-"""The embedded model as a process of its own: it starts, is the only one, and ends when nobody needs it."""
+"""The offline model as a process of its own: it starts, is the only one, and ends when nobody needs it."""
 
 import os
 import signal
@@ -163,7 +163,7 @@ def test_it_misbehaves_by_the_file_that_the_environment_names(servers: Servers, 
 def test_a_pace_that_is_no_number_is_refused(servers: Servers) -> None:
     code, output = ended(servers.start(CREWBOARD_OFFLINE_PACE="fast"))
     assert code == 2
-    assert output == "embedded model: CREWBOARD_OFFLINE_PACE is a number, not 'fast'\n"
+    assert output == "offline model: CREWBOARD_OFFLINE_PACE is a number, not 'fast'\n"
 
 
 def test_it_loads_neither_the_sdk_nor_the_screens() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from crewboard.offline.wire import InvalidRequestError, MessagesRequest, parse
+from crewboard.offline.wire import InvalidRequestError, parse
 
 Blocks = list[dict[str, Any]]
 
@@ -113,11 +113,11 @@ BAD = {
 
 @pytest.mark.parametrize("request_body", GOOD.values(), ids=GOOD.keys())
 def test_what_the_api_takes_is_taken(request_body: dict[str, Any]) -> None:
-    assert parse(request_body, MessagesRequest).model == "claude-sonnet-5-5"
+    assert parse(request_body).model == "claude-sonnet-5-5"
 
 
 @pytest.mark.parametrize(("request_body", "complaint"), BAD.values(), ids=BAD.keys())
 def test_what_the_api_refuses_is_refused(request_body: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        parse(request_body, MessagesRequest)
+        parse(request_body)
     assert complaint in str(caught.value)

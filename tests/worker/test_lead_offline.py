@@ -1,4 +1,4 @@
-"""A lead on the embedded model, with real workers: what the operator says is done, and every answer is true."""
+"""A lead on the offline model, with real workers: what the operator says is done, and every answer is true."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_a_lead_makes_a_team_and_has_it_work(led: Crew) -> None:
 
     answer = tell(led, 'Spawn a background explore agent named "reviewer" to analyse the till module')
     assert "reviewer (explore) is at work in the background" in answer
-    passed_on(led, "reviewer reports:", "shop/till.py has 5 lines", "It defines pay.")
+    passed_on(led, "reviewer reports:", "shop/till.py has 5 lines", "It holds pay.")
 
     answer = tell(led, "list the team")
     assert "5 agents on the team" in answer
@@ -119,7 +119,7 @@ def test_a_lead_with_that_right_approves_plans_when_told_to(led: Crew) -> None:
         return found[0] if found else None
 
     assert eventually(decided, "the decision") == ("approved", "lead")
-    passed_on(led, "I approved bob’s plan.")
+    passed_on(led, "I approved bob's plan.")
     passed_on(led, "bob reports:", "The plan is approved.", "I changed nothing")
 
 
@@ -155,11 +155,11 @@ def test_a_lead_reviews_plans_as_the_operator_says(led: Crew) -> None:
         "Spawn bob (coder) to create a file made.txt containing hi; he submits a plan first. "
         "Review his plan and reject it: name the owner",
     )
-    passed_on(led, "I rejected bob’s plan. My feedback: name the owner")
+    passed_on(led, "I rejected bob's plan. My feedback: name the owner")
     revised = passed_on(led, "bob submitted a plan", "Revision 2", "name the owner")
     assert "Tell me to approve bob's plan" in revised
     assert not (led.root / "made.txt").exists()
-    assert "I approved bob’s plan." in tell(led, "approve bob's plan")
+    assert "I approved bob's plan." in tell(led, "approve bob's plan")
     passed_on(led, "bob reports:", "I wrote made.txt.")
     assert (led.root / "made.txt").read_text() == "hi"
 

@@ -1,7 +1,7 @@
-"""The embedded model as a process: python -I -m crewboard.offline TEAM_DIRECTORY.
+"""The offline model as a process, one for each team: python -I -m crewboard.offline TEAM_DIRECTORY.
 
-One for each team: it holds the team's `model.lock`, which says its pid and address, and ends by itself when for a
-while neither a supervisor nor a worker of the team has been there. It outlives the process that started it.
+It holds the team's `model.lock`, which says its pid and address, and ends by itself when for a while neither a
+supervisor nor a worker of the team has been there.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from crewboard.store.layout import TeamDirectory
 
 def main(argv: list[str] | None = None) -> int:
     """Serve one team until it is not needed or SIGTERM comes; return 0 at once if the team is served already."""
-    parser = argparse.ArgumentParser(prog="python -m crewboard.offline", description="The embedded model of one team.")
+    parser = argparse.ArgumentParser(prog="python -m crewboard.offline", description="The offline model of one team.")
     parser.add_argument("team", type=Path, help="the team's directory")
     parser.add_argument("--grace", type=float, default=10.0, help="seconds to stay without supervisor and workers")
     parser.add_argument("--look", type=float, default=1.0, help="seconds from one look to the next")
@@ -34,22 +34,21 @@ def main(argv: list[str] | None = None) -> int:
         lock = leases.take(team.model_lock)
         if lock is None:
             return 0
-        faults = os.environ.get(env.OFFLINE_FAULTS)
-        service = Service(pace=_pace(), faults=Faults(file=Path(faults).resolve() if faults else None))
+        service = _service()
         os.chdir("/")
         asyncio.run(_serve(service, team, lock, args.grace, args.look))
     except CrewboardError as error:
-        sys.stderr.write(f"embedded model: {error}\n")
+        sys.stderr.write(f"offline model: {error}\n")
         return error.exit_code
     return 0
 
 
-def _pace() -> float:
-    given = os.environ.get(env.OFFLINE_PACE, "1")
+def _service() -> Service:
+    pace, faults = os.environ.get(env.OFFLINE_PACE, "1"), os.environ.get(env.OFFLINE_FAULTS)
     try:
-        return max(0.0, float(given))
+        return Service(max(0.0, float(pace)), Faults(file=Path(faults).resolve() if faults else None))
     except ValueError as error:
-        raise UsageError(f"{env.OFFLINE_PACE} is a number, not {given!r}") from error
+        raise UsageError(f"{env.OFFLINE_PACE} is a number, not {pace!r}") from error
 
 
 async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float, look: float) -> None:
@@ -61,9 +60,8 @@ async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float,
     async with http.listening(service.handle) as url:
         info = ModelServerInfo(pid=os.getpid(), url=url)
         leases.sign(lock, info)
-        waiting = asyncio.ensure_future(_until_unneeded(team, lock, info, grace, look))
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        unneeded = asyncio.ensure_future(_until_unneeded(team, lock, info, grace, look))
+        await asyncio.wait({unneeded, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo, grace: float, look: float) -> None:
@@ -84,13 +82,8 @@ async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo,
 
 def is_needed(team: TeamDirectory) -> bool:
     """Return True if a supervisor or a worker of the team lives."""
-    if leases.is_held(team.supervisor_lock):
-        return True
-    try:
-        agents = list(team.agents.iterdir())
-    except OSError:
-        return False
-    return any(leases.is_held(team.agent(path.name).lease) for path in agents)
+    locks = [team.supervisor_lock, *(team.agent(path.name).lease for path in team.agents.glob("*"))]
+    return any(map(leases.is_held, locks))
 
 
 if __name__ == "__main__":

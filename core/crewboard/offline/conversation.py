@@ -1,23 +1,18 @@
-"""A request as a flat list of entries: who is asked, what mail came, which tools were called and what they returned.
-
-Scenarios and the phrasebook need no knowledge of the Messages API behind this.
-"""
+"""A request as a flat list of entries, so that scenarios and the phrasebook need no knowledge of the Messages API."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from crewboard.names import OPERATOR, SYSTEM
-from crewboard.offline.wire import CountRequest, Text, ToolResult, ToolUse, turns
+from crewboard.offline.wire import MessagesRequest, Text, ToolResult, ToolUse, turns
 from crewboard.untrusted import delimit, undelimit
 
 _WHO = re.compile(r'^You are (\S+), an? (\S+) agent\b(?:.*?\bteam "([^"\n]*)")?', re.MULTILINE)
 
+# Kinds of mail: what an agent was hired for; the system's own words, and text between mail.
 HIRE_PROMPT = "prompt"
-"""The kind of mail that holds what an agent was hired for."""
-
 NOTICE = "notice"
-"""The kind of mail in which the system itself speaks, and of text between mail."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +34,6 @@ class Done:
     is_error: bool = False
     turn: int = 0
     unavailable: bool = False
-
-    @property
-    def left_out(self) -> bool:
-        """Return True if the conversation no longer holds what the tool returned."""
-        return self.text.startswith("(left out to save room")
 
     @property
     def ok(self) -> bool:
@@ -75,36 +65,22 @@ Entry = Mail | Done | Said
 
 @dataclass(frozen=True)
 class Conversation:
-    """One request, taken apart: `before` are earlier assignments, `span` is the present one."""
+    """One request, taken apart; of its `entries`, `before` are earlier assignments, `span` is the present one."""
 
     name: str
     type: str
     team: str
     system: str
     tools: frozenset[str]
+    entries: tuple[Entry, ...]
     before: tuple[Entry, ...]
     span: tuple[Entry, ...]
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        """Return everything that happened."""
-        return self.before + self.span
-
-    @property
-    def hire_prompt(self) -> str | None:
-        """Return what the agent was hired for."""
-        return next((mail.text for mail in mail_in(self.entries) if mail.kind == HIRE_PROMPT), None)
-
-    @property
-    def done(self) -> tuple[Done, ...]:
-        """Return every tool call so far."""
-        return tuple(entry for entry in self.entries if isinstance(entry, Done))
 
     @property
     def replies(self) -> list[list[Done]]:
         """Return for each assistant message so far what its calls returned; nothing for a final answer."""
         last = max((entry.turn for entry in self.entries if not isinstance(entry, Mail)), default=-1)
-        return [[done for done in self.done if done.turn == turn] for turn in range(last + 1)]
+        return [[done for done in calls_in(self.entries) if done.turn == turn] for turn in range(last + 1)]
 
 
 def mail_in(entries: Iterable[Entry]) -> list[Mail]:
@@ -112,7 +88,12 @@ def mail_in(entries: Iterable[Entry]) -> list[Mail]:
     return [entry for entry in entries if isinstance(entry, Mail) and entry.kind != NOTICE]
 
 
-def read(request: CountRequest) -> Conversation:
+def calls_in(entries: Iterable[Entry]) -> list[Done]:
+    """Return the calls among `entries`."""
+    return [entry for entry in entries if isinstance(entry, Done)]
+
+
+def read(request: MessagesRequest) -> Conversation:
     """Take a request apart."""
     who = _WHO.search(request.system_text)
     name, agent_type, team = who.groups() if who else ("agent", "explore", "default")
@@ -122,18 +103,18 @@ def read(request: CountRequest) -> Conversation:
         entries = [Mail(OPERATOR, HIRE_PROMPT, one.text, one.turn) if isinstance(one, Mail) else one for one in entries]
     start = max((at for at, entry in enumerate(entries, 1) if isinstance(entry, Said) and entry.final), default=0)
     tools = frozenset(tool.name for tool in request.tools)
-    before, span = tuple(entries[:start]), tuple(entries[start:])
-    return Conversation(name, agent_type, team or "default", request.system_text, tools, before, span)
+    parts = tuple(entries), tuple(entries[:start]), tuple(entries[start:])
+    return Conversation(name, agent_type, team or "default", request.system_text, tools, *parts)
 
 
-def _entries(request: CountRequest) -> Iterable[Entry]:
+def _entries(request: MessagesRequest) -> Iterable[Entry]:
     calls: dict[str, ToolUse] = {}
     turn = -1
     for _, role, blocks in turns(request.messages):
+        uses = {block.id: block for block in blocks if isinstance(block, ToolUse)}
+        calls |= uses
         if role == "assistant":
             turn += 1
-            uses = [block for block in blocks if isinstance(block, ToolUse)]
-            calls.update((use.id, use) for use in uses)
             text = "\n".join(block.text for block in blocks if isinstance(block, Text))
             if text or not uses:
                 yield Said(text, final=not uses, turn=turn)

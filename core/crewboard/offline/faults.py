@@ -1,7 +1,6 @@
-"""Misbehaviour on demand: what a worker has to survive, in the order that a test asks for.
+"""Misbehaviour on demand, from the file that `CREWBOARD_OFFLINE_FAULTS` names: a JSON list of faults and nulls.
 
-The server takes faults from the file that `CREWBOARD_OFFLINE_FAULTS` names: a JSON list of faults and nulls, read
-again whenever it changes. Each request for a message takes the first entry for its agent or for any; null is none.
+It is read again whenever it changes. Each request takes the first entry for its agent or for any; null is none.
 """
 
 import asyncio
@@ -9,35 +8,25 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from crewboard.offline.http import Client, error_body
 from crewboard.offline.reply import Event
 
 ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    405: "invalid_request_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    500: "api_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
+    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    405: "invalid_request_error", 413: "request_too_large", 429: "rate_limit_error", 500: "api_error",
+    504: "timeout_error", 529: "overloaded_error",
+}  # fmt: skip
 """The API's name for each status."""
 
 
-class Fault(BaseModel):
+class Fault(BaseModel, extra="forbid", frozen=True):
     """One way to misbehave.
 
-    `status` answers with that status, with a `retry-after` if `retry_after` (seconds) is given. `slow` answers as
-    usual, but not before `seconds`. `cut` closes the connection after `after` pieces of the reply, `clean_cut` ends
-    the stream there as if it were whole, `error_event` ends it with an error. `hang` never answers.
+    `status` answers with that status, `slow` as usual after `seconds`. `cut` closes the connection after `after` pieces
+    of the reply, `clean_cut` ends the stream there as if it were whole, `error_event` with an error. `hang` is silent.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["status", "slow", "cut", "clean_cut", "error_event", "hang"]
     agent: str | None = None
@@ -46,9 +35,6 @@ class Fault(BaseModel):
     seconds: Annotated[float, Field(ge=0)] = 0
     after: Annotated[int, Field(ge=0)] = 2
     message: str = ""
-
-
-_FAULTS = TypeAdapter(list[Fault | None])
 
 
 class Faults:
@@ -65,7 +51,7 @@ class Faults:
             stat = self._file.stat()
             if (mark := (stat.st_mtime_ns, stat.st_ino)) != self._seen:
                 self._seen = mark
-                self._left = _FAULTS.validate_json(self._file.read_bytes())
+                self._left = TypeAdapter(list[Fault | None]).validate_json(self._file.read_bytes())
         for place, fault in enumerate(self._left):
             if fault is None or fault.agent in {None, agent}:
                 return self._left.pop(place)
@@ -87,12 +73,9 @@ async def before(fault: Fault, client: Client, request_id: str) -> bool:
 
 async def during(fault: Fault, client: Client) -> None:
     """Misbehave where a stream is to end too early."""
-    if fault.kind == "cut":
-        await client.cut()
-        return
     if fault.kind == "error_event":
         client.write(Event(_error(fault)).encode())
-    await client.end_stream()
+    await (client.cut() if fault.kind == "cut" else client.end_stream())
 
 
 def _error(fault: Fault) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for a loopback server with many patient clients: h11 knows the protocol, asyncio moves the bytes."""
+"""HTTP/1.1 for a loopback server: h11 knows the protocol, asyncio moves the bytes."""
 
 import asyncio
 import contextlib
@@ -11,14 +11,9 @@ from typing import Any
 
 import h11
 
-MAX_BODY = 32 * 1024 * 1024
-"""Largest request body in bytes; the Messages API has the same limit."""
-
+# The Messages API has the same limit.
+_MAX_BODY = 32 * 1024 * 1024
 _MAX_HEAD = 64 * 1024
-_BACKLOG = 512
-
-_CONNECT_TURNS = 2
-"""Turns of the loop in which asyncio makes a transport of a socket that it has accepted, and reports it."""
 
 
 @dataclass(frozen=True)
@@ -27,27 +22,21 @@ class Incoming:
 
     method: str
     path: str
-    query: str
     headers: dict[str, str]
     body: bytes
 
 
 class Client:
-    """The other end of a connection: read its requests, answer them."""
+    """The other end of a connection; `usable` as long as it can carry another request."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
         self.usable = True
-        """Whether the connection can carry another request."""
 
     async def next_request(self) -> Incoming | None:
-        """Return the next request, or None if the client has closed its end.
-
-        Raises:
-            h11.RemoteProtocolError: The client does not speak HTTP/1.1, or the body is beyond `MAX_BODY`.
-        """
+        """Return the next request, or None if the client has closed its end."""
         if self._protocol.our_state is h11.DONE:
             self._protocol.start_next_cycle()
         if self._protocol.our_state is not h11.IDLE:
@@ -62,31 +51,30 @@ class Client:
                 head = event
             elif isinstance(event, h11.Data):
                 body += event.data
-                if len(body) > MAX_BODY:
+                if len(body) > _MAX_BODY:
                     raise h11.RemoteProtocolError("Request exceeds the maximum size", error_status_hint=413)
             else:
-                return _incoming(head, bytes(body)) if head and isinstance(event, h11.EndOfMessage) else None
+                break
+        if head is None or not isinstance(event, h11.EndOfMessage):
+            return None
+        path = head.target.decode("latin-1").partition("?")[0]
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+        return Incoming(head.method.decode("ascii"), path, headers, bytes(body))
 
     async def answer(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         """Send a whole JSON answer."""
         data = json.dumps(body).encode()
-        fields = {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}
-        self._send(h11.Response(status_code=status, headers=list(fields.items())))
+        self._begin(status, {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})})
         self._send(h11.Data(data=data))
         await self.end_stream()
 
     async def begin_stream(self, headers: dict[str, str]) -> None:
         """Begin an answer of events."""
-        fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
-        self._send(h11.Response(status_code=200, headers=list(fields.items())))
+        self._begin(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers})
         await self.flush()
 
     def write(self, data: bytes) -> None:
-        """Send a piece of a stream.
-
-        Raises:
-            ConnectionResetError: The client has gone.
-        """
+        """Send a piece of a stream."""
         if self._writer.is_closing():
             raise ConnectionResetError
         self._send(h11.Data(data=data))
@@ -112,6 +100,9 @@ class Client:
         while await self._reader.read(4096):
             pass
 
+    def _begin(self, status: int, fields: dict[str, str]) -> None:
+        self._send(h11.Response(status_code=status, headers=list(fields.items())))
+
     def _send(self, event: h11.Event) -> None:
         if data := self._protocol.send(event):
             self._writer.write(data)
@@ -127,10 +118,7 @@ def error_body(kind: str, message: str) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def listening(handler: Handler) -> AsyncIterator[str]:
-    """Answer requests on a free loopback port with `handler`, and yield the base URL.
-
-    On leaving, connections are dropped, even in the middle of an answer.
-    """
+    """Answer requests on a free loopback port with `handler`, and yield the base URL; drop connections at the end."""
     serving: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -138,16 +126,16 @@ async def listening(handler: Handler) -> AsyncIterator[str]:
         serving[task] = writer.transport
         task.add_done_callback(serving.pop)
 
-    server = await asyncio.start_server(connected, "127.0.0.1", backlog=_BACKLOG)
+    server = await asyncio.start_server(connected, "127.0.0.1", backlog=512)
     host, port = server.sockets[0].getsockname()[:2]
     try:
         yield f"http://{host}:{port}"
     finally:
         for listener in server.sockets:
             asyncio.get_running_loop().remove_reader(listener)
-        # A server that is closed meanwhile would lose hold of a socket that was just accepted.
-        for _ in range(_CONNECT_TURNS):
-            await asyncio.sleep(0)
+        # asyncio takes two turns to make a transport of a socket that it has accepted; closed sooner, it would lose it.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         server.close()
         for task, transport in serving.items():
             task.cancel()
@@ -166,17 +154,10 @@ async def _serve(handler: Handler, client: Client, writer: asyncio.StreamWriter)
             kind = "request_too_large" if error.error_status_hint == 413 else "invalid_request_error"  # noqa: PLR2004
             await client.answer(error.error_status_hint, error_body(kind, str(error)))
     except OSError:
-        # The client went away.
-        pass
+        pass  # The client went away.
     except Exception:  # noqa: BLE001  one broken request must not end the server
         traceback.print_exc(file=sys.stderr)
         with contextlib.suppress(OSError, h11.LocalProtocolError):
             await client.answer(500, error_body("api_error", "Internal server error"))
     finally:
         writer.close()
-
-
-def _incoming(head: h11.Request, body: bytes) -> Incoming:
-    path, _, query = head.target.decode("latin-1").partition("?")
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-    return Incoming(head.method.decode("ascii"), path, query, headers, body)

@@ -1,4 +1,4 @@
-"""What the embedded model understands: patterns read from `phrasebook.toml`, and the tools to call for each.
+"""What the offline model understands: patterns read from `phrasebook.toml`, and the tools to call for each.
 
 A text is cut into clauses, and each clause must match one pattern from its beginning to its end. There is no grammar
 behind this: what no pattern matches is not understood, and said to be so.
@@ -9,15 +9,14 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 _MOST_JOINTS = 12
-_LONGEST = 20_000
-"""Characters of a text that is still looked through."""
-
+_LONGEST_TEXT = 20_000
 _QUOTED = r'```.*?```|`[^`\n]+`|"[^"]*"|“[^”]*”|(?<!\w)\'[^\'\n]*\'(?!\w)'
 _VERBATIM = re.compile(rf"\n*```.*?```|{_QUOTED}|\b(?:run|execute|bash)\s*:[^\n]+", re.DOTALL | re.IGNORECASE)
 _ENDS = re.compile(r"\n+|;\s+|(?<=[.!?])\s+(?=[A-Z`\"'“@])|,?\s*\b(?i:and\s+)?(?i:then)\b[,:]?\s*")
@@ -28,11 +27,7 @@ _PATH = re.compile(
 )
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Step(_Data):
+class Step(BaseModel, extra="forbid", frozen=True):
     """A tool to call; with `each`, once for each path in a word of the prompt or in a tool's result."""
 
     tool: str
@@ -41,11 +36,11 @@ class Step(_Data):
     each: str = ""
 
 
-class Phrase(_Data):
+class Phrase(BaseModel, extra="forbid", frozen=True):
     """Patterns, and what to do about a clause that one of them matches.
 
-    `kind` names phrases that need more than their steps (`lead.KINDS`, `respond.KINDS`); `none` is the answer if the
-    last step found nothing to be taken for.
+    `kind` names phrases that need more than their steps (`respond.py`); `none` is the answer if the last step found
+    nothing to be taken for.
     """
 
     match: tuple[str, ...]
@@ -55,7 +50,7 @@ class Phrase(_Data):
     none: str = ""
 
 
-class _Book(_Data):
+class _Book(BaseModel, extra="forbid", frozen=True):
     """The file: phrases by an example of each, those of a lead apart."""
 
     pronouns: str
@@ -70,16 +65,11 @@ class _Book(_Data):
         """Return the phrases that an agent understands, by an example of each."""
         return {**self.lead, **self.every} if lead else self.every
 
-    def called(self, kind: str) -> str:
-        """Return the name of an agent of which only the type is known."""
-        return self.types[kind].split()[0]
-
 
 @cache
 def book() -> _Book:
     """Return the phrasebook."""
-    text = (Path(__file__).parent / "phrasebook.toml").read_text(encoding="utf-8")
-    return _Book.model_validate(tomllib.loads(text))
+    return _Book.model_validate(tomllib.loads((Path(__file__).parent / "phrasebook.toml").read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)
@@ -102,35 +92,31 @@ class Order:
 @lru_cache(maxsize=1024)
 def understand(text: str, *, lead: bool) -> tuple[Order | str, ...]:
     """Return the clauses of a text in their order, as orders, or as they stand where no pattern matches."""
-    if len(text) > _LONGEST:
-        return (text,)
-    found: list[Order | str] = []
-    for sentence in _split(_ENDS, text):
-        bare = re.sub(r"^\s*(?:[-*•]|\(?\d{1,2}[.)])\s+", "", sentence).strip(" ,\t")
-        if re.search(r"[^\W_]", bare):
-            found += _read(bare, lead=lead) or [bare]
     clauses: list[Order | str] = []
     last = ""
-    for clause in found:
-        order = clause if isinstance(clause, str) else _named(clause, last)
-        last = order.name or last if isinstance(order, Order) else last
-        if isinstance(order, str) or not _join(clauses, order):
-            clauses.append(order)
-    return tuple(_hire_listeners_first(clauses))
-
-
-def _named(order: Order, last: str) -> Order:
-    """Put the agent that was named last in the place of a pronoun."""
-    left_out = order.phrase.kind in {"plan", "review"} and not order.name
-    return order.having(name=last) if left_out or order.name in book().pronouns.split() else order
+    cuts = [(0, 0), *(_cuts(_ENDS, text) if len(text) <= _LONGEST_TEXT else ()), (len(text), len(text))]
+    for sentence in (text[start:end] for (_, start), (end, _) in pairwise(cuts)):
+        bare = re.sub(r"^\s*(?:[-*•]|\(?\d{1,2}[.)])\s+", "", sentence).strip(" ,\t")
+        orders = _read(bare, lead=lead)
+        clauses += [bare] if not orders and re.search(r"[^\W_]", bare) else []
+        for order in orders:
+            left_out = order.phrase.kind in {"plan", "review"} and not order.name
+            named = order.having(name=last) if left_out or order.name in book().pronouns.split() else order
+            last = named.name or last
+            if not _join(clauses, named):
+                clauses.append(named)
+    # Agents without work are hired before their neighbours, so that mail finds them.
+    runs = groupby(clauses, key=lambda one: isinstance(one, Order) and one.phrase.kind == "spawn")
+    sorted_runs = (sorted(run, key=lambda one: hires and "errand" in getattr(one, "words", {})) for hires, run in runs)
+    return tuple(chain.from_iterable(sorted_runs))
 
 
 def _read(text: str, *, lead: bool) -> Sequence[Order]:
     """Match a sentence as a whole, else its first clause and the rest behind a joint."""
     if order := _match(text, lead=lead):
         return [order]
-    for left, right in _joints(text):
-        if (first := _match(left, lead=lead)) and (rest := _read(right, lead=lead)):
+    for left, right in list(_cuts(_JOINTS, text))[:_MOST_JOINTS]:
+        if (first := _match(text[:left], lead=lead)) and (rest := _read(text[right:], lead=lead)):
             return [first, *rest]
     return []
 
@@ -159,16 +145,14 @@ def _words(phrase: Phrase, found: re.Match[str], clause: str) -> dict[str, str]:
     words = {key: value.strip() if key == "command" else unquoted(value) for key, value in given.items()}
     words |= {key: words[key].lower().lstrip("@") for key in ("name", "team") if key in words}
     words |= {"clause": clause, "ending": book().endings.get(words.get("kind", "").lower(), "")}
-    about = f"{words.get('type', '')} {words.get('role', '')}"
     if phrase.kind == "spawn":
-        about += f" {words.get('name', '')}"
-    if kind := _first(_types(), about):
-        words["type"] = kind
-    elif phrase.kind == "spawn":
+        about = f"{words.get('type', '')} {words.get('role', '')} {words.get('name', '')}"
         verbs = {verb: kind for kind, verbs in book().verbs.items() for verb in verbs.split()}
-        words["type"] = _first(verbs, " ".join(words.get("errand", "").split()[:3])) or "explore"
-    if phrase.kind == "spawn":
-        words.setdefault("name", book().called(words["type"]))
+        errand = " ".join(words.get("errand", "").split()[:3])
+        words["type"] = _first(_types(), about) or _first(verbs, errand) or "explore"
+        words.setdefault("name", book().types[words["type"]].split()[0])
+    elif "type" in words:
+        words["type"] = _first(_types(), words["type"])
     return words
 
 
@@ -182,9 +166,6 @@ def _first(known: dict[str, str], text: str) -> str:
     return next((known[form] for word in words for form in (word, word.removesuffix("s")) if form in known), "")
 
 
-# ------------------------------------------------------------------------------------------ what belongs together
-
-
 def _join(before: list[Order | str], order: Order) -> bool:
     """Put work or a plan into the earlier order for the same agent; return False if there is none."""
     fits = {"give": ("spawn",), "plan": ("spawn", "give")}.get(order.phrase.kind, ())
@@ -194,35 +175,11 @@ def _join(before: list[Order | str], order: Order) -> bool:
         if "errand" in order.words and "errand" in other.words:
             return False
         errand = {key: one.words[key] for one in (order, other) for key in ("errand",) if key in one.words}
-        if order.phrase.kind == "plan" and other.phrase.kind == "give":
-            before[place] = order.having(**errand)
-        else:
-            before[place] = other.having(**errand, **({"plan": "yes"} if order.phrase.kind == "plan" else {}))
+        gated = {"plan": "yes"} if order.phrase.kind == "plan" else {}
+        kept = order if other.phrase.kind == "give" else other
+        before[place] = kept.having(**errand, **gated)
         return True
     return False
-
-
-def _hire_listeners_first(clauses: list[Order | str]) -> list[Order | str]:
-    """Hire agents without work before their neighbours, so that mail finds them."""
-    ordered: list[Order | str] = []
-    for clause in clauses:
-        place = len(ordered)
-        if _is_hiring(clause) and not _has_errand(clause):
-            while place and _is_hiring(ordered[place - 1]) and _has_errand(ordered[place - 1]):
-                place -= 1
-        ordered.insert(place, clause)
-    return ordered
-
-
-def _is_hiring(clause: Order | str) -> bool:
-    return isinstance(clause, Order) and clause.phrase.kind == "spawn"
-
-
-def _has_errand(clause: Order | str) -> bool:
-    return isinstance(clause, Order) and "errand" in clause.words
-
-
-# ------------------------------------------------------------------------------------------------------- text
 
 
 def paths_in(text: str) -> list[str]:
@@ -234,8 +191,8 @@ def paths_in(text: str) -> list[str]:
 def unquoted(text: str) -> str:
     """Return what stands in the quotes around a text, or the text without its full stop."""
     text = text.strip(" ,;:")
-    if fenced := re.fullmatch(r"```(?:\w*\n)?(.*?)\n?```\.?", text, re.DOTALL):
-        return fenced[1]
+    if block := re.fullmatch(r"```(?:\w*\n)?(.*?)\n?```\.?", text, re.DOTALL):
+        return block[1]
     if re.fullmatch(rf"(?:{_QUOTED})\.?", text, re.DOTALL):
         return text.rstrip(".")[1:-1]
     return re.sub(r"(?<!\.)\.$", "", text)
@@ -247,16 +204,3 @@ def _cuts(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
     for found in pattern.finditer(text):
         if found[0] and not any(start < found.end() and found.start() < end for start, end in held):
             yield found.span()
-
-
-def _split(pattern: re.Pattern[str], text: str) -> Iterator[str]:
-    start = 0
-    for left, right in _cuts(pattern, text):
-        yield text[start:left]
-        start = right
-    yield text[start:]
-
-
-def _joints(text: str) -> list[tuple[str, str]]:
-    """Return a sentence cut in two at each of its first joints."""
-    return [(text[:left], text[right:]) for left, right in list(_cuts(_JOINTS, text))[:_MOST_JOINTS]]

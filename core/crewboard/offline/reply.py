@@ -1,4 +1,4 @@
-"""A reply of the embedded model, its tokens, and how it is sent: as one message, or as a stream of events."""
+"""A reply of the offline model, its tokens, and how it is sent: as one message, or as a stream of events."""
 
 import hashlib
 import json
@@ -8,18 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crewboard.offline.conversation import Call
-from crewboard.offline.wire import Block, CountRequest, ToolUse
+from crewboard.offline.wire import Block, MessagesRequest, ToolUse
 
 CHARACTERS_A_TOKEN = 4
 _LEAST_CACHED = 1024
-"""Tokens below which the API caches nothing."""
-
 _WORDS = re.compile(r"\S+\s*|\s+")
 _MOST_PIECES = 120
-"""Pieces that a text is streamed in at most, so that a long one does not take for ever."""
-
 _JSON_PIECE = 24
-"""Characters of a tool's input in one piece."""
 
 
 @dataclass(frozen=True)
@@ -51,74 +46,42 @@ def reply_of(text: str, *calls: Call, speed: Speed) -> Reply:
     return Reply(blocks, speed=speed)
 
 
-# ------------------------------------------------------------------------------------------------------ tokens
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Input tokens of one request, in the API's kinds."""
-
-    input: int
-    cache_read: int
-    cache_write: int
-
-    @property
-    def total(self) -> int:
-        """Return every token that goes in."""
-        return self.input + self.cache_read + self.cache_write
-
-
 def _tokens(*texts: str) -> int:
     return -(-sum(map(len, texts)) // CHARACTERS_A_TOKEN)
 
 
-def count(request: CountRequest, *, cached: bool) -> Usage:
-    """Count a request. With `cached`, what an earlier request held comes out of the cache, and the rest goes in."""
+def count(request: MessagesRequest, *, cached: bool) -> dict[str, int]:
+    """Return the input tokens by the API's kinds; with `cached`, what an earlier request held comes from the cache."""
     base = _tokens(request.system_text, *(tool.model_dump_json(exclude_none=True) for tool in request.tools))
     sizes = [4 + sum(map(_size, message.content)) for message in request.messages]
     total = max(1, base + sum(sizes))
     if not cached or total < _LEAST_CACHED:
-        return Usage(total, 0, 0)
+        return {"input_tokens": total, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
     answered = [place for place, message in enumerate(request.messages) if message.role == "assistant"]
     before = base + sum(sizes[: answered[-1]]) if answered else 0
     read = before if before >= _LEAST_CACHED else 0
-    return Usage(0, read, total - read)
+    return {"input_tokens": 0, "cache_creation_input_tokens": total - read, "cache_read_input_tokens": read}
 
 
 def _size(block: Block) -> int:
     return _tokens(block.name, json.dumps(block.input)) if isinstance(block, ToolUse) else _tokens(block.text)
 
 
-# ----------------------------------------------------------------------------------------------------- message
-
-
-def message(reply: Reply, model: str, seed: bytes, usage: Usage, max_tokens: int) -> dict[str, Any]:
+def message(reply: Reply, model: str, seed: bytes, usage: dict[str, int], max_tokens: int) -> dict[str, Any]:
     """Return the reply as a message. `seed` stands for the request: the same request gets the same ids."""
     blocks = [_complete(block, _digest(seed, place)) for place, block in enumerate(reply.content)]
     calls = any(block["type"] == "tool_use" for block in blocks)
     stop = reply.stop_reason or ("tool_use" if calls else "end_turn")
-    if blocks and all(block["type"] == "text" for block in blocks):
-        # Only text is cut at `max_tokens`; half a call is of no use.
-        room = max_tokens * CHARACTERS_A_TOKEN
-        text = "".join(block["text"] for block in blocks)
-        if len(text) > room:
-            blocks, stop = [{**blocks[0], "text": text[:room]}], "max_tokens"
+    # Only text is cut at `max_tokens`; half a call is of no use.
+    room = max_tokens * CHARACTERS_A_TOKEN
+    if len(blocks) == 1 and len(blocks[0].get("text", "")) > room:
+        blocks, stop = [{**blocks[0], "text": blocks[0]["text"][:room]}], "max_tokens"
     said = (block.get("text") or f"{block.get('name')}{block.get('input')}" for block in blocks)
+    output = max(1, sum(map(_tokens, said)))
     return {
-        "id": f"msg_{_digest(seed, 'message')}",
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "content": blocks,
-        "stop_reason": stop,
-        "stop_sequence": None,
-        "usage": {
-            "input_tokens": usage.input,
-            "cache_creation_input_tokens": usage.cache_write,
-            "cache_read_input_tokens": usage.cache_read,
-            "output_tokens": max(1, sum(map(_tokens, said))),
-        },
-    }
+        "id": f"msg_{_digest(seed, 'message')}", "type": "message", "role": "assistant", "model": model,
+        "content": blocks, "stop_reason": stop, "stop_sequence": None, "usage": {**usage, "output_tokens": output},
+    }  # fmt: skip
 
 
 def _digest(seed: bytes, what: object) -> str:
@@ -128,9 +91,6 @@ def _digest(seed: bytes, what: object) -> str:
 def _complete(block: dict[str, Any], digest: str) -> dict[str, Any]:
     defaults = {"id": f"toolu_{digest}", "input": {}} if block["type"] == "tool_use" else {"citations": None}
     return {**defaults, **block}
-
-
-# ------------------------------------------------------------------------------------------------------ stream
 
 
 @dataclass(frozen=True)

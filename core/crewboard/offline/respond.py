@@ -1,121 +1,189 @@
 """What to reply to a request: the turn of a scenario, else what the phrasebook says about the mail that came.
 
-The reply is a function of the request alone, so that the same request gets the same reply.
+The reply is a function of the request alone: steps yield calls, and are sent what they returned as the conversation
+says; the first call without a result there is the reply. A lead reviews a plan when it arrives, and looks up the
+operator's orders in the conversation then; whether plans are its to review shows in its tools.
 """
 
 import re
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from crewboard.agent_types.builtin import GATED_TOOLS
 from crewboard.names import LEAD, OPERATOR
-from crewboard.offline import lead
-from crewboard.offline.conversation import HIRE_PROMPT, NOTICE, Call, Conversation, Done, Entry, Mail, mail_in
-from crewboard.offline.phrasebook import Order, understand
+from crewboard.offline.conversation import (
+    HIRE_PROMPT,
+    NOTICE,
+    Call,
+    Conversation,
+    Done,
+    Entry,
+    Mail,
+    Said,
+    calls_in,
+    mail_in,
+)  # fmt: skip
+from crewboard.offline.phrasebook import Order, Step, book, paths_in, understand
 from crewboard.offline.reply import Reply, Speed, reply_of
-from crewboard.offline.results import fill
-from crewboard.offline.scenario import Scenario, ScenarioAgent, Turn, play
-from crewboard.offline.wire import CountRequest
-from crewboard.offline.work import Steps, Work, approvals, not_understood, refused, status
+from crewboard.offline.results import bullets, entries, exit_code, fill, first_line, is_rejected
+from crewboard.offline.scenario import Scenario, ScenarioAgent, play
 from crewboard.records import JOINS_NEXT_TURN
 
-FREE_SPEED = Speed(delay=0.15, word=0.012)
-"""How fast free prompts are answered: quick, and still seen to stream."""
-
-_MOST_LINES = 60
-_LONGEST_LINE = 200
+_Steps = Generator[Call, Done, str]
+_SPEED = Speed(delay=0.15, word=0.012)
 _CHANGED_NOTHING = "Nothing in it is in my phrasebook, so I changed nothing."
-_TASK_LINE = re.compile(r"#(?P<id>\d+) (?P<subject>.+?) \((?P<status>in_progress|pending)(?:, (?P<owner>[\w-]+))?")
+_YOURS = "Plans are the operator's to review: approve or reject it yourself."
+_SAYS = {"result": "reports", "error": "could not go on", "message": "writes", "broadcast": "sends to every agent"}
+_TASK_LINE = re.compile(r"#(?P<id>\d+) (?P<subject>.+?) \((?:in_progress|pending)(?:, (?P<owner>[\w-]+))?")
 _TASK_MAIL = re.compile(r"\W*(?:task )?#?(?P<id>\d+)\W*(?P<work>.*)", re.IGNORECASE | re.DOTALL)
+_MEMBER = re.compile(r"(\S+) \((\S+)\) (.*)")
+_MOST_FILES_READ = 6
+_APPROVED = re.compile(r"\bplan\b[^\n]*\bapproved\b", re.IGNORECASE)
 
 
-def respond(request: CountRequest, talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
+@dataclass
+class _Work:
+    """The `item` of mail being worked on, the calls on record `left` for its steps, and those they were fed with."""
+
+    talk: Conversation
+    left: deque[Done]
+    made: list[Done] = field(default_factory=list)
+    item: Mail = field(default_factory=lambda: Mail("", NOTICE, ""))
+
+    @property
+    def gated(self) -> bool:
+        """Return True if a plan must still be approved, once for an assignment, before anything is written or run."""
+        # The system prompt names the tool where a plan is required; a summary of the conversation names the approval.
+        notices = [one for one in self.talk.span if isinstance(one, Mail) and one.kind == NOTICE]
+        approved = any(done.tool == "submit_plan" and done.ok for done in self.made)
+        approved = approved or any(_APPROVED.search(notice.text) for notice in notices)
+        return "submit_plan" in self.talk.tools and "submit_plan" in self.talk.system and not approved
+
+    def take(self, steps: _Steps) -> Call | str:
+        """Feed the steps with what their calls returned; return the first call still to be made, or the answer.
+
+        A call that is not the next on record was not offered when its turn came, so nothing was called.
+        """
+        try:
+            call = next(steps)
+            while True:
+                if self.left and self.left[0].tool == call.tool:
+                    self.made.append(self.left.popleft())
+                    if self.made[-1].text.startswith("(left out to save room"):
+                        return f"What {call.tool} returned was left out to save room; I cannot answer from it any more."
+                    call = steps.send(self.made[-1])
+                elif self.left or call.tool not in self.talk.tools:
+                    call = steps.send(Done(call.tool, call.input, "", unavailable=True))
+                else:
+                    return call
+        except StopIteration as end:
+            return str(end.value)
+
+    def act(self, call: Call) -> Generator[Call, Done, Done]:
+        """Make a call; where a plan must be approved first, submit one and make the call then."""
+        if call.tool in GATED_TOOLS and self.gated:
+            decided = yield from self.submit_plan()
+            if not decided.ok:
+                return Done(call.tool, call.input, f"the plan is not approved: {decided.text.strip()}", is_error=True)
+        return (yield call)
+
+    def submit_plan(self) -> Generator[Call, Done, Done]:
+        """Submit a plan for the item, and again after each rejection; return what submit_plan said last."""
+        quoted = re.sub("(?m)^", "> ", self.item.text.strip())
+        text = f"# Plan\n\nThe task, word for word:\n\n{quoted}\n\nI do what it says and nothing else."
+        while True:
+            plan: dict[str, object] = {
+                "plan": text,
+                "files": paths_in(self.item.text),
+                "risk": "Low: only what is named.",
+            }
+            done = yield Call("submit_plan", plan, say="Here is my plan.")
+            if not is_rejected(done):
+                return done
+            feedback = re.sub("(?m)^", "> ", fill("{submit_plan:feedback}", [done]))
+            text += f"\n\n## Revision {text.count('## Revision') + 2}\n\nChanged to follow this feedback:\n\n{feedback}"
+
+    def carry_out(self, order: Order) -> _Steps:
+        """Take the steps of a phrase, and answer from what they returned."""
+        phrase, made = order.phrase, list[Done]()
+        words = {**_facts(self.talk, order), **order.words}
+        for step in phrase.steps:
+            for more in _each(step, words, made):
+                done = yield from self.act(Call(step.tool, _inputs(step.input, more), fill(step.say, made, more)))
+                if done.unavailable or not (done.ok or step.each):
+                    return _refused(done)
+                made.append(done)
+        nothing = phrase.none and made[-1].tool != phrase.steps[-1].tool
+        return str(fill(phrase.none if nothing else phrase.answer, made, words)).strip()
+
+
+def _each(step: Step, words: dict[str, str], made: list[Done]) -> Iterator[dict[str, str]]:
+    """Yield the words for each time that a step is taken."""
+    source = [done for done in made if done.tool == step.each][-1:]
+    found = entries(source[0]) if source else paths_in(words.get(step.each, ""))
+    yield from [{**words, "path": path} for path in found[:_MOST_FILES_READ]] if step.each else [words]
+
+
+def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
     """Return the reply to a request."""
     # A worker whose window fills up asks for a summary, in a request without tools.
-    if not request.tools and "summar" in talk.system.lower():
-        return reply_of(summary(request.messages[-1].text), speed=FREE_SPEED)
-    if _asked_to_leave(talk):
-        return reply_of("", Call("shutdown_response", {"approve": True}), speed=FREE_SPEED)
-    agent = _scripted(talk, scenarios)
-    reply = _play(talk, agent) if agent else None
-    if reply is not None:
-        return reply
-    span = _since_interrupt(talk.span)
-    items = [entry for entry in span if isinstance(entry, Mail)]
-    return _free(talk, items, [entry for entry in span if isinstance(entry, Done)])
-
-
-def summary(transcript: str) -> str:
-    """Return an extract of a transcript: what the agent said and called, line by line."""
-    lines = [line[:_LONGEST_LINE] for line in transcript.splitlines() if line.startswith("assistant")]
-    told = "\n".join(lines[-_MOST_LINES:]) or "(nothing was said or called)"
-    return f"An extract, as the embedded model is no language model and cannot summarize:\n\n{told}"
-
-
-def _asked_to_leave(talk: Conversation) -> bool:
-    """Return True while a request to shut down is open and not answered yet."""
-    last = talk.replies[-1:]
-    return "shutdown_response" in talk.tools and not (
-        last and any(done.tool == "shutdown_response" for done in last[0])
-    )
-
-
-# --------------------------------------------------------------------------------------------------- scenarios
-
-
-def _scripted(talk: Conversation, scenarios: Sequence[Scenario]) -> ScenarioAgent | None:
+    if not talk.tools and "summar" in talk.system.lower():
+        return reply_of(_extract(talk), speed=_SPEED)
+    replies = [[done for done in reply if done.tool != "shutdown_response"] for reply in talk.replies]
+    # An open request to shut down is answered once.
+    if "shutdown_response" in talk.tools and replies[-1:] == talk.replies[-1:]:
+        return reply_of("", Call("shutdown_response", {"approve": True}), speed=_SPEED)
+    prompt = next((mail.text for mail in mail_in(talk.entries) if mail.kind == HIRE_PROMPT), None)
+    agents = [agent for scenario in scenarios for agent in scenario.agents if agent.name == talk.name]
     # An agent that was interrupted listens, and does not go on with a script.
-    if any(mail.kind == "interrupt" for mail in mail_in(talk.entries)):
-        return None
-    agents = (agent for scenario in scenarios for agent in scenario.agents)
-    return next((one for one in agents if one.name == talk.name and one.prompt == talk.hire_prompt), None)
+    interrupts = [at for at, one in enumerate(talk.span) if isinstance(one, Mail) and one.kind == "interrupt"]
+    if not any(mail.kind == "interrupt" for mail in mail_in(talk.entries)):
+        for agent in agents:
+            if agent.prompt == prompt and (reply := _play(talk, agent, replies)):
+                return reply
+    span = talk.span[interrupts[-1] :] if interrupts else talk.span
+    answer = _work_through(talk, [one for one in span if isinstance(one, Mail)], calls_in(span))
+    if isinstance(answer, Call):
+        return reply_of(answer.say, answer, speed=_SPEED)
+    return reply_of(answer or _status(talk), speed=_SPEED)
 
 
-def _play(talk: Conversation, agent: ScenarioAgent) -> Reply | None:
-    replies = [done for done in talk.replies if not done or any(call.tool != "shutdown_response" for call in done)]
-    turn, extra = play(agent.turns, replies)
+def _extract(talk: Conversation) -> str:
+    """Return what an agent said and called, line by line, out of a transcript of its work."""
+    transcript = "\n".join(entry.text for entry in talk.entries)
+    lines = [line[:200] for line in transcript.splitlines() if line.startswith("assistant")]
+    told = "\n".join(lines[-60:]) or "(nothing was said or called)"
+    return f"An extract, as the offline model is no language model and cannot summarize:\n\n{told}"
+
+
+def _play(talk: Conversation, agent: ScenarioAgent, replies: list[list[Done]]) -> Reply | None:
+    """Return the next turn of a script; its last one also answers mail that came while it was running."""
+    kept = [now for now, before in zip(replies, talk.replies, strict=True) if now or not before]
+    turn, extra = play(agent.turns, kept)
     if turn is None:
         return None
-    text = fill(turn.text, talk.done)
-    calls = [Call(call.tool, fill(call.input, talk.done)) for call in turn.calls]
-    if not turn.calls and (mail := _mail_meanwhile(talk)):
+    speed, text = Speed(turn.delay, turn.word, turn.least), fill(turn.text, calls_in(talk.entries))
+    calls = [Call(call.tool, fill(call.input, calls_in(talk.entries))) for call in turn.calls]
+    mail = [one for one in mail_in(talk.span) if one.kind not in {HIRE_PROMPT, *JOINS_NEXT_TURN}]
+    mail = [one for one in mail if one.author in {OPERATOR, LEAD} or _orders(talk, one.text)]
+    if not turn.calls and mail:
         answer = _work_through(talk, mail, extra)
         if isinstance(answer, Call):
-            return reply_of(answer.say, answer, speed=_speed(turn))
+            return reply_of(answer.say, answer, speed=speed)
         text = f"{text}\n\n{answer}"
-    return reply_of(text, *calls, speed=_speed(turn))
-
-
-def _speed(turn: Turn) -> Speed:
-    return Speed(turn.delay, turn.word, turn.least)
-
-
-def _mail_meanwhile(talk: Conversation) -> list[Mail]:
-    """Return what was written while the script was running and asks for something."""
-    mail = [one for one in mail_in(talk.span) if one.kind not in {HIRE_PROMPT, *JOINS_NEXT_TURN}]
-    return [one for one in mail if one.author in {OPERATOR, LEAD} or _orders(talk, one.text)]
-
-
-# ------------------------------------------------------------------------------------------------ free prompts
-
-
-def _free(talk: Conversation, items: Sequence[Mail], done: Iterable[Done]) -> Reply:
-    answer = _work_through(talk, items, done)
-    if isinstance(answer, Call):
-        return reply_of(answer.say, answer, speed=FREE_SPEED)
-    return reply_of(answer or status(talk), speed=FREE_SPEED)
+    return reply_of(text, *calls, speed=speed)
 
 
 def _work_through(talk: Conversation, items: Sequence[Mail], done: Iterable[Done]) -> Call | str:
     """Return the next call for `items`, of which the calls `done` were made so far, or the answer to all of them."""
-    left = deque(call for call in done if call.tool != "shutdown_response")
-    made: list[Done] = []
-    approved = approvals(talk)
+    work = _Work(talk, deque(call for call in done if call.tool != "shutdown_response"))
     answers = []
-    for item in _in_turn(items, left):
-        work = Work(talk, item, left, made, approved)
+    for item in _in_turn(items, work.left):
+        work.item = item
         steps = _steps(work, item)
-        outcome = work.take(steps) if steps else ""
+        outcome = steps if isinstance(steps, str) else work.take(steps)
         if isinstance(outcome, Call):
             return outcome
         answers.append(outcome)
@@ -123,15 +191,13 @@ def _work_through(talk: Conversation, items: Sequence[Mail], done: Iterable[Done
 
 
 def _in_turn(items: Iterable[Mail], left: deque[Done]) -> Iterator[Mail]:
-    """Yield mail as it came, and notices about tasks last: a task is closed when the work is done.
-
-    Where a call on record is older than the mail that is next, the work was done by then.
-    """
+    """Yield mail as it came, and notices about tasks last: a task is closed when the work is done."""
     notices: list[Mail] = []
     for item in items:
         if item.kind == NOTICE:
             notices.append(item)
             continue
+        # Where a call on record is older than this mail, the work was done by then.
         if left and left[0].turn <= item.turn:
             yield from notices
             notices.clear()
@@ -139,128 +205,261 @@ def _in_turn(items: Iterable[Mail], left: deque[Done]) -> Iterator[Mail]:
     yield from notices
 
 
-def _since_interrupt(span: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """Return what is to be worked on: an interrupt ends what was being done before."""
-    places = [place for place, entry in enumerate(span) if isinstance(entry, Mail) and entry.kind == "interrupt"]
-    return span[places[-1] :] if places else span
-
-
-def _steps(work: Work, item: Mail) -> Steps | None:
+def _steps(work: _Work, item: Mail) -> _Steps | str:
+    """Return the steps for a piece of mail, or the answer to it."""
+    talk = work.talk
     if item.kind == NOTICE:
         return _own_task(work, item)
     if item.kind in JOINS_NEXT_TURN:
-        return None
-    if work.talk.type == LEAD and not lead.is_from_operator(item):
-        return lead.hear(work, item)
-    assigned = _TASK_MAIL.fullmatch(item.text) if item.kind == "task_assignment" else None
-    if assigned:
+        return ""
+    if talk.type == LEAD and item.author != OPERATOR and item.kind != HIRE_PROMPT:
+        # Mail of the team is passed on, and never taken for an order.
+        passed_on = f"{item.author} {_SAYS[item.kind]}: {item.text.strip()}" if item.kind in _SAYS else ""
+        return _hear_plan(work, item) if item.kind == "plan_approval_request" else passed_on
+    if item.kind == "task_assignment" and (assigned := _TASK_MAIL.fullmatch(item.text)):
         return _work_on_task(work, int(assigned["id"]), assigned["work"])
-    if _orders(work.talk, item.text):
+    if _orders(talk, item.text):
         return _obey(work, item.text, strict=item.author in {OPERATOR, LEAD})
-    return _plan_first(work, item) or _otherwise(work, item)
+    first = next(iter(mail_in(talk.span)), None) is item
+    only_plans = "submit_plan" in talk.tools and not GATED_TOOLS & talk.tools
+    planned = any(done.tool == "submit_plan" for done in calls_in(talk.span))
+    return _submit(work) if first and (planned or work.gated or only_plans) else _otherwise(talk, item)
 
 
 def _orders(talk: Conversation, text: str) -> list[Order]:
     return [clause for clause in understand(text, lead=talk.type == LEAD) if isinstance(clause, Order)]
 
 
-def _obey(work: Work, text: str, *, strict: bool = False) -> Steps:
+def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     """Do all that a text says and the phrasebook knows; `strict` says what it does not know."""
     told: list[str] = []
-    unknown: list[str] = []
-    for clause in understand(text, lead=work.talk.type == LEAD):
-        if isinstance(clause, Order):
-            answer = yield from KINDS.get(clause.phrase.kind, Work.carry_out)(work, clause)
-            told.append(answer)
-        else:
-            unknown.append(clause)
-    if unknown and strict:
-        told.append(not_understood(work.talk, *unknown))
+    for order in _orders(work.talk, text):
+        told += [(yield from _KINDS.get(order.phrase.kind, _Work.carry_out)(work, order))]
+    unknown = [one for one in understand(text, lead=work.talk.type == LEAD) if isinstance(one, str)]
+    told += [_introduction(work.talk, *unknown)] if unknown and strict else []
     return "\n\n".join(dict.fromkeys(text for text in told if text))
 
 
-def _plan_first(work: Work, item: Mail) -> Steps | None:
-    """Plan work that no phrase knows, if nothing may be done before a plan is approved."""
-    first = next(iter(mail_in(work.talk.span)), None) is item
-    planned = any(isinstance(entry, Done) and entry.tool == "submit_plan" for entry in work.talk.span)
-    only_plans = "submit_plan" in work.talk.tools and not GATED_TOOLS & work.talk.tools
-    return _submit(work, None) if first and (planned or work.gated or only_plans) else None
-
-
-def _submit(work: Work, order: Order | None) -> Steps:
+def _submit(work: _Work, order: Order | None = None) -> _Steps:
     """Submit a plan; carry it out when it is approved."""
     errand = order.words.get("errand", "") if order else work.item.text
     decided = yield from work.submit_plan()
     if not decided.ok:
-        return f"The plan is not approved, so I changed nothing. {refused(decided)}"
-    if not _orders(work.talk, errand):
-        return f"The plan is approved. {_CHANGED_NOTHING if errand else ''}".strip()
-    return f"The plan is approved. {(yield from _obey(work, errand))}"
+        return f"The plan is not approved, so I changed nothing. {_refused(decided)}"
+    said = (yield from _obey(work, errand)) if _orders(work.talk, errand) else _CHANGED_NOTHING
+    return f"The plan is approved. {said}"
 
 
-def _otherwise(work: Work, mail: Mail) -> Steps:
+def _otherwise(talk: Conversation, mail: Mail) -> str:
     """Answer what no phrase knows."""
-    yield from ()
     if mail.kind == "interrupt":
-        return status(work.talk)
+        return _status(talk)
     if mail.kind in {"result", "error", "broadcast"} or mail.author not in {OPERATOR, LEAD}:
         return f"I read what {mail.author} wrote; there is nothing in it for me to do."
-    return not_understood(work.talk, mail.text)
+    return _introduction(talk, mail.text)
 
 
-# ------------------------------------------------------------------------------------------- kinds of every agent
-
-
-def _claim(work: Work, order: Order) -> Steps:
-    return _work_on_task(work, int(order.words["id"]), order.words.get("errand", ""))
-
-
-def _work_on_task(work: Work, task_id: int, errand: str) -> Steps:
+def _work_on_task(work: _Work, task_id: int, errand: str) -> _Steps:
     """Claim a task, do it and close it."""
     claimed = yield Call("task_claim", {"task_id": task_id}, say=f"Claiming task {task_id}.")
     if not claimed.ok:
-        return refused(claimed)
-    known = _orders(work.talk, errand)
-    text = errand if known else claimed.text.partition(":")[2].strip()
+        return _refused(claimed)
+    text = errand if _orders(work.talk, errand) else claimed.text.partition(":")[2].strip()
     return (yield from _do_and_close(work, task_id, text))
 
 
-def _do_and_close(work: Work, task_id: int, text: str) -> Steps:
+def _do_and_close(work: _Work, task_id: int, text: str) -> _Steps:
     known = _orders(work.talk, text)
     said = (yield from _obey(work, text)) if known else _CHANGED_NOTHING
-    closed = yield from _close(work, task_id, "completed" if known else "failed")
-    return f"{said}\n\n{closed}".strip()
+    return f"{said}\n\n{(yield from _close(work, task_id, 'completed' if known else 'failed'))}".strip()
 
 
-def _close(work: Work, task_id: int, to: str) -> Generator[Call, Done, str]:
+def _close(work: _Work, task_id: int, to: str) -> _Steps:
     """Set a task to `to`, unless it was closed already."""
     if any(done.tool == "task_update" and done.ok and done.input.get("task_id") == task_id for done in work.made):
         return ""
     done = yield Call("task_update", {"task_id": task_id, "status": to})
-    return f"Task {task_id} is {to}." if done.ok else refused(done)
+    return f"Task {task_id} is {to}." if done.ok else _refused(done)
 
 
-def _own_task(work: Work, notice: Mail) -> Steps | None:
+def _own_task(work: _Work, notice: Mail) -> _Steps | str:
     """Do the task that a notice names, or close it where the work is done: with the mail, or in an earlier turn."""
-    found = _TASK_LINE.search(notice.text)
-    if found is None or found["owner"] not in (None, work.talk.name):
-        return None
+    found, talk = _TASK_LINE.search(notice.text), work.talk
+    if found is None or found["owner"] not in (None, talk.name):
+        return ""
     task_id = int(found["id"])
-    prompts = [mail for mail in mail_in(work.talk.span) if mail.kind not in JOINS_NEXT_TURN]
+    prompts = [mail.text for mail in mail_in(talk.span) if mail.kind not in JOINS_NEXT_TURN]
     if prompts:
-        known = any(_orders(work.talk, _TASK_MAIL.sub(r"\g<work>", mail.text, count=1)) for mail in prompts)
+        known = any(_orders(talk, _TASK_MAIL.sub(r"\g<work>", text, count=1)) for text in prompts)
         return _close(work, task_id, "completed" if known else "failed")
-    if any(_is_about(entry, task_id) for entry in work.talk.before):
+    claimed = any((one.tool, one.input.get("task_id")) == ("task_claim", task_id) for one in calls_in(talk.before))
+    if claimed or any(isinstance(one, Mail) and f"#{task_id} " in one.text for one in talk.before):
         return _close(work, task_id, "completed")
-    _, _, description = notice.text.partition("\n\n")
-    return _do_and_close(work, task_id, f"{found['subject']}\n{description}")
+    return _do_and_close(work, task_id, found["subject"] + "\n" + notice.text.partition("\n\n")[2])
 
 
-def _is_about(entry: Entry, task_id: int) -> bool:
-    """Return True if an agent had a task already when this was said."""
-    if isinstance(entry, Done):
-        return entry.tool == "task_claim" and entry.input.get("task_id") == task_id
-    return isinstance(entry, Mail) and entry.kind == NOTICE and f"#{task_id} " in entry.text
+def _hire(work: _Work, order: Order) -> _Steps:
+    """Hire an agent; one that waits for the operator to approve its plan works in the background."""
+    who, errand = f"{order.name} ({order.words['type']})", order.words.get("errand", "Wait for mail.")
+    words = {**order.words, "errand": errand[:1].upper() + errand[1:]}
+    if "plan" in words and "review_plan" not in work.talk.tools:
+        words["background"] = "yes"
+    done = yield Call("spawn_agent", _inputs(order.phrase.steps[0].input, words), f"Hiring {order.name}.")
+    if not done.ok:
+        return _refused(done)
+    if "plan" in words:
+        return f"{who} is at work, and {_plans_first(work)}"
+    if "background" in words:
+        return f"{who} is at work in the background. I pass its result on when it comes."
+    return f"{who} answered:\n\n{done.text.strip().removeprefix(f'{order.name}: ')}"
 
 
-KINDS = {**lead.KINDS, "claim": _claim, "submit": _submit}
+def _plans_first(work: _Work) -> str:
+    waits = "" if "review_plan" in work.talk.tools else f" Its plan then waits for the operator. {_YOURS}"
+    return f"submits a plan before it writes or runs anything.{waits}"
+
+
+def _new_agent(name: str, kind: str, **more: str) -> Order:
+    phrase = next(phrase for phrase in book().lead.values() if phrase.kind == "spawn")
+    return Order(phrase, {"name": name, "type": kind, "clause": "", **more})
+
+
+def _ask_for_plan(work: _Work, order: Order) -> _Steps:
+    """Give an agent work that needs a plan; hire the agent if there is none of that name."""
+    errand = order.words.get("errand", "your work")
+    done = yield Call("request_plan", {"teammate": order.name, "task": f"Submit a plan first: {errand}"})
+    if not done.ok:
+        return (yield from _hire(work, _new_agent(order.name, "code", errand=errand, plan="yes")))
+    return f"{order.name} {_plans_first(work)}"
+
+
+def _create_task(work: _Work, order: Order) -> _Steps:
+    """Put a task on the board; a task for a type goes to an agent of that type, hired if there is none."""
+    told, kind = "", order.words.get("type", "")
+    if kind:
+        listed = yield Call("list_team")
+        members = [found for line in entries(listed) if (found := _MEMBER.match(line)) and found[2] == kind]
+        running = sorted((one for one in members if "not running" not in one[3]), key=lambda one: "idle" not in one[3])
+        order = order.having(name=running[0][1] if running else book().types[kind].split()[0])
+        told = "" if running else (yield from _hire(work, _new_agent(order.name, kind)))
+    return f"{told}\n{(yield from work.carry_out(order))}".strip()
+
+
+def _review(work: _Work, order: Order) -> _Steps:
+    """Decide on the plan that came before the order; else the order stands for the next one."""
+    whose = f"{order.name}'s plan" if order.name else "the next plan"
+    if "review_plan" not in work.talk.tools:
+        return f"I cannot review: {whose} waits for the operator as soon as it is submitted. {_YOURS}"
+    decided = _decided(calls_in(work.talk.before))
+    newest = {mail.author: _request_of(mail) for mail in _plans(work.talk.before) if order.name in ("", mail.author)}
+    waiting = [one for one in [order.words.get("request"), *newest.values()] if one and one not in decided]
+    if waiting:
+        return (yield from _decide(waiting[0], order))
+    return f"I {order.words['decision'].lower()} {whose} when it arrives."
+
+
+def _decide(request: str, order: Order) -> _Steps:
+    approve = order.words["decision"].lower() in {"approve", "accept"}
+    feedback = {"feedback": order.words["feedback"]} if "feedback" in order.words else {}
+    done = yield Call("review_plan", {"request_id": request, "approve": approve, **feedback})
+    if not done.ok:
+        return f"{_refused(done)}. {_YOURS}"
+    said = f" My feedback: {feedback['feedback']}" if feedback else ""
+    return f"I {'approved' if approve else 'rejected'} {order.name or 'its author'}'s plan.{said}"
+
+
+def _hear_plan(work: _Work, mail: Mail) -> _Steps:
+    """Decide on a plan as the operator said, each order being good for one plan; else pass it on."""
+    seen = [done for done in calls_in(work.talk.entries) if done not in work.left]
+    request, decided = _request_of(mail), _decided(seen)
+    if request in decided:
+        return ""
+    used = sum(_request_of(one) in decided for one in _plans(work.talk.entries) if one.author == mail.author)
+    told = [one for one in mail_in(work.talk.entries) if one.author == OPERATOR or one.kind == HIRE_PROMPT]
+    said = [order for one in told for order in _orders(work.talk, one.text)]
+    reviews = [one for one in said if one.phrase.kind == "review" and one.name in ("", mail.author)]
+    orders = [one for one in reviews if "request" not in one.words][used:]
+    if "review_plan" in work.talk.tools and orders:
+        return (yield from _decide(request, orders[0].having(name=mail.author)))
+    ask = f"Tell me to approve {mail.author}'s plan, or to reject it and why."
+    return f"{mail.author} submitted a plan.\n\n{mail.text.strip()}\n\n{ask}"
+
+
+def _plans(known: Iterable[Entry]) -> list[Mail]:
+    return [mail for mail in mail_in(known) if mail.kind == "plan_approval_request"]
+
+
+def _request_of(mail: Mail) -> str:
+    # The worker puts the id of the request before the plan.
+    return next(iter(re.findall(r"\bplan-\w+", mail.text)), "")
+
+
+def _decided(done: Iterable[Done]) -> set[str]:
+    return {str(one.input.get("request_id")) for one in done if one.tool == "review_plan"}
+
+
+def _inputs(template: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, object]:
+    """Fill a tool's input; what quotes a word that was not said is left out."""
+    given: dict[str, object] = {}
+    for key, value in template.items():
+        quoted = re.fullmatch(r"\{(\w+)(\??)\}", str(value))
+        if not quoted or quoted[1] in words:
+            given[key] = True if quoted and quoted[2] else fill(value, [], words)
+    return given
+
+
+def _refused(done: Done) -> str:
+    """Say that a tool did not do what it was asked."""
+    if done.unavailable:
+        return f"I may not use {done.tool}: it is not among my tools, so I left that undone."
+    return f"{done.tool} was refused: {done.text.strip() or 'no reason given'}"
+
+
+def _facts(talk: Conversation, order: Order) -> dict[str, str]:
+    """Return what a phrase can quote beside the words of the prompt."""
+    own = [text for text in re.findall(r"`([^`\n]+)`", talk.system) if re.search(r"\w\s.*test|^pytest", text)]
+    mail = [one for one in mail_in(talk.before) if one.author != OPERATOR and one.kind != "prompt"]
+    told = bullets([f"{one.kind} from {one.author}: {first_line(one.text)}" for one in mail[-12:]])
+    return {
+        "path": f"{talk.name}.txt",
+        "content": f"{talk.name} was asked: {order.words['clause']}\n",
+        "text": f"{talk.name} says hello.",
+        "command": next(iter(own), "python -m pytest -q"),
+        "mail": f"What came before, the newest last:\n{told}" if told else "",
+        "status": _status(talk),
+        "introduction": _introduction(talk),
+    }
+
+
+def _introduction(talk: Conversation, *unknown: str) -> str:
+    """Say who speaks, that it is no language model, what it did not understand and what it would."""
+    phrases = book().phrases(lead=talk.type == LEAD)
+    known = bullets([text for text, one in phrases.items() if all(step.tool in talk.tools for step in one.steps)])
+    quoted = ", ".join(f"“{first_line(clause)}”" for clause in unknown)
+    refusal = f"I do not know how to do this: {quoted}\n\n" if unknown else ""
+    told = f"I am {talk.name}, of type {talk.type}. I run on crewboard's offline model, which is a phrasebook"
+    return f"{refusal}{told} and no language model. I understand:\n{known}"
+
+
+def _status(talk: Conversation) -> str:
+    """Say what was asked, done and answered in a conversation, from its record."""
+    told = [f"I am {talk.name}, of type {talk.type} in the team {talk.team}."]
+    asked = [mail for mail in mail_in(talk.entries) if mail.kind in {"prompt", "task_assignment"}]
+    told += [f"{mail.author} asked me: “{first_line(mail.text)}”" for mail in asked]
+    deeds = list(dict.fromkeys(map(_deed, calls_in(talk.entries))))
+    told += [f"What I did:\n{bullets(deeds, 60)}" if deeds else "I have called no tool yet."]
+    answers = [entry.text for entry in talk.entries if isinstance(entry, Said) and entry.final and entry.text]
+    return "\n\n".join([*told, *(f"What I answered:\n\n{answer}" for answer in answers[-1:])])
+
+
+def _deed(done: Done) -> str:
+    values = ", ".join(first_line(str(value), 80) for value in done.input.values())
+    code = exit_code(done)
+    said = first_line(done.text, 80) if code is None else f"exit code {code}"
+    return f"{done.tool} {values}: {'' if done.ok or code is not None else 'refused: '}{said}"
+
+
+_KINDS: dict[str, Callable[[_Work, Order], _Steps]] = {
+    "claim": lambda work, order: _work_on_task(work, int(order.words["id"]), order.words.get("errand", "")),
+    "submit": _submit, "spawn": _hire, "plan": _ask_for_plan, "review": _review, "task": _create_task,
+}  # fmt: skip

@@ -1,31 +1,26 @@
-"""A request to the Messages API: its shape and its rules, as strict as the API itself.
+"""A request to the Messages API, checked as strictly as the API does, so that what a worker sends wrongly fails here.
 
-The strictness is on purpose: what a worker sends wrongly must fail here, not at the first user with a key. The
-sentences are close to the API's own. What no worker sends (images, thinking, sampling) is not accepted.
+The sentences are close to the API's own. What no worker sends (images, thinking, sampling) is not accepted.
 """
 
-from collections.abc import Sequence
-from itertools import groupby, takewhile
-from typing import Annotated, Any, Literal, TypeVar
+from itertools import groupby
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 _TOOL_NAME = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
 _ID = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]+$")]
-_MAX_MESSAGES = 100_000
 
 
-class InvalidRequestError(Exception):
+class InvalidRequestError(ValueError):
     """The request is refused with 400; the message says what is wrong and where."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class _Strict(BaseModel, extra="forbid", strict=True): ...
 
 
 class CacheControl(_Strict):
     type: Literal["ephemeral"]
-    ttl: Literal["5m", "1h"] | None = None
 
 
 class _Block(_Strict):
@@ -52,10 +47,6 @@ def _as_blocks(content: object) -> object:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _text_of(blocks: Sequence[object]) -> str:
-    return "\n".join(block.text for block in blocks if isinstance(block, Text))
-
-
 class ToolResult(_Block):
     type: Literal["tool_result"]
     tool_use_id: _ID
@@ -66,7 +57,7 @@ class ToolResult(_Block):
     @property
     def text(self) -> str:
         """Return the text blocks in one piece."""
-        return _text_of(self.content)
+        return "\n".join(block.text for block in self.content)
 
 
 Block = Annotated[Text | ToolUse | ToolResult, Field(discriminator="type")]
@@ -77,18 +68,9 @@ class Message(_Strict):
     role: Literal["user", "assistant", "system"]
     content: Annotated[list[Block], BeforeValidator(_as_blocks)]
 
-    @property
-    def text(self) -> str:
-        """Return the text blocks in one piece."""
-        return _text_of(self.content)
 
-
-class InputSchema(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class InputSchema(BaseModel, extra="allow"):
     type: Literal["object"]
-    properties: dict[str, Any] | None = None
-    required: list[str] | None = None
 
 
 class Tool(_Block):
@@ -98,35 +80,25 @@ class Tool(_Block):
     type: Literal["custom"] | None = None
 
 
-class CountRequest(_Strict):
+class MessagesRequest(_Strict):
     model: Annotated[str, Field(min_length=1, max_length=256)]
-    messages: Annotated[list[Message], Field(max_length=_MAX_MESSAGES)]
+    messages: Annotated[list[Message], Field(max_length=100_000)]
     system: Annotated[list[Text], BeforeValidator(_as_blocks)] = []
     tools: list[Tool] = []
+    max_tokens: Annotated[int, Field(ge=1)]
+    stream: bool = False
     cache_control: CacheControl | None = None
 
     @property
     def system_text(self) -> str:
         """Return the whole system prompt."""
-        return _text_of(self.system)
+        return "\n".join(block.text for block in self.system)
 
 
-class MessagesRequest(CountRequest):
-    max_tokens: Annotated[int, Field(ge=1)]
-    stream: bool = False
-
-
-R = TypeVar("R", bound=CountRequest)
-
-
-def parse(body: object, model: type[R]) -> R:
-    """Read a request.
-
-    Raises:
-        InvalidRequestError: The API would refuse it.
-    """
+def parse(body: object) -> MessagesRequest:
+    """Read a request, or raise `InvalidRequestError`."""
     try:
-        request = model.model_validate(body)
+        request = MessagesRequest.model_validate(body)
     except ValidationError as error:
         raise InvalidRequestError(_first_complaint(error)) from error
     names = [tool.name for tool in request.tools]
@@ -160,14 +132,11 @@ def _first_complaint(error: ValidationError) -> str:
     return f"{where or 'body'}: {what.get(first['type'], first['msg'])}"
 
 
-def _check_contents(request: CountRequest) -> None:
+def _check_contents(request: MessagesRequest) -> None:
     messages = request.messages
     _require(messages, "messages: at least one message is required")
     _require(messages[0].role == "user", 'messages: first message must use the "user" role')
-    _require(
-        messages[-1].role != "assistant",
-        "This model does not support assistant message prefill. The conversation must end with a user message.",
-    )
+    _require(messages[-1].role != "assistant", "This model does not support assistant message prefill.")
     for block in request.system:
         _check_text("system", block)
     for index, message in enumerate(messages):
@@ -183,8 +152,7 @@ def _check_text(where: str, block: Text) -> None:
 
 def _check_block(where: str, role: str, block: Block) -> None:
     if isinstance(block, Text):
-        _check_text("messages", block)
-        return
+        return _check_text("messages", block)
     _require(role != "system", f"{where}: a system message may only hold text")
     writer = "user" if isinstance(block, ToolResult) else "assistant"
     _require(role == writer, f"{where}: `{block.type}` blocks can only be in `{writer}` messages")
@@ -193,6 +161,7 @@ def _check_block(where: str, role: str, block: Block) -> None:
         _require(not empty, f"{where}.tool_result: text content blocks must be non-empty")
         silent = block.is_error and not block.text
         _require(not silent, f"{where}.tool_result: content cannot be empty if `is_error` is true")
+    return None
 
 
 def _check_pairs(messages: list[Message]) -> None:
@@ -201,33 +170,17 @@ def _check_pairs(messages: list[Message]) -> None:
     open_calls: list[str] = []
     before = 0
     for index, _, blocks in turns(messages):
-        leading = takewhile(lambda block: isinstance(block, ToolResult), blocks)
-        answered = {block.tool_use_id for block in leading if isinstance(block, ToolResult)}
-        missing = ", ".join(call for call in open_calls if call not in answered)
-        _require(
-            not missing,
-            f"messages.{before}: `tool_use` ids were found without `tool_result` blocks immediately after: {missing}. "
-            "Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
-        )
-        left = list(open_calls)
-        for place, block in enumerate(blocks):
-            if isinstance(block, ToolResult):
-                _check_result(f"messages.{index}.content.{place}", block.tool_use_id, open_calls, left)
+        results = [block.tool_use_id for block in blocks if isinstance(block, ToolResult)]
+        leading = results if all(isinstance(block, ToolResult) for block in blocks[: len(results)]) else []
+        missing = ", ".join(call for call in open_calls if call not in leading)
+        late = "`tool_use` ids were found without `tool_result` blocks immediately after"
+        _require(not missing, f"messages.{before}: {late}: {missing}.")
+        for place, call in enumerate(results):
+            where = f"messages.{index}.content.{place}"
+            _require(call in open_calls, f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {call}.")
+            _require(results.count(call) == 1, f"{where}: each tool_use must have a single result; {call} has more.")
         open_calls = [block.id for block in blocks if isinstance(block, ToolUse)]
         unique = len(open_calls) == len(set(open_calls)) and not seen.intersection(open_calls)
         _require(unique, f"messages.{index}: `tool_use` ids must be unique")
         seen.update(open_calls)
         before = index
-
-
-def _check_result(where: str, call: str, known: list[str], left: list[str]) -> None:
-    _require(
-        call in known,
-        f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {call}. Each `tool_result` block must have "
-        "a corresponding `tool_use` block in the previous message.",
-    )
-    _require(
-        call in left,
-        f"{where}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call}",
-    )
-    left.remove(call)
