@@ -5,8 +5,8 @@ import pytest
 from crewboard.commands import messages as mail
 from crewboard.commands import rules
 from crewboard.protocol import requests
-from crewboard.records import Spec, Task
-from crewboard.store import json_files, mailbox, roster, tasks
+from crewboard.records import Task
+from crewboard.store import mailbox, roster, tasks
 from tests.crew import Crew, eventually
 
 
@@ -35,12 +35,6 @@ def passed_on(crew: Crew, *words: str) -> str:
         return next((text for text in texts if all(word in text for word in words)), None)
 
     return eventually(look, f"the lead saying {words}")
-
-
-def spec_of(crew: Crew, name: str) -> Spec:
-    spec = json_files.load(crew.agent(name).spec, Spec)
-    assert spec is not None
-    return spec
 
 
 def test_a_lead_makes_a_team_and_has_it_work(led: Crew) -> None:
@@ -93,23 +87,6 @@ def test_a_lead_makes_a_team_and_has_it_work(led: Crew) -> None:
     assert [one.name for one in led.view().agents if one.alive] == ["lead"]
 
 
-def test_an_agent_is_hired_by_role_given_work_and_shut_down(led: Crew) -> None:
-    answer = tell(led, "Spawn alice as a backend dev. Ask her to create a file. Then request her shutdown.")
-    assert "I wrote alice.txt" in answer
-    assert (led.root / "alice.txt").exists()
-    assert (spec_of(led, "alice").type, spec_of(led, "alice").role) == ("code", "backend dev")
-    assert not led.see("alice").alive
-
-
-def test_a_plan_of_the_team_waits_for_the_operator(led: Crew) -> None:
-    answer = tell(led, "Spawn bob with a refactoring task. Have him submit a plan first. Then review and approve it.")
-    assert "waits for the operator" in answer
-    assert spec_of(led, "bob").flags.plan
-    request = led.pending("plan_approval", of="bob")
-    assert request.to == "operator"
-    assert "a refactoring task" in str(request.payload["plan"]).lower()
-
-
 def test_a_lead_with_that_right_approves_plans_when_told_to(led: Crew) -> None:
     rules.set_approver(led.team, "lead")
     tell(led, "Spawn bob with a refactoring task. Have him submit a plan first. Then review and approve it.")
@@ -121,30 +98,6 @@ def test_a_lead_with_that_right_approves_plans_when_told_to(led: Crew) -> None:
     assert eventually(decided, "the decision") == ("approved", "lead")
     passed_on(led, "I approved bob's plan.")
     passed_on(led, "bob reports:", "The plan is approved.", "I changed nothing")
-
-
-def test_a_background_agent_analyzes_what_the_prompt_names(led: Crew) -> None:
-    (led.root / "s01_agent_loop.py").write_text("def agent_loop():\n    pass\n")
-    answer = tell(led, 'Spawn a background explore agent named "reviewer" to analyze the agent loop in s01.')
-    assert "reviewer (explore) is at work in the background" in answer
-    passed_on(led, "reviewer reports:", "s01_agent_loop.py has 2 lines", "agent_loop")
-
-
-def test_a_task_for_a_type_finds_an_agent_of_that_type(led: Crew) -> None:
-    tell(led, 'Create a task "Write unit tests" and assign it to a test agent.')
-    task = tasks.load(led.directory, 1)
-    assert task.subject == "Write unit tests"
-    member = led.team.config.member(str(task.owner))
-    assert member is not None
-    assert member.type == "test"
-
-
-def test_what_is_not_understood_is_said_with_what_is(led: Crew) -> None:
-    answer = tell(led, "Compose a sonnet")
-    assert "I do not know how to do this: “Compose a sonnet”" in answer
-    assert "no language model" in answer
-    assert "- List all Python files" in answer
-    assert "- Request alice's shutdown" in answer
 
 
 @pytest.mark.long

@@ -1,0 +1,83 @@
+"""A lead that is spoken to from the command line, on the offline model: its team of real workers does what was said."""
+
+from typing import Any
+
+import pytest
+
+from crewboard.protocol import requests
+from crewboard.records import Request
+from crewboard.store.layout import TeamDirectory
+from tests.cli.shell import Cli
+from tests.crew import eventually
+
+PLAN_AND_REVIEW = "Spawn bob with a refactoring task. Have him submit a plan first. Then review and approve it."
+
+
+def lead(offline: Cli, text: str) -> str:
+    """Speak to the lead; returns its answer."""
+    ran = offline("lead", text, "--unsafe-no-sandbox")
+    assert ran.code == 0, ran.err
+    return ran.out
+
+
+def agents_of(offline: Cli) -> dict[str, dict[str, Any]]:
+    return {agent["name"]: agent for agent in offline("status", "--json").json["agents"]}
+
+
+def plan_of_bob(offline: Cli, status: str) -> Request:
+    team = TeamDirectory(offline.root / ".crewboard" / "default")
+
+    def look() -> Request | None:
+        return next((one for one in requests.load_all(team) if (one.from_, one.status) == ("bob", status)), None)
+
+    return eventually(look, f"a plan of bob that is {status}")
+
+
+def test_an_agent_is_hired_for_its_role_works_and_leaves(offline: Cli) -> None:
+    answer = lead(offline, "Spawn alice as a backend dev. Ask her to create a file. Then request her shutdown.")
+    assert "I wrote alice.txt" in answer
+    assert (offline.root / "alice.txt").is_file()
+    alice = agents_of(offline)["alice"]
+    assert (alice["type"], alice["alive"]) == ("code", False)
+
+
+def test_a_plan_waits_for_the_operator(offline: Cli) -> None:
+    assert "plan then waits for the operator" in lead(offline, PLAN_AND_REVIEW)
+    assert plan_of_bob(offline, "pending").to == "operator"
+
+
+def test_a_lead_that_is_the_approver_approves_the_plan(offline: Cli) -> None:
+    lead(offline, "Hello")
+    assert offline("approver", "lead").code == 0
+    lead(offline, PLAN_AND_REVIEW)
+    assert plan_of_bob(offline, "approved").decided_by == "lead"
+
+
+def test_agents_are_found_by_type_and_the_team_is_deleted(offline: Cli) -> None:
+    (offline.root / "s01_agent_loop.py").write_text("def agent_loop():\n    pass\n")
+    lead(offline, 'Spawn a background explore agent named "reviewer" to analyze the agent loop in s01.')
+    assert offline("wait", "reviewer", "--until", "idle", "--timeout", "30").code == 0
+    reports = [mail["content"] for mail in offline("inbox", "lead", "--json").json if mail["from"] == "reviewer"]
+    assert any("s01_agent_loop.py has 2 lines" in report for report in reports)
+    lead(offline, 'Create a task "Write unit tests" and assign it to a test agent.')
+    (task,) = offline("tasks", "--json").json
+    team = agents_of(offline)
+    assert (task["subject"], team[task["owner"]]["type"]) == ("Write unit tests", "test")
+    assert team["reviewer"]["type"] == "explore"
+    lead(offline, "Delete the team when done.")
+    assert [name for name, agent in agents_of(offline).items() if agent["alive"]] == ["lead"]
+
+
+@pytest.mark.parametrize("prompt", ["have somebody list all Python files, and somebody else run the tests"])
+def test_a_lead_hires_for_what_the_readme_says(offline: Cli, prompt: str) -> None:
+    answer = lead(offline, prompt)
+    assert {agent["type"] for agent in agents_of(offline).values()} == {"lead", "explore", "test"}
+    assert "explorer (explore) answered" in answer
+    assert "tester (test) answered" in answer
+
+
+def test_what_is_not_understood_is_said_with_what_is(offline: Cli) -> None:
+    answer = lead(offline, "Compose a sonnet.")
+    assert "I do not know how to do this: “Compose a sonnet.”" in answer
+    assert "- List all Python files" in answer
+    assert "no language model" in answer
