@@ -9,8 +9,7 @@ from pydantic import JsonValue
 
 from crewboard.commands.context import Team
 from crewboard.protocol import approvals
-from crewboard.readmodel.process_tree import ProcessNode
-from crewboard.readmodel.processes import Usage
+from crewboard.readmodel.processes import ProcessNode, Usage
 from crewboard.records import (  # fmt: skip
     Answer,
     Config,
@@ -97,7 +96,7 @@ class FrozenProbe:
         held = dict(self.held)  # a test may end somebody meanwhile
         return {name: held[name] for name in workers if name in held}
 
-    def family(self, pid: int) -> tuple[ProcessNode, ...]:
+    def process_tree(self, pid: int) -> tuple[ProcessNode, ...]:
         return self.families.get(pid, ())
 
 

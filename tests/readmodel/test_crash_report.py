@@ -90,15 +90,15 @@ def test_who_was_idle_died_of_no_tool(tmp_path: Path) -> None:
     }
     rested = _examine(frozen, "idler").rested
     assert rested is not None
-    assert rested.in_words(NOW) == f"was idle since {since}"
-    assert time.strftime("%Y-", time.localtime(NOW)) in rested.in_words(NOW + 86400)
+    assert rested.describe(NOW) == f"was idle since {since}"
+    assert time.strftime("%Y-", time.localtime(NOW)) in rested.describe(NOW + 86400)
     assert _examine(frozen, "worker").rested is None
 
 
 def test_the_last_deeds_of_a_run_are_known(tmp_path: Path) -> None:
     frozen = make_empty(tmp_path / "w")
     _kill(frozen, "idler", "idle")
-    deeds = _examine(frozen, "idler").did_last
+    deeds = _examine(frozen, "idler").last_activity
     assert [(deed.kind, deed.text) for deed in deeds[1:]] == [
         ("tool", "read_file README.md"), ("answer", "It is a notebook."),
     ]  # fmt: skip

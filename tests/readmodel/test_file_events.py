@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from crewboard.readmodel import watcher
-from crewboard.readmodel.file_events import observe
-from crewboard.readmodel.watcher import Watcher
+from crewboard.readmodel.watcher import FileEvents, Watcher
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import doctor
 from tests.crew import eventually
@@ -58,7 +57,7 @@ def test_folders_that_come_while_watching_begins(directory: TeamDirectory, stack
     busy.start()
     wake = threading.Event()
     for _ in range(30):
-        events = observe(directory.path, wake)
+        events = FileEvents(directory, wake)
         stack.callback(events.stop)
         assert wakes(wake, directory.config)
         assert events.is_alive()
@@ -68,7 +67,7 @@ def test_folders_that_come_while_watching_begins(directory: TeamDirectory, stack
 
 def test_new_and_renamed_folders_are_watched(directory: TeamDirectory, stack: ExitStack) -> None:
     wake = threading.Event()
-    stack.callback(observe(directory.path, wake).stop)
+    stack.callback(FileEvents(directory, wake).stop)
     agent = directory.agent("scout")
     agent.path.mkdir()
     eventually(lambda: wakes(wake, agent.status), "an event of a new agent")
@@ -105,7 +104,7 @@ def test_without_inotify_a_reader_sweeps(
     for _ in range(3):
         assert looks.acquire(timeout=10)
     assert not watching.hinted
-    assert watching.complaint == "inotify instance limit reached"
+    assert watching.refusal == "inotify instance limit reached"
 
 
 @pytest.mark.usefixtures("no_instance")
@@ -119,7 +118,7 @@ def test_doctor_says_that_no_inotify_instance_is_left() -> None:
 def test_no_watch_left_for_a_new_folder_ends_the_events(
     directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events = observe(directory.path, threading.Event())
+    events = FileEvents(directory, threading.Event())
     stack.callback(events.stop)
 
     def refuse(*_: object) -> None:

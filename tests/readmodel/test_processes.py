@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from crewboard.linux import process
-from crewboard.readmodel.process_tree import process_tree
-from crewboard.readmodel.processes import KernelProbe
+from crewboard.readmodel.processes import KernelProbe, process_tree
 from crewboard.records import State, Status
 from tests.crew import eventually
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.states import FINDING_OUT, LEAVING_PATIENCE, Evidence, find_state
+from crewboard.readmodel.states import CAUSE_TIMEOUT, EXIT_TIMEOUT, Evidence, find_state
 from crewboard.records import VANISHED, Exit, Spec, Status, describe_exit
 from crewboard.store.layout import AgentDirectory
 from tests.frozen import NOW, FrozenProbe, make_empty
@@ -33,7 +33,7 @@ def test_a_worker_with_an_exit_record_is_stopping_until_gone() -> None:
 
 
 def test_a_worker_that_stays_after_its_end_contradicts_itself() -> None:
-    state, reason = _see(exit=Exit(run=1, code=0, reason="finished", at=NOW - LEAVING_PATIENCE - 1))
+    state, reason = _see(exit=Exit(run=1, code=0, reason="finished", at=NOW - EXIT_TIMEOUT - 1))
     assert state == "unknown"
     assert "exit record says finished · lease still held" in reason
 
@@ -64,10 +64,10 @@ def test_an_end_that_nobody_saw_is_called_the_same_everywhere() -> None:
 
 def test_while_a_supervisor_finds_out_an_end_is_not_guessed() -> None:
     fresh = {"held": False, "seen_alive": NOW - 2, "seen_gone": NOW - 1}
-    guess = ("vanished", f"gone without an exit record: {VANISHED}")
-    assert _see(**fresh, supervised=True) == ("vanished", "gone, its end is not known yet")
+    guess = ("vanished", f"exited without an exit record: {VANISHED}")
+    assert _see(**fresh, supervised=True) == ("vanished", "exited; determining cause")
     assert _see(**fresh, supervised=False) == guess
-    assert _see(**{**fresh, "seen_gone": NOW - FINDING_OUT}, supervised=True) == guess
+    assert _see(**{**fresh, "seen_gone": NOW - CAUSE_TIMEOUT}, supervised=True) == guess
 
 
 def test_who_is_gone_is_so_since_it_was_last_seen_alive() -> None:
@@ -91,12 +91,12 @@ def test_a_reader_remembers_whom_it_saw_alive(tmp_path: Path) -> None:
     frozen.probe.held.clear()
     now += 1
     ghost = reader.read().agents[0]
-    assert (ghost.state, ghost.reason, ghost.since) == ("vanished", "gone, its end is not known yet", NOW + 1)
+    assert (ghost.state, ghost.reason, ghost.since) == ("vanished", "exited; determining cause", NOW + 1)
     assert not reader.read().needs, "it is told once, when it is known"
-    now += FINDING_OUT
+    now += CAUSE_TIMEOUT
     ghost = reader.read().agents[0]
     assert [need.kind for need in reader.read().needs] == ["death"]
-    assert (ghost.reason, ghost.since) == (f"gone without an exit record: {VANISHED}", NOW)
+    assert (ghost.reason, ghost.since) == (f"exited without an exit record: {VANISHED}", NOW)
 
 
 def test_who_begins_while_the_team_is_read_is_not_taken_for_dead(tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.readmodel.activity import ActivityReader, describe
+from crewboard.readmodel.activity import ActivityReader, describe, why_failed
 from crewboard.readmodel.file_activity import FileAccessReader
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.states import Evidence, Finding, find_state
-from crewboard.readmodel.task_failure import why_failed
 from crewboard.readmodel.team import TeamView
 from crewboard.records import SANDBOX_OFF, Event, Spec, Task, ToolResult, ToolStart
 from crewboard.store import codec

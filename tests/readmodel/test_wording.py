@@ -3,7 +3,7 @@
 import pytest
 
 from crewboard.readmodel.activity import describe
-from crewboard.readmodel.wording import headline
+from crewboard.readmodel.mail import headline
 from crewboard.records import Event, Gate, Intake, RunEnded, Sent
 from crewboard.store import mailbox
 
@@ -31,8 +31,8 @@ def _sent(kind: str, content: str, to: str = "lead") -> Event:
         (_mail("ui", "api", "message", "the list:"), "ui: the list:"),
         (_sent("idle_notification", "free for work"), "→ lead: is free for work"),
         (_sent("question_request", "tabs?", "operator"), "→ you: asks: tabs?"),
-        (Gate(ts=1, run=1, open=True), "open: it may write and run"),
-        (Gate(ts=1, run=1, open=False), "shut: it reads until its plan is approved"),
+        (Gate(ts=1, run=1, open=True), "open: may write and run commands"),
+        (Gate(ts=1, run=1, open=False), "closed: reads only, until its plan is approved"),
         (RunEnded(ts=1, run=1, reason="turn_limit", code=79), "reached its turn limit, code 79"),
     ],
 )

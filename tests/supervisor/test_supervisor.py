@@ -146,7 +146,7 @@ def test_no_exit_reason_is_shown_before_the_supervisor_knows_it(guild: Crew) -> 
         return seen.exit is not None
 
     eventually(is_known, "its end")
-    assert set(reasons) <= {"gone, its end is not known yet"}
+    assert set(reasons) <= {"exited; determining cause"}
 
 
 def test_nobody_is_brought_back_for_a_team_whose_dead_are_buried(crew: Crew) -> None:

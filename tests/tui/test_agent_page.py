@@ -7,8 +7,7 @@ import time
 
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
-from crewboard.readmodel.process_tree import ProcessNode, process_tree
-from crewboard.readmodel.processes import Usage
+from crewboard.readmodel.processes import ProcessNode, Usage, process_tree
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Intake, RunStarted, ToolResult
 from crewboard.store import journal

@@ -5,7 +5,7 @@ from types import FrameType
 
 import pytest
 
-from crewboard.readmodel.file_activity import LATELY, FileAccess, FileAccessReader, Touched
+from crewboard.readmodel.file_activity import IN_USE, FileAccess, FileAccessReader, FileActivity
 from crewboard.records import Request
 from crewboard_tui.views.agent.files import file_folds
 from crewboard_tui.views.requests.plan_impact import stake_lines
@@ -93,8 +93,8 @@ async def test_what_was_written_over_is_not_guessed(frozen: Frozen) -> None:
 
 
 def test_what_was_open_long_ago_is_open_no_more(frozen: Frozen) -> None:
-    frozen.did("ui", LATELY + 60, "read_file", {"path": ROUTES}, "(48 lines)", 0)
-    assert not Touched(FileAccessReader(frozen.directory.agent("ui")).read()).others(ROUTES, "api", NOW)
+    frozen.did("ui", IN_USE + 60, "read_file", {"path": ROUTES}, "(48 lines)", 0)
+    assert not FileActivity(FileAccessReader(frozen.directory.agent("ui")).read()).others(ROUTES, "api", NOW)
 
 
 def test_reading_goes_on_where_it_stopped(frozen: Frozen) -> None:
@@ -139,7 +139,7 @@ def test_a_count_of_files_reads_as_one(files: list[str], words: str) -> None:
     request = Request.model_validate(
         {"id": "q", "type": "plan_approval", "from": "docs", "to": "operator", "payload": {"files": files}}
     )
-    touched = Touched([FileAccess(NOW - 9, name, "a.py", "read") for name in ("api", "ui")])
+    touched = FileActivity([FileAccess(NOW - 9, name, "a.py", "read") for name in ("api", "ui")])
     said = "".join(span.text for span in stake_lines(request, touched, NOW)[0])
     assert words in said
 
@@ -153,13 +153,13 @@ async def test_a_plan_of_files_that_nobody_has_open_says_so(frozen: Frozen) -> N
 
 def test_a_folder_is_open_where_a_file_in_it_is(frozen: Frozen) -> None:
     frozen.did("ui", 60, "edit_file", _edit("a", "b", "src/deep/a.py"), "edited", 0)
-    touched = Touched(FileAccessReader(frozen.directory.agent("ui")).read())
+    touched = FileActivity(FileAccessReader(frozen.directory.agent("ui")).read())
     assert touched.others("src/", "api", NOW)
     assert not touched.others("sr", "api", NOW)
 
 
 def test_changes_come_before_reads_and_the_last_change_counts() -> None:
-    touched = Touched(
+    touched = FileActivity(
         [
             FileAccess(NOW - 10, "ui", "a.py", "read"),
             FileAccess(NOW - 90, "ui", "a.py", "edit"),
@@ -173,7 +173,7 @@ def test_changes_come_before_reads_and_the_last_change_counts() -> None:
 
 
 def test_a_path_of_slashes_is_a_path() -> None:
-    touched = Touched([FileAccess(NOW - 1, "ui", path, "edit") for path in ("//x", "//", "/", ".", "", "../up/x")])
+    touched = FileActivity([FileAccess(NOW - 1, "ui", path, "edit") for path in ("//x", "//", "/", ".", "", "../up/x")])
     assert [touch.path for touch in touched.others("../up", "api", NOW)] == ["../up/x"]
 
 
@@ -189,9 +189,9 @@ def test_a_change_keeps_its_key_when_older_ones_are_forgotten(frozen: Frozen) ->
     reader = FileAccessReader(frozen.directory.agent("ui"))
     for number in range(300):
         frozen.did("ui", 900 - number, "edit_file", _edit("a", f"{number}"), "edited", 0)
-    before = file_folds(Touched(reader.read()), "ui", NOW, 80)[0]
+    before = file_folds(FileActivity(reader.read()), "ui", NOW, 80)[0]
     frozen.did("ui", 5, "edit_file", _edit("a", "newest"), "edited", 0)
-    after = file_folds(Touched(reader.read()), "ui", NOW, 80)
+    after = file_folds(FileActivity(reader.read()), "ui", NOW, 80)
     assert [fold.key for fold in after].index(before.key) == 1
     assert len({fold.key for fold in after}) == 300
 
@@ -202,7 +202,7 @@ def test_many_changes_of_many_agents_are_painted_quickly() -> None:
         FileAccess(NOW - 300 + number, name, f"src/{number}.py", kind)
         for name in names for number in range(300) for kind in ("read", "edit")
     ]  # fmt: skip
-    touched = Touched(everything)
+    touched = FileActivity(everything)
     calls = 0
 
     def count(frame: FrameType, event: str, arg: object) -> None:

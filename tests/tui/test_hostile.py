@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.readmodel.process_tree import ProcessNode
+from crewboard.readmodel.processes import ProcessNode
 from crewboard.records import Exit, Intake
 from crewboard.store import agents, journal
 from crewboard_tui.views.agent.screen import AgentPage

@@ -52,7 +52,7 @@ def listener(frozen: Frozen) -> Iterator[Listener]:
 
 
 def test_that_no_file_events_arrive_is_said_once_it_is_known(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crewboard.readmodel.file_events.observe", lambda *_: None)
+    monkeypatch.setattr("crewboard.readmodel.watcher.FileEvents", lambda *_: None)
     listener = Listener(frozen)
     assert listener.reading.first().hinted, "nothing was tried yet"
     listener.reading.start()

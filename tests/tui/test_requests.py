@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from crewboard.commands import answers as decisions
 from crewboard.commands import rules
 from crewboard.protocol import requests
-from crewboard.readmodel.file_activity import Touched
+from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Request
 from crewboard.store import mailbox
 from crewboard_tui import app as dashboard
@@ -490,7 +490,7 @@ async def test_a_plan_is_never_wrapped_to_the_width_of_a_hidden_pane(
 ) -> None:
     widths: list[int] = []
 
-    def noted(request: Request, touches: Touched | None, now: float, width: int) -> list[Line]:
+    def noted(request: Request, touches: FileActivity | None, now: float, width: int) -> list[Line]:
         widths.append(width)
         return plan_text(request, touches, now, width)
 

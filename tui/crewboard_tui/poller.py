@@ -18,7 +18,7 @@ from crewboard.protocol import supervisor_client
 from crewboard.protocol.addressing import mailboxes
 from crewboard.readmodel.activity import Activity, ActivityReader
 from crewboard.readmodel.crash_report import CrashReport, examine
-from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, Touched
+from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, FileActivity
 from crewboard.readmodel.mail import Letter, MailReader
 from crewboard.readmodel.processes import KernelProbe, Probe
 from crewboard.readmodel.reader import TeamReader
@@ -98,7 +98,7 @@ class Snapshot:
     feed: tuple[FeedLine, ...] = ()
     calls: tuple[Call, ...] = ()
     rate: float | None = None
-    touches: Touched = field(default_factory=Touched)
+    touches: FileActivity = field(default_factory=FileActivity)
     vitals: ProcessHistory | None = None
     hinted: bool = True
     problem: str | None = None
@@ -132,7 +132,7 @@ class Details:
         self._calls: OrderedDict[str, CallReader] = OrderedDict()
         self._touches: OrderedDict[str, FileAccessReader] = OrderedDict()
         self._found: list[FileAccess] = []
-        self._index = Touched()
+        self._index = FileActivity()
         self._autopsies: dict[str, tuple[object, CrashReport]] = {}
 
     def read(self, view: TeamView, interest: Interest) -> Snapshot:
@@ -190,11 +190,11 @@ class Details:
     def _calls_of(self, name: str) -> CallReader:
         return self._keep(self._calls, name, lambda: CallReader(self._team.agent(name)))
 
-    def _touched(self, view: TeamView) -> Touched:
+    def _touched(self, view: TeamView) -> FileActivity:
         """Indexed here, away from the screen, and only when something was touched."""
         found = [touch for agent in view.agents for touch in self._touches_of(agent.name).read()]
         if found != self._found:
-            self._found, self._index = found, Touched(found)
+            self._found, self._index = found, FileActivity(found)
         return self._index
 
     def _touches_of(self, name: str) -> FileAccessReader:

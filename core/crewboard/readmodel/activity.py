@@ -1,12 +1,14 @@
-"""What an agent did, line by line, for peeks, logs and feeds: journal events in a person's words."""
+"""What an agent did, line by line, for panes, logs and feeds: journal events in words."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from crewboard.agent_types.builtin import READ_TOOLS
-from crewboard.readmodel.journal_tail import ReplacedFileDetector
-from crewboard.readmodel.wording import person, tell
+from crewboard.readmodel.journal_tail import JournalTail
+from crewboard.readmodel.mail import describe_message, display_name
 from crewboard.records import (  # fmt: skip
     EXIT_REASONS,
     ORDERLY_REASONS,
@@ -22,12 +24,12 @@ from crewboard.records import (  # fmt: skip
     RunStarted,
     Sent,
     Summary,
+    Task,
     ToolResult,
     ToolStart,
     describe_call,
     describe_exit,
 )
-from crewboard.store import journal
 from crewboard.store.json_files import CachedFile
 from crewboard.store.layout import AgentDirectory
 from crewboard.text import elide_middle
@@ -35,12 +37,17 @@ from crewboard.text import elide_middle
 TAIL = 256 * 1024
 _MOST = 500
 _MOST_DETAIL = 8000
-"""Characters kept of what a tool call was given or gave; the journal has all of it."""
+"""Characters kept of the input or output of a tool call; the journal has all of it."""
+
+_SAME_TIME = 5.0
+"""Seconds before a task failed within which the end of an assignment was the reason."""
+
+_ENDS = ("answer", "error")
 
 
 @dataclass(frozen=True)
 class Activity:
-    """One line: when, of what kind, text, how long.
+    """One line: when, of what kind, its text, and how long it took.
 
     Kinds are `start mail think say tool done gate answer error sent retry room end died`.
 
@@ -61,7 +68,7 @@ class Activity:
 
 
 def describe(event: Event) -> list[Activity]:
-    """The lines that an event is worth."""
+    """Return the lines for an event."""
     if isinstance(event, Intake):
         return _describe_intake(event)
     if isinstance(event, Reply):
@@ -70,7 +77,7 @@ def describe(event: Event) -> list[Activity]:
         return [describe_end(event.before), Activity(event.ts, *_words(event))]
     kind, text = _words(event)
     if isinstance(event, ToolStart):
-        detail = elide_middle(_given(event.input), _MOST_DETAIL)
+        detail = elide_middle(_format_input(event.input), _MOST_DETAIL)
         return [
             Activity(
                 event.ts,
@@ -94,12 +101,12 @@ def describe(event: Event) -> list[Activity]:
 
 
 def describe_end(record: Exit) -> Activity:
-    """How a run ended that could not say so itself."""
+    """Return the line for the end of a run that could not journal it itself."""
     kind = "end" if record.reason in ORDERLY_REASONS else "died"
     return Activity(record.at, kind, f"{describe_exit(record)}, run {record.run}")
 
 
-def _words(  # noqa: C901, PLR0911  one kind of event, one line
+def _words(  # noqa: C901, PLR0911  one line for each kind of event
     event: RunStarted | ToolStart | ToolResult | Gate | Answer | Sent | Retry | Cleared | Summary | RunEnded,
 ) -> tuple[str, str]:
     match event:
@@ -108,13 +115,16 @@ def _words(  # noqa: C901, PLR0911  one kind of event, one line
         case ToolStart():
             return "tool", describe_call(event.name, event.input)
         case ToolResult():
-            return "done", f"{event.name} {_gist(event)}"
+            return "done", f"{event.name} {_summarise_result(event)}"
         case Gate():
-            return "gate", "open: it may write and run" if event.open else "shut: it reads until its plan is approved"
+            return (
+                "gate",
+                "open: may write and run commands" if event.open else "closed: reads only, until its plan is approved",
+            )
         case Answer():
             return ("error", event.error) if event.error is not None else ("answer", event.text)
         case Sent():
-            return "sent", f"→ {person(event.message.to)}: {tell(event.message)}"
+            return "sent", f"→ {display_name(event.message.to)}: {describe_message(event.message)}"
         case Retry():
             return "retry", f"attempt {event.attempt}: {event.error}"
         case Cleared():
@@ -126,8 +136,11 @@ def _words(  # noqa: C901, PLR0911  one kind of event, one line
 
 
 def _describe_intake(event: Intake) -> list[Activity]:
-    prompt = [Activity(event.ts, "mail", f"{person(event.prompt_from)}: {event.prompt}")] if event.prompt else []
-    mail = [Activity(event.ts, "mail", f"{person(letter.from_)}: {tell(letter)}") for letter in event.messages]
+    prompt = [Activity(event.ts, "mail", f"{display_name(event.prompt_from)}: {event.prompt}")] if event.prompt else []
+    mail = [
+        Activity(event.ts, "mail", f"{display_name(letter.from_)}: {describe_message(letter)}")
+        for letter in event.messages
+    ]
     return [*prompt, *mail]
 
 
@@ -145,10 +158,10 @@ def _describe_reply(event: Reply) -> list[Activity]:
     ]
 
 
-def _given(arguments: dict[str, Any]) -> str:
-    """Everything that a tool call was given, what is long on lines of its own."""
-    given = ((name, str(value)) for name, value in arguments.items())
-    return "\n".join(f"{name}:" + ("\n" if "\n" in text else " ") + text for name, text in given)
+def _format_input(arguments: dict[str, Any]) -> str:
+    """Return the whole input of a tool call, long values on lines of their own."""
+    values = ((name, str(value)) for name, value in arguments.items())
+    return "\n".join(f"{name}:" + ("\n" if "\n" in text else " ") + text for name, text in values)
 
 
 def _failed_task(event: ToolStart) -> int | None:
@@ -159,8 +172,8 @@ def _failed_task(event: ToolStart) -> int | None:
     return int(task) if task.isdecimal() else None
 
 
-def _gist(event: ToolResult) -> str:
-    """What a tool gave, in a few words: how much, for one that only reads; else its last line."""
+def _summarise_result(event: ToolResult) -> str:
+    """Return the result of a tool in a few words: how many lines it read, else its last line."""
     lines = len(event.content.splitlines())
     if event.is_error:
         return f"failed: {_last_line(event.content)}"
@@ -174,39 +187,66 @@ def _last_line(text: str) -> str:
 
 @dataclass
 class ActivityReader:
-    """The end of an agent's journal, read forward, and how its last run ended if that is not in the journal."""
+    """The end of an agent's journal, read forward, and how its last run ended if the journal does not say."""
 
     agent: AgentDirectory
     lines: deque[Activity] = field(default_factory=lambda: deque(maxlen=_MOST))
-    damaged: int = 0
-    _offset: int = 0
     _run: int = 0
     _ended: bool = False
-    _successor: ReplacedFileDetector = field(init=False)
+    _tail: JournalTail = field(init=False)
     _exit: CachedFile[Exit] = field(init=False)
 
     def __post_init__(self) -> None:
         self._exit = CachedFile(self.agent.exit, Exit)
-        self._successor = ReplacedFileDetector(self.agent.journal)
-        self._offset = journal.tail_offset(self.agent.journal, TAIL)
+        self._tail = JournalTail(self.agent, TAIL)
+
+    @property
+    def damaged(self) -> int:
+        """The number of unreadable lines."""
+        return self._tail.damaged
 
     def read(self) -> list[Activity]:
-        """The newest lines, newest last."""
-        record = self._exit.get()  # before the journal, in which a worker says first how it ends
-        if self._successor.came(self._offset):
+        """Return the newest lines, newest last."""
+        # Read before the journal, to which a worker writes first how it ends.
+        record = self._exit.get()
+        if self._tail.restarted():
             self.lines.clear()
-            self.damaged, self._run, self._offset = 0, 0, journal.tail_offset(self.agent.journal, TAIL)
-        for event, end in journal.read(self.agent.journal, self._offset):
-            self._offset = end
-            if event is None:
-                self.damaged += 1
-            else:
-                self._run, self._ended = event.run, isinstance(event, RunEnded)
-                self.lines.extend(describe(event))
-        return [*self.lines, *self._untold(record)]
+            self._run = 0
+        for event in self._tail.read_new():
+            self._run, self._ended = event.run, isinstance(event, RunEnded)
+            self.lines.extend(describe(event))
+        return [*self.lines, *self._unjournalled_end(record)]
 
-    def _untold(self, record: Exit | None) -> list[Activity]:
-        """The end of the run that the journal was in, or of a later one that never came to write in it."""
+    def _unjournalled_end(self, record: Exit | None) -> list[Activity]:
+        """Return the end of the journal's last run, or of a later one that wrote nothing to it."""
         if record is None or record.run < self._run or (record.run == self._run and self._ended):
             return []
         return [describe_end(record)]
+
+
+def why_failed(task: Task, activity: Sequence[Activity]) -> str | None:
+    """Return why a task failed, in its owner's words, as far as the owner's `activity` tells.
+
+    The task itself does not say. It is what the owner said with or after the call that marked the task as failed, or
+    the end of an assignment shortly before.
+    """
+    at = max((at for at, what in enumerate(activity) if what.fails_task == task.id), default=None)
+    if at is None:
+        before = [what for what in activity if what.ts <= task.updated_at]
+        return before[-1].text if before and _ends_with_task(before[-1], task) else None
+    return _said_after(activity[at + 1 :]) or _said_with(activity[:at])
+
+
+def _said_with(before: Sequence[Activity]) -> str | None:
+    # Text in front of another call was about that call.
+    return before[-1].text if before and before[-1].kind == "say" else None
+
+
+def _said_after(activity: Sequence[Activity]) -> str | None:
+    """Return how the assignment ended; None if it goes on, or if the run was over first."""
+    rest_of_run = takewhile(lambda what: what.kind != "start", activity)
+    return next((what.text for what in rest_of_run if what.kind in _ENDS), None)
+
+
+def _ends_with_task(what: Activity, task: Task) -> bool:
+    return what.kind in _ENDS and task.updated_at - what.ts < _SAME_TIME

@@ -1,4 +1,4 @@
-"""The view as JSON, as `status --json` promises it (docs/reference/json.md#status)."""
+"""A team as JSON, in the form of `status --json` (docs/reference/json.md#status)."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from crewboard.store.layout import TeamDirectory
 
 
 def status(view: TeamView) -> dict[str, Any]:
-    """The whole view."""
+    """Return the whole team."""
     return {
         "team": view.name,
         "root": str(view.root),
@@ -23,7 +23,7 @@ def status(view: TeamView) -> dict[str, Any]:
 
 
 def agent(view: AgentView) -> dict[str, Any]:
-    """One agent."""
+    """Return one agent."""
     return {
         "name": view.name,
         "type": view.type,
@@ -54,7 +54,7 @@ def agent(view: AgentView) -> dict[str, Any]:
 
 
 def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
-    """One entry of needs-you; a death comes with the last lines of the worker's log."""
+    """Return one need; for a death, with the last lines of the worker's log."""
     log = {"log": list(log_end(team.agent(each.agent)))} if each.kind == "death" else {}
     return {
         "kind": each.kind,

@@ -1,4 +1,4 @@
-"""What changed on a team, one thing after the other: views compared, and the tails of the mailboxes."""
+"""The changes of a team, one by one, as `watch` prints them: two views compared, and new mail."""
 
 import re
 from collections.abc import Iterator
@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from crewboard.protocol.addressing import mailboxes
+from crewboard.readmodel.mail import MailboxTail
+from crewboard.readmodel.needs import summarise
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.team import AgentView, TeamView, summarise
+from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Request, Task, describe_exit
-from crewboard.store import files, mailbox
+from crewboard.store import files
 from crewboard.store.json_files import CachedFolder
 from crewboard.store.layout import TeamDirectory
 
@@ -21,7 +23,7 @@ _SHOWN_OF_TASK = {"id", "subject", "status", "owner", "last_owner", "blocked_by"
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that changed: when (epoch seconds), of what kind, whose, and what it is now."""
+    """One change: when (epoch seconds), of what kind, of which agent, and what it is now."""
 
     ts: float
     kind: Kind
@@ -29,26 +31,27 @@ class Change:
     what: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """As `watch --json` promises it (docs/reference/json.md#watch)."""
+        """Return the form of `watch --json` (docs/reference/json.md#watch)."""
         return {"ts": self.ts, "kind": self.kind, "agent": self.agent, **self.what}
 
 
 class ChangeReader:
-    """Tells what changed on a team since it looked last. It begins with what stands there when it is made."""
+    """Finds what changed since the last read; the first time, since it was made."""
 
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team
         self._reader = TeamReader(team)
         self._requests = CachedFolder(team.requests, Request)
-        self._offsets: dict[str, int] = {}
+        self._mailboxes: dict[str, MailboxTail] = {}
         self._known: set[str] = set()
         self.view = self._reader.read()
-        self._skip_mail()
+        for name in mailboxes(self.view.names):
+            self._mailboxes[name] = MailboxTail(team, name, files.tail_offset(team.inbox(name), 0))
         self._results = self._list_results()
         self._asked = self._read_requests()
 
     def read(self) -> list[Change]:
-        """Everything since the last time, and `view` is what stands there now."""
+        """Return everything that changed since the last read, and set `view` to the present state."""
         before, self.view = self.view, self._reader.read()
         return [
             *_roster(before, self.view),
@@ -60,14 +63,11 @@ class ChangeReader:
             *_exits(before, self.view),
         ]
 
-    def _skip_mail(self) -> None:
-        for name in mailboxes(self.view.names):
-            self._offsets[name] = files.tail_offset(self._team.inbox(name), 0)
-
     def _mail(self) -> Iterator[Change]:
         for name in mailboxes(self.view.names):
-            batch = mailbox.read(self._team, name, self._offsets.get(name, 0), known=self._known)
-            self._offsets[name] = batch.offset
+            tail = self._mailboxes.setdefault(name, MailboxTail(self._team, name, 0))
+            tail.restarted()
+            batch = tail.read_new(self._known)
             self._known.update(message.id for message in batch.messages)
             for message in batch.messages:
                 yield Change(message.ts, "message", name, message.model_dump(exclude={"v", "ts"}))

@@ -1,4 +1,4 @@
-"""How an agent died: what its record, its journal's end and its log's end say, gathered for whoever must decide."""
+"""How an agent died: what its exit record, the end of its journal and the end of its log say."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _LOG_LINES = 6
 
 @dataclass(frozen=True)
 class LastTool:
-    """The last tool call of a run; `finished` is false when its outcome is unknown."""
+    """The last tool call of a run; `finished` is False if its result is unknown."""
 
     ts: float
     text: str
@@ -26,10 +26,10 @@ class LastTool:
 
 @dataclass(frozen=True)
 class CrashReport:
-    """What is known of a death. Times are epoch seconds.
+    """What is known of the end of a run. Times are epoch seconds.
 
-    `did_last` is what it did last, oldest first, `rested` in which state it was if it did nothing any more. `freed` are
-    the tasks that went back to the board, `unread_from` the authors of mail that it did not read.
+    `last_activity` is what the agent did last, oldest first; `rested` its state if it was at rest. `freed` are the
+    tasks that went back to the board, `unread_from` the senders of mail that it did not read.
     """
 
     agent: str
@@ -39,7 +39,7 @@ class CrashReport:
     run: int
     pid: int | None
     last_tool: LastTool | None
-    did_last: tuple[Activity, ...]
+    last_activity: tuple[Activity, ...]
     rested: Rest | None
     log_lines: tuple[str, ...]
     freed: tuple[Task, ...]
@@ -48,9 +48,9 @@ class CrashReport:
 
 
 def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> CrashReport:
-    """Gather what is known of how `agent` ended."""
+    """Return what is known of how `agent` ended."""
     directory = team.agent(agent.name)
-    began, last_tool, did_last = _journal_end(directory, agent.run)
+    began, last_tool, last_activity = _journal_end(directory, agent.run)
     letters = [letter for letter in MailReader(team, agent.name).read() if letter.picked_up_at is None]
     unread = letters[-agent.unread :] if agent.unread else []
     return CrashReport(
@@ -61,28 +61,24 @@ def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> CrashRepor
         run=agent.run,
         pid=agent.pid,
         last_tool=last_tool,
-        did_last=did_last,
+        last_activity=last_activity,
         rested=agent.rested,
         log_lines=log_end(directory),
-        freed=freed_by(view, agent.name),
+        freed=view.freed_by(agent.name),
         unread=agent.unread,
         unread_from=tuple(dict.fromkeys(letter.message.from_ for letter in unread)),
     )
-
-
-def freed_by(view: TeamView, name: str) -> tuple[Task, ...]:
-    """The tasks that `name` left behind and nobody has taken since."""
-    return tuple(task for task in view.tasks if task.last_owner == name and task.status == "pending" and not task.owner)
 
 
 def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastTool | None, tuple[Activity, ...]]:
     began: float | None = None
     last: LastTool | None = None
     last_id = ""
-    deeds: deque[Activity] = deque(maxlen=_LOG_LINES)
+    lines: deque[Activity] = deque(maxlen=_LOG_LINES)
     for event, _ in journal.read(agent.journal, journal.tail_offset(agent.journal, _JOURNAL_TAIL)):
         if event is not None and event.run == run:
-            deeds.extend(deed for deed in describe(event) if deed.kind != "died")  # of the run before
+            # A run starts with the line that tells how the one before it died.
+            lines.extend(line for line in describe(event) if line.kind != "died")
         if isinstance(event, RunStarted) and event.run == run:
             began, last = event.ts, None
         elif isinstance(event, ToolStart):
@@ -90,11 +86,11 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
             last = LastTool(event.ts, describe_call(event.name, event.input), finished=False)
         elif isinstance(event, ToolResult) and last is not None and event.tool_use_id == last_id:
             last = LastTool(last.ts, last.text, finished=True)
-    return began, last, tuple(deeds)
+    return began, last, tuple(lines)
 
 
 def log_end(agent: AgentDirectory) -> tuple[str, ...]:
-    """The last lines that a worker wrote to its log."""
+    """Return the last lines that a worker wrote to its log."""
     try:
         with open(agent.log, "rb", opener=files.open_existing) as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))

@@ -1,4 +1,4 @@
-"""Which files agents have read and changed, and how: from their journals, as far as their file tools did it."""
+"""Which files agents read and changed with their file tools, taken from their journals."""
 
 import difflib
 import posixpath
@@ -12,13 +12,13 @@ from crewboard.records import ToolResult, ToolStart
 from crewboard.store.layout import AgentDirectory
 
 TAIL = 512 * 1024
-"""Bytes of a journal that are searched for changed files when a pane is opened."""
+"""Bytes of a journal that are searched for file calls when a pane opens."""
 
-LATELY = 1800.0
-"""Seconds for which a file that somebody read or changed counts as open."""
+IN_USE = 1800.0
+"""Seconds for which a file counts as in use after an agent read or changed it."""
 
 _MOST = 300
-"""How many changes of an agent are kept, and how many readings: who reads a lot forgets no change for it."""
+"""How many changes and how many reads are kept for each agent. Separate, so that many reads drop no change."""
 
 _TOOLS: dict[str, Literal["read", "write", "edit"]] = {
     "read_file": "read", "write_file": "write", "edit_file": "edit",
@@ -27,9 +27,9 @@ _TOOLS: dict[str, Literal["read", "write", "edit"]] = {
 
 @dataclass(frozen=True)
 class FileAccess:
-    """A file that somebody read or changed, by which call.
+    """A call that read or changed a file.
 
-    `diff` is a unified diff, `removed` is None where it is not known what stood there before.
+    `diff` is a unified diff. `removed` is None if the previous content is not known.
     """
 
     ts: float
@@ -43,13 +43,13 @@ class FileAccess:
 
     @property
     def changed(self) -> bool:
-        """Whether the file is another one since."""
+        """Return True if the call changed the file."""
         return self.kind != "read"
 
 
 @dataclass
 class FileAccessReader:
-    """The file calls in the end of an agent's journal that succeeded, read forward."""
+    """The successful file calls at the end of an agent's journal, read forward."""
 
     agent: AgentDirectory
     _reads: deque[FileAccess] = field(default_factory=lambda: deque(maxlen=_MOST))
@@ -62,31 +62,32 @@ class FileAccessReader:
         self._tail = JournalTail(self.agent, TAIL)
 
     def read(self) -> list[FileAccess]:
-        """The newest ones, newest last."""
-        if self._tail.begins_anew():
+        """Return the newest calls, newest last."""
+        if self._tail.restarted():
             for gathered in (self._reads, self._changes, self._begun, self._known):
                 gathered.clear()
-        for event in self._tail.fresh():
+        for event in self._tail.read_new():
             if isinstance(event, ToolStart) and event.name in _TOOLS:
                 self._begun[event.tool_use_id] = event
             elif isinstance(event, ToolResult):
                 begun = self._begun.pop(event.tool_use_id, None)
                 if begun is not None and not event.is_error:
-                    touch = self._touch(begun, event)
-                    (self._changes if touch.changed else self._reads).append(touch)
-        return sorted([*self._reads, *self._changes], key=lambda touch: touch.ts)
+                    access = self._access(begun, event)
+                    (self._changes if access.changed else self._reads).append(access)
+        return sorted([*self._reads, *self._changes], key=lambda access: access.ts)
 
-    def _touch(self, begun: ToolStart, result: ToolResult) -> FileAccess:
+    def _access(self, begun: ToolStart, result: ToolResult) -> FileAccess:
         path = normal(str(begun.input.get("path", "")))
-        touch = FileAccess(result.ts, self.agent.name, path, _TOOLS[begun.name], call=begun.tool_use_id)
-        if not touch.changed:
-            self._known.pop(path, None)  # somebody else may have changed it meanwhile
-            return touch
+        access = FileAccess(result.ts, self.agent.name, path, _TOOLS[begun.name], call=begun.tool_use_id)
+        if not access.changed:
+            # Another agent may have changed the file before it was read.
+            self._known.pop(path, None)
+            return access
         before, after = self._texts(begun, result, path)
-        return _with_diff(touch, before, after)
+        return _with_diff(access, before, after)
 
     def _texts(self, begun: ToolStart, result: ToolResult, path: str) -> tuple[str | None, str]:
-        """What was changed into what; None where it is not known what stood there."""
+        """Return the text before, None if it is not known, and the text after."""
         if begun.name == "write_file":
             before = "" if result.created else self._known.get(path)
             after = self._known[path] = str(begun.input.get("content", ""))
@@ -98,17 +99,17 @@ class FileAccessReader:
 
 
 def normal(path: str) -> str:
-    """A path of the workspace in the form in which paths are compared: `./a/b.py` is `a/b.py`."""
+    """Return a path of the workspace in one form, so that paths can be compared: `a/b.py` for `./a/b.py`."""
     return posixpath.normpath(path.strip()) if path.strip() else ""
 
 
-def _with_diff(touch: FileAccess, before: str | None, after: str) -> FileAccess:
+def _with_diff(access: FileAccess, before: str | None, after: str) -> FileAccess:
     lines = list(difflib.unified_diff((before or "").splitlines(), after.splitlines(), lineterm="", n=2))[2:]
-    if touch.kind == "edit":
+    if access.kind == "edit":
         lines = _without_numbers(lines)
     removed = sum(line.startswith("-") for line in lines)
     return replace(
-        touch,
+        access,
         diff="\n".join(lines),
         added=sum(line.startswith("+") for line in lines),
         removed=None if before is None else removed,
@@ -116,41 +117,41 @@ def _with_diff(touch: FileAccess, before: str | None, after: str) -> FileAccess:
 
 
 def _without_numbers(lines: list[str]) -> list[str]:
-    """A diff of a piece of a file, whose line numbers would be those of the piece."""
+    """Return a diff without line numbers, which would count from the start of the edited piece."""
     return ["…" if line.startswith("@@") else line for line in lines][1:]
 
 
-def _places(path: str) -> Iterator[str]:
-    """A file, and every folder that it lies in."""
+def _with_folders(path: str) -> Iterator[str]:
+    """Yield a path, and every folder that it is in."""
     while path.strip("/") not in ("", "."):
         yield path
         path = posixpath.dirname(path)
 
 
-class Touched:
-    """What everybody touched, oldest first, and by file and folder what each did there last. It never changes."""
+class FileActivity:
+    """The file calls of all agents, oldest first, and the last of each agent by file and folder. Immutable."""
 
-    def __init__(self, touches: Iterable[FileAccess] = ()) -> None:
-        self.all = tuple(sorted(touches, key=lambda touch: touch.ts))
+    def __init__(self, accesses: Iterable[FileAccess] = ()) -> None:
+        self.all = tuple(sorted(accesses, key=lambda access: access.ts))
         self._last: dict[str, dict[tuple[str, bool], FileAccess]] = {}
-        for touch in self.all:
-            for place in _places(touch.path):
-                self._last.setdefault(place, {})[touch.agent, touch.changed] = touch
+        for access in self.all:
+            for place in _with_folders(access.path):
+                self._last.setdefault(place, {})[access.agent, access.changed] = access
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Touched) and self.all == other.all
+        return isinstance(other, FileActivity) and self.all == other.all
 
     def __hash__(self) -> int:
         return hash(self.all)
 
     def others(self, path: str, own: str, now: float) -> list[FileAccess]:
-        """Who else had a file, or one in a folder, open lately: of each the last change, else the last reading.
+        """Return the other agents' last use of a file, or of one in a folder, if recent: the last change, else read.
 
-        Who changed it comes first.
+        Changes come first.
         """
         last: dict[str, FileAccess] = {}
         known = self._last.get(normal(path), {}).values()
-        for touch in sorted(known, key=lambda each: each.changed):
-            if touch.agent != own and now - touch.ts <= LATELY:
-                last[touch.agent] = touch
+        for access in sorted(known, key=lambda each: each.changed):
+            if access.agent != own and now - access.ts <= IN_USE:
+                last[access.agent] = access
         return sorted(last.values(), key=lambda each: (not each.changed, -each.ts))

@@ -10,20 +10,20 @@ from crewboard.store.layout import AgentDirectory
 
 
 class ReplacedFileDetector:
-    """Notices when another file stands where one was read: a name may be given again after its bearer was removed."""
+    """Detects that a file was replaced by another: an agent was removed, and a new one has its name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._inode = self._look()[0]
+        self._inode = self._stat()[0]
 
-    def came(self, offset: int) -> bool:
-        """Whether the file is another one than at the last call, or is shorter than the `offset` it was read to."""
+    def was_replaced(self, offset: int) -> bool:
+        """Return True if the file is not the one of the last call, or is shorter than the `offset` read so far."""
         before = self._inode
-        self._inode, size = self._look()
+        self._inode, size = self._stat()
         return size < offset or (before is not None and self._inode != before)
 
-    def _look(self) -> tuple[int | None, int]:
-        """Its inode, None where it is not there, and its size."""
+    def _stat(self) -> tuple[int | None, int]:
+        """Return the inode, None if there is no file, and the size."""
         try:
             stat = self._path.stat()
         except OSError:
@@ -33,35 +33,39 @@ class ReplacedFileDetector:
 
 @dataclass
 class JournalTail:
-    """The last `length` bytes of an agent's journal, and what is added. `whole` says that nothing was left out."""
+    """The last `length` bytes of an agent's journal, or all of it, and what is appended.
+
+    `offset` is the end of what was read, `whole` says that nothing was left out, `damaged` counts unreadable lines.
+    """
 
     agent: AgentDirectory
-    length: int
+    length: int | None
+    offset: int = field(init=False)
     whole: bool = field(init=False)
-    _offset: int = field(init=False)
-    _successor: ReplacedFileDetector = field(init=False)
+    damaged: int = field(init=False, default=0)
+    _detector: ReplacedFileDetector = field(init=False)
 
     def __post_init__(self) -> None:
-        self._successor = ReplacedFileDetector(self.agent.journal)
+        self._detector = ReplacedFileDetector(self.agent.journal)
         self._begin()
 
     def _begin(self) -> None:
-        self._offset = journal.tail_offset(self.agent.journal, self.length)
-        self.whole = self._offset == 0
+        self.offset = 0 if self.length is None else journal.tail_offset(self.agent.journal, self.length)
+        self.whole = self.offset == 0
+        self.damaged = 0
 
-    def begins_anew(self) -> bool:
-        """Whether it is the journal of somebody else by now, which is read from its own tail on.
-
-        What was gathered from the other one is to be forgotten.
-        """
-        if not self._successor.came(self._offset):
+    def restarted(self) -> bool:
+        """Return True if another journal is read from now on, so that what was read of the last one must be dropped."""
+        if not self._detector.was_replaced(self.offset):
             return False
         self._begin()
         return True
 
-    def fresh(self) -> Iterator[Event]:
-        """The events since the last time; damaged lines are passed over."""
-        for event, end in journal.read(self.agent.journal, self._offset):
-            self._offset = end
-            if event is not None:
+    def read_new(self) -> Iterator[Event]:
+        """Yield the events appended since the last call; skip damaged lines."""
+        for event, end in journal.read(self.agent.journal, self.offset):
+            self.offset = end
+            if event is None:
+                self.damaged += 1
+            else:
                 yield event

@@ -1,29 +1,63 @@
-"""Mail as a reader sees it: each message with when it was sent, picked up, and when it entered a turn."""
+"""Mail as a reader sees it: when each message was sent, picked up and used, what is unread, and how it is worded."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 
-from crewboard.readmodel.journal_tail import ReplacedFileDetector
+from crewboard.names import OPERATOR
+from crewboard.readmodel.journal_tail import JournalTail, ReplacedFileDetector
 from crewboard.records import Intake, Message, ToolResult, ToolStart
-from crewboard.store import journal, mailbox
+from crewboard.store import files, journal, mailbox
 from crewboard.store.layout import TeamDirectory
 
 TAIL = 256 * 1024
-"""How many bytes of a log a pane looks at when it is opened."""
+"""Bytes at the end of a mailbox or journal that a pane reads when it opens."""
 
 UNREAD_TAIL = 4 * TAIL
-"""And how many of a mailbox at most for what its reader has not read."""
+"""Bytes at the end of a mailbox that are read at most for unread messages."""
+
+EXACT = 1024 * 1024
+"""Bytes of unread mail that are parsed; lines before them are only counted."""
 
 _HEAD = 8
-"""Lines at the beginning of a journal among which the first prompt is."""
+"""Lines at the start of a journal among which the hire prompt is."""
+
+QUESTION = "Question: "
+"""Start of a rejection that asks back. A waiting agent reads only the answer to its request, so a question is one."""
+
+_VERBS = {
+    "idle_notification": "is free for work",
+    "teammate_terminated": "",
+    "plan_approval_request": "plan:",
+    "plan_approval_response": "about the plan:",
+    "shutdown_request": "please shut down",
+    "shutdown_response": "about shutting down:",
+    "permission_request": "may I:",
+    "permission_response": "about that permission:",
+    "question_request": "asks:",
+    "question_response": "answers:",
+    "task_assignment": "assigns",
+    "result": "result:",
+    "error": "could not go on:",
+    "interrupt": "interrupts:",
+    "broadcast": "to all:",
+    "budget_warning": "warns:",
+}
+"""What messages of the protocol do, in words."""
+
+_ANSWERS = {
+    "plan_approval_response": ("approves the plan", "refuses the plan"),
+    "permission_response": ("allows it", "refuses it"),
+    "shutdown_response": ("agrees to shut down", "stays"),
+}
+"""What answers say, in words: approved, rejected."""
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A message and what became of it; times are epoch seconds, None until then.
+    """A message and what became of it. Times are epoch seconds, None until it happens.
 
-    `end` is the byte of the mailbox behind it, 0 for what never lay in one.
+    `end` is the offset behind it in the mailbox, 0 if it was in none.
     """
 
     message: Message
@@ -33,16 +67,95 @@ class Letter:
 
 
 def is_notice(message: Message) -> bool:
-    """Whether it says nothing that a person must read: who is idle stands on the board."""
+    """Return True if the operator need not read a message, because the board shows the same."""
     return message.type == "idle_notification"
+
+
+class MailboxTail:
+    """A mailbox read forward; `offset` is the end of what was read."""
+
+    def __init__(self, team: TeamDirectory, name: str, offset: int) -> None:
+        self._team = team
+        self._name = name
+        self._detector = ReplacedFileDetector(team.inbox(name))
+        self.offset = offset
+
+    def restarted(self) -> bool:
+        """Return True if another mailbox is read from now on, from its start."""
+        if not self._detector.was_replaced(self.offset):
+            return False
+        self.offset = 0
+        return True
+
+    def read_new(self, known: Collection[str]) -> mailbox.Batch:
+        """Return the messages appended since the last call, without those whose id is `known`."""
+        batch = mailbox.read(self._team, self._name, self.offset, known=known)
+        self.offset = batch.offset
+        return batch
+
+    def skip_to(self, end: int) -> list[int]:
+        """Pass over the lines up to the offset `end`; return the offsets behind those that are not blank."""
+        skipped = []
+        for line, behind in files.read_lines(self._team.inbox(self._name), self.offset):
+            if behind > end:
+                break
+            self.offset = behind
+            if line is None or line.strip():
+                skipped.append(behind)
+        return skipped
+
+
+class Unread:
+    """Counts the messages of a mailbox behind a cursor, reading each byte once.
+
+    In a mailbox with very much unread mail, only the last `EXACT` bytes are parsed, and each line before counts as one.
+    """
+
+    def __init__(self, team: TeamDirectory, name: str, cursor: int) -> None:
+        self._team = team
+        self._name = name
+        self._tail = MailboxTail(team, name, cursor)
+        self._lines: list[int] = []
+        self._messages: dict[str, int] = {}
+        self._notices: set[str] = set()
+        self._damage: list[int] = []
+
+    def count(self, cursor: int) -> int:
+        """Return how many messages are behind `cursor`."""
+        if self._tail.restarted():
+            self._lines, self._messages, self._notices, self._damage = [], {}, set(), []
+        size = mailbox.size(self._team, self._name)
+        if size - self._tail.offset > EXACT:
+            self._lines += self._tail.skip_to(size - EXACT)
+        batch = self._tail.read_new(self._messages.keys())
+        self._messages.update((message.id, end) for message, end in batch.entries)
+        self._notices.update(message.id for message in batch.messages if is_notice(message))
+        self._damage += batch.damaged_ends
+        self._drop_read(cursor)
+        return len(self._lines) + len(self._messages)
+
+    def count_for_operator(self, cursor: int) -> int:
+        """Return how many of them the operator must read."""
+        return self.count(cursor) - len(self._notices)
+
+    @property
+    def damaged(self) -> int:
+        """The number of unreadable lines behind the cursor."""
+        return len(self._damage)
+
+    def _drop_read(self, cursor: int) -> None:
+        self._lines = [end for end in self._lines if end > cursor]
+        self._messages = {ident: end for ident, end in self._messages.items() if end > cursor}
+        self._notices &= self._messages.keys()
+        self._damage = [end for end in self._damage if end > cursor]
 
 
 @dataclass
 class MailReader:
-    """One mailbox and its owner's journal, read forward. With `tail`, from the last `TAIL` bytes of each on.
+    """A mailbox and the journal of its agent, read forward; with `tail`, from the last `TAIL` bytes of each on.
 
-    `since` is the byte of the mailbox up to which it was read: what lies behind it is read too, if that begins earlier.
-    `prompts` is what its owner was hired to do, oldest first: no mail, and as good as mail for who wants to know.
+    `since` is the offset up to which the mailbox was read before: all behind it is read, if that starts earlier.
+    `prompts` are the agent's hire prompts, oldest first. They are no mail, but are shown with it.
     """
 
     team: TeamDirectory
@@ -55,72 +168,53 @@ class MailReader:
     _ids: set[str] = field(default_factory=set)
     _picked: dict[str, float] = field(default_factory=dict)
     _entered: dict[str, float] = field(default_factory=dict)
-    _box_offset: int = 0
-    _journal_offset: int = 0
-    _box: ReplacedFileDetector = field(init=False)
-    _journal: ReplacedFileDetector = field(init=False)
+    _mailbox: MailboxTail = field(init=False)
+    _journal: JournalTail = field(init=False)
 
     def __post_init__(self) -> None:
-        self._box, self._journal = ReplacedFileDetector(self._box_path), ReplacedFileDetector(self._journal_path)
-        self._box_offset = self._start_of_box()
-        self._begin_journal()
+        self._mailbox = MailboxTail(self.team, self.name, self._start())
+        self._journal = JournalTail(self.team.agent(self.name), TAIL if self.tail else None)
+        self._read_prompts()
 
-    def _start_of_box(self) -> int:
-        start = self._start(self._box_path)
-        if self.since is None:
-            return start
-        return min(start, max(self.since, journal.tail_offset(self._box_path, UNREAD_TAIL)))
-
-    @property
-    def _box_path(self) -> Path:
-        return self.team.inbox(self.name)
-
-    @property
-    def _journal_path(self) -> Path:
-        return self.team.agent(self.name).journal
-
-    def _start(self, path: Path) -> int:
-        return journal.tail_offset(path, TAIL) if self.tail else 0
+    def _start(self) -> int:
+        """Return the offset from which the mailbox is read."""
+        path = self.team.inbox(self.name)
+        start = files.tail_offset(path, TAIL) if self.tail else 0
+        return start if self.since is None else min(start, max(self.since, files.tail_offset(path, UNREAD_TAIL)))
 
     @property
     def offset(self) -> int:
-        """The byte of the mailbox behind the last message that was read."""
-        return self._box_offset
+        """The end of what was read of the mailbox."""
+        return self._mailbox.offset
 
     def read(self) -> list[Letter]:
-        """Every message so far, oldest first."""
-        self._forget_predecessor()
+        """Return every message so far, oldest first."""
+        if self._mailbox.restarted():
+            self._mailbox.offset = self._start()
+            self._messages, self._ids, self.damaged = [], set(), 0
+        if self._journal.restarted():
+            self._picked, self._entered = {}, {}
+            self._read_prompts()
         self._read_journal()
-        batch = mailbox.read(self.team, self.name, self._box_offset, known=self._ids)
-        self._box_offset = batch.offset
+        batch = self._mailbox.read_new(self._ids)
         self.damaged += batch.damaged
         self._messages += batch.entries
         self._ids.update(message.id for message in batch.messages)
         return [
-            Letter(message, self._picked_at(message.id), self._entered.get(message.id), end)
+            Letter(message, self._picked_up_at(message.id), self._entered.get(message.id), end)
             for message, end in self._messages
         ]
 
-    def _picked_at(self, ident: str) -> float | None:
-        """What a tool call acted on was picked up by then: its intake is journalled with the next turn's mail."""
+    def _picked_up_at(self, ident: str) -> float | None:
+        # A tool call may act on a message before the next turn journals that it was picked up.
         times = [at for at in (self._picked.get(ident), self._entered.get(ident)) if at is not None]
         return min(times, default=None)
 
-    def _forget_predecessor(self) -> None:
-        """Begin again with files that are those of another bearer of the name."""
-        if self._box.came(self._box_offset):
-            self._messages, self._ids = [], set()
-            self.damaged, self._box_offset = 0, self._start_of_box()
-        if self._journal.came(self._journal_offset):
-            self._picked, self._entered = {}, {}
-            self._begin_journal()
-
-    def _begin_journal(self) -> None:
-        """Begin near its end; the prompt stands among its first lines."""
-        self._journal_offset = self._start(self._journal_path)
+    def _read_prompts(self) -> None:
+        """Read the hire prompt, which is at the start of the journal and so not in its tail."""
         self.prompts = []
-        for event, end in islice(journal.read(self._journal_path, 0), _HEAD):
-            if end <= self._journal_offset and isinstance(event, Intake):
+        for event, end in islice(journal.read(self._journal.agent.journal), _HEAD):
+            if end <= self._journal.offset and isinstance(event, Intake):
                 self._note_prompt(event)
 
     def _note_prompt(self, event: Intake) -> None:
@@ -131,11 +225,63 @@ class MailReader:
             self.prompts.append(Letter(prompt, event.ts, event.ts))
 
     def _read_journal(self) -> None:
-        for event, end in journal.read(self._journal_path, self._journal_offset):
-            self._journal_offset = end
+        for event in self._journal.read_new():
             if isinstance(event, Intake):
                 self._picked.update((message.id, event.ts) for message in event.messages)
                 self._entered.update((ident, event.ts) for ident in event.entered)
                 self._note_prompt(event)
             elif isinstance(event, ToolStart | ToolResult):
                 self._entered.update((ident, event.ts) for ident in event.consumed)
+
+
+def question_in(feedback: str | None) -> str | None:
+    """Return the question that a rejection asks back, None if it asks none."""
+    return feedback.removeprefix(QUESTION) if feedback and feedback.startswith(QUESTION) else None
+
+
+def display_name(name: str) -> str:
+    """Return a name as the operator reads it."""
+    return "you" if name == OPERATOR else name
+
+
+def verb(message: Message) -> str:
+    """Return what a message does, followed by a blank; nothing for plain text."""
+    approve = message.metadata.get("approve")
+    if _asks_back(message):
+        return "asks back: "
+    if message.type in _ANSWERS and isinstance(approve, bool):
+        return _ANSWERS[message.type][0 if approve else 1] + (": " if body(message) else "")
+    words = _VERBS.get(message.type, "" if message.type == "message" else f"{message.type}:")
+    return f"{words} " if words else ""
+
+
+def body(message: Message) -> str:
+    """Return what a message says beyond its verb; nothing for an answer without feedback."""
+    if _asks_back(message):
+        return message.content.removeprefix(QUESTION)
+    bare = message.type in _ANSWERS and message.content in ("approved", "rejected")
+    free = message.type == "idle_notification" and message.content == "free for work"
+    return "" if bare or free else message.content
+
+
+def headline(message: Message) -> str:
+    """Return the body of a message for one line: of a plan, its title."""
+    text = body(message)
+    return plan_title(text) if message.type == "plan_approval_request" else text
+
+
+def plan_title(plan: str) -> str:
+    """Return the first words of a plan, without the marks of a heading."""
+    lines = (line.strip("# \t") for line in plan.splitlines())
+    return next((line for line in lines if line), "")
+
+
+def _asks_back(message: Message) -> bool:
+    rejected = message.type in _ANSWERS and message.metadata.get("approve") is False
+    return rejected and question_in(message.content) is not None
+
+
+def describe_message(message: Message) -> str:
+    """Return verb and body of a message, to follow a name: `to all: freeze main`."""
+    words, text = verb(message), body(message)
+    return f"{words}{text}" if text else words.rstrip(" :")

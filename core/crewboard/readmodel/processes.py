@@ -1,5 +1,7 @@
-"""CPU and memory of workers, with everything that they started."""
+"""The processes of a team as the kernel knows them: leases, the tree below a worker, CPU and memory."""
 
+import contextlib
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -7,15 +9,27 @@ from typing import Protocol
 import psutil
 
 from crewboard.linux import process
-from crewboard.readmodel.process_tree import ProcessNode, process_tree
 from crewboard.records import Status, Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import AgentDirectory
 
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class ProcessNode:
+    """One process of a tree; `depth` is 0 for the worker. CPU is the time it has used, in seconds."""
+
+    pid: int
+    depth: int
+    command: str
+    cpu_seconds: float
+    rss_bytes: int
+
 
 @dataclass(frozen=True)
 class Usage:
-    """What a worker and its children use: CPU in percent of one core, resident memory in bytes."""
+    """What a worker and its descendants use: CPU in percent of one core, resident memory in bytes."""
 
     cpu_percent: float
     rss_bytes: int
@@ -23,82 +37,84 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class _Below:
-    """What a worker's children used as its status was this: one that rests starts and ends none."""
+class _ChildUsage:
+    """What a worker's descendants used when its status was this. A worker at rest starts and ends none."""
 
     status: Status
     cpu_percent: float
     rss_bytes: int
     children: int
 
-    def fits(self, status: Status) -> bool:
-        """Whether it holds still."""
+    def is_current(self, status: Status) -> bool:
+        """Return True if the worker has been at rest since."""
         was = self.status
         return (was.pid, was.state, was.since) == (status.pid, status.state, status.since)
 
 
 class Probe(Protocol):
-    """How a reader learns what only the kernel knows; tests and pictures give a frozen one."""
+    """How a reader asks the kernel; tests and screenshots use a fixed one."""
 
     def boot_id(self) -> str:
-        """Which boot of the machine this is."""
+        """Return the id of this boot of the machine."""
 
     def is_held(self, agent: AgentDirectory) -> bool:
-        """Whether a worker holds the agent's lease."""
+        """Return True if a worker holds the agent's lease."""
 
     def lives(self, worker: Status) -> bool:
-        """Whether the process that wrote this status is there; true where that cannot be known."""
+        """Return True if the process that wrote this status runs, or if that cannot be known."""
 
     def is_locked(self, path: Path) -> bool:
-        """Whether somebody holds the lease at `path`."""
+        """Return True if a process holds the lease at `path`."""
 
     def supervisor(self, path: Path) -> Supervisor | None:
-        """Who holds the supervisor's lease at `path`."""
+        """Return the holder of the supervisor's lease at `path`."""
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
-        """What the living workers use, by agent."""
+        """Return what the running workers use, by agent."""
 
-    def family(self, pid: int) -> tuple[ProcessNode, ...]:
-        """A worker and what it started, as a tree."""
+    def process_tree(self, pid: int) -> tuple[ProcessNode, ...]:
+        """Return a worker and its descendants, each below its parent."""
 
 
 class KernelProbe:
-    """The probe of a running machine. CPU is measured between two calls, the first since the process began."""
+    """The probe of this machine. CPU is measured between two calls; at the first, since the process started."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], psutil.Process] = {}
-        self._resting: dict[str, _Below] = {}
+        self._resting: dict[str, _ChildUsage] = {}
 
     def boot_id(self) -> str:
-        """Which boot of the machine this is."""
+        """Return the id of this boot of the machine."""
         return process.boot_id()
 
     def is_held(self, agent: AgentDirectory) -> bool:
-        """Whether a worker holds the agent's lease."""
+        """Return True if a worker holds the agent's lease."""
         return leases.is_held(agent.lease)
 
     def lives(self, worker: Status) -> bool:
-        """Whether the process that wrote this status is there."""
+        """Return True if the process that wrote this status runs, or if that cannot be known."""
         if not worker.start_ticks or worker.boot_id != process.boot_id():
             return True
         return process.start_ticks(worker.pid) == worker.start_ticks
 
     def is_locked(self, path: Path) -> bool:
-        """Whether somebody holds the lease at `path`."""
+        """Return True if a process holds the lease at `path`."""
         return leases.is_held(path)
 
     def supervisor(self, path: Path) -> Supervisor | None:
-        """Who holds the supervisor's lease at `path`."""
+        """Return the holder of the supervisor's lease at `path`."""
         return leases.holder(path, Supervisor)
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
-        """What the living workers and their children use, by agent."""
-        self._resting = {n: found for n, found in self._resting.items() if n in workers and found.fits(workers[n])}
+        """Return what the running workers and their descendants use, by agent."""
+        self._resting = {
+            n: found for n, found in self._resting.items() if n in workers and found.is_current(workers[n])
+        }
         parents = process.parents() if workers.keys() - self._resting.keys() else {}
         seen: set[tuple[int, int]] = set()
         measured = {}
         for name, status in workers.items():
-            below = self._resting.get(name) or self._look_below(status, parents, seen)
+            below = self._resting.get(name) or self._measure_children(status, parents, seen)
             if status.state != "working":
                 self._resting[name] = replace(below, cpu_percent=0)
             if worker := self._read(status.pid, seen):
@@ -107,14 +123,14 @@ class KernelProbe:
         self._known = {key: known for key, known in self._known.items() if key in seen}
         return measured
 
-    def _look_below(self, status: Status, parents: dict[int, int], seen: set[tuple[int, int]]) -> _Below:
+    def _measure_children(self, status: Status, parents: dict[int, int], seen: set[tuple[int, int]]) -> _ChildUsage:
         pids = process.descendants(status.pid, parents)
         readings = [reading for pid in pids if (reading := self._read(pid, seen))]
         cpu, rss = (sum(values) for values in zip((0.0, 0), *readings, strict=True))
-        return _Below(status, cpu, rss, len(readings))
+        return _ChildUsage(status, cpu, rss, len(readings))
 
-    def family(self, pid: int) -> tuple[ProcessNode, ...]:
-        """A worker and what it started, as a tree."""
+    def process_tree(self, pid: int) -> tuple[ProcessNode, ...]:
+        """Return a worker and its descendants, each below its parent."""
         return process_tree(pid)
 
     def _read(self, pid: int, seen: set[tuple[int, int]]) -> tuple[float, int] | None:
@@ -132,8 +148,9 @@ class KernelProbe:
 
 
 def _since_start(known: psutil.Process) -> float:
-    """CPU in percent of one core over the whole life of a process."""
-    import time  # process ages are measured against the real clock, never an injected one
+    """Return the CPU in percent of one core since a process started."""
+    # Processes age by the real clock, not by an injected one.
+    import time
 
     times = known.cpu_times()
     age = max(time.time() - known.create_time(), 0.01)
@@ -141,8 +158,32 @@ def _since_start(known: psutil.Process) -> float:
 
 
 class NoUsageProbe(KernelProbe):
-    """A probe for one quick look: nobody is measured, which is what takes the time."""
+    """A probe that measures no usage, because that takes time."""
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:  # noqa: ARG002
-        """Nothing is known of what anybody uses."""
+        """Return no usage."""
         return {}
+
+
+def process_tree(pid: int) -> tuple[ProcessNode, ...]:
+    """Return the process `pid` and its descendants, each below its parent; nothing if it is gone."""
+    children: dict[int, list[int]] = {}
+    for child, parent in process.parents().items():
+        children.setdefault(parent, []).append(child)
+    found: list[ProcessNode] = []
+    waiting = [(pid, 0)]
+    while waiting:
+        here, depth = waiting.pop()
+        # A process may end after it was listed.
+        with contextlib.suppress(psutil.Error):
+            found.append(_node(here, depth))
+            waiting += [(child, depth + 1) for child in sorted(children.get(here, []), reverse=True)]
+    return tuple(found)
+
+
+def _node(pid: int, depth: int) -> ProcessNode:
+    seen = psutil.Process(pid)
+    with seen.oneshot():
+        program, *arguments = seen.cmdline() or [seen.name()]
+        command = " ".join([os.path.basename(program), *arguments])  # noqa: PTH119  as written, not as a path of ours
+        return ProcessNode(pid, depth, command, round(process.cpu_ticks(pid) / _TICKS, 1), seen.memory_info().rss)

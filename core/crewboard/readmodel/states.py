@@ -1,7 +1,7 @@
-"""Which state an agent is in, from lease, spec, status and exit record, in that order of trust.
+"""Which state an agent is in, decided from lease, spec, status and exit record, in that order of trust.
 
-A lease that is held means alive, whatever a pid says; an exit record says how a run ended; a run with neither was
-killed while nobody watched, or the machine went down.
+A held lease means that the worker is alive, whatever the pid says. An exit record says how a run ended. A run with
+neither was killed while no supervisor ran, or the machine went down.
 """
 
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ URGENCY: tuple[Shown, ...] = (
 )  # fmt: skip
 """Most urgent first."""
 
-LOOPING = 5
-"""The same tool, input and outcome this often in a row is a loop."""
+LOOP_LENGTH = 5
+"""How often the same tool call with the same result in a row is a loop."""
 
-LEAVING_PATIENCE = 10.0
-"""Seconds between an exit record and the end of its process after which the two disagree."""
+EXIT_TIMEOUT = 10.0
+"""Seconds from an exit record to the end of its process, after which the two contradict each other."""
 
-FINDING_OUT = 5.0
-"""Seconds that a supervisor may need to learn and record how a worker ended (its sweep and its patience)."""
+CAUSE_TIMEOUT = 5.0
+"""Seconds that a supervisor may need to find out and record how a worker ended."""
 
 DEAD: frozenset[State] = frozenset({"crashed", "vanished"})
 """States of an agent whose run ended unexpectedly."""
@@ -50,11 +50,11 @@ _SHOWN: dict[State, Shown] = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was read of one agent, at one time. `held` was read first.
+    """What was read of one agent at one time. `held`, whether the lease was held, was read first.
 
-    `pid_gone` says that the process named in the status is not there although the lease is held. `supervised` says
-    that a supervisor lives. `seen_alive` and `seen_gone` are when this reader last saw the lease held, and first saw it
-    free since; None if it never did.
+    `pid_gone` says that the lease is held but the process that the status names is gone. `supervised` says that a
+    supervisor runs. `seen_alive` and `seen_gone` say when this reader last saw the lease held, and first saw it free
+    after that; None if it never did.
     """
 
     held: bool
@@ -71,7 +71,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """A state and why: `reason` is one clause in words, `since` epoch seconds."""
+    """A state and its reason, as one clause for the screen. `since` is in epoch seconds.
+
+    `is_starting` says that a start is under way, `failed_start` that it did not begin in time, `is_open` that the
+    cause of an end will be known in a moment.
+    """
 
     state: State
     since: float
@@ -79,52 +83,52 @@ class Finding:
     failed_start: bool = False
     is_starting: bool = False
     is_open: bool = False
-    """Whether it will be known better in a moment."""
 
 
 def find_state(seen: Evidence) -> Finding:
-    """The state of an agent."""
+    """Return the state of an agent."""
     if seen.spec is None:
         return Finding("unknown", 0, "no usable spec.json")
-    begun = max(seen.status.run if seen.status else 0, seen.exit.run if seen.exit else 0)
+    last_run = max(seen.status.run if seen.status else 0, seen.exit.run if seen.exit else 0)
     if seen.held:
-        return _alive(seen, begun)
-    if seen.spec.run > begun:
-        return _not_begun(seen, seen.spec, begun)
-    if seen.exit is not None and seen.exit.run == begun:
+        return _alive(seen, last_run)
+    if seen.spec.run > last_run:
+        return _not_begun(seen, seen.spec, last_run)
+    if seen.exit is not None and seen.exit.run == last_run:
         return _ended(seen.exit)
     return _gone(seen)
 
 
-def _alive(seen: Evidence, begun: int) -> Finding:
+def _alive(seen: Evidence, last_run: int) -> Finding:
     status = seen.status
     asked_at = seen.spec.at if seen.spec else 0
-    if status is None or (seen.spec is not None and seen.spec.run > begun):
-        return Finding("starting", asked_at, "has its lease")
+    if status is None or (seen.spec is not None and seen.spec.run > last_run):
+        return Finding("starting", asked_at, "process is up, not ready yet")
     if seen.exit is not None and seen.exit.run >= status.run:
-        return _leaving(seen.exit, seen.now)
+        return _exiting(seen.exit, seen.now)
     if seen.pid_gone:
         return Finding("unknown", status.since, f"says {status.state} · pid {status.pid} gone · lease still held")
     if status.deadline is not None and seen.now > status.deadline:
         return Finding("stuck", status.since, f"no progress past its deadline: {status.doing}")
-    if status.repeats >= LOOPING and status.state == "working":
+    if status.repeats >= LOOP_LENGTH and status.state == "working":
         return Finding("looping", status.since, f"{status.last_tool or status.doing} ×{status.repeats}, same outcome")
     return Finding(status.state, status.since, status.doing)
 
 
-def _leaving(record: Exit, now: float) -> Finding:
-    """A worker writes how it ends a moment before it is gone; one that stays contradicts its own record."""
-    if now - record.at > LEAVING_PATIENCE:
+def _exiting(record: Exit, now: float) -> Finding:
+    # A worker writes its exit record a moment before it ends.
+    if now - record.at > EXIT_TIMEOUT:
         return Finding("unknown", record.at, f"exit record says {record.reason or 'ended'} · lease still held")
     return Finding("stopping", record.at, describe_exit(record))
 
 
-def _not_begun(seen: Evidence, spec: Spec, begun: int) -> Finding:
+def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
     if spec.want in ("killed", "stopped"):
         return Finding("exited", spec.at, EXIT_REASONS["killed"])
     late = is_late(spec, seen.now)
-    reason = "was never started: resume it or remove it" if late else "waits for the supervisor"
-    return Finding("starting", spec.at, reason, failed_start=late, is_starting=is_starting(spec, begun, seen.now))
+    reason = "was never started: resume it or remove it" if late else "waiting for the supervisor"
+    starting = is_starting(spec, last_run, seen.now)
+    return Finding("starting", spec.at, reason, failed_start=late, is_starting=starting)
 
 
 def _ended(record: Exit) -> Finding:
@@ -137,16 +141,17 @@ def _gone(seen: Evidence) -> Finding:
     if seen.status and seen.status.boot_id and seen.status.boot_id != seen.boot_id:
         return Finding("exited", since, EXIT_REASONS["reboot"])
     if seen.spec and seen.status and seen.spec.run == seen.status.run and seen.spec.want in ("killed", "stopped"):
-        return Finding("exited", since, EXIT_REASONS["killed"])  # asked for; the supervisor is about to record it
+        # It was asked to end; the supervisor is about to record that it did.
+        return Finding("exited", since, EXIT_REASONS["killed"])
     since = max(since, seen.seen_alive or 0)
-    if seen.supervised and seen.seen_gone is not None and seen.now - seen.seen_gone < FINDING_OUT:
+    if seen.supervised and seen.seen_gone is not None and seen.now - seen.seen_gone < CAUSE_TIMEOUT:
         since = since if seen.seen_alive is None else seen.seen_gone
-        return Finding("vanished", since, "gone, its end is not known yet", is_open=seen.seen_alive is not None)
-    return Finding("vanished", since, f"gone without an exit record: {VANISHED}")
+        return Finding("vanished", since, "exited; determining cause", is_open=seen.seen_alive is not None)
+    return Finding("vanished", since, f"exited without an exit record: {VANISHED}")
 
 
 def show(state: State, asks_operator: list[Request]) -> Shown:
-    """The word on the screen: an agent with an open request to the operator asks, whatever else it does."""
+    """Return the word for the screen. An agent with an open request to the operator asks, whatever else it does."""
     if asks_operator and state in ("waiting", "working", "idle", "retrying"):
         return "ask"
     return _SHOWN[state]

@@ -1,4 +1,4 @@
-"""What agents have used: tokens, money where the price is known, and how much of a budget that is."""
+"""What agents have used: tokens, money if the price is known, and the share of a budget."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -11,22 +11,22 @@ from crewboard.records import Reply, Summary, Tokens
 from crewboard.store.layout import AgentDirectory
 
 TAIL = 1024 * 1024
-"""Bytes of a journal that are searched for model calls when a pane is opened."""
+"""Bytes of a journal that are searched for model calls when a pane opens."""
 
 WINDOW = 600.0
 """Seconds over which the rate is measured."""
 
 SHORTEST = 60.0
-"""Seconds below which a rate would be a guess."""
+"""Seconds of activity below which a rate would be a guess."""
 
 _MOST = 500
 
 
 @dataclass(frozen=True)
 class Bill:
-    """What an agent or a whole team has used.
+    """What an agent or a team has used.
 
-    `usd` is None where no price is known; `partial` says that some of the tokens have no price and are not in it.
+    `usd` is None if no price is known; `partial` says that it leaves out tokens without a price.
     """
 
     tokens: Tokens
@@ -36,21 +36,21 @@ class Bill:
 
     @property
     def share(self) -> float | None:
-        """How much of the budget is used, 1 is all; None where there is none, or where it cannot be known."""
+        """The part of the budget that is used, 1 is all; None if there is no budget, or the part is not known."""
         if self.budget is None or (self.budget.usd is not None and (self.usd is None or self.partial)):
             return None
         return self.budget.share(self.tokens, self.usd)
 
 
 def bill_agent(agent: AgentView) -> Bill:
-    """What one agent has used, over all of its runs."""
+    """Return what one agent has used, over all of its runs."""
     unpriced = agent.cost_usd is None and _any(agent.tokens)
     budget = budget_or_none(agent.spec.flags.budget) if agent.spec else None
     return Bill(agent.tokens, agent.cost_usd, unpriced, budget)
 
 
 def bill_team(view: TeamView) -> Bill:
-    """What everybody on the team has used together."""
+    """Return what all agents of a team have used."""
     bills = [bill_agent(agent) for agent in view.agents]
     known = [bill.usd for bill in bills if bill.usd is not None]
     return Bill(
@@ -66,16 +66,16 @@ def _any(tokens: Tokens) -> bool:
 
 
 def hit_rate(tokens: Tokens) -> float | None:
-    """Which part of the prompts came from the cache, 0 to 1; None before the first prompt."""
+    """Return which part of the prompts came from the cache, 0 to 1; None before the first prompt."""
     prompt = tokens.input + tokens.cache_read + tokens.cache_write
     return tokens.cache_read / prompt if prompt else None
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a model: when its answer was there, how long that took, what it used.
+    """One call of the model: when it was answered, how long that took, and what it used.
 
-    `summary` says that it was made to shorten the conversation, not to go on with it.
+    `summary` says that the call only served to shorten the conversation.
     """
 
     ts: float
@@ -87,7 +87,7 @@ class Call:
 
 @dataclass
 class CallReader:
-    """The model calls in the end of an agent's journal, read forward."""
+    """The model calls at the end of an agent's journal, read forward."""
 
     agent: AgentDirectory
     calls: deque[Call] = field(default_factory=lambda: deque(maxlen=_MOST))
@@ -97,10 +97,10 @@ class CallReader:
         self._tail = JournalTail(self.agent, TAIL)
 
     def read(self) -> deque[Call]:
-        """The newest calls, newest last."""
-        if self._tail.begins_anew():
+        """Return the newest calls, newest last."""
+        if self._tail.restarted():
             self.calls.clear()
-        for event in self._tail.fresh():
+        for event in self._tail.read_new():
             if isinstance(event, Reply):
                 self.calls.append(Call(event.ts, event.usage, event.cost_usd, event.seconds))
             elif isinstance(event, Summary):
@@ -109,16 +109,16 @@ class CallReader:
 
     @property
     def known_since(self) -> float:
-        """From when on every call is known (epoch seconds); minus infinity when all are."""
+        """The time (epoch seconds) from which on every call is known; minus infinity if all are."""
         if self._tail.whole and len(self.calls) < _MOST:
             return float("-inf")
         return self.calls[0].ts if self.calls else float("inf")
 
 
 def rate(readers: Iterable[CallReader], now: float) -> float | None:
-    """Dollars an hour over the last `WINDOW` seconds, or since the first call of a younger team.
+    """Return dollars per hour over the last `WINDOW` seconds, or since the first call of a younger team.
 
-    None where it would be a guess: a call without a price, too short a time, or calls that were not read.
+    Return None if that would be a guess: a call has no price, the time is too short, or calls were not read.
     """
     known = list(readers)
     calls = [call for reader in known for call in reader.read()]

@@ -10,7 +10,7 @@ import click
 from crewboard.commands.cli_hint import CommandLine
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
-from crewboard.readmodel.blocked_by import blocked_by
+from crewboard.readmodel.needs import tasks_blocked_by
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import Need, NeedKind, TeamView
 from crewboard.readmodel.watcher import SWEEP
@@ -129,7 +129,7 @@ def is_closed() -> bool:
 
 
 def _holds(need: Need, view: TeamView) -> str:
-    tasks = blocked_by(view, need)
+    tasks = tasks_blocked_by(view, need)
     if not tasks:
         return ""
     names = ", ".join(str(task.id) for task in tasks)

@@ -121,7 +121,7 @@ def watcher() -> Check:
     if hinted:
         return Check("watcher", "ok", "file events arrive")
     remedy = "raise fs.inotify.max_user_watches and max_user_instances (sysctl)"
-    why = f" ({watching.complaint})" if watching.complaint else ""
+    why = f" ({watching.refusal})" if watching.refusal else ""
     return Check("watcher", "note", f"no file events{why}; the view is read once a second", remedy)
 
 

@@ -15,7 +15,7 @@ from crewboard.protocol import supervisor_client
 from crewboard.protocol.addressing import only_operator_answers
 from crewboard.protocol.results import Follower
 from crewboard.readmodel.activity import Activity, describe
-from crewboard.readmodel.team import summarise
+from crewboard.readmodel.needs import summarise
 from crewboard.records import Answer, Event, Exit, Sent, describe_exit
 from crewboard.store import leases
 from crewboard_tui.cli.output import clock, columns, cut, note, say, say_json

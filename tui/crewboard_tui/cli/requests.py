@@ -9,7 +9,8 @@ from crewboard.commands import answers as decisions
 from crewboard.commands import rules
 from crewboard.commands.cli_hint import CommandLine
 from crewboard.errors import UsageError
-from crewboard.readmodel.team import NEED_OF_REQUEST, Need, NeedKind
+from crewboard.readmodel.needs import NEED_OF_REQUEST
+from crewboard.readmodel.team import Need, NeedKind
 from crewboard.records import Request
 from crewboard_tui.cli import options
 from crewboard_tui.cli.options import Session

@@ -1,6 +1,5 @@
 """The alert line: the worst thing that nobody has answered, with its keys. Never hidden."""
 
-from crewboard.readmodel.crash_report import freed_by
 from crewboard.readmodel.team import Need, TeamView
 from crewboard_tui.keymap.bindings import Pressed, default_key
 from crewboard_tui.poller import Snapshot
@@ -75,6 +74,6 @@ def _aftermath(view: TeamView, need: Need) -> Line:
     agent = view.agent(need.agent)
     if need.kind != "death" or agent is None:
         return ()
-    freed = "".join(f" · #{task.id} {TASK_LOOKS['orphaned'].word}" for task in freed_by(view, need.agent))
+    freed = "".join(f" · #{task.id} {TASK_LOOKS['orphaned'].word}" for task in view.freed_by(need.agent))
     unread = f" · {agent.unread} unread" if agent.unread else ""
     return (Span(freed + unread, "dim"),)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from crewboard.readmodel.file_activity import FileAccess, Touched
+from crewboard.readmodel.file_activity import FileAccess, FileActivity
 from crewboard_tui.render import formats
 from crewboard_tui.render.diff import diff_lines
 from crewboard_tui.render.lines import Line, Span, pad, say, spread
@@ -12,7 +12,7 @@ from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 _COUNTS = 10
 
 
-def file_folds(touches: Touched, name: str, now: float, width: int) -> list[CollapsibleRow]:
+def file_folds(touches: FileActivity, name: str, now: float, width: int) -> list[CollapsibleRow]:
     """The changes of `name`, among what everybody touched; each unfolds to its diff."""
     mine = [touch for touch in reversed(touches.all) if touch.agent == name and touch.changed]
     return [_fold(touch, touches, now, width - MARK) for touch in mine]
@@ -24,7 +24,7 @@ def file_head(width: int) -> Line:
     return spread(left, (Span("ALSO OPEN BY", "dim"),), width - MARK)
 
 
-def _fold(touch: FileAccess, touches: Touched, now: float, width: int) -> CollapsibleRow:
+def _fold(touch: FileAccess, touches: FileActivity, now: float, width: int) -> CollapsibleRow:
     shared = touches.others(touch.path, touch.agent, now)
     left = (Span(formats.clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say(touch.path))
     key = f"{touch.ts} {touch.call}"  # the same however many came after it

@@ -4,8 +4,7 @@ from collections.abc import Container, Sequence
 from functools import partial
 
 from crewboard.names import LEAD, OPERATOR
-from crewboard.readmodel.mail import Letter
-from crewboard.readmodel.wording import headline, in_words, person, tell
+from crewboard.readmodel.mail import Letter, describe_message, display_name, headline, verb
 from crewboard.records import Request
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, one_line, pad, say, spread, wrap
@@ -68,7 +67,7 @@ def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: 
     message = letter.message
     left = (
         Span(formats.clock(message.ts) + " ", "dim"), _who(letter, name), *void_mark(void),
-        Span(in_words(message), "dim"), say(headline(message)),
+        Span(verb(message), "dim"), say(headline(message)),
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
     body = partial(whole_letter, letter, width, void)
@@ -78,18 +77,18 @@ def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: 
 def _who(letter: Letter, name: str) -> Span:
     """Its author, or with an arrow whom `name` wrote to."""
     message = letter.message
-    who = f"→ {person(message.to)}" if message.from_ == name else person(message.from_)
+    who = f"→ {display_name(message.to)}" if message.from_ == name else display_name(message.from_)
     return Span(pad(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
 
 
 def _spoken(letter: Letter, name: str, width: int) -> CollapsibleRow:
     """A message of the talk with the lead: the author, and every line of it."""
     message = letter.message
-    words = message.content if message.type == "result" else tell(message)
+    words = message.content if message.type == "result" else describe_message(message)
     times = times_line(letter, width) if message.to == name else ()
     room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
     first, *more = wrap(words.strip(), max(1, room)) or ("",)
-    author = Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent bold")
+    author = Span(pad(one_line(display_name(message.from_)), AUTHOR) + " ", "accent bold")
     head = spread((Span(formats.clock(message.ts) + " ", "dim"), author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
     return CollapsibleRow(f"{message.to} {message.id}", head, rest, text=message.content)

@@ -1,7 +1,7 @@
 """An agent's process in lines: what it uses over time, its tree, how it ended, the end of its log."""
 
 from crewboard.readmodel.crash_report import CrashReport
-from crewboard.readmodel.process_tree import ProcessNode
+from crewboard.readmodel.processes import ProcessNode
 from crewboard.readmodel.team import AgentView
 from crewboard.records import Exit
 from crewboard_tui.poller import Snapshot

@@ -4,8 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from crewboard.readmodel.crash_report import log_end
-from crewboard.readmodel.process_tree import ProcessNode
-from crewboard.readmodel.processes import Probe, Usage
+from crewboard.readmodel.processes import Probe, ProcessNode, Usage
 from crewboard.readmodel.reader import MEASURE_EVERY
 from crewboard.readmodel.team import TeamView
 from crewboard.store.layout import TeamDirectory
@@ -57,5 +56,5 @@ class ProcessHistoryReader:
     def _look(self, view: TeamView, name: str) -> ProcessHistory:
         agent = view.agent(name)
         lives = agent is not None and agent.alive and agent.pid
-        tree = self._probe.family(agent.pid) if agent is not None and lives and agent.pid else ()
+        tree = self._probe.process_tree(agent.pid) if agent is not None and lives and agent.pid else ()
         return ProcessHistory(name, tuple(self._history.get(name, ())), tree, log_end(self._team.agent(name)))

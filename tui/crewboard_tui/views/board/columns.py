@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crewboard.readmodel.team import AgentView, summarise
+from crewboard.readmodel.needs import summarise
+from crewboard.readmodel.team import AgentView
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Align, Line, Span, one_line, pad
 from crewboard_tui.render.looks import look_of

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crewboard.protocol.approvals import ineffective_reason
-from crewboard.readmodel.mail import Letter, is_notice
-from crewboard.readmodel.wording import headline, in_words, person
+from crewboard.readmodel.mail import Letter, display_name, headline, is_notice, verb
 from crewboard.records import Request
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, clip, one_line, pad, say, spread, wrap
@@ -68,9 +67,9 @@ def letter_line(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool = F
     message = letter.message
     left = (
         Span(_sent(message.ts, width) + " ", "dim"),
-        Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent"),
+        Span(pad(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
         *void_mark(void),
-        Span(in_words(message), "dim"),
+        Span(verb(message), "dim"),
         say(headline(message)),
     )
     return spread(left, _right(letter, box, width, fresh=fresh), width)
@@ -81,7 +80,7 @@ def thread_line(thread: Thread, box: MailboxInfo, width: int, *, fresh: bool, un
     message = thread.newest.message
     left = (
         Span(_sent(message.ts, width) + " ", "dim"),
-        Span(pad(one_line(person(message.from_)), AUTHOR) + " ", "accent"),
+        Span(pad(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
         Span("− " if unfolded else "+ ", "key"),
         Span(standing(thread)),
         Span(" · ", "dim"),
@@ -119,8 +118,8 @@ def _time(at: float | None, sent: float, width: int) -> Span:
 def whole_letter(letter: Letter, width: int, void: str | None = None) -> list[Line]:
     """One message in full, with its head and why it decides nothing, if that is so."""
     message = letter.message
-    kind = in_words(message).rstrip(" :")
-    head = f"{person(message.from_)} → {person(message.to)}{' · ' if kind else ''}{kind}"
+    kind = verb(message).rstrip(" :")
+    head = f"{display_name(message.from_)} → {display_name(message.to)}{' · ' if kind else ''}{kind}"
     times = [f"sent {formats.clock(message.ts)}"]
     if letter.picked_up_at is not None:
         times.append(f"picked up {formats.clock(letter.picked_up_at)}")

@@ -4,9 +4,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from crewboard.readmodel.mail import Letter
-from crewboard.readmodel.team import summarise
-from crewboard.readmodel.wording import person, question_in
+from crewboard.readmodel.mail import Letter, display_name, question_in
+from crewboard.readmodel.needs import summarise
 from crewboard.records import Request
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, say, wrap
@@ -100,11 +99,11 @@ def story_lines(thread: Thread, width: int) -> list[Line]:
     """What was asked and answered, from the beginning."""
     lines: list[Line] = []
     for request in thread.requests:
-        lines += _said(request.created_at, person(request.from_), summarise(request), width)
+        lines += _said(request.created_at, display_name(request.from_), summarise(request), width)
         replaced = request.status == "cancelled" and request is not thread.requests[-1]
         if not replaced and request.decided_at is not None and request.decided_by is not None:
             words = _decision(request)
-            lines += _said(request.decided_at, person(request.decided_by), words, width)
+            lines += _said(request.decided_at, display_name(request.decided_by), words, width)
     return lines
 
 

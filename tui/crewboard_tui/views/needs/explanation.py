@@ -44,7 +44,7 @@ def death_lines(autopsy: CrashReport, now: float, width: int) -> list[Line]:
     lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(head, width, "  ")]
     lines += fact_lines(
         [
-            ("state", autopsy.rested.in_words(autopsy.at) if autopsy.rested else ""),
+            ("state", autopsy.rested.describe(autopsy.at) if autopsy.rested else ""),
             ("last tool", f"{tool.text}{outcome}" if tool else "none in this run"),
             (TASK_LOOKS["orphaned"].word, freed),
             ("mail", unread if autopsy.unread else ""),
@@ -58,7 +58,7 @@ def death_lines(autopsy: CrashReport, now: float, width: int) -> list[Line]:
 
 def _deeds(autopsy: CrashReport, width: int) -> str:
     """What it did last, a line each: all that there is to see where its log is empty."""
-    lines = (f"{formats.clock(deed.ts)} {deed.kind:<5} {one_line(deed.text)}" for deed in autopsy.did_last)
+    lines = (f"{formats.clock(deed.ts)} {deed.kind:<5} {one_line(deed.text)}" for deed in autopsy.last_activity)
     return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"
 
 

@@ -1,6 +1,6 @@
 """What waits for the operator as lines, the most urgent first, with why and since when."""
 
-from crewboard.readmodel.blocked_by import blocked_by
+from crewboard.readmodel.needs import tasks_blocked_by
 from crewboard.readmodel.team import Need, TeamView
 from crewboard_tui.actions.filters import matches
 from crewboard_tui.render import formats
@@ -49,10 +49,10 @@ def _need_line(need: Need, frees: str, now: float, width: int) -> Line:
 
 def _frees(view: TeamView, need: Need, word: str) -> str:
     """What goes on once it is answered, behind `word`: `frees #14`, `frees 2 tasks`."""
-    tasks = blocked_by(view, need)
+    tasks = tasks_blocked_by(view, need)
     return f"{word}#{tasks[0].id}" if len(tasks) == 1 else f"{word}{len(tasks)} tasks" if tasks else ""
 
 
 def held_by(view: TeamView, need: Need) -> str:
     """The tasks that it holds up, by number and subject."""
-    return ", ".join(f"#{task.id} {task.subject}" for task in blocked_by(view, need))
+    return ", ".join(f"#{task.id} {task.subject}" for task in tasks_blocked_by(view, need))

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from textual import on
 from textual.widget import Widget
 
-from crewboard.readmodel.response_times import response_times_today
+from crewboard.readmodel.needs import response_times_today
 from crewboard.readmodel.team import Need, TeamView
 from crewboard_tui.context import AppContext
 from crewboard_tui.poller import Interest, Snapshot

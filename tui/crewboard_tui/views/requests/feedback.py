@@ -8,7 +8,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.events import Key
 
-from crewboard.readmodel.wording import QUESTION
+from crewboard.readmodel.mail import QUESTION
 from crewboard_tui.compose.draft_input import DraftInput
 from crewboard_tui.compose.drafts import for_no
 from crewboard_tui.context import AppContext

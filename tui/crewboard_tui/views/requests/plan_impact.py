@@ -1,6 +1,6 @@
 """What a plan would touch: files that others have open too, commands, risk."""
 
-from crewboard.readmodel.file_activity import Touched
+from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Request
 from crewboard_tui.render.lines import Line, Span, one_line, say, spread, width_of, wrap
 from crewboard_tui.views.agent.files import open_by, shared_line
@@ -15,7 +15,7 @@ def texts(value: object) -> list[str]:
     return [one_line(str(value))] if value else []
 
 
-def stake_lines(request: Request, touches: Touched | None, now: float) -> list[Line]:
+def stake_lines(request: Request, touches: FileActivity | None, now: float) -> list[Line]:
     """The stakes, each a line of its own; `touches` is what everybody touched, None while that is not read yet."""
     payload = request.payload
     lines: list[Line] = []
@@ -32,7 +32,7 @@ def _label(text: str) -> Span:
     return Span(f"{text:<{_LABEL}}", "dim")
 
 
-def _touches(request: Request, files: list[str], touches: Touched | None, now: float) -> Line:
+def _touches(request: Request, files: list[str], touches: FileActivity | None, now: float) -> Line:
     """How many files, and who else has some of them open; before their names, which may not fit."""
     count = Span(f"{len(files)} file{'s' if len(files) > 1 else ''}")
     names = (Span(" · ", "dim"), say(" · ".join(files), "dim"))
@@ -49,7 +49,7 @@ def _touches(request: Request, files: list[str], touches: Touched | None, now: f
     return (count, Span(f" · {which}also open in {', '.join(who)}", "warning" if clash else ""), warning, *names)
 
 
-def file_lines(request: Request, touches: Touched | None, now: float, width: int) -> list[Line]:
+def file_lines(request: Request, touches: FileActivity | None, now: float, width: int) -> list[Line]:
     """Each file that the plan names, and below it what others did with it lately."""
     lines: list[Line] = []
     for path in texts(request.payload.get("files")):

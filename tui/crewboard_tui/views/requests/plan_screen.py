@@ -12,8 +12,8 @@ from textual.widgets import Input
 
 from crewboard.commands import answers, rules
 from crewboard.commands.cli_hint import command_for
-from crewboard.readmodel.file_activity import Touched
-from crewboard.readmodel.wording import person, question_in
+from crewboard.readmodel.file_activity import FileActivity
+from crewboard.readmodel.mail import display_name, question_in
 from crewboard.records import Request
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
@@ -100,7 +100,7 @@ class ReviewScreen(RequestScreen):
         return Interest(touches=self._is_plan)
 
     @property
-    def _touches(self) -> Touched | None:
+    def _touches(self) -> FileActivity | None:
         """Which files everybody read and changed; None while that is not read yet."""
         snapshot = self.context.snapshot
         return snapshot.touches if snapshot.interest == self.interest() else None
@@ -127,7 +127,7 @@ class ReviewScreen(RequestScreen):
         asked = question_in(before.feedback)
         did = "SAID" if asked is None else "ASKED"
         said = before.feedback if asked is None else asked
-        return [(Span(f"{one_line(person(before.decided_by)).upper()} {did:<6}", "dim"), say(said, "bold"))]
+        return [(Span(f"{one_line(display_name(before.decided_by)).upper()} {did:<6}", "dim"), say(said, "bold"))]
 
     def _stakes(self) -> list[Line]:
         """What it touches, on one line each; the whole lists stand below the plan."""

@@ -1,6 +1,6 @@
 """All that a request asks a yes or a no for, as text to read and to copy."""
 
-from crewboard.readmodel.file_activity import Touched
+from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Request
 from crewboard_tui.render.diff import changed, diff_lines, exact_lines
 from crewboard_tui.render.lines import Line, Span, say, wrap
@@ -25,7 +25,7 @@ def asked(request: Request) -> str:
     return next((text for text in found if isinstance(text, str) and text), "")
 
 
-def plan_text(request: Request, touches: Touched | None, now: float, width: int) -> list[Line]:
+def plan_text(request: Request, touches: FileActivity | None, now: float, width: int) -> list[Line]:
     """A plan, and below it whatever else was handed in with it; `touches` is None while it is not read yet."""
     lines = plan_lines(str(request.payload.get("plan", "")), width)
     if files := file_lines(request, touches, now, width):

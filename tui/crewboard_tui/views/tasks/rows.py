@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from crewboard.readmodel.activity import why_failed
 from crewboard.readmodel.reader import blocked
-from crewboard.readmodel.task_failure import why_failed
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Task, describe_exit
 from crewboard.store.tasks import CLOSED, terminal_state

@@ -1,0 +1,124 @@
+"""What needs the operator, in which order, and what it blocks."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from crewboard.names import OPERATOR
+from crewboard.readmodel.mail import plan_title
+from crewboard.readmodel.team import AgentView, Need, NeedKind, TeamView
+from crewboard.records import Request, Task, describe_exit
+
+NEED_OF_REQUEST: dict[str, NeedKind] = {
+    "plan_approval": "plan", "permission": "permission", "question": "question",
+}  # fmt: skip
+"""The kind of need that an open request to the operator is."""
+
+BURST = 5.0
+"""Seconds within which several requests count as made at the same time."""
+
+
+@dataclass(frozen=True)
+class ResponseTimes:
+    """How many requests the operator answered today, and their median wait in seconds."""
+
+    count: int
+    median: float
+
+
+def find_needs(
+    agents: tuple[AgentView, ...], requests: tuple[Request, ...], only_operator: frozenset[str]
+) -> tuple[Need, ...]:
+    """Return what needs the operator, most urgent first.
+
+    `only_operator` are the recipients whose requests only the operator can answer.
+    """
+    deaths = [
+        Need("death", agent.name, agent.since, _describe_death(agent))
+        for agent in agents
+        if agent.is_dead and not agent.acknowledged and not agent.is_open
+    ]
+    asked = [
+        Need(NEED_OF_REQUEST[request.type], request.from_, request.created_at, summarise(request), request.id)
+        for request in requests
+        if request.to in only_operator and request.type in NEED_OF_REQUEST
+    ]
+    stuck = [Need("stuck", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "stuck"]
+    loops = [Need("looping", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "looping"]
+    failed = [Need("failed_start", agent.name, agent.since, agent.reason) for agent in agents if agent.failed_start]
+    deaths, stuck, loops, failed = (
+        sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, failed)
+    )
+    return (*deaths, *_plans_first(asked), *stuck, *loops, *failed)
+
+
+def _plans_first(asked: list[Need]) -> list[Need]:
+    """Return the needs by age; among those asked within `BURST` of the first, plans come first.
+
+    The order within a burst is chance, and a plan blocks more than a question.
+    """
+    first = float("-inf")
+    bursts: dict[Need, float] = {}
+    for need in sorted(asked, key=lambda need: need.since):
+        first = first if need.since - first < BURST else need.since
+        bursts[need] = first
+    return sorted(bursts, key=lambda need: (bursts[need], need.kind != "plan", need.since))
+
+
+def _describe_death(agent: AgentView) -> str:
+    how = describe_exit(agent.exit) if agent.exit else agent.reason
+    return f"died: {how}{_circumstance(agent)}"
+
+
+def _circumstance(agent: AgentView) -> str:
+    """Return the error that ended the run, else that it was at rest, else its last tool."""
+    if agent.exit and agent.exit.code and agent.last_error:
+        return f": {agent.last_error}"
+    if agent.rested is not None:
+        return f", {agent.rested.describe(agent.since)}"
+    return f", last tool {agent.last_tool}" if agent.last_tool else ""
+
+
+def summarise(request: Request) -> str:
+    """Return on one line what a request asks."""
+    payload = request.payload
+    if request.type == "plan_approval":
+        return f"plan: {plan_title(str(payload.get('plan', ''))) or '(empty)'}"
+    if request.type == "question":
+        return "asks: " + str(payload.get("question", ""))
+    if request.type == "permission":
+        return f"wants to run {payload.get('tool', '')}: {payload.get('summary', '')}"
+    return f"asks {request.to} to shut down"
+
+
+def tasks_blocked_by(view: TeamView, need: Need) -> tuple[Task, ...]:
+    """Return the task that the agent has, or had when it died, and every open task that waits for it, nearest first."""
+    agent = view.agent(need.agent)
+    own = [task for task in view.tasks if agent is not None and task.id == agent.task]
+    found = list(view.freed_by(need.agent)) if need.kind == "death" else own
+    # The list grows while it is read: tasks that wait for tasks that wait.
+    for task in found:
+        ids = {each.id for each in found}
+        found += [each for each in view.tasks if each.id not in ids and _waits_for(each, task)]
+    return tuple(found)
+
+
+def _waits_for(task: Task, other: Task) -> bool:
+    return task.status == "pending" and other.id in task.blocked_by
+
+
+def response_times_today(requests: Iterable[Request], now: float) -> ResponseTimes | None:
+    """Return how the operator answered since midnight, local time; None if nothing was answered."""
+    midnight = _midnight(now)
+    waits = [
+        request.decided_at - request.created_at
+        for request in requests
+        if request.decided_by == OPERATOR and request.decided_at is not None and midnight <= request.decided_at <= now
+    ]
+    return ResponseTimes(len(waits), median(waits)) if waits else None
+
+
+def _midnight(now: float) -> float:
+    today = time.localtime(now)
+    return time.mktime((today.tm_year, today.tm_mon, today.tm_mday, 0, 0, 0, 0, 0, -1))
