@@ -24,11 +24,11 @@ from tests.model import ModelServer
 T = TypeVar("T")
 
 WAIT_TIMEOUT = 30.0
-"""Seconds after which a condition counts as never coming true, on a busy machine with two cores."""
+"""Seconds after which a condition counts as failed, on a busy machine with two cores."""
 
 
 def eventually(condition: Callable[[], T | None], what: str = "the condition", seconds: float = WAIT_TIMEOUT) -> T:
-    """Wait until `condition` gives something true, and return that."""
+    """Wait until `condition` returns a true value, and return it."""
     deadline = time.monotonic() + seconds
     while True:
         if found := condition():
@@ -39,10 +39,11 @@ def eventually(condition: Callable[[], T | None], what: str = "the condition", s
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """Every file below a folder of somebody who may be at work: what is gone when it is its turn is left out."""
+    """Return the contents of every file below a folder, without files that disappear meanwhile."""
     found = {}
     for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # the new state of a file, which has taken its place meanwhile
+        # The temporary file of a replacement may be gone by now.
+        with contextlib.suppress(FileNotFoundError):
             if path.is_file():
                 found[path] = path.read_bytes()
     return found
@@ -70,7 +71,7 @@ class Crew:
         return hiring.spawn(self.team, hiring.Hire(name, kind, prompt, flags=HireOptions(**flags)))
 
     def answer(self, assignment: hiring.Assignment) -> Answer:
-        """The answer to an assignment, however it ended."""
+        """Wait for the answer to an assignment, however it ended."""
         follower = Follower(self.agent(assignment.agent), assignment.id, assignment.run).rewind()
 
         def look() -> Answer | None:
@@ -80,7 +81,7 @@ class Crew:
         return eventually(look, f"{assignment.agent}'s answer")
 
     def answer_to(self, name: str, ident: str) -> Answer:
-        """The answer of `name` to the prompt or message `ident`."""
+        """Wait for the answer of `name` to the prompt or message `ident`."""
         return self.answer(hiring.Assignment(name, ident, 0, fresh=False))
 
     def run(self, name: str, kind: str, prompt: str, **flags: Any) -> Answer:
@@ -105,7 +106,7 @@ class Crew:
         return eventually(look, f"{name} being {' or '.join(states)}")
 
     def pending(self, kind: str, of: str | None = None) -> Request:
-        """The one pending request of a type, once it is there; `of` one agent, where others may ask too."""
+        """Wait for the pending request of a type, `of` one agent if others may ask too."""
 
         def look() -> Request | None:
             found = (r for r in requests.pending(self.directory) if r.type == kind and of in {None, r.from_})
@@ -122,7 +123,7 @@ class Crew:
         return holder.pid
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Signal a worker of ours, by its own identity."""
+        """Send a signal to a worker of this team, identified by its start time."""
         holder = leases.holder(self.agent(name).lease, Lease)
         assert holder is not None
         assert process.send_signal(holder.pid, number, holder.start_ticks)
@@ -133,7 +134,7 @@ class Crew:
         return pid
 
     def end(self) -> None:
-        """End everything that this team started, and make sure that nothing is left."""
+        """End all processes of this team, and check that none is left."""
         stop.delete(self.team, now=True)
         for name in [member.name for member in self.team.config.members]:
             assert not leases.is_held(self.agent(name).lease)

@@ -1,4 +1,4 @@
-"""A team that stands still: the same files, clock, ids, pids and leases every time, for pictures and snapshots."""
+"""A team that does not change: the same files, clock, ids, pids and leases every time, for pictures and snapshots."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -69,7 +69,7 @@ Refresh tokens keep their own key. The alias goes in 3.0.
 
 @dataclass
 class FrozenProbe:
-    """What only the kernel knows, made up."""
+    """A probe with fixed data in place of the kernel's."""
 
     held: dict[str, Usage] = field(default_factory=dict)
     supervisor_pid: int | None = 4380
@@ -93,7 +93,8 @@ class FrozenProbe:
         return Supervisor(pid=self.supervisor_pid) if self.supervisor_pid else None
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
-        held = dict(self.held)  # a test may end somebody meanwhile
+        # A copy, because a test may end an agent meanwhile.
+        held = dict(self.held)
         return {name: held[name] for name in workers if name in held}
 
     def process_tree(self, pid: int) -> tuple[ProcessNode, ...]:
@@ -102,21 +103,21 @@ class FrozenProbe:
 
 @dataclass
 class Frozen:
-    """A team on disk and the probe that goes with it."""
+    """A team on disk and its probe."""
 
     directory: TeamDirectory
     probe: FrozenProbe = field(default_factory=FrozenProbe)
 
     @property
     def team(self) -> Team:
-        """The team, for a dashboard or a command of the operator."""
+        """Return the team, for a dashboard or a command of the operator."""
         return Team(self.directory, environment={"CREWBOARD_OFFLINE": "1"}, now=lambda: NOW)
 
     def hire(
         self, name: str, kind: str, state: State, doing: str, *, ago: float, pid: int, role: str = "", cpu: float = 0,
         rss: int = 0, **more: Any,
     ) -> AgentDirectory:  # fmt: skip
-        """An agent that lives, in some state for `ago` seconds."""
+        """Add a live agent, in a state for `ago` seconds."""
         agent = self._want(name, kind, role)
         self.probe.held[name] = Usage(cpu, rss * 1024 * 1024, 1 if cpu > 20 else 0)
         status = Status(
@@ -128,12 +129,12 @@ class Frozen:
             agent.journal,
             RunStarted(ts=NOW - 900, run=1, pid=pid, type=kind, model=_MODELS[kind], fresh=True, prompt_id=f"p-{name}"),
         )
-        # Last: a dashboard that is open must not see somebody of whom it is half known how they are.
+        # Last, so that an open dashboard never sees an agent without its status.
         roster.put(self.directory, Member(name=name, type=kind, role=role, model=_MODELS[kind], added_at=NOW - 900))
         return agent
 
     def gone(self, name: str, kind: str, record: Exit, pid: int, **more: Any) -> AgentDirectory:
-        """An agent whose run has ended."""
+        """Add an agent whose run has ended."""
         agent = self.hire(name, kind, "working", "", ago=900, pid=pid, **more)
         del self.probe.held[name]
         agents.write_exit(agent, record)
@@ -149,21 +150,21 @@ class Frozen:
         return agent
 
     def task(self, ident: int, subject: str, status: TaskStatus = "pending", **more: Any) -> None:
-        """A task on the board."""
+        """Add a task to the board."""
         fields: dict[str, object] = {"created_at": NOW - 900, "updated_at": NOW - 720, **more}
         json_files.save(
             self.directory.task(ident), Task(id=ident, subject=subject, status=status).model_copy(update=fields)
         )
 
     def mail(self, number: int, author: str, to: str, kind: str, text: str, ago: float, **metadata: JsonValue) -> str:
-        """A message in a mailbox; returns its id."""
+        """Put a message into a mailbox and return its id."""
         ident = f"m{number:04}"
         message = mailbox.compose(author, to, kind, text, ident=ident, ts=NOW - ago, metadata=metadata)
         mailbox.send(self.directory, message)
         return ident
 
     def read(self, name: str, messages: int, *, ago: float, entered: bool = True) -> None:
-        """Its worker has picked up the first so many messages."""
+        """Let the worker pick up the first `count` messages."""
         agent = self.directory.agent(name)
         letters = mailbox.read(self.directory, name).entries[:messages]
         for message, end in letters:
@@ -175,7 +176,7 @@ class Frozen:
         json_files.save(agent.cursor, Cursor(offset=letters[-1][1] if letters else 0))
 
     def did(self, name: str, ago: float, tool: str, arguments: dict[str, object], result: str, seconds: float) -> None:
-        """A tool call with its outcome."""
+        """Record a tool call with its outcome."""
         agent = self.directory.agent(name)
         ident = f"t-{name}-{ago}"
         journal.append(agent.journal, ToolStart(ts=NOW - ago, run=1, tool_use_id=ident, name=tool, input=arguments))
@@ -188,14 +189,14 @@ class Frozen:
         )  # fmt: skip
 
     def began(self, name: str, ago: float, tool: str, arguments: dict[str, object]) -> None:
-        """A tool call without an outcome."""
+        """Record a tool call without an outcome."""
         agent = self.directory.agent(name)
         journal.append(
             agent.journal, ToolStart(ts=NOW - ago, run=1, tool_use_id=f"t-{ago}", name=tool, input=arguments)
         )
 
     def said(self, name: str, ago: float, text: str, kind: str = "text") -> None:
-        """Something that its model said or thought."""
+        """Record a text or a thought of the model."""
         agent = self.directory.agent(name)
         block = {"type": kind, kind: text}
         journal.append(
@@ -207,7 +208,7 @@ class Frozen:
         self, ident: str, kind: RequestType, author: str, ago: float, payload: dict[str, JsonValue],
         to: str = "operator", **more: Any,
     ) -> None:  # fmt: skip
-        """A request to the operator, or to somebody else."""
+        """Open a request to the operator, or to another agent."""
         approvals.ask(self.directory, ident, kind, author, to, payload, NOW - ago, **more)
 
 
@@ -218,7 +219,7 @@ _MODELS = {
 
 
 def make_empty(root: Path, name: str = "demo") -> Frozen:
-    """A team with nobody on it."""
+    """Make a team without agents."""
     root.mkdir(parents=True, exist_ok=True)
     directory = TeamDirectory(root / ".crewboard" / name)
     directory.make()
@@ -227,9 +228,9 @@ def make_empty(root: Path, name: str = "demo") -> Frozen:
 
 
 def make_team(root: Path) -> Frozen:
-    """Eleven agents in every state that a board can show, with tasks, mail, plans and a death."""
+    """Make a team with eleven agents in every state, with tasks, mail, plans and a death."""
     frozen = make_empty(root)
-    _hire_everybody(frozen)
+    _hire_all(frozen)
     _put_tasks(frozen)
     _send_mail(frozen)
     _work(frozen)
@@ -244,7 +245,7 @@ def _spent(used: int, cost: float) -> dict[str, Any]:
     }
 
 
-def _hire_everybody(frozen: Frozen) -> None:
+def _hire_all(frozen: Frozen) -> None:
     killed = Exit(run=1, signal=9, reason="died", at=NOW - 132, buried=True)
     frozen.gone("parser", "code", killed, 4388, role="grammar", task=14,
                 last_tool="bash pytest -x tests/parser", **_spent(61, 1.92))  # fmt: skip

@@ -16,19 +16,19 @@ from crewboard.offline.service import WINDOW, Service
 from crewboard.offline.wire import MessagesRequest
 
 ANY_AGENT = ""
-"""The key of replies that are for the agent that asks next."""
+"""The key of replies for the agent that asks next."""
 
 START_TIMEOUT = 10.0
-"""Seconds that a loopback port may take to open."""
+"""Seconds until a loopback port must be open."""
 
 
 def says(text: str) -> Reply:
-    """An answer that calls nothing, which ends an assignment."""
+    """Return a reply without a tool call, which ends an assignment."""
     return Reply([{"type": "text", "text": text}])
 
 
 def calls(tool: str, /, **input: Any) -> Reply:
-    """A reply that calls one tool."""
+    """Return a reply that calls one tool."""
     return Reply([{"type": "tool_use", "name": tool, "input": input}])
 
 
@@ -44,13 +44,14 @@ class Script:
         self._given: dict[str, Reply] = {}
 
     def give(self, agent: str, replies: Iterable[Reply]) -> None:
-        """Let `agent`, by name, have these replies too, behind those that it still has."""
+        """Add replies for `agent`, after those that are left."""
         self._left.setdefault(agent, []).extend(replies)
 
     def reply(self, agent: str, request: MessagesRequest) -> Reply | None:
-        """The reply that is next for `agent`; None after the end."""
+        """Return the next reply for `agent`, or None if none is left."""
         if not self._given and not any(self._left.values()):
-            return None  # there is no script, and a long conversation takes milliseconds to tell from another
+            # Without a script: comparing long conversations would take milliseconds.
+            return None
         key = _key(agent, request)
         if key not in self._given:
             left = self._left.get(agent) or self._left.get(ANY_AGENT)
@@ -124,7 +125,7 @@ class ModelServer:
         self._loop.call_soon_threadsafe(self._script.give, agent, replies)
 
     def asked_by(self, agent: str) -> list[dict[str, Any]]:
-        """Those of `requests` whose system prompt says that they are an agent's, by its name."""
+        """Return the requests of an agent, found by the name in the system prompt."""
         return [body for body in self.requests if f"You are {agent}, " in str(body.get("system"))]
 
     async def _run(self) -> None:

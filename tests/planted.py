@@ -5,11 +5,11 @@ from pathlib import Path
 
 NAMES = ("bwrap", "git", "true", "uname", "lsb_release", "ldconfig")
 SHELLS = ("bash", "sh", "env")
-"""These would also be run by scripts that the agents themselves run, in their sandbox."""
+"""Programs that the agents' own scripts in the sandbox would also run."""
 
 
 class Planted:
-    """The programs of `root/.venv/bin`, each of which notes that it ran."""
+    """The programs of `root/.venv/bin`, each of which records that it ran."""
 
     def __init__(self, root: Path, names: tuple[str, ...] = NAMES) -> None:
         self.root = root
@@ -23,11 +23,11 @@ class Planted:
 
     @property
     def path(self) -> str:
-        """A PATH on which they come first."""
+        """Return a PATH on which these programs come first."""
         return f"{self._folder}{os.pathsep}{os.environ['PATH']}"
 
     @property
     def ran(self) -> list[str]:
-        """Those that ran, with the key that they found."""
+        """Return the programs that ran, with the key that they found."""
         noted = self.root / "ran"
         return noted.read_text().splitlines() if noted.exists() else []

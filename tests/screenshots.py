@@ -1,4 +1,4 @@
-"""Paints `screenshots/` from the frozen team: `python -m tests.screenshots`, byte for byte the same every time."""
+"""Make `screenshots/` from the frozen team with `python -m tests.screenshots`; each run gives the same bytes."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent.parent / "screenshots"
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture: which keys lead there, what to write then, and what must be seen."""
+    """One picture: the keys to press, the text to type, and the words that must be on the screen."""
 
     name: str
     keys: str
@@ -68,7 +68,7 @@ async def _write(stage: Stage, text: str) -> None:
 
 
 async def paint(shot: Shot, home: Path) -> str:
-    """The picture as SVG."""
+    """Return the picture as SVG."""
     frozen = make_team(home / "inkpot")
     with contextlib.chdir(frozen.directory.root):
         return await _paint(shot, frozen)
@@ -88,7 +88,7 @@ async def _paint(shot: Shot, frozen: Frozen) -> str:
 
 @contextmanager
 def same_everywhere(home: Path) -> Iterator[None]:
-    """One home, one time zone, and colours, whatever this machine says."""
+    """Set a fixed home, a fixed time zone, and colours."""
     kept = dict(os.environ)
     os.environ.update(HOME=str(home), TZ="UTC", COLORTERM="truecolor", TERM="xterm-256color")
     for name in ("NO_COLOR", "CREWBOARD_MODEL", "ANTHROPIC_MODEL"):
@@ -103,7 +103,7 @@ def same_everywhere(home: Path) -> Iterator[None]:
 
 
 def paint_all(folder: Path, shots: tuple[Shot, ...] = SHOTS) -> list[Path]:
-    """Paint every picture into `folder`."""
+    """Write every picture into `folder`."""
     painted = []
     for shot in shots:
         with tempfile.TemporaryDirectory() as home, same_everywhere(Path(home)):

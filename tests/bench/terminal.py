@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pexpect
 
-PATIENCE = 30
+WAIT_TIMEOUT = 30
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def terminal(command: Sequence[str], folder: Path, environment: Mapping[str, str
         cwd=str(folder),
         env={**environment, "TERM": "xterm-256color"},
         dimensions=(30, 100),
-        timeout=PATIENCE,
+        timeout=WAIT_TIMEOUT,
     )
     child.delaybeforesend = None  # it is for people who type, and would be measured
     try:

@@ -102,7 +102,7 @@ def test_thirty_agents(figures: Figures, team: Team, stack: ExitStack) -> None:
     figures.add("a change to the terminal, 30 agents, 95 %", slowest(took), "ms", target=60)
 
 
-def test_keys_in_a_storm(figures: Figures, team: Team, stack: ExitStack) -> None:
+def test_keys_under_load(figures: Figures, team: Team, stack: ExitStack) -> None:
     names = crowd(team, BOXES, stack)
     boxes = [str(team.directory.inbox(name)) for name in names]
     with terminal(BOARD, team.directory.root, clean_environment()) as board:

@@ -90,7 +90,7 @@ def test_commands(figures: Figures, policy: Policy) -> None:
         assert figure.within(SLACK)
 
 
-def test_hands(figures: Figures, policy: Policy) -> None:
+def test_file_server(figures: Figures, policy: Policy) -> None:
     helper = FileToolClient(box("bubblewrap" if bubblewrap.unavailable_reason(policy) is None else "none", policy))
 
     async def start() -> None:

@@ -54,7 +54,7 @@ def start(crew: Crew, server: TimedServer, name: str) -> tuple[float, float]:
     return (server.arrivals.any[0] - written) * 1e3, (server.arrivals.messages[0] - written) * 1e3
 
 
-def test_a_warm_start(figures: Figures, crew: Crew, server: TimedServer) -> None:
+def test_a_preforked_start(figures: Figures, crew: Crew, server: TimedServer) -> None:
     begun = [start(crew, server, f"agent{number}") for number in range(12)]
     first, message = (median(column) for column in zip(*begun, strict=True))
     baseline = ("import anthropic", import_ms())

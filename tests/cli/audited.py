@@ -1,4 +1,4 @@
-"""A Python that notes every program that it starts, and so do the Pythons that it starts in turn.
+"""A Python that records every program that it starts, and so does every Python that it starts.
 
 It is a script that takes the place of `sys.executable`: it needs no variable, which crewboard would rightly drop, and
 no change of the environment that the tests run from.
@@ -23,7 +23,7 @@ def note(event, arguments):
         return
     environment = dict(os.environ if environment is None else environment)
     line = json.dumps({{"program": os.fsdecode(program), "environment": environment}})
-    # In a sandbox the file cannot be written, and what starts there is held in.
+    # In a sandbox the file cannot be written; programs that start there are confined anyway.
     with contextlib.suppress(OSError), open({log!r}, "a") as log:
         log.write(line + "\\n")
 
@@ -39,7 +39,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 class Audited:
-    """The script and what it noted, in a folder of their own."""
+    """The script and its record, in their own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.python = folder / "python"
@@ -49,5 +49,5 @@ class Audited:
 
     @property
     def started(self) -> list[dict[str, Any]]:
-        """Every program that was started outside a sandbox: `program`, `environment`."""
+        """Return every program that was started outside a sandbox: `program`, `environment`."""
         return [json.loads(line) for line in self._log.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Fixtures of the command line's tests."""
+"""Fixtures of the command line tests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,13 +17,13 @@ from tests.crew import Crew, eventually
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
-    """The command line in an empty directory, in the tests' own process."""
+    """Return the command line in an empty directory, run in the process of the tests."""
     return Inside(tmp_path)
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Cli]:
-    """The command line in an empty directory, each command a process of its own."""
+    """Return the command line in an empty directory; each command is a process of its own."""
     run = Cli(tmp_path)
     yield run
     run.end()
@@ -35,14 +35,14 @@ def shell(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture
 def team(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
-    """The default team in that directory, with nobody at work, and no supervisor for agents that are only files."""
+    """Return the default team there, without workers; agents that are only files need no supervisor."""
     monkeypatch.setattr(supervisor_client, "ensure_running", lambda _: None)
     return Team(directory)
 
 
 @pytest.fixture
 def offline(tmp_path: Path) -> Iterator[Cli]:
-    """The command line on the embedded model; whatever it starts is ended, and none of it may be left.
+    """Return the command line on the embedded model; end all that it starts, and check that nothing is left.
 
     Commands that go on are processes of their own, the others run in the tests' own.
     """
@@ -52,7 +52,7 @@ def offline(tmp_path: Path) -> Iterator[Cli]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """The same for the tests of a module together.
+    """Return one such command line for all tests of a module.
 
     Each hires under names of its own, and takes down nothing but its own agents.
     """
@@ -72,12 +72,12 @@ def _offline(root: Path) -> Iterator[Cli]:
 
 @pytest.fixture
 def live(crew: Crew) -> Cli:
-    """The command line beside a team of real workers."""
+    """Return the command line of a team of real workers."""
     return Inside(crew.root, crew.environment)
 
 
 def processes_of(root: Path) -> list[psutil.Process]:
-    """Whatever runs with the root in its command line."""
+    """Return the processes with the root in their command line."""
     return [
         found
         for found in psutil.process_iter(["cmdline"])
@@ -87,7 +87,7 @@ def processes_of(root: Path) -> list[psutil.Process]:
 
 @pytest.fixture
 def damaged(directory: TeamDirectory) -> TeamDirectory:
-    """A team whose roster was torn."""
+    """Return a team with a torn roster."""
     whole = directory.config.read_bytes()
     directory.config.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(Exception, match="damaged"):

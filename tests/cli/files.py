@@ -1,4 +1,4 @@
-"""Agents that are only files, for what needs no worker."""
+"""Agents that are only files, for tests that need no worker."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -12,7 +12,7 @@ from crewboard.store import agents, json_files, leases, roster
 
 
 def enlist(team: Team, name: str, kind: str = "code", **status: object) -> None:
-    """Put an agent on the roster that has run once."""
+    """Put an agent that has run once on the roster."""
     roster.put(team.directory, Member(name=name, type=kind, model="m"))
     spec = Spec(prompt="work", prompt_id=f"p-{name}", type=kind, model="m", flags=HireOptions(), at=1)
     agents.change_spec(team.directory.agent(name), lambda _: spec)
@@ -35,5 +35,5 @@ def alive(team: Team, name: str) -> Iterator[None]:
 
 
 def ask(team: Team, ident: str, kind: RequestType, payload: Mapping[str, JsonValue]) -> Request:
-    """A pending request of `fixer`'s to the operator."""
+    """Open a request of `fixer` to the operator."""
     return requests.open_request(team.directory, ident, kind, "fixer", "operator", dict(payload), 5.0)

@@ -1,4 +1,4 @@
-"""The command line as a user's shell runs it: a real process of `crewboard` in a directory."""
+"""The command line as a shell runs it: a real process of `crewboard` in a directory."""
 
 import contextlib
 import io
@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-I", "-m", "crewboard_tui.cli"]
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Ours without keys and without settings of crewboard."""
+    """Return the environment of the tests without keys and without settings of crewboard."""
     kept = {
         key: value
         for key, value in os.environ.items()
@@ -32,7 +32,7 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Ran:
-    """How one command came out."""
+    """The result of one command."""
 
     code: int
     out: str
@@ -44,7 +44,7 @@ class Ran:
         return json.loads(self.out)
 
     def refused(self, code: int, *words: str) -> None:
-        """It ended with `code` and one sentence that has all of `words`, and printed nothing else."""
+        """Check that it ended with `code` and one sentence with all of `words`, and printed nothing else."""
         assert self.code == code, (self.out, self.err)
         assert self.out == ""
         assert "Traceback" not in self.err
@@ -55,7 +55,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Cli:
-    """Runs commands in `root`."""
+    """Run commands in `root`."""
 
     root: Path
     environment: Mapping[str, str] = field(default_factory=clean_environment)
@@ -75,7 +75,7 @@ class Cli:
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a command that goes on; end it with `finish`, or the fixture will."""
+        """Start a command that keeps running; end it with `finish`, or let the fixture end it."""
         process = subprocess.Popen(
             [*COMMAND, *arguments],
             cwd=self.root,
@@ -88,7 +88,7 @@ class Cli:
         return process
 
     def end(self) -> None:
-        """End what was started and goes on still."""
+        """End all commands that still run."""
         for process in self.started:
             if process.poll() is None:
                 finish(process, signal.SIGTERM)
@@ -98,12 +98,13 @@ class Cli:
 
 
 class Inside(Cli):
-    """The same in the tests' own process: quicker, for commands that end by themselves and print little."""
+    """Run commands in the process of the tests: faster, for commands that end by themselves and print little."""
 
     def __call__(self, *arguments: str, stdin: bytes = b"", seconds: float = 60) -> Ran:
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         environment = {"COLUMNS": "80", **self.environment}
-        cached_folder.cache_clear()  # what the command before has read, a process of its own would not know
+        # A new process would not know what the command before has read.
+        cached_folder.cache_clear()
         with (
             contextlib.chdir(self.root),
             mock.patch.dict(os.environ, environment, clear=True),
@@ -121,7 +122,7 @@ def _written(stream: io.TextIOWrapper) -> str:
 
 
 def finish(process: subprocess.Popen[bytes], number: int | None = None, seconds: float = 30) -> Ran:
-    """Signal a command, if `number` says so, and wait for its end."""
+    """Send a command the signal `number`, if given, and wait for its end."""
     if number is not None:
         process.send_signal(number)
     out, err = process.communicate(timeout=seconds)

@@ -1,4 +1,4 @@
-"""A user's mistake: one clear sentence, the right exit code, nothing changed, no traceback."""
+"""User errors: one clear sentence, the right exit code, nothing changed, no traceback."""
 
 import pytest
 
@@ -117,13 +117,13 @@ def test_a_name_that_is_taken_by_another_type(cli: Cli, team: Team) -> None:
     cli(*SPAWN).refused(2, "scout is of type plan")
 
 
-def test_nobody_is_hired_for_a_task_that_is_over(cli: Cli, team: Team) -> None:
+def test_no_agent_is_hired_for_a_closed_task(cli: Cli, team: Team) -> None:
     board.add_task(team, "write it")
     board.update_task(team, 1, status="completed")
     cli(*SPAWN, "--task", "1").refused(2, "task 1 is completed", "--status pending")
 
 
-def test_nobody_gets_a_task_that_is_for_another_type(cli: Cli, team: Team) -> None:
+def test_no_agent_gets_a_task_for_another_type(cli: Cli, team: Team) -> None:
     enlist(team, "scout", "explore")
     board.add_task(team, "write it", required_type="code")
     before = team.directory.task(1).read_bytes()
@@ -136,7 +136,7 @@ def test_nobody_gets_a_task_that_is_for_another_type(cli: Cli, team: Team) -> No
     assert [task.id for task in tasks.load_all(team.directory)] == [1]
 
 
-def test_nobody_is_hired_for_a_task_that_cannot_be_begun(cli: Cli, team: Team) -> None:
+def test_no_agent_is_hired_for_a_task_that_cannot_begin(cli: Cli, team: Team) -> None:
     board.add_task(team, "first")
     board.add_task(team, "second", blocked_by=[1])
     cli(*SPAWN, "--task", "2").refused(75, "task 2 is blocked by 1", "task update 2 --owner scout")
@@ -164,7 +164,7 @@ def test_a_damaged_roster_is_named_and_kept(cli: Cli, damaged: TeamDirectory) ->
     assert damaged.config.read_bytes() == torn
 
 
-def test_a_damaged_roster_hides_nobody(cli: Cli, team: Team) -> None:
+def test_a_damaged_roster_hides_no_agent(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     team.directory.config.write_bytes(b"\xff{")
     ran = cli("status")
@@ -192,7 +192,8 @@ def test_damaged_lines_are_set_aside_and_told(cli: Cli, team: Team) -> None:
 def test_a_damaged_record_does_not_hide_the_others(cli: Cli, team: Team) -> None:
     assert cli("task", "add", "first").code == 0
     assert cli("task", "add", "second").code == 0
-    files.replace_file(team.directory.task(1), b"{")  # written in place, it would be seen within a minute
+    # Replaced, not written in place: a change in place is noticed only after a while.
+    files.replace_file(team.directory.task(1), b"{")
     assert [task["subject"] for task in cli("tasks", "--json").json] == ["second"]
     assert cli("status", "--json").json["damaged"] == 1
     assert "damaged: tasks/1.json" in cli("status").out

@@ -1,4 +1,4 @@
-"""What changed on a team, from files alone."""
+"""Changes of a team, read from its files alone."""
 
 import pytest
 
@@ -12,14 +12,14 @@ from tests.cli.files import alive, ask, enlist, set_status
 
 
 def only(changes: list[Change], kind: str) -> Change:
-    """The one change that there is, of this kind."""
+    """Return the only change, which is of this kind."""
     assert [change.kind for change in changes] == [kind]
     return changes[0]
 
 
 @pytest.fixture
 def reader(team: Team) -> ChangeReader:
-    """A reader of a team that has an agent, mail, a task and a request from before."""
+    """Return a reader of a team that already has an agent, mail, a task and a request."""
     enlist(team, "fixer")
     mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "old"))
     tasks.add(team.directory, "old", 1.0)
@@ -94,9 +94,9 @@ def test_a_task(team: Team, reader: ChangeReader) -> None:
 
 
 def test_a_request_and_its_answer(team: Team, reader: ChangeReader) -> None:
-    ask(team, "plan-1", "plan_approval", {"plan": "# Mend it"})
+    ask(team, "plan-1", "plan_approval", {"plan": "# Fix it"})
     change = only(reader.read(), "request")
-    assert (change.agent, change.what["status"], change.what["summary"]) == ("fixer", "pending", "plan: Mend it")
+    assert (change.agent, change.what["status"], change.what["summary"]) == ("fixer", "pending", "plan: Fix it")
     requests.decide(team.directory, "plan-1", "rejected", "operator", 9.0, feedback="no")
     change = only(reader.read(), "request")
     assert (change.ts, change.what["decided_by"], change.what["feedback"]) == (9.0, "operator", "no")

@@ -1,4 +1,4 @@
-"""What each command prints and changes, on a team whose agents are only files."""
+"""The output and the effect of each command, on a team whose agents are only files."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ AGENT_KEYS = {
     "name", "type", "role", "state", "run", "pid", "alive", "exit", "unread", "doing", "since", "turn", "task",
     "tokens", "context", "cost_usd", "cpu_percent", "rss_bytes", "sandbox", "model", "damaged",
 }  # fmt: skip
-"""What docs/reference/json.md promises of each agent in `status --json`."""
+"""The fields of each agent in `status --json`, as in docs/reference/json.md."""
 
 
 def test_an_absent_default_team_is_told_kindly(cli: Cli) -> None:
@@ -39,8 +39,8 @@ def test_an_absent_default_team_is_told_kindly(cli: Cli) -> None:
 
 def test_status_json_keeps_its_promise(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
-    ask(team, "plan-1", "plan_approval", {"plan": "# Mend it\nquickly"})
-    assert cli("task", "add", "mend").code == 0
+    ask(team, "plan-1", "plan_approval", {"plan": "# Fix it\nquickly"})
+    assert cli("task", "add", "fix").code == 0
     status = cli("status", "--json").json
     assert status["team"] == "default"
     assert Path(status["root"]) == cli.root.resolve()
@@ -48,7 +48,7 @@ def test_status_json_keeps_its_promise(cli: Cli, team: Team) -> None:
     assert status["supervisor"] == {"pid": None, "alive": False}
     assert status["agents"][0].keys() >= AGENT_KEYS
     assert [request["id"] for request in status["requests"]] == ["plan-1"]
-    assert [task["subject"] for task in status["tasks"]] == ["mend"]
+    assert [task["subject"] for task in status["tasks"]] == ["fix"]
     kinds = {(need["kind"], need["agent"], need["request_id"]) for need in status["needs_you"]}
     assert ("plan", "fixer", "plan-1") in kinds
 
@@ -64,11 +64,11 @@ def test_status_names_each_need_and_the_command_that_answers_it(cli: Cli, team: 
     enlist(team, "fixer")
     enlist(team, "courier")
     agents.write_exit(team.directory.agent("courier"), Exit(run=1, signal=9, reason="died", at=5))
-    ask(team, "plan-1", "plan_approval", {"plan": "# Mend it"})
+    ask(team, "plan-1", "plan_approval", {"plan": "# Fix it"})
     ask(team, "ask-1", "question", {"question": "tabs?"})
     text = cli("status").out
     for words in (
-        "killed by SIGKILL", "crewboard resume courier", "plan: Mend it", "crewboard approve plan-1", "asks: tabs?",
+        "killed by SIGKILL", "crewboard resume courier", "plan: Fix it", "crewboard approve plan-1", "asks: tabs?",
         "crewboard answer ask-1 TEXT",
     ):  # fmt: skip
         assert words in text
@@ -184,7 +184,7 @@ def test_a_response_that_decided_nothing_is_called_so(cli: Cli, team: Team) -> N
 
 
 def test_requests_show_their_whole_text_and_how_to_answer(cli: Cli, team: Team) -> None:
-    ask(team, "plan-1", "plan_approval", {"plan": "# Mend it\n1. read\n2. write"})
+    ask(team, "plan-1", "plan_approval", {"plan": "# Fix it\n1. read\n2. write"})
     ask(team, "ask-1", "question", {"question": "tabs or spaces?", "options": ["tabs", "spaces"]})
     text = cli("requests").out
     for words in ("2. write", "crewboard approve plan-1", "options: tabs, spaces", "crewboard answer ask-1"):
@@ -194,7 +194,7 @@ def test_requests_show_their_whole_text_and_how_to_answer(cli: Cli, team: Team) 
 
 def test_a_plan_is_listed_with_its_files_commands_and_risk(cli: Cli, team: Team) -> None:
     payload: dict[str, JsonValue] = {
-        "plan": "# Mend it", "files": ["a.py", "b.py"], "commands": ["pytest -x"], "risk": "breaks\nthe build",
+        "plan": "# Fix it", "files": ["a.py", "b.py"], "commands": ["pytest -x"], "risk": "breaks\nthe build",
     }  # fmt: skip
     ask(team, "plan-1", "plan_approval", payload)
     text = cli("requests").out
@@ -268,7 +268,7 @@ def test_the_task_board(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     first = cli("task", "add", "find", "--description", "all of it", "--owner", "fixer", "--json").json
     assert (first["id"], first["owner"], first["status"]) == (1, "fixer", "pending")
-    second = cli("task", "add", "mend", "--blocked-by", "1", "--type", "code", "--json").json
+    second = cli("task", "add", "fix", "--blocked-by", "1", "--type", "code", "--json").json
     assert (second["blocked_by"], second["required_type"]) == ([1], "code")
     assert cli("task", "update", "2", "--blocked-by", "", "--json").json["blocked_by"] == []
     cli("task", "update", "2", "--blocked-by", "2").refused(2, "cannot wait for itself")
@@ -280,7 +280,7 @@ def test_the_task_board(cli: Cli, team: Team) -> None:
     assert (told.type, told.metadata["task_id"]) == ("task_assignment", 1)
 
 
-def test_a_task_that_nobody_begins_says_why_and_what_to_do(cli: Cli, team: Team) -> None:
+def test_a_task_that_cannot_begin_says_why_and_what_to_do(cli: Cli, team: Team) -> None:
     for name in ("scout", "idler", "fixer"):
         enlist(team, name)
     agents.write_exit(team.directory.agent("scout"), Exit(run=1, signal=9, reason="died", at=5))
@@ -288,7 +288,7 @@ def test_a_task_that_nobody_begins_says_why_and_what_to_do(cli: Cli, team: Team)
     cli("task", "add", "find")
     cli("task", "add", "look")
     with alive(team, "fixer"):
-        assert cli("task", "add", "mend", "--owner", "fixer").err == ""
+        assert cli("task", "add", "fix", "--owner", "fixer").err == ""
         dead = cli("task", "update", "2", "--owner", "scout")
         assert dead.err == "task 2: scout is dead: `crewboard resume scout`\n"
         assert "idler is not running: `crewboard resume idler`" in cli("task", "add", "idle", "--owner", "idler").err
@@ -304,7 +304,7 @@ def test_a_task_that_nobody_begins_says_why_and_what_to_do(cli: Cli, team: Team)
         assert cli("task", "update", "2", "--status", "pending", "--owner", "scout").code == 0
         listed = cli("tasks").out
         assert "scout (dead)" in listed
-        assert "mend (cannot start, after 1 cancelled, 2)" in listed
+        assert "fix (cannot start, after 1 cancelled, 2)" in listed
         assert "scout (dead)" in cli("status").out
         assert cli("task", "update", "3", "--blocked-by", "2").err == ""
     assert cli("remove", "scout").code == 0
@@ -408,11 +408,11 @@ def test_journal_and_log(cli: Cli, team: Team) -> None:
     agent = team.directory.agent("fixer")
     assert "fixer has done nothing yet" in cli("journal", "fixer").err
     assert "fixer has written no log" in cli("log", "fixer").err
-    journal.append(agent.journal, Intake(ts=1.0, run=1, prompt="mend it\nall"))
+    journal.append(agent.journal, Intake(ts=1.0, run=1, prompt="fix it\nall"))
     files.append_unlocked(agent.journal, b"torn\n")
     agent.log.write_text("one\ntwo")
     ran = cli("journal", "fixer")
-    assert "you: mend it" in ran.out
+    assert "you: fix it" in ran.out
     assert "1 damaged line of the journal skipped" in ran.err
     assert cli("log", "fixer").out == "one\ntwo\n"
     assert '"kind": "intake"' in cli("journal", "fixer", "--json").out

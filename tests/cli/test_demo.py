@@ -1,4 +1,4 @@
-"""The demo plays itself and leaves nothing behind."""
+"""The demo runs by itself and leaves nothing behind."""
 
 import contextlib
 import shutil
@@ -23,7 +23,7 @@ LIMIT = 90
 
 @pytest.fixture
 def scratch(shell: Cli) -> Path:
-    """Where the demo makes its scratch directory."""
+    """Return the folder where the demo makes its scratch directory."""
     folder = shell.root / "scratch"
     folder.mkdir()
     return folder

@@ -1,4 +1,4 @@
-"""The command line with real workers on the embedded model: what a user does in the first five minutes."""
+"""The command line with real workers on the embedded model: the first steps of a user."""
 
 import json
 import signal
@@ -20,13 +20,13 @@ from tests.crew import contents, eventually
 
 @pytest.fixture
 def directory_of(offline: Cli) -> TeamDirectory:
-    """Where the team will be; nobody makes it but the commands."""
+    """Return the team directory, which only the commands create."""
     return TeamDirectory(offline.root / ".crewboard" / "default")
 
 
 @pytest.fixture
 def shared_directory(shared: Cli) -> TeamDirectory:
-    """Where the team is that the tests share."""
+    """Return the directory of the team that the tests share."""
     return TeamDirectory(shared.root / ".crewboard" / "default")
 
 
@@ -35,7 +35,7 @@ def spawn(name: str, kind: str, prompt: str, *more: str) -> tuple[str, ...]:
 
 
 def read_up_to(running: subprocess.Popen[bytes], words: str) -> None:
-    """Read stderr up to the line with these words; the command is ended if it does not come."""
+    """Read stderr up to the line with these words; end the command if the line does not come."""
     assert running.stderr is not None
     patience = threading.Timer(20, running.kill)
     patience.start()
@@ -45,7 +45,7 @@ def read_up_to(running: subprocess.Popen[bytes], words: str) -> None:
 
 
 def asked_by(team: TeamDirectory, name: str) -> Request:
-    """What an agent asks, once it does."""
+    """Wait for a request of an agent, and return it."""
     return eventually(lambda: next((r for r in read_team(team).requests if r.from_ == name), None), f"{name}'s request")
 
 
@@ -153,7 +153,7 @@ def test_a_death_shows_its_signal_and_resume_restarts_the_agent(shared: Cli, sha
 
 
 def _until_exit(watching: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
-    """The changes up to an exit; the watch is ended."""
+    """Return the changes up to an exit, and end the watch."""
     seen: list[dict[str, Any]] = []
     patience = threading.Timer(20, watching.kill)
     patience.start()
@@ -167,7 +167,7 @@ def _until_exit(watching: subprocess.Popen[bytes]) -> list[dict[str, Any]]:
     return seen
 
 
-def test_stop_shakes_hands_and_resume_all_brings_everybody_back(offline: Cli) -> None:
+def test_stop_is_agreed_and_resume_all_restarts_every_agent(offline: Cli) -> None:
     for name in ("one", "two"):
         assert offline(*spawn(name, "explore", "list the files", "--background")).code == 0
         assert offline("wait", name, "--until", "idle", "--timeout", "30").code == 0
@@ -243,26 +243,26 @@ def test_a_key_is_written_to_no_file(shared: Cli, shared_directory: TeamDirector
 
 
 @pytest.mark.parametrize("damage", ["torn", pytest.param("gone", marks=pytest.mark.long)])
-def test_a_damaged_spec_keeps_nobody_alive_and_is_mended(
+def test_a_damaged_spec_does_not_prevent_a_stop_and_is_repaired(
     shared: Cli, shared_directory: TeamDirectory, damage: str
 ) -> None:
-    first = shared(*spawn("mended", "explore", "list the files"))
-    spec = shared_directory.agent("mended").spec
+    first = shared(*spawn("repaired", "explore", "list the files"))
+    spec = shared_directory.agent("repaired").spec
     before = json_files.load(spec, Spec)
     assert before is not None
     if damage == "torn":
         spec.write_bytes(spec.read_bytes()[:40])
     else:
         spec.unlink()
-    assert agent_of(shared, "mended")["state"] == "unknown"
-    assert shared("stop", "mended", "--now").code == 0
+    assert agent_of(shared, "repaired")["state"] == "unknown"
+    assert shared("stop", "repaired", "--now").code == 0
     assert len(list(spec.parent.glob("spec.json.damaged-*"))) == (damage == "torn")
     after = json_files.load(spec, Spec)
     assert after is not None
     assert (after.prompt, after.prompt_id, after.type) == (before.prompt, before.prompt_id, before.type)
-    assert shared("resume", "mended", "--json").json["run"] == 2
-    assert shared("wait", "mended", "--until", "idle", "--timeout", "30").code == 0
-    letters = [m for m in shared("inbox", "lead", "--json").json if m["from"] == "mended"]
+    assert shared("resume", "repaired", "--json").json["run"] == 2
+    assert shared("wait", "repaired", "--until", "idle", "--timeout", "30").code == 0
+    letters = [m for m in shared("inbox", "lead", "--json").json if m["from"] == "repaired"]
     assert [m["content"] for m in letters if m["type"] == "result"] == [first.out.strip()]
 
 

@@ -1,4 +1,4 @@
-"""What reaches a terminal or a pipe: no control of another's, lines that fit, JSON of ASCII."""
+"""Output to a terminal or a pipe: no foreign control characters, lines that fit, ASCII JSON."""
 
 import json
 import os
@@ -23,7 +23,7 @@ COLUMN = 80
 
 @pytest.fixture
 def hostile(team: Team) -> Team:
-    """A team all of whose texts try to drive the terminal."""
+    """Return a team whose texts all contain control sequences."""
     roster.put(team.directory, Member(name="evil", type="code", role=HOSTILE, model="m" + HOSTILE))
     mailbox.send(team.directory, mailbox.compose("evil", "operator", "message", f"first\r\nsecond {HOSTILE}"))
     agent = team.directory.agent("evil")
@@ -46,7 +46,7 @@ def test_text_of_agents_cannot_drive_the_terminal(cli: Cli, hostile: Team, argum
         assert wrong not in ran.out + ran.err
 
 
-def test_no_newline_of_anybodys_makes_a_line_of_its_own(cli: Cli, team: Team) -> None:
+def test_a_newline_in_data_never_starts_an_output_line(cli: Cli, team: Team) -> None:
     forged = "x\ntask 99: completed, lead · all done"
     rule = Rule(id="rule-1", agent="evil", tool="write_file", scope=forged)
     roster.change(team.directory, lambda config: config.rules.append(rule))
@@ -160,7 +160,7 @@ def test_a_time_of_another_day_says_its_date() -> None:
     assert output.clock(now - 3 * 86_400, now).startswith("20")
 
 
-def test_wide_letters_count_twice_when_a_line_is_cut() -> None:
+def test_wide_characters_count_twice_when_a_line_is_cut() -> None:
     assert cell_len(output.cut("日本語日本語", 7)) <= 7
     assert output.cut("short", 7) == "short"
 

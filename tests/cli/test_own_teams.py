@@ -1,4 +1,4 @@
-"""What a user reads when a team, or what holds its lock, is not their own."""
+"""Errors about a team, or a holder of its lock, that is not the user's own."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`board --plain`: what needs the operator, as sentences, without a terminal."""
+"""`board --plain`: the needs of the operator as sentences, without a terminal."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ from tests.frozen import make_team
 
 
 def next_line(process: subprocess.Popen[bytes], seconds: float = 20) -> str:
-    """The next line; the process is ended if there is none in time, which makes it an empty one."""
+    """Return the next line; end the process if none comes in time, which makes it an empty one."""
     assert process.stdout is not None
     patience = threading.Timer(seconds, process.kill)
     patience.start()
@@ -42,7 +42,7 @@ def die(team: Team, name: str) -> None:
 
 @pytest.fixture
 def plainly(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
-    """A plain board of a team on which one agent has died."""
+    """Start a plain board of a team with one dead agent."""
     enlist(team, "fixer", state="working", last_tool="bash pytest -x")
     die(team, "fixer")
     with shell.start("board", "--plain") as process:
@@ -68,7 +68,7 @@ def test_it_tells_what_waits_what_comes_and_what_is_settled(plainly: subprocess.
     assert "Traceback" not in ran.err
 
 
-def test_it_ends_when_nobody_reads_any_more_also_without_news(plainly: subprocess.Popen[bytes]) -> None:
+def test_it_ends_when_its_reader_is_gone_even_without_news(plainly: subprocess.Popen[bytes]) -> None:
     next_line(plainly)
     assert plainly.stdout is not None
     plainly.stdout.close()

@@ -1,4 +1,4 @@
-"""What a command costs before it does anything: no screen, no SDK."""
+"""The imports of a command: without the screen and the SDK, so that it starts quickly."""
 
 import subprocess
 import sys

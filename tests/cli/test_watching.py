@@ -22,7 +22,7 @@ from tests.cli.shell import Cli, finish
 
 @pytest.fixture
 def watching(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
-    """A watch of the team that has begun."""
+    """Start a watch of the team."""
     enlist(team, "fixer")
     process = shell.start("watch", "--json")
     assert process.stderr is not None
@@ -34,7 +34,7 @@ def watching(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def next_change(process: subprocess.Popen[bytes], seconds: float = 20) -> dict[str, object]:
-    """The next line; the watch is ended if there is none in time, which fails the reading."""
+    """Return the next line; end the watch if none comes in time, which makes parsing fail."""
     assert process.stdout is not None
     patience = threading.Timer(seconds, process.kill)
     patience.start()
@@ -49,7 +49,7 @@ def test_watch_prints_each_change_on_a_line_at_once(watching: subprocess.Popen[b
     mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "hi\n\x1b[31m", ts=5.0))
     change = next_change(watching)
     assert (change["ts"], change["kind"], change["agent"]) == (5.0, "message", "fixer")
-    tasks.add(team.directory, "mend", 6.0)
+    tasks.add(team.directory, "fix", 6.0)
     assert next_change(watching)["kind"] == "task"
 
 

@@ -25,7 +25,7 @@ from crewboard.worker import __main__ as worker_main
 from tests.crash.scenarios import at_work, message, received
 from tests.store.raw_mail import append, line
 
-PATIENCE = 20.0
+WAIT_TIMEOUT = 20.0
 NO_ROOM = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -63,9 +63,9 @@ class Interleaving:
             patches.enter_context(mock.patch.object(os, self.pause, self._pausing(one)))
             patches.enter_context(mock.patch.object(fcntl, "flock", self._noticing_waits(two)))
             one.start()
-            assert self._held.wait(PATIENCE), "the first operation never paused"
+            assert self._held.wait(WAIT_TIMEOUT), "the first operation never paused"
             two.start()
-            assert self._second_waits.wait(PATIENCE), "the second operation neither ended nor waits"
+            assert self._second_waits.wait(WAIT_TIMEOUT), "the second operation neither ended nor waits"
             try:
                 meanwhile()
             finally:
@@ -81,7 +81,7 @@ class Interleaving:
                 return real(*arguments, **named)
             taken = real(arguments[0], arguments[1][: self.short]) if self.short is not None else None
             self._held.set()
-            self._go.wait(PATIENCE)
+            self._go.wait(WAIT_TIMEOUT)
             return taken if self.short is not None else real(*arguments, **named)
 
         return call

@@ -26,7 +26,7 @@ from tests.store.parallel import CONTEXT
 Target = Literal["worker", "supervisor", "sender", "reader"]
 
 _AGENT = re.compile(r"You are ([a-z0-9_-]+),")
-_SETTLED = 60.0
+_SETTLE_TIMEOUT = 60.0
 
 
 # ------------------------------------------------------------------------------------------------------ requests
@@ -152,7 +152,7 @@ class StressRun:
             last = mailbox.compose("operator", name, "message", "say that was all", ident=f"last-{name}")
             mailbox.send(self.crew.directory, last)
         for name in self.names:
-            eventually(lambda name=name: self._has_read_all(name), f"{name} having read all", _SETTLED)  # type: ignore[misc]
+            eventually(lambda name=name: self._has_read_all(name), f"{name} having read all", _SETTLE_TIMEOUT)  # type: ignore[misc]
 
     def _has_read_all(self, name: str) -> bool:
         self.checker.check_new()

@@ -19,11 +19,11 @@ CONTEXT.set_forkserver_preload(
 )
 
 Work = Callable[[Path, int], Any]
-PATIENCE = 60.0
+WAIT_TIMEOUT = 60.0
 
 
 def _one(work: Work, path: Path, number: int, ready: Barrier, answers: Any) -> None:  # noqa: ANN401  untyped by its maker
-    ready.wait(PATIENCE)
+    ready.wait(WAIT_TIMEOUT)
     try:
         answers.put((number, work(path, number)))
     except Exception as error:  # noqa: BLE001  it is told to the test
@@ -38,7 +38,7 @@ def together(work: Work, path: Path, count: int = 8) -> list[Any]:
         process.start()
     given = dict(answers.get() for _ in crowd)
     for process in crowd:
-        process.join(PATIENCE)
+        process.join(WAIT_TIMEOUT)
         process.close()
     return [given[number] for number in range(count)]
 
@@ -46,7 +46,7 @@ def together(work: Work, path: Path, count: int = 8) -> list[Any]:
 def _watch(look: Callable[[Path], str], path: Path, ready: Barrier, done: Event, answers: Any) -> None:  # noqa: ANN401
     complaints: set[str] = set()
     looks = 0
-    ready.wait(PATIENCE)
+    ready.wait(WAIT_TIMEOUT)
     while not done.is_set():
         looks += 1
         if complaint := look(path):
@@ -61,10 +61,10 @@ def together_watched(
     ready, done, answers = CONTEXT.Barrier(2), CONTEXT.Event(), CONTEXT.SimpleQueue()
     watcher = CONTEXT.Process(target=_watch, args=(look, path, ready, done, answers))
     watcher.start()
-    ready.wait(PATIENCE)
+    ready.wait(WAIT_TIMEOUT)
     given = together(work, path, count)
     done.set()
     looks, complaints = answers.get()
-    watcher.join(PATIENCE)
+    watcher.join(WAIT_TIMEOUT)
     watcher.close()
     return given, looks, complaints

@@ -52,7 +52,7 @@ def test_the_first_word_on_how_a_run_ended_stands(agent: AgentDirectory) -> None
     assert agents.write_exit(agent, Exit(run=4, signal=9, reason="died", at=2)).run == 4
 
 
-def test_burial_marks_the_run_that_was_buried(agent: AgentDirectory) -> None:
+def test_finalizing_marks_the_run_that_was_finalized(agent: AgentDirectory) -> None:
     third = agents.write_exit(agent, Exit(run=3, code=0, reason="finished"))
     assert agents.mark_finalized(agent, third).buried
     fourth = agents.write_exit(agent, Exit(run=4, code=0, reason="finished"))

@@ -224,7 +224,7 @@ def test_import_time_settings_need_a_new_interpreter() -> None:
 # -------------------------------------------------------------------------------------------- where there is no warmth
 
 
-def test_without_a_warm_parent_workers_are_new_interpreters(hearth: Crew) -> None:
+def test_without_a_prefork_server_workers_are_new_interpreters(hearth: Crew) -> None:
     pid = hire(hearth, "cold", **COLD)
     assert not is_forked(pid)
     assert os.getsid(pid) == pid
@@ -235,7 +235,7 @@ def test_without_a_warm_parent_workers_are_new_interpreters(hearth: Crew) -> Non
 
 
 @pytest.mark.long
-def test_a_warm_parent_that_is_killed_is_replaced(warm: Crew) -> None:
+def test_a_killed_prefork_server_is_replaced(warm: Crew) -> None:
     killed = parent_of(warm)
     process.send_signal(killed, signal.SIGKILL)
     eventually(lambda: not process.start_ticks(killed), "its end")
@@ -244,7 +244,7 @@ def test_a_warm_parent_that_is_killed_is_replaced(warm: Crew) -> None:
 
 
 @pytest.mark.long
-def test_a_warm_parent_that_hangs_costs_a_moment_and_no_start(warm: Crew) -> None:
+def test_a_hanging_prefork_server_delays_but_fails_no_start(warm: Crew) -> None:
     hung = parent_of(warm)
     process.send_signal(hung, signal.SIGSTOP)
     hire(warm, "scout")

@@ -149,7 +149,7 @@ def test_no_exit_reason_is_shown_before_the_supervisor_knows_it(guild: Crew) -> 
     assert set(reasons) <= {"exited; determining cause"}
 
 
-def test_nobody_is_brought_back_for_a_team_whose_dead_are_buried(crew: Crew) -> None:
+def test_no_supervisor_is_started_when_all_ends_are_finalized(crew: Crew) -> None:
     crew.run("scout", "explore", "List all Python files")
     stop.delete(crew.team, now=True)
     supervisor_client.ensure_running(crew.directory)

@@ -1,4 +1,4 @@
-"""A real terminal for tests: the dashboard on a pseudo terminal, its screen as a person sees it."""
+"""A real terminal for tests: the dashboard on a pseudo terminal, with its screen as a person sees it."""
 
 import contextlib
 import signal
@@ -15,7 +15,7 @@ from tests.crew import eventually
 
 
 class _Screen(pyte.Screen):
-    """Takes OSC 22, the shape of the pointer, for what it is, where pyte takes it for a title."""
+    """Ignore OSC 22, the shape of the pointer, which pyte takes for a title."""
 
     def set_title(self, param: str) -> None:
         if not param.startswith(";"):
@@ -23,11 +23,11 @@ class _Screen(pyte.Screen):
 
 
 class Terminal:
-    """`crewboard` in a terminal of `columns` × `lines`; whatever happens, it is gone at the end."""
+    """Run `crewboard` in a terminal of `columns` × `lines`, and end it in any case."""
 
     def __init__(self, root: Path, environment: Mapping[str, str], columns: int = 80, lines: int = 24) -> None:
         self.state = root.with_name(f"{root.name}-state")
-        """Where the dashboard keeps what it remembers for its user."""
+        """The folder where the dashboard keeps its state."""
         self.child = pexpect.spawn(
             sys.executable,
             ["-I", "-m", "crewboard_tui.cli"],
@@ -55,7 +55,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What stands on the screen now."""
+        """Return the text on the screen now."""
         with contextlib.suppress(pexpect.TIMEOUT, pexpect.EOF):
             while True:
                 self._stream.feed(self.child.read_nonblocking(65_536, timeout=0.05))
@@ -63,28 +63,28 @@ class Terminal:
 
     @property
     def title(self) -> str:
-        """What the window is called now."""
+        """Return the title of the window now."""
         _ = self.text
         return self._screen.title
 
     def shows(self, words: str) -> None:
-        """Wait until `words` stand on the screen."""
+        """Wait until `words` are on the screen."""
         try:
             eventually(lambda: words in self.text, f"{words!r} on the screen")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.text}") from None
 
     def press(self, keys: str, shows: str) -> None:
-        """Press keys and wait for what they bring."""
+        """Press keys and wait for their effect on the screen."""
         self.child.send(keys)
         self.shows(shows)
 
     def resize(self, columns: int, lines: int) -> None:
-        """Make the terminal another size."""
+        """Resize the terminal."""
         self.child.setwinsize(lines, columns)
         self._screen.resize(lines, columns)
 
     def kill(self) -> None:
-        """End the dashboard without a chance to say goodbye."""
+        """Kill the dashboard."""
         self.child.kill(signal.SIGKILL)
         self.child.wait()

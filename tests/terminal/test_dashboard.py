@@ -1,4 +1,4 @@
-"""The dashboard in a real terminal, over real workers."""
+"""The dashboard in a real terminal, with real workers."""
 
 import signal
 import sys
@@ -27,7 +27,8 @@ def test_the_file_is_written_only_after_the_plan_is_approved(crew_on: Make) -> N
         terminal.shows("fixer")
         terminal.press("!", "Write out.txt")
         assert not (crew.root / "out.txt").exists()
-        terminal.shows("a approve")  # not before the page can have been read
+        # The key works only when the page has been shown long enough.
+        terminal.shows("a approve")
         terminal.press("a", "approved")
         eventually((crew.root / "out.txt").exists, "the file")
 
@@ -87,7 +88,7 @@ def test_hiring_from_the_keyboard(crew: Crew) -> None:
 
 
 @pytest.mark.long
-def test_storms_of_resizes_down_to_one_cell_do_no_harm(crew: Crew) -> None:
+def test_many_resizes_down_to_one_cell_do_no_harm(crew: Crew) -> None:
     crew.run("scout", "explore", "hello")
     with Terminal(crew.root, crew.environment) as terminal:
         terminal.shows("scout")

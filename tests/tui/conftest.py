@@ -1,4 +1,4 @@
-"""Fixtures of the dashboard's tests: a frozen team, and a clock that stands in the same zone everywhere."""
+"""Fixtures of the dashboard tests: a frozen team, and a fixed time zone."""
 
 import copy
 import shutil
@@ -17,7 +17,7 @@ from tests.frozen import Frozen, make_empty, make_team
 
 @pytest.fixture(scope="package", autouse=True)
 def _sheets_are_parsed_once() -> Iterator[None]:
-    """Every dashboard parses the same style sheets in the same colours, five times before its first picture."""
+    """Cache parsed style sheets: each dashboard parses the same ones five times before its first screen."""
     parse = Stylesheet._parse_rules
     parsed: dict[Hashable, list[RuleSet]] = {}
 
@@ -34,7 +34,7 @@ def _sheets_are_parsed_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Times of day and the home directory are on the screen."""
+    """Set the time zone and the home directory, which are shown on the screen."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -48,26 +48,26 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
 
 @pytest.fixture(autouse=True)
 def _what_is_said_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may need longer to look than a sentence stays; a test waits for what takes its place."""
+    """Keep status messages until they are replaced: a busy machine may be slower than their display time."""
     monkeypatch.setattr("crewboard_tui.context.SAID_FOR", 120.0)
 
 
 @pytest.fixture
 def in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has to be pressed within seconds is pressed at once, however busy the machine is."""
+    """Stop the clock of confirmations, so that a second press is in time however busy the machine is."""
     for clock in ("crewboard_tui.actions.agents.monotonic", "crewboard_tui.context.monotonic"):
         monkeypatch.setattr(clock, lambda: 1000.0)
 
 
 @pytest.fixture(scope="package")
 def _mould(tmp_path_factory: pytest.TempPathFactory) -> Frozen:
-    """The team of which every test gets a copy, which is quicker than to make it anew."""
+    """Make the team of which every test gets a copy, which is faster than a new one."""
     return make_team(tmp_path_factory.mktemp("mould") / "inkpot")
 
 
 @pytest.fixture
 def frozen(tmp_path: Path, _mould: Frozen, monkeypatch: pytest.MonkeyPatch) -> Frozen:
-    """Eleven agents in every state."""
+    """Return a team with eleven agents in every state."""
     root = shutil.copytree(_mould.directory.root, tmp_path / "inkpot")
     monkeypatch.chdir(root)
     return Frozen(TeamDirectory(root / ".crewboard" / _mould.directory.path.name), copy.deepcopy(_mould.probe))
@@ -75,7 +75,7 @@ def frozen(tmp_path: Path, _mould: Frozen, monkeypatch: pytest.MonkeyPatch) -> F
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Frozen:
-    """A team with nobody on it."""
+    """Return a team without agents."""
     made = make_empty(tmp_path / "inkpot")
     monkeypatch.chdir(made.directory.root)
     return made

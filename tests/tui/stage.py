@@ -1,4 +1,4 @@
-"""A dashboard under test: opened at a size, pressed, and read as a person reads it."""
+"""A dashboard under test: open it at a size, press keys, and read the screen as a person does."""
 
 import asyncio
 import time
@@ -17,12 +17,12 @@ from crewboard_tui.settings import Settings
 from crewboard_tui.views.base import Framed
 from tests.frozen import Frozen
 
-PATIENCE = 20.0
+WAIT_TIMEOUT = 20.0
 """Seconds after which something that should appear counts as missing, on a busy machine."""
 
 
-_READ_WITHIN = 6.0
-"""Seconds that a key waits for what is shown to be read; a test may be about a reading that does not come."""
+_READ_TIMEOUT = 6.0
+"""Seconds that a key waits for a reading of the team; some tests hold the reading back."""
 
 
 @dataclass
@@ -34,53 +34,55 @@ class Stage:
 
     @property
     def text(self) -> list[str]:
-        """What is on the screen, line by line, without the blanks at the ends."""
+        """Return the lines of the screen, without trailing blanks."""
         width, height = self.app.size
-        visible_screen_stack.set(self.app._background_screens)  # as a paint does: what is read here is kept for it
+        # As a paint does: what is rendered here is cached for it.
+        visible_screen_stack.set(self.app._background_screens)
         strips = self.app.screen._compositor.render_strips(Size(width, height))
         return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
 
     @property
     def all(self) -> str:
-        """What is on the screen, as one text."""
+        """Return the screen as one text."""
         return "\n".join(self.text)
 
     def part(self, ident: str) -> str:
-        """What one still part of the frame says: strip, heading, alert, keys, status."""
+        """Return the text of one part of the frame: strip, heading, alert, keys, status."""
         screen = self.app.screen
         assert isinstance(screen, Framed)
         return "\n".join("".join(span.text for span in line) for line in screen._still(ident).lines)
 
     async def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
-        """Wait for `condition`, and then for what else is under way, which it has to outlast."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait for `condition`, and check that it still holds when pending updates are done."""
+        deadline = time.monotonic() + WAIT_TIMEOUT
         while not condition():
             while not condition():
                 if time.monotonic() > deadline:
                     raise AssertionError(f"{what} did not come true; on the screen:\n{self.all}")
-                await asyncio.sleep(0.01)  # a pause of the pilot's asks every widget whether it is done
+                # pilot.pause() would ask every widget whether it is done.
+                await asyncio.sleep(0.01)
             await self.pilot.pause()
             await self._painted()
 
     async def _painted(self) -> None:
-        """Wait until all is laid out and shown in the room that it got."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until everything is laid out and painted."""
+        deadline = time.monotonic() + WAIT_TIMEOUT
         while not self.is_painted:
             if time.monotonic() > deadline:
                 raise AssertionError("it never comes to rest")
             await asyncio.sleep(0.01)
 
     async def sees(self, *texts: str) -> None:
-        """Wait until all of these are on the screen."""
+        """Wait until all of these words are on the screen."""
         for text in texts:
             await self.until(lambda text=text: text in self.all, f"{text!r} on the screen")  # type: ignore[misc]
 
     async def sees_not(self, text: str) -> None:
-        """Wait until this is gone from the screen."""
+        """Wait until these words are gone from the screen."""
         await self.until(lambda: text not in self.all, f"{text!r} gone from the screen")
 
     async def settles(self) -> None:
-        """Wait until the keys are live, what is shown was read, and the picture stands still."""
+        """Wait until keys work, the shown data was read, and the screen does not change."""
         before = ""
         while before != self.all or not self._is_quiet():
             await self.until(self._is_quiet, "the keys to live and what is shown to be read")
@@ -94,9 +96,10 @@ class Stage:
 
     @property
     def is_painted(self) -> bool:
-        """Whether all is laid out, and nothing waits to be shown, scrolled or given the focus after that."""
+        """Return True if everything is laid out, and no paint, scroll or focus change is pending."""
         if self.app._exit:
-            return True  # nothing is shown any more
+            # The dashboard has ended.
+            return True
         screen = self.app.screen
         if screen._callbacks or screen._layout_required or screen._scroll_required:
             return False
@@ -107,7 +110,7 @@ class Stage:
         return isinstance(screen, Framed) and self.app.context.snapshot.interest == screen.interest()
 
     async def press(self, *keys: str) -> None:
-        """Press keys, one after the other, each when what is shown was read, as a person does."""
+        """Press keys one by one, each after the screen has been updated, as a person does."""
         for key in keys:
             await self._wait_for_reading()
             self._send(key)
@@ -122,7 +125,7 @@ class Stage:
         driver.send_message(event)
 
     async def _wait_for_reading(self) -> None:
-        deadline = time.monotonic() + _READ_WITHIN
+        deadline = time.monotonic() + _READ_TIMEOUT
         while time.monotonic() < deadline:
             screen = self.app.screen
             if not isinstance(screen, Framed) or not screen.is_ready:
@@ -132,7 +135,7 @@ class Stage:
             await asyncio.sleep(0.01)
 
     async def _processed(self) -> None:
-        """Wait until what was sent is dealt with, also by a screen that came with it."""
+        """Wait until the pending messages are processed, also by a new screen."""
         before = None
         while before is not self.app.screen:
             before = self.app.screen
@@ -141,7 +144,7 @@ class Stage:
         await self._painted()
 
     async def write(self, text: str) -> None:
-        """Type a text, faster than anybody can look."""
+        """Type a text without waiting for the screen."""
         await self._wait_for_reading()
         for character in text:
             self._send("space" if character == " " else character)
@@ -166,7 +169,7 @@ async def opened(
     ascii_only: bool = False,
     settings: Settings | None = None,
 ) -> AsyncIterator[Stage]:
-    """A dashboard on a frozen team."""
+    """Open a dashboard on a frozen team."""
     app = CrewboardApp(frozen.team, read_only=read_only, ascii_only=ascii_only, probe=frozen.probe, settings=settings)
     async with app.run_test(size=(width, height)) as pilot:
         stage = Stage(app, pilot)

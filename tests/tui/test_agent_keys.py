@@ -1,4 +1,4 @@
-"""What the keys about agents do: write, stop, end, resume, acknowledge."""
+"""Keys for agents: write, stop, end, resume, acknowledge."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _API = ("j", "j", "j", "j", "j")
 
 
 class Calls(list[tuple[Any, ...]]):
-    """Stands in the place of a command and notes what it was given."""
+    """Replace a command and record its arguments."""
 
     def __init__(self, error: Exception | None = None, returns: object = None) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ async def test_a_message_is_written_at_the_bottom_and_sent(frozen: Frozen) -> No
     assert (sent.from_, sent.type, sent.content) == ("operator", "message", "how far are you?")
 
 
-async def test_a_message_to_somebody_who_does_not_run_says_so(frozen: Frozen) -> None:
+async def test_a_message_to_an_agent_that_does_not_run_says_so(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("m")
         await stage.write("hello?")
@@ -59,7 +59,7 @@ async def test_esc_keeps_a_message_for_later(frozen: Frozen) -> None:
         await stage.sees("half a thou")
 
 
-async def test_a_broadcast_goes_to_everybody(frozen: Frozen) -> None:
+async def test_a_broadcast_goes_to_all_agents(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("b")
         await stage.sees("to everybody (11)")
@@ -80,7 +80,7 @@ async def test_a_broadcast_goes_to_the_marked_alone_also_to_one(frozen: Frozen) 
     assert not mailbox.read(frozen.directory, "scan").messages
 
 
-async def test_what_was_begun_for_the_marked_is_no_draft_for_everybody(frozen: Frozen) -> None:
+async def test_text_for_marked_agents_is_no_draft_for_a_broadcast(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press(*_API, "space", "b")
         await stage.write("only you")
@@ -111,7 +111,7 @@ async def test_ending_takes_two_presses(frozen: Frozen, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("in_time")
-async def test_a_second_press_on_another_agent_ends_nobody(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_press_on_another_agent_ends_no_agent(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     end = Calls()
     monkeypatch.setattr(ending, "stop_now", end)
     async with opened(frozen) as stage:

@@ -1,4 +1,4 @@
-"""The page of one agent: mail in both directions, what it did, its process."""
+"""The page of one agent: its mail, its work and its process."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ TABS = ("Now", "Mail", "Transcript", "Tasks", "Files", "Process", "Cost")
 
 
 async def _open(stage: Stage, name: str, tab: str) -> None:
-    """Open a tab of an agent's page, as one who knows the keys."""
+    """Open a tab of an agent's page with keys."""
     await stage.press("/")
     await stage.write(name.partition("-")[0])
     await stage.press("enter", "enter")
@@ -58,7 +58,8 @@ async def test_a_page_shows_its_own_whatever_a_view_behind_it_asks_for(frozen: F
         assert isinstance(page, Framed)
         assert isinstance(behind, Framed)
         reading = stage.app.context.reading
-        reading.look_at(behind.interest())  # a message to the view was still under way
+        # As if a message to the view was still on its way.
+        reading.look_at(behind.interest())
         await stage.until(lambda: reading._interest == page.interest(), "the reading for the page")
         await stage.sees("what is the cursor parameter")
 
@@ -72,7 +73,7 @@ async def test_a_message_unfolds_to_all_of_it(frozen: Frozen) -> None:
 
 
 def _given(frozen: Frozen, name: str, prompt: str, ago: float) -> None:
-    """Its worker has picked up what it was hired for."""
+    """Let the worker pick up its first assignment."""
     intake = Intake(ts=NOW - ago, run=1, prompt=prompt, assignment=f"p-{name}-{ago}")
     journal.append(frozen.directory.agent(name).journal, intake)
 

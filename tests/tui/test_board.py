@@ -1,4 +1,4 @@
-"""The Board: who needs me, who does what, and which keys work."""
+"""The board: which agents need the user, what each agent does, and which keys work."""
 
 import os
 from dataclasses import replace
@@ -70,7 +70,7 @@ async def test_a_worker_whose_sandbox_is_not_known_yet_is_no_danger(frozen: Froz
         assert "sandbox" not in stage.part("strip")
 
 
-async def test_what_is_damaged_is_named_also_while_somebody_needs_you(frozen: Frozen) -> None:
+async def test_damaged_files_are_named_even_while_an_agent_needs_you(frozen: Frozen) -> None:
     frozen.directory.task(9).write_text("{")
     with frozen.directory.inbox("api").open("ab") as box:
         box.write(b"no message\nnor this\n")
@@ -319,24 +319,24 @@ async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> 
         await stage.sees("resume: select an agent first")
 
 
-@pytest.mark.parametrize(("beside", "moves", "whom"), [("board-needs", "jj", "docs"), ("board-cost", "jjj", "api")])
+@pytest.mark.parametrize(("beside", "moves", "agent"), [("board-needs", "jj", "docs"), ("board-cost", "jjj", "api")])
 async def test_beside_the_roster_keys_are_for_whom_the_row_is_about(
-    frozen: Frozen, beside: str, moves: str, whom: str
+    frozen: Frozen, beside: str, moves: str, agent: str
 ) -> None:
     async with opened(frozen, 170, 50) as stage:
         await stage.sees("─ Cost · $8.39 ─")
         stage.app.screen.query_one(f"#{beside}").focus()
         await stage.until(lambda: stage.app.screen.query_one(f"#{beside}").has_focus, "the focus")
         await stage.press(*moves)
-        await stage.sees(f"to {whom} ›")
+        await stage.sees(f"to {agent} ›")
         assert "r resume" not in stage.part("keys"), "parser is selected in the roster"
         await stage.press("X")
-        await stage.sees(f"X again within 2 s ends {whom}")
+        await stage.sees(f"X again within 2 s ends {agent}")
         await stage.press("N")
-        await stage.sees("Hire an agent", f"{whom}2")
+        await stage.sees("Hire an agent", f"{agent}2")
 
 
-async def test_a_large_terminal_says_on_the_board_what_everybody_costs(frozen: Frozen) -> None:
+async def test_a_large_board_shows_what_each_agent_costs(frozen: Frozen) -> None:
     async with opened(frozen, 160, 49) as stage:
         await stage.sees("Needs you · 5")
         assert "Cost · " not in stage.all

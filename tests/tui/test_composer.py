@@ -1,4 +1,4 @@
-"""Writing to agents: the composer from 100 columns on, a line below that; drafts, commands, the editor."""
+"""Writing to agents: the composer from 100 columns on, a prompt line below that; drafts, commands, the editor."""
 
 import contextlib
 import os
@@ -197,7 +197,7 @@ async def test_what_could_not_be_sent_is_a_draft_again(
 
 
 def _held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Sending waits for this, and fails then."""
+    """Make sending wait for the returned event, and then fail."""
     may_fail = threading.Event()
 
     def send(*_: object) -> None:
@@ -301,7 +301,7 @@ async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, m
 
 
 @pytest.mark.parametrize(("key", "draft"), [("b", "perf"), ("i", "interrupt perf")])
-async def test_whoever_has_a_text_for_several_is_not_sent_it_again(
+async def test_a_repeated_send_skips_agents_that_have_the_text(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str, draft: str
 ) -> None:
     whole = mailbox.send
@@ -404,7 +404,7 @@ async def test_a_command_goes_to_its_view(frozen: Frozen, size: tuple[int, int],
 
 @pytest.fixture
 def lent(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An editor that notes the file it was given and writes two lines; returns where it notes it."""
+    """Install an editor that records its file and writes two lines; return the path of the record."""
     folder = tmp_path_factory.mktemp("editor")
     script = folder / "editor.sh"
     script.write_text(

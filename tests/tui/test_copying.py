@@ -1,4 +1,4 @@
-"""`y` copies what the cursor is on: a line as it is shown, a text whole; where there is nothing it says so."""
+"""`y` copies the line or the whole text under the cursor; if there is nothing to copy, it says so."""
 
 import pytest
 

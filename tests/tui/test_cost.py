@@ -1,4 +1,4 @@
-"""What everybody costs: the Cost view, and the counter strip that says the same."""
+"""The cost of each agent: the Cost view, and the same numbers in the status bar."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def _row(stage: Stage, name: str) -> str:
     return next(line for line in stage.text if f" {name} " in line)
 
 
-async def test_seven_shows_what_everybody_costs_the_dearest_first(frozen: Frozen) -> None:
+async def test_seven_shows_the_costs_with_the_highest_first(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("7")
         await stage.sees("Cost · $8.39", "MODEL", "CACHED", "HIT", "price table of 2026-")

@@ -1,4 +1,4 @@
-"""What was written and not sent: it comes back, whatever ended the dashboard."""
+"""Drafts: text that was not sent comes back, however the dashboard ended."""
 
 import gc
 import sys
@@ -39,11 +39,11 @@ async def test_a_prompt_and_a_reason_are_kept_while_they_are_written(frozen: Fro
     settings = Settings(drafts=tmp_path / "drafts")
     async with opened(frozen, 80, 24, settings=settings) as stage:
         await stage.press("n", "tab", "tab", "tab")
-        await stage.write("Mend the parser")
-        await stage.until(lambda: "Mend the parser" in _written(tmp_path), "the prompt on the disk")
+        await stage.write("Fix the parser")
+        await stage.until(lambda: "Fix the parser" in _written(tmp_path), "the prompt on the disk")
     async with opened(frozen, 80, 24, settings=settings) as stage:
         await stage.press("n")
-        await stage.sees("Mend the parser")
+        await stage.sees("Fix the parser")
         await stage.press("escape")
         await open_plan(stage)
         await stage.press("d")

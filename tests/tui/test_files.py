@@ -1,4 +1,4 @@
-"""What an agent changed: the Files tab of its page, and who else has a file open."""
+"""The Files tab of an agent: what it changed, and which other agents have the file open."""
 
 import sys
 from types import FrameType
@@ -144,7 +144,7 @@ def test_a_count_of_files_reads_as_one(files: list[str], words: str) -> None:
     assert words in said
 
 
-async def test_a_plan_of_files_that_nobody_has_open_says_so(frozen: Frozen) -> None:
+async def test_a_plan_of_files_that_no_agent_has_open_says_so(frozen: Frozen) -> None:
     frozen.did("auth-plan", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)

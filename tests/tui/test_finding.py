@@ -1,4 +1,4 @@
-"""`/` finds on every page; where there is nothing to find it says so, and never lets its words run as keys."""
+"""`/` finds on every page; if there is nothing to find, it says so, and its text never acts as keys."""
 
 import pytest
 

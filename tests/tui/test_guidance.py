@@ -1,4 +1,4 @@
-"""What helps somebody who does not know yet: empty views, tooltips, help that fits the pane."""
+"""Guidance for new users: empty views, tooltips, help for the focused pane, the palette."""
 
 import ast
 import importlib
@@ -21,7 +21,7 @@ from tests.tui.stage import Stage, opened
 
 
 def ours() -> set[type[DOMNode]]:
-    """Every screen, widget and app of ours."""
+    """Return every screen, widget and app class of the dashboard."""
     for module in pkgutil.walk_packages(crewboard_tui.__path__, "crewboard_tui."):
         if not module.name.startswith("crewboard_tui.cli"):
             importlib.import_module(module.name)
@@ -89,7 +89,7 @@ _KEY = re.compile(r"⏎|\b(Esc|Enter|Tab)\b|\^[a-z]\b|(^|[:;·] )([b-zA-Z!]|\W \
 
 
 def _said(source: str) -> list[str]:
-    """The texts of a module, its documentation left out."""
+    """Return the strings of a module, without docstrings."""
     nodes = list(ast.walk(ast.parse(source)))
     silent = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in silent]
@@ -138,7 +138,7 @@ async def test_what_was_narrowed_to_nothing_says_how_to_see_all(frozen: Frozen) 
 
 
 async def helped(stage: Stage) -> str:
-    """What the help says about the pane that has the focus."""
+    """Return the help on the focused pane."""
     await stage.press("?")
     await stage.until(lambda: isinstance(stage.app.screen, HelpScreen), "the help")
     await stage.until(lambda: any(log.lines for log in stage.app.screen.query(LineView)), "its lines")
@@ -215,7 +215,7 @@ async def test_the_palette_finds_a_command_or_says_why_not(
         await stage.sees(says)
 
 
-async def test_where_nobody_is_selected_the_palette_says_so(empty: Frozen) -> None:
+async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press(":")
         await stage.write("pause")

@@ -1,4 +1,4 @@
-"""Hiring: a form that says what the type may do, checks while one types, and is a command at the same time."""
+"""The hire form: it shows the rights of a type, checks fields while typing, and shows the same hire as a command."""
 
 import threading
 from pathlib import Path
@@ -94,7 +94,7 @@ async def test_a_name_that_cannot_be_is_told_at_once(frozen: Frozen, name: str, 
         assert "^s hire" not in stage.part("keys")
 
 
-async def test_without_a_prompt_nobody_is_hired(frozen: Frozen) -> None:
+async def test_without_a_prompt_no_agent_is_hired(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")
         await stage.sees("it needs a prompt")
@@ -264,11 +264,11 @@ async def test_a_prompt_not_sent_is_there_in_the_next_hire_form(
 ) -> None:
     _spawned(monkeypatch)
     async with opened(frozen, 80, 24) as stage:
-        await _fill(stage, "fixer2", "mend it")
+        await _fill(stage, "fixer2", "fix it")
         await stage.press("escape")
         await stage.sees("not hired; n shows the prompt again", "Peek · ")
         await stage.press("n")
-        await stage.sees("Hire an agent", "mend it")
+        await stage.sees("Hire an agent", "fix it")
         await stage.press("ctrl+s")
         await stage.sees("hired agent1")
         assert stage.app.context.drafts == {}
@@ -277,7 +277,7 @@ async def test_a_prompt_not_sent_is_there_in_the_next_hire_form(
 async def test_a_kept_prompt_is_no_message_to_an_agent_called_hire(frozen: Frozen) -> None:
     frozen.hire("hire", "code", "idle", "", ago=5, pid=4500)
     async with opened(frozen, 80, 24) as stage:
-        await _fill(stage, "fixer2", "mend it")
+        await _fill(stage, "fixer2", "fix it")
         await stage.press("escape")
         await stage.sees("Peek · ")
         assert "hire" not in stage.app.context.drafts
@@ -462,43 +462,43 @@ async def test_one_key_moves_a_filtered_foreground_page_to_background(
 
 async def test_a_profile_is_kept_and_fills_the_form_again(frozen: Frozen, tmp_path: Path) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await _fill(stage, "fixer2", "Mend the grammar")
+        await _fill(stage, "fixer2", "Fix the grammar")
         await stage.press("tab", "tab", "space", "ctrl+p")
         await stage.sees("keep as profile ›")
-        await stage.write("mender")
+        await stage.write("patcher")
         await stage.press("enter")
-        await stage.sees("kept as mender, without a key")
+        await stage.sees("kept as patcher, without a key")
         await stage.press("escape", "n", "ctrl+o")
-        await stage.sees("load profile ›", "mender")
+        await stage.sees("load profile ›", "patcher")
         await stage.press("m", "tab", "enter")
-        await stage.sees("filled from the profile mender", "Mend the grammar", "[x] a plan", "Name     mender")
-    file = tmp_path / ".config" / "crewboard" / "profiles" / "mender.json"
+        await stage.sees("filled from the profile patcher", "Fix the grammar", "[x] a plan", "Name     patcher")
+    file = tmp_path / ".config" / "crewboard" / "profiles" / "patcher.json"
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
 async def test_a_damaged_profile_is_named_and_left_out(frozen: Frozen, tmp_path: Path) -> None:
     place = tmp_path / ".config" / "crewboard" / "profiles"
-    profiles.save(place, "mender", Profile(type="code", prompt="mend"))
+    profiles.save(place, "patcher", Profile(type="code", prompt="fix"))
     (place / "broken.json").write_text("{")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n", "ctrl+o")
         await stage.write("other")
         await stage.press("enter")
-        await stage.sees("the profiles are mender")
+        await stage.sees("the profiles are patcher")
         await stage.press("escape")
         await stage.sees("damaged, left out: broken.json")
     assert (place / "broken.json").read_text() == "{"
 
 
 async def test_a_name_that_was_typed_stays_when_a_profile_is_loaded(frozen: Frozen, tmp_path: Path) -> None:
-    profiles.save(tmp_path / ".config" / "crewboard" / "profiles", "mender", Profile(type="test", prompt="mend"))
+    profiles.save(tmp_path / ".config" / "crewboard" / "profiles", "patcher", Profile(type="test", prompt="fix"))
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")
         await stage.sees("Hire an agent")
         await stage.write("mine")
         await stage.press("ctrl+o")
-        await stage.write("mender")
+        await stage.write("patcher")
         await stage.press("enter")
         await stage.sees("Name     mine", "[test]")
 
@@ -506,7 +506,7 @@ async def test_a_name_that_was_typed_stays_when_a_profile_is_loaded(frozen: Froz
 def test_a_profile_never_holds_a_key(tmp_path: Path) -> None:
     secret = Profile(type="code", prompt="use sk-ant-api03-abcdefghijklmnop to ask")
     with pytest.raises(UsageError, match="a profile holds none"):
-        profiles.save(tmp_path, "mender", secret)
+        profiles.save(tmp_path, "patcher", secret)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -531,7 +531,7 @@ async def test_a_clone_begins_with_the_terms_of_the_selected_agent(frozen: Froze
 async def test_a_clone_leaves_the_prompt_that_was_kept_before(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     _spawned(monkeypatch)
     async with opened(frozen, 80, 24) as stage:
-        await _fill(stage, "fixer2", "mend it")
+        await _fill(stage, "fixer2", "fix it")
         await stage.press("escape")
         await stage.sees("Peek · ")
         await stage.press("N")
@@ -540,12 +540,12 @@ async def test_a_clone_leaves_the_prompt_that_was_kept_before(frozen: Frozen, mo
         await stage.write(" now")
         await stage.press("escape")
         await stage.sees("Peek · ")
-        assert list(stage.app.context.drafts.values()) == ["Be parser now\n\nmend it"]
+        assert list(stage.app.context.drafts.values()) == ["Be parser now\n\nfix it"]
         await stage.press("N")
         await stage.sees("Name     parser2")
         await stage.press("ctrl+s")
         await stage.sees("hired parser2")
-        assert list(stage.app.context.drafts.values()) == ["Be parser now\n\nmend it"]
+        assert list(stage.app.context.drafts.values()) == ["Be parser now\n\nfix it"]
 
 
 async def test_a_clone_of_a_clone_counts_on(frozen: Frozen) -> None:

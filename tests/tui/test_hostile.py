@@ -1,4 +1,4 @@
-"""Text of agents is data, wherever it appears: no markup, no control sequence, no crash."""
+"""Text from agents is only data wherever it is shown: no markup, no control sequence, no crash."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def _fill(frozen: Frozen, text: str) -> None:
 
 @pytest.fixture(params=HOSTILE)
 def hostile(request: pytest.FixtureRequest, tmp_path: Path) -> Frozen:
-    """A team that is full of one kind of hostile text."""
+    """Return a team that is full of one kind of hostile text."""
     frozen = make_empty(tmp_path / "inkpot")
     _fill(frozen, HOSTILE[request.param])
     return frozen

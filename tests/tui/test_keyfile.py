@@ -1,4 +1,4 @@
-"""Keys of the user's own: what a file may say, and that the dashboard follows it."""
+"""The keymap file of the user: what it may contain, and that the dashboard follows it."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a list shows: groups of states, and the columns of a wider terminal."""
+"""Lists: groups of states, and the columns of a wider terminal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Marked agents: whom a key is for is on the screen before it is pressed, and marks end with what was done to them."""
+"""Marked agents: the screen shows which agents a key acts on, and the action removes the marks."""
 
 import pytest
 
@@ -12,7 +12,7 @@ _TO_API = ("j", "j", "j", "j", "j")
 
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Who was asked to shut down."""
+    """Return the agents that were asked to shut down."""
     names: list[str] = []
     monkeypatch.setattr(stop, "stop", lambda _team, name: names.append(name))
     return names

@@ -1,4 +1,4 @@
-"""The mouse: what is under the pointer is meant, and nothing else."""
+"""The mouse: a click acts on what is under the pointer, and on nothing else."""
 
 import pytest
 from textual.geometry import Region
@@ -12,7 +12,7 @@ from tests.tui.stage import Stage, opened
 
 
 def list_of(stage: Stage) -> tuple[LineList, Region]:
-    """The list that has the keys, and where its rows lie on the screen."""
+    """Return the focused list and the region of its rows."""
     rows = stage.app.focused
     assert isinstance(rows, LineList)
     place = rows.content_region
@@ -30,7 +30,8 @@ async def click(stage: Stage, x: int, y: int, *, times: int = 1) -> None:
 async def test_a_click_selects_the_row_under_the_pointer(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, view: str, width: int, height: int
 ) -> None:
-    monkeypatch.setattr(screen, "LOOKED_AT", 3600)  # mail that counts as read changes its row
+    # Mail that becomes read would change its row.
+    monkeypatch.setattr(screen, "LOOKED_AT", 3600)
     async with opened(frozen, width, height) as stage:
         await stage.press(view)
         await stage.settles()

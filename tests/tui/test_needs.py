@@ -1,4 +1,4 @@
-"""`4` Needs-you: in which order, why, since when, and what goes on once it is answered."""
+"""`4` Needs-you: the order, reason and age of each need, and what continues after an answer."""
 
 from crewboard.commands import messages
 from crewboard.protocol import requests

@@ -1,4 +1,4 @@
-"""The terminal around the screen: its title, and what tells of new needs."""
+"""The terminal title, and the notifications of new needs."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.tui.stage import opened
 
 
 class Ear:
-    """What reached the terminal, on a clock that stands until it is moved."""
+    """The output to the terminal, with a clock that the test moves."""
 
     def __init__(self, frozen: Frozen, notify: Notify = "bell", *, ascii_only: bool = False) -> None:
         self.frozen = frozen

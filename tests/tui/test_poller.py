@@ -1,4 +1,4 @@
-"""Reading away from the screen: one message for a batch, none while nothing changes, never one file too many."""
+"""The team poller: one message for each batch of changes, none without changes, and no file read without need."""
 
 import queue
 import time
@@ -17,24 +17,24 @@ from crewboard_tui.poller import BURST, Details, Interest, Pace, Snapshot, TeamP
 from tests.crew import eventually
 from tests.frozen import NOW, Frozen, make_empty, make_team
 
-PATIENCE = 20.0
+WAIT_TIMEOUT = 20.0
 
 
 class Listener:
-    """Takes what a reading publishes."""
+    """A poller with a queue of its snapshots."""
 
-    def __init__(self, frozen: Frozen, *, may_ring: bool = False) -> None:
+    def __init__(self, frozen: Frozen, *, may_wake: bool = False) -> None:
         self.heard: queue.Queue[Snapshot] = queue.Queue()
         self.reading = TeamPoller(
-            frozen.directory, self.heard.put, clock=lambda: NOW, probe=frozen.probe, may_ring=may_ring
+            frozen.directory, self.heard.put, clock=lambda: NOW, probe=frozen.probe, may_ring=may_wake
         )
 
     def next(self) -> Snapshot:
-        """The next snapshot."""
-        return self.heard.get(timeout=PATIENCE)
+        """Return the next snapshot."""
+        return self.heard.get(timeout=WAIT_TIMEOUT)
 
     def silent(self, seconds: float) -> bool:
-        """Whether nothing is published for so long."""
+        """Return True if no snapshot is published for so long."""
         try:
             self.heard.get(timeout=seconds)
         except queue.Empty:
@@ -44,7 +44,7 @@ class Listener:
 
 @pytest.fixture
 def listener(frozen: Frozen) -> Iterator[Listener]:
-    """A reading of the frozen team, begun."""
+    """Return a started poller of the frozen team."""
     listener = Listener(frozen)
     listener.reading.start()
     yield listener
@@ -69,7 +69,7 @@ def test_where_there_is_no_team_yet_no_file_events_are_missing(tmp_path: Path) -
     reading.stop()
 
 
-def test_what_nobody_looks_at_is_not_read(listener: Listener) -> None:
+def test_only_what_is_looked_at_is_read(listener: Listener) -> None:
     snapshot = listener.next()
     assert snapshot.activity == ()
     assert snapshot.letters == ()
@@ -141,35 +141,35 @@ def test_the_pace_slows_down_in_a_burst_and_not_before() -> None:
     assert pace.delay(5.0) < BURST
 
 
-def test_a_supervisor_that_is_gone_is_rung_for_once_in_a_while(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    rung: queue.Queue[TeamDirectory] = queue.Queue()
-    monkeypatch.setattr(supervisor_client, "wake_supervisor", rung.put)
+def test_a_supervisor_that_is_gone_is_woken_at_intervals(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: queue.Queue[TeamDirectory] = queue.Queue()
+    monkeypatch.setattr(supervisor_client, "wake_supervisor", woken.put)
     monkeypatch.setattr("crewboard_tui.poller.RING_EVERY", 3600.0)
     frozen.probe.supervisor_pid = None
-    listener = Listener(frozen, may_ring=True)
+    listener = Listener(frozen, may_wake=True)
     listener.reading.start()
-    assert rung.get(timeout=PATIENCE) == frozen.directory
+    assert woken.get(timeout=WAIT_TIMEOUT) == frozen.directory
     frozen.mail(99, "ui", "api", "message", "hello", 1)
     listener.next()
     listener.next()
-    assert rung.empty()
+    assert woken.empty()
     listener.reading.stop()
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_nobody_rings_where_nothing_lives_or_may_be_changed(
+def test_no_wake_request_without_agents_or_permission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
-    rung: queue.Queue[TeamDirectory] = queue.Queue()
-    monkeypatch.setattr(supervisor_client, "wake_supervisor", rung.put)
+    woken: queue.Queue[TeamDirectory] = queue.Queue()
+    monkeypatch.setattr(supervisor_client, "wake_supervisor", woken.put)
     team = make_empty(tmp_path / "w") if gone else make_team(tmp_path / "w")
     team.probe.supervisor_pid = None
-    listener = Listener(team, may_ring=gone)
+    listener = Listener(team, may_wake=gone)
     listener.reading.start()
     listener.next()
     listener.reading.poke()
     assert listener.silent(0.5)
-    assert rung.empty()
+    assert woken.empty()
     listener.reading.stop()
 
 
@@ -177,8 +177,8 @@ def test_nobody_rings_where_nothing_lives_or_may_be_changed(
 def test_only_an_end_not_yet_finalized_wakes_the_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool
 ) -> None:
-    rung: queue.Queue[TeamDirectory] = queue.Queue()
-    monkeypatch.setattr(supervisor_client, "wake_supervisor", rung.put)
+    woken: queue.Queue[TeamDirectory] = queue.Queue()
+    monkeypatch.setattr(supervisor_client, "wake_supervisor", woken.put)
     team = make_empty(tmp_path)
     team.probe.supervisor_pid = None
     agent = team.hire("scout", "explore", "working", "", ago=5, pid=7)
@@ -186,15 +186,15 @@ def test_only_an_end_not_yet_finalized_wakes_the_supervisor(
     agents.want(agent, "killed", 1)
     if not began:
         agent.status.unlink()
-    listener = Listener(team, may_ring=True)
+    listener = Listener(team, may_wake=True)
     listener.reading.start()
     assert [each.state for each in listener.next().view.agents] == ["exited"]
     if began:
-        assert rung.get(timeout=PATIENCE) == team.directory
+        assert woken.get(timeout=WAIT_TIMEOUT) == team.directory
     else:
         listener.reading.poke()
         assert listener.silent(0.5)
-        assert rung.empty()
+        assert woken.empty()
     listener.reading.stop()
 
 

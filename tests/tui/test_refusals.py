@@ -1,4 +1,4 @@
-"""A key that does nothing says why, in the words of the palette."""
+"""A key that does nothing says why, with the name from the palette."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Plans and questions: read in full, answered once, bound to what was on the screen."""
+"""Plans and questions: shown in full, answered once, and only as they were shown."""
 
 import math
 from collections.abc import Callable
@@ -590,7 +590,7 @@ async def test_where_one_may_only_look_a_question_offers_no_answer(frozen: Froze
         assert _request(frozen, "req-004290").status == "pending"
 
 
-async def test_where_one_may_only_look_nobody_gets_into_the_answer_box(frozen: Frozen) -> None:
+async def test_in_read_only_mode_the_answer_field_cannot_be_entered(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, read_only=True) as stage:
         await stage.app.open_need("question:docs:req-004290")
         await stage.sees("yes, with a banner", "In your own words")
@@ -774,7 +774,7 @@ async def test_what_was_said_to_the_revision_before_is_wrapped(frozen: Frozen) -
         await stage.sees("YOU ASKED word word", " end?")
 
 
-async def test_about_a_single_call_nobody_asks_back(frozen: Frozen) -> None:
+async def test_a_permission_request_offers_no_ask_back(frozen: Frozen) -> None:
     frozen.asks("perm-1", "permission", "release", 22, {"tool": "bash", "summary": "git push origin rel-2.0"})
     async with opened(frozen, 80, 24) as stage:
         await stage.app.open_need("permission:release:perm-1")
@@ -793,7 +793,7 @@ async def test_of_what_is_asked_at_once_the_plan_comes_first(frozen: Frozen) -> 
         roster = stage.app.screen.query_one(Roster)
         await stage.until(lambda: roster.rows, "the team")
         board = [row.key for row in roster.rows]
-    assert board[: len(needs)] == needs  # what is urgent on one pane is so on the other
+    assert board[: len(needs)] == needs
     assert needs == ["parser", "auth-plan", "docs", "ui", "api", "migrate", "flaky-hunt"]
 
 

@@ -1,4 +1,4 @@
-"""The pictures are the same from run to run, so that a change of one is a change of the screen."""
+"""Screenshots are the same in every run, so that a changed picture means a changed screen."""
 
 from pathlib import Path
 

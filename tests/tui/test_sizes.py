@@ -1,4 +1,4 @@
-"""Any terminal: tiny, narrow, resized without end, without colour, without anything but ASCII."""
+"""All kinds of terminals: tiny, narrow, resized often, without colour, ASCII only."""
 
 import ast
 from pathlib import Path
@@ -51,7 +51,7 @@ async def test_forty_by_ten_shows_strip_list_alert_and_keys(frozen: Frozen) -> N
         assert "! next" in stage.text[9]
 
 
-async def test_whoever_can_say_yes_sees_how_to_say_no_at_any_width(frozen: Frozen) -> None:
+async def test_approve_never_shows_without_reject_at_any_width(frozen: Frozen) -> None:
     async with opened(frozen, 40, 10) as stage:
         await stage.app.open_need("plan:auth-plan:req-004281")
         await stage.sees(" a approve  d deny  ? help  Esc back")
@@ -84,7 +84,7 @@ async def test_wide_terminals_show_model_and_needs(frozen: Frozen) -> None:
         await stage.sees("MODEL", "WHY", "Needs you · 5")
 
 
-async def test_a_storm_of_sizes_leaves_the_picture_whole(frozen: Frozen) -> None:
+async def test_many_resizes_leave_the_picture_whole(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.settles()
         before = stage.all
@@ -95,7 +95,7 @@ async def test_a_storm_of_sizes_leaves_the_picture_whole(frozen: Frozen) -> None
 
 
 def _written(source: str) -> set[str]:
-    """The characters beyond ASCII of a module's strings, its documentation left out."""
+    """Return the non-ASCII characters in the strings of a module, without docstrings."""
     nodes = list(ast.walk(ast.parse(source)))
     silent = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in silent]

@@ -1,4 +1,4 @@
-"""Whole screens as text, compared with what was looked at and found good.
+"""Whole screens as text, compared with reviewed snapshots.
 
 `CREWBOARD_SNAPSHOTS=write` takes what is on the screen now; look at the difference before you keep it.
 """
@@ -57,7 +57,8 @@ def _compare(name: str, shown: str) -> None:
 
 @pytest.mark.parametrize("name", SCREENS)
 async def test_it_looks_as_it_did(frozen: Frozen, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(screen, "LOOKED_AT", 3600)  # passing by is no reading, however long it takes here
+    # Mail must stay unread, however long the test takes.
+    monkeypatch.setattr(screen, "LOOKED_AT", 3600)
     width, height, keys, sign = SCREENS[name]
     async with opened(frozen, width, height) as stage:
         for key in keys.split():

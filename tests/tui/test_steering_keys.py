@@ -1,4 +1,4 @@
-"""What holds and interrupts agents, the talk with the lead, and the end of everybody."""
+"""Keys that pause and interrupt agents, talk with the lead, and end all agents."""
 
 import threading
 import time
@@ -40,7 +40,9 @@ async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPa
     assert (pause, unpause) == ([("api",)], [("api",)])
 
 
-async def test_capital_p_pauses_everybody_then_lets_all_go_on(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_capital_p_pauses_all_agents_and_then_resumes_them(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(control, "pause_all", Calls(returns=["api", "ui"]))
     monkeypatch.setattr(control, "unpause_all", Calls(returns=["api"]))
     async with opened(frozen) as stage:
@@ -68,7 +70,7 @@ async def test_i_interrupts_with_a_line_or_with_none(frozen: Frozen, monkeypatch
     assert interrupt == [("api", "stop that"), ("api", "")]
 
 
-async def test_l_hires_a_lead_where_nobody_sits(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_l_hires_a_lead_if_there_is_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     tell = Calls(CredentialsError("no API key: set ANTHROPIC_API_KEY"))
     monkeypatch.setattr(hire, "tell_lead", tell)
     async with opened(frozen, 80, 24) as stage:
@@ -101,7 +103,7 @@ async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkey
         await stage.sees("Peek · ")
 
 
-async def test_halt_ends_everybody_once_the_teams_name_is_typed(
+async def test_halt_ends_all_agents_once_the_team_name_is_typed(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[object] = []
@@ -147,7 +149,8 @@ async def test_a_running_job_is_shown_until_it_is_done(frozen: Frozen, monkeypat
 async def test_the_offer_of_a_second_press_goes_when_it_is_void(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "TICK", 3600.0)  # which would take it away before it was looked at
+    # A tick would remove the message before the test reads it.
+    monkeypatch.setattr(dashboard, "TICK", 3600.0)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "X")
         await stage.sees("X again within 2 s ends auth-plan")

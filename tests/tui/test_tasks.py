@@ -1,4 +1,4 @@
-"""The task board: why a task waits, and the keys that make, assign, block, cancel and reopen one."""
+"""The task board: why a task waits, and the keys to create, assign, block, cancel and reopen a task."""
 
 import threading
 
@@ -126,7 +126,7 @@ async def test_a_task_is_given_to_an_agent_who_is_told(frozen: Frozen) -> None:
     assert mailbox.read(frozen.directory, "reviewer").messages[-1].type == "task_assignment"
 
 
-async def test_a_task_for_somebody_who_is_dead_says_what_helps(frozen: Frozen) -> None:
+async def test_a_task_of_a_dead_agent_says_what_helps(frozen: Frozen) -> None:
     async with opened(frozen, 120, 24) as stage:
         await _on(stage, 23)
         await stage.press("a")
@@ -160,7 +160,7 @@ async def test_the_beginning_of_a_name_will_do_where_it_is_one_agents(frozen: Fr
     assert _task(frozen, 23).owner == "reviewer"
 
 
-async def test_nobody_who_is_not_here_or_may_not_is_assigned(frozen: Frozen) -> None:
+async def test_only_a_present_and_fitting_agent_can_be_assigned(frozen: Frozen) -> None:
     frozen.task(30, "run the suite", required_type="test")
     async with opened(frozen, 80, 36) as stage:
         await _on(stage, 30)
@@ -241,7 +241,7 @@ async def test_read_only_changes_no_task(frozen: Frozen) -> None:
 
 
 def _failed(frozen: Frozen, ago: float = 60) -> None:
-    """`api` says that #9 failed."""
+    """Let `api` report that task 9 failed."""
     frozen.task(9, "paginate /orders", "failed", owner="api", updated_at=NOW - ago)
     frozen.did("api", ago, "task_update", {"task_id": 9, "status": "failed"}, "task 9 is failed", 0)
 
@@ -304,7 +304,7 @@ async def test_what_an_agent_said_of_something_else_is_no_reason(frozen: Frozen)
 
 
 @pytest.mark.parametrize("status", ["failed", "completed", "cancelled"])
-async def test_a_closed_task_is_opened_again_for_anybody(frozen: Frozen, status: TaskStatus) -> None:
+async def test_a_closed_task_is_reopened_without_an_owner(frozen: Frozen, status: TaskStatus) -> None:
     frozen.task(9, "paginate /orders", status, owner="api", updated_at=NOW - 60)
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 9)

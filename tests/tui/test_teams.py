@@ -1,4 +1,4 @@
-"""`t`: from one team of the root to another."""
+"""`t` switches between the teams of the root."""
 
 import threading
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tests.tui.stage import opened
 
 
 def second(frozen: Frozen) -> Frozen:
-    """Another team in the same root, on the same probe, with one agent that asks."""
+    """Make another team in the same root, with one agent that asks a question."""
     other = make_empty(frozen.directory.root, "webshop")
     other.probe = frozen.probe
     other.hire("cashier", "code", "waiting", "waits for an answer", ago=64, pid=5001, waiting_for="q-1")

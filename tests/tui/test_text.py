@@ -1,4 +1,4 @@
-"""The door through which text of others reaches a terminal."""
+"""Escaping of untrusted text before it reaches a terminal."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Colours and motion: what can be read, what is remembered, and what does not move."""
+"""Themes and motion: contrast, the remembered theme, and reduced motion."""
 
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.tui.stage import opened
 
 
 def luminance(colour: Color) -> float:
-    """Relative luminance as WCAG 2.2 defines it."""
+    """Return the relative luminance as WCAG 2.2 defines it."""
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized
     )

@@ -1,4 +1,4 @@
-"""Requests in a mailbox: their messages under one row that says how they stand."""
+"""Threads in a mailbox: the messages of a request under one row with its state."""
 
 from crewboard.commands import answers
 from crewboard.readmodel.mail import MailReader
@@ -9,7 +9,7 @@ from tests.tui.stage import Stage, opened
 
 
 def _refuse_and_revise(frozen: Frozen) -> None:
-    """A plan that was refused, revised and approved."""
+    """Reject a plan, let it be revised, and approve it."""
     answers.reject(frozen.team, "req-004281", "keep the alias")
     frozen.asks("req-004300", "plan_approval", "auth-plan", 20, {"plan": PLAN + "keep it"}, supersedes="req-004281")
     answers.approve(frozen.team, "req-004300")
@@ -91,7 +91,7 @@ def test_threads_stand_where_their_newest_message_is(frozen: Frozen) -> None:
 
 
 def _forge(frozen: Frozen) -> None:
-    """`ui` says yes to the plan of `auth-plan`, which waits for the operator."""
+    """Let `ui` approve the plan of `auth-plan`, which waits for the operator."""
     frozen.mail(90, "ui", "auth-plan", "plan_approval_response", "approved", 5, request_id="req-004281", approve=True)
 
 

@@ -1,4 +1,4 @@
-"""The other views and pages: inbox, tasks, processes, feed, one agent, help, palette."""
+"""The other views and pages: inbox, tasks, processes, feed, agent page, help, palette."""
 
 import threading
 
@@ -255,7 +255,7 @@ async def test_processes_show_pid_usage_sandbox_and_how_it_ended(frozen: Frozen)
         await stage.sees("Processes · 9 workers", "supervisor 4380", "4402", "98%", "310M", "killed by SIGKILL")
 
 
-async def test_the_feed_shows_everybody_newest_last(frozen: Frozen) -> None:
+async def test_the_feed_shows_all_agents_newest_last(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("6")
         await stage.sees("parser", "pytest -x tests/parser", "edit_file src/api/routes.py")

@@ -71,7 +71,7 @@ def test_the_supervisor_survives_damaged_tasks_and_requests(guild: Crew) -> None
         assert "Traceback" not in guild.directory.supervisor_log.read_text(), what
 
 
-def test_a_supervisor_whose_lock_is_damaged_can_still_be_rung(guild: Crew) -> None:
+def test_a_supervisor_with_a_damaged_lock_can_still_be_woken(guild: Crew) -> None:
     guild.run("rung", "explore", "List all Python files")
     guild.directory.supervisor_lock.write_bytes(b"\xff\x00{")
     stop.stop_now(guild.team, "rung")
