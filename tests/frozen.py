@@ -164,7 +164,7 @@ class Frozen:
         return ident
 
     def read(self, name: str, messages: int, *, ago: float, entered: bool = True) -> None:
-        """Let the worker pick up the first `count` messages."""
+        """Let the worker pick up the first `messages` of its mail."""
         agent = self.directory.agent(name)
         letters = mailbox.read(self.directory, name).entries[:messages]
         for message, end in letters:
