@@ -15,22 +15,24 @@ from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew
 from tests.model import ModelServer
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is in a shell's background, and commands would inherit it
+# A shell ignores SIGINT for background jobs, and the commands under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _TEAMS_OF_MODULES = {"guild", "shared"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
+# First, because pytest-xdist reads the groups in its own hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests that share a team to one runner; each of several would start the team anew."""
+    """Give tests that share a team to one test process; otherwise each process would start that team."""
     for item in items:
         if isinstance(item, pytest.Function) and not _TEAMS_OF_MODULES.isdisjoint(item.fixturenames):
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector what lives as long as the run: a tenth of the processor goes there otherwise."""
+    """Exclude what lives as long as the run from garbage collection, which otherwise takes 10 % of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
@@ -38,7 +40,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> TeamDirectory:
-    """An empty team."""
+    """Make an empty team."""
     team = TeamDirectory(tmp_path / ".crewboard" / "default")
     team.make()
     roster.create(team, "", 1.0)
@@ -46,7 +48,7 @@ def directory(tmp_path: Path) -> TeamDirectory:
 
 
 def _maker(stack: ExitStack, root: Path, made: Callable[[Crew], object] = lambda _: None) -> Callable[..., Crew]:
-    """Makes teams below `root`, each on a model server of its own that ends with `stack`."""
+    """Return a function that makes teams below `root`, each on a model server of its own that ends with `stack`."""
 
     def make(
         script: Iterable[Reply] | Mapping[str, Iterable[Reply]] = (),
@@ -64,18 +66,17 @@ def _maker(stack: ExitStack, root: Path, made: Callable[[Crew], object] = lambda
 
 @pytest.fixture
 def crew_on(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
-    """Makes a team of real workers on a model that behaves as asked: `script`, `faults`, `window`, variables."""
+    """Return a function that makes a team of real workers, given `script`, `faults`, `window` and variables."""
     with ExitStack() as stack:
         yield _maker(stack, tmp_path, lambda crew: stack.callback(crew.end))
 
 
 @pytest.fixture(scope="module")
 def guild(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
-    """A team for the tests of a module together; the first of them waits for it to start.
+    """Make one team for all tests of a module, because starting one takes seconds.
 
-    Each hires under names of its own, gives replies to those (`guild.model.give`), or has a model of its own for them
-    (`guild_on`), writes files of its own, and takes down nothing but its own agents and the supervisor, whose successor
-    adopts the others.
+    Each test uses agent names and files of its own. It gives replies to its agents (`guild.model.give`), or has a model
+    server of its own (`guild_on`). It may end its own agents and the supervisor, whose successor adopts the others.
     """
     with ModelServer() as model:
         crew = Crew(tmp_path_factory.mktemp("guild"), model)
@@ -85,12 +86,12 @@ def guild(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
 
 @pytest.fixture
 def guild_on(guild: Crew) -> Iterator[Callable[..., Crew]]:
-    """The guild as those see it whom a test hires on a model of their own, made as `crew_on` makes it."""
+    """Return a function that makes views of the `guild` with a model server of their own, like `crew_on`."""
     with ExitStack() as stack:
         yield _maker(stack, guild.root)
 
 
 @pytest.fixture
 def crew(crew_on: Callable[..., Crew]) -> Crew:
-    """A team of real workers on the embedded model."""
+    """Make a team of real workers on the embedded model."""
     return crew_on()

@@ -85,7 +85,7 @@ class Crew:
         return self.answer(hiring.Assignment(name, ident, 0, fresh=False))
 
     def run(self, name: str, kind: str, prompt: str, **flags: Any) -> Answer:
-        """Hire, and wait for the answer."""
+        """Hire an agent and wait for its answer."""
         return self.answer(self.hire(name, kind, prompt, **flags))
 
     def view(self) -> TeamView:

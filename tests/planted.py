@@ -1,4 +1,4 @@
-"""Programs in a workspace, first on PATH, as an agent could put them where a user has activated an environment."""
+"""Programs in a workspace, first on PATH, as an agent could plant them where the user activated an environment."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the entries of the table work on: a team with two agents, the command line, and ways to look."""
+"""The fixture of the table: a team with two agents, the command line, and checks."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ def _made(team: TeamDirectory, name: str) -> AgentDirectory:
 
 @dataclass(frozen=True)
 class Bench:
-    """One team below `root`, with the agents `scout` and `fixer`, of whom scout has ended in order."""
+    """One team below `root` with the agents `scout` and `fixer`; scout has ended in an orderly way."""
 
     root: Path
     team: TeamDirectory
@@ -50,7 +50,7 @@ class Bench:
         return Inside(self.root).with_environment(**environment)(*arguments)
 
     def end(self) -> None:
-        """End the supervisor, should a command have found somebody who needs one."""
+        """End the supervisor if a command has started one."""
         holder = leases.holder(self.team.supervisor_lock, Supervisor)
         if holder is not None and supervisor_client.is_alive(self.team):
             process.send_signal(holder.pid, signal.SIGTERM, holder.start_ticks)
@@ -61,12 +61,12 @@ class Bench:
         return approvals.ask(self.team, ident, kind, "scout", "operator", dict(words), 1.0)
 
     def receive(self, *raw: bytes, to: str = "scout") -> None:
-        """Let another program append lines to a mailbox."""
+        """Append lines to a mailbox as another program does."""
         for data in raw:
             append(self.team.inbox(to), data + b"\n")
 
     def inbox(self, name: str = "scout") -> list[str]:
-        """What a person is shown of a mailbox."""
+        """Return what the user is shown of a mailbox."""
         return [message["content"] for message in self.cli("inbox", name, "--json").json]
 
     def view(self) -> TeamView:
@@ -78,7 +78,7 @@ class Bench:
         return found
 
     def files(self) -> dict[str, bytes]:
-        """Everything below the root but locks."""
+        """Return every file below the root except locks."""
         return {
             str(path.relative_to(self.root)): path.read_bytes()
             for path in self.root.rglob("*")
@@ -94,7 +94,7 @@ SPAWN = ("--type", "explore", "--prompt", "look")
 
 @dataclass(frozen=True)
 class Entry:
-    """One bad input: what is given, what a trusted system does, and a look whether it does."""
+    """One bad input: what is given, what is promised, and a check of that promise."""
 
     area: Area
     given: str
@@ -103,7 +103,7 @@ class Entry:
 
 
 def refused(code: int, words: str, *arguments: str) -> Look:
-    """A command ends with this code and one sentence with these words, and nothing has changed."""
+    """Check that a command exits with this code and one sentence with these words, and has changed nothing."""
 
     def look(bench: Bench) -> None:
         before = bench.files()
@@ -114,7 +114,7 @@ def refused(code: int, words: str, *arguments: str) -> Look:
 
 
 def after(arrange: Callable[[Bench], object], look: Look) -> Look:
-    """Arrange something first."""
+    """Run `arrange` before the check."""
 
     def both(bench: Bench) -> None:
         arrange(bench)
@@ -124,7 +124,7 @@ def after(arrange: Callable[[Bench], object], look: Look) -> Look:
 
 
 def set_aside(raw: bytes) -> Look:
-    """A line is no message: it is counted where a person sees it, and mail before and behind it arrives."""
+    """Check that a line is counted as damaged where the user sees it, and that the mail around it arrives."""
 
     def look(bench: Bench) -> None:
         bench.receive(line("before", "before"), raw, line("after", "after"))
@@ -138,7 +138,7 @@ def set_aside(raw: bytes) -> Look:
 
 
 def taken(raw: bytes, content: str) -> Look:
-    """A line is a message all the same."""
+    """Check that a line is accepted as a message."""
 
     def look(bench: Bench) -> None:
         bench.receive(raw, line("after", "after"))
@@ -149,7 +149,7 @@ def taken(raw: bytes, content: str) -> Look:
 
 
 def kept(relative: str, data: bytes, *arguments: str, code: int = 65) -> Look:
-    """A damaged file: the command that would change it says so, keeps a copy, and leaves it as it is."""
+    """Check that a command that would change a damaged file fails, keeps a copy, and leaves the file as it is."""
 
     def look(bench: Bench) -> None:
         path = bench.team.path / relative
@@ -163,7 +163,7 @@ def kept(relative: str, data: bytes, *arguments: str, code: int = 65) -> Look:
 
 
 def shown(text: str, visible: str, *, hidden: str) -> Look:
-    """Text of others on the terminal: in a message, a task and a request, `hidden` never comes out, `visible` does."""
+    """Check that untrusted text in a message, a task and a request shows `visible` and never `hidden`."""
 
     def look(bench: Bench) -> None:
         bench.receive(line("m", text))

@@ -53,7 +53,7 @@ MESSAGES = (
     Entry("messages", "empty lines", "ignores them", taken(b"\n\n  \n" + line("m", "text"), "text")),
     Entry("messages", "a line with Windows' ending", "takes it", taken(line("m", "text") + b"\r", "text")),
     Entry("messages", "a line with a byte order mark", "takes it", taken(b"\xef\xbb\xbf" + line("m", "text"), "text")),
-    Entry("messages", "fields that nobody knows", "takes it", taken(line("m", "text", mood="good"), "text")),
+    Entry("messages", "unknown fields", "takes it", taken(line("m", "text", mood="good"), "text")),
     Entry("messages", "a lone surrogate, escaped", "takes it with a mark", taken(line("m", "a\ud800b"), "a?b")),
     Entry(
         "messages",
@@ -115,5 +115,5 @@ MESSAGES = (
         _foreign_behind_half_a_line,
     ),
     Entry("messages", "the same id three times", "delivers it once", _said_twice),
-    Entry("messages", "a type that nobody knows", "shows it, and acts on nothing", _unknown_type),
+    Entry("messages", "an unknown type", "shows it, and does not act on it", _unknown_type),
 )

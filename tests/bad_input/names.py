@@ -1,4 +1,4 @@
-"""Names of agents and teams, at every door that takes one."""
+"""Names of agents and teams, in each command that takes one."""
 
 from tests.bad_input.bench import SPAWN, Entry, refused
 
@@ -30,7 +30,7 @@ NAMES = (
     ),
     Entry(
         "names",
-        "mail to somebody who is not there",
+        "mail to an unknown name",
         "refuses it (2), lists who is",
         refused(
             2,

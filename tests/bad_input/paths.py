@@ -1,4 +1,4 @@
-"""Paths, and names that would be paths."""
+"""Paths, and names that are paths."""
 
 from tests.bad_input.bench import Bench, Entry, after, refused
 
@@ -145,7 +145,7 @@ PATHS = (
     ),
     Entry(
         "paths",
-        "a prompt that is no text",
+        "a prompt that is not text",
         "refuses it (65)",
         after(
             lambda bench: (bench.root / "p").write_bytes(b"\xff\xfe"),

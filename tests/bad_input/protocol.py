@@ -1,4 +1,4 @@
-"""Commands and answers that do not fit what stands there."""
+"""Commands and answers that do not fit the state of the team."""
 
 import pytest
 
@@ -75,7 +75,7 @@ PROTOCOL = (
     ),
     Entry(
         "protocol",
-        "a rejection without a word",
+        "a rejection without feedback",
         "refuses it (2)",
         after(Bench.ask, refused(2, "needs feedback", "reject", "plan-1", "--feedback", " ")),
     ),
@@ -107,7 +107,7 @@ PROTOCOL = (
     ),
     Entry(
         "protocol",
-        "a task in progress that is nobody's",
+        "a task in progress without an owner",
         "refuses it (2)",
         refused(2, "task 1 has no owner", "task", "update", "1", "--status", "in_progress"),
     ),
@@ -131,13 +131,13 @@ PROTOCOL = (
     ),
     Entry(
         "protocol",
-        "a wish for somebody who is not there",
+        "a command for an unknown agent",
         "refuses it (2)",
         refused(2, "there is no agent 'ghost'", "stop", "ghost"),
     ),
     Entry(
         "protocol",
-        "waiting for a state that is none",
+        "waiting for an unknown state",
         "refuses it (2), lists them",
         refused(2, "unknown state: asleep", "wait", "scout", "--until", "asleep"),
     ),

@@ -1,4 +1,4 @@
-"""Files that somebody or something has changed, processes that are not what they seem, clocks."""
+"""Files changed by others, processes that are not what they seem, and wrong clocks."""
 
 import os
 import time
@@ -22,7 +22,7 @@ def _status_says(**fields: object) -> Callable[[Bench], None]:
 
 
 def _recycled_pid(bench: Bench) -> None:
-    """The worker is gone, and its pid is now that of somebody who lives."""
+    """The worker is gone, and another process has its pid now."""
     _status_says(pid=os.getpid())(bench)
     assert (bench.see().state, bench.see().alive) == ("vanished", False)
     assert [(need.kind, need.agent) for need in bench.view().needs] == [("death", "scout")]
@@ -126,11 +126,12 @@ def _clock_went_back(bench: Bench) -> None:
 
 
 def _replaced_within_a_tick(bench: Bench) -> None:
-    """A file may be replaced by another one with the same size and time: a reader must not miss it."""
+    """A reader notices a replacement with the same size and time."""
     path = bench.team.task(1)
     before = path.stat()
     reader = json_files.CachedFile(path, Task)
-    with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):  # it looks in the tick of the first one
+    # The reader looks within the clock tick of the first replacement.
+    with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):
         reader.get()
     path.write_bytes(path.read_bytes().replace(b"first", b"other"))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -198,7 +199,7 @@ STATE = (
         "leaves it as it is, says so (65)",
         kept("requests/plan-1.json", b'{"id": "plan-1"', "approve", "plan-1"),
     ),
-    Entry("state and clock", "a pid that is somebody else's now", "believes the lease: vanished", _recycled_pid),
+    Entry("state and clock", "a pid that another process has now", "believes the lease: vanished", _recycled_pid),
     Entry("state and clock", "a status from before the machine was started", "says exited, not died", _other_boot),
     Entry(
         "state and clock",
@@ -212,11 +213,16 @@ STATE = (
         "calls it alive, refuses to remove it (75)",
         lambda bench: _held_lease(bench, b"\xff\x00garbage"),
     ),
-    Entry("state and clock", "a mailbox that somebody emptied", "delivers what comes from then on", _emptied_mailbox),
+    Entry(
+        "state and clock",
+        "a mailbox that another program emptied",
+        "delivers what comes from then on",
+        _emptied_mailbox,
+    ),
     Entry(
         "state and clock",
         "a clock that went back by a day",
-        "loses nothing, calls nobody late, shows no negative age",
+        "loses nothing, calls no agent late, shows no negative age",
         _clock_went_back,
     ),
     Entry("state and clock", "a file replaced by one of the same size and time", "reads it", _replaced_within_a_tick),

@@ -1,4 +1,4 @@
-"""Bad input, and what a trusted system does there. One entry, one test.
+"""The table of bad input, and what crewboard does with it. Each entry is one test.
 
 `does` is the promise in words; docs/reference/exit-codes.md lists the exit codes: 2 usage, 65 bad data, 74 I/O, 75 try
 later, 78 no credentials.

@@ -1,4 +1,4 @@
-"""Text of others on its way to a terminal."""
+"""Untrusted text on its way to a terminal."""
 
 from crewboard.store import roster, tasks
 from tests.bad_input.bench import Bench, Entry, shown

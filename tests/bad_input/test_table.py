@@ -1,4 +1,4 @@
-"""Each entry of the table is one test; and what only a real process, a real pipe or a real socket can show."""
+"""One test for each entry of the table, and tests that need a real process, pipe or socket."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ def _run(bench: Bench, *arguments: str, **how: Any) -> subprocess.CompletedProce
     return subprocess.run([*COMMAND, *arguments], cwd=bench.root, check=False, timeout=60, **how)
 
 
-def test_a_reader_who_has_had_enough_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     bench = Bench.make(tmp_path)
     for number in range(500):
         bench.receive(line(f"m{number}", "x" * 500))
@@ -64,7 +64,7 @@ def test_a_reader_who_has_had_enough_is_no_error(tmp_path: Path) -> None:
         assert ran.wait(60) == 0
 
 
-def test_output_onto_a_full_disk_is_74(tmp_path: Path) -> None:
+def test_output_to_a_full_disk_exits_with_74(tmp_path: Path) -> None:
     bench = Bench.make(tmp_path)
     with Path("/dev/full").open("wb") as full:
         ran = _run(bench, "status", env=clean_environment(), stdout=full, stderr=subprocess.PIPE)
@@ -73,7 +73,7 @@ def test_output_onto_a_full_disk_is_74(tmp_path: Path) -> None:
     assert b"Traceback" not in ran.stderr
 
 
-def test_a_terminal_without_our_characters_gets_marks_for_them(tmp_path: Path) -> None:
+def test_an_ascii_terminal_gets_replacement_characters(tmp_path: Path) -> None:
     bench = Bench.make(tmp_path)
     bench.receive(line("m", "naïve 🦊"))
     ran = _run(bench, "inbox", "scout", env=clean_environment(LC_ALL="POSIX", PYTHONUTF8="0"), capture_output=True)
@@ -82,7 +82,7 @@ def test_a_terminal_without_our_characters_gets_marks_for_them(tmp_path: Path) -
     assert b"na" in ran.stdout
 
 
-def test_a_directory_that_is_gone_under_a_command_is_a_sentence(tmp_path: Path) -> None:
+def test_a_removed_current_directory_is_one_sentence(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     script = f'cd "{gone}" && rmdir "{gone}" && exec "$@"'

@@ -1,4 +1,4 @@
-"""What the processes of a crowd do: each function takes its arguments and returns the act, which says if it succeeded.
+"""What the processes of a benchmark do: each function returns a callable that tells if it succeeded.
 
 The last argument is always the number of the process.
 """
@@ -30,7 +30,7 @@ def send(team: str, durable: str, process: str) -> Act:
 
 
 def _line(process: str, number: int) -> bytes:
-    """What a message of `send` is on disk."""
+    """Return a message of `send` as it is on disk."""
     record = {
         "v": 1, "id": f"m{process}-{number}", "ts": 1.0, "from": "operator", "to": "sink", "type": "message",
         "content": TEXT, "metadata": {},
@@ -52,7 +52,7 @@ def raw(path: str, durable: str, process: str) -> Act:
 
 
 def naive(path: str, process: str) -> Act:
-    """The classic mailbox's sender: opens, writes, closes."""
+    """Send as the classic mailbox does: open, write, close."""
     box = Path(path)
 
     def act(number: int) -> bool:
@@ -64,7 +64,7 @@ def naive(path: str, process: str) -> Act:
 
 
 def naive_drain(path: str, out: str, process: str) -> Act:
-    """The classic mailbox's reader: reads all, then empties the file."""
+    """Read as the classic mailbox does: read everything, then truncate the file."""
     box, kept = Path(path), Path(out)
 
     def act(number: int) -> bool:
@@ -79,11 +79,12 @@ def naive_drain(path: str, out: str, process: str) -> Act:
 
 
 def claim(team: str, process: str) -> Act:
-    """Claim the next task, complete it."""
+    """Claim the next task and complete it."""
     directory = TeamDirectory(Path(team))
 
     def act(number: int) -> bool:
-        task_id = 1 + number  # everybody wants the same ones
+        # All processes compete for the same tasks.
+        task_id = 1 + number
         try:
             tasks.claim(directory, task_id, f"agent{process}", "explore", 1.0)
         except CrewboardError:
@@ -95,7 +96,7 @@ def claim(team: str, process: str) -> Act:
 
 
 def decide(team: str, process: str) -> Act:
-    """Answer the next request; only one process can."""
+    """Answer the next request, which only one process can."""
     directory = TeamDirectory(Path(team))
 
     def act(number: int) -> bool:
@@ -109,7 +110,7 @@ def decide(team: str, process: str) -> Act:
 
 
 def replace(folder: str, process: str) -> Act:
-    """Put a small file in the place of another, with the bare system calls."""
+    """Replace a small file with the bare system calls."""
     path = Path(folder) / f"replaced-{process}"
     temporary = path.with_suffix(".tmp")
 

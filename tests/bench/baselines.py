@@ -1,4 +1,4 @@
-"""What figures are compared with: the least that the same thing costs without us."""
+"""Baselines of the figures: the least that the same thing costs without crewboard."""
 
 import subprocess
 from functools import cache
@@ -23,13 +23,13 @@ EMPTY_WORDS = "nothing here"
 
 @cache
 def import_ms() -> float:
-    """Starting Python and importing the SDK."""
+    """Measure starting Python and importing the SDK."""
     return median_ms(lambda: subprocess.run(python("import anthropic"), check=True), 7)
 
 
 @cache
 def import_mib() -> float:
-    """Private memory of a process that imported the SDK and does nothing."""
+    """Measure the private memory of a process that imported the SDK and does nothing."""
     with subprocess.Popen(python(_IMPORTED), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.read(1)
@@ -39,16 +39,16 @@ def import_mib() -> float:
 
 
 def private_mib(pid: int) -> float:
-    """What would be free if the process ended."""
+    """Return the memory that would be free if the process ended."""
     return float(psutil.Process(pid).memory_full_info().uss) / 2**20
 
 
 def python_ms(imports: str) -> float:
-    """Starting Python with some imports and doing nothing."""
+    """Measure starting Python with some imports."""
     return median_ms(lambda: subprocess.run(python(imports), check=True), 15)
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """Processor time that processes used in all their life."""
+    """Return the processor time that processes have used since they started."""
     times = [psutil.Process(pid).cpu_times() for pid in pids]
     return sum(each.user + each.system for each in times)

@@ -1,4 +1,4 @@
-"""Collects the figures of a run, prints them as one table and writes them down."""
+"""Collection of the figures of a run: printed as one table and written to a file."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def figures() -> Figures:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table; only those who measured have one."""
+    """Print the table, if anything was measured."""
     if not _FIGURES.all:
         return
     terminalreporter.section("figures")

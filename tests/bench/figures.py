@@ -1,4 +1,4 @@
-"""What was measured, each figure beside a baseline of the same run, so that ratios hold from machine to machine."""
+"""Figures: each measured value next to a baseline of the same run, so that ratios hold on any machine."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 REPORT = Path(__file__).parents[2] / ".bench.json"
-"""Where the figures of the last run are kept."""
+"""The file with the figures of the last run."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Figure:
 
     @property
     def compared(self) -> float:
-        """What the target speaks of."""
+        """The value that is compared with the target."""
         return self.value if self.ratio is None else self.ratio
 
     def within(self, slack: float = 1.0) -> bool:
-        """Whether the target is met, with `slack` times as much allowed."""
+        """Return True if the value is within `slack` times its target."""
         if self.target is None:
             return True
         return self.compared * slack >= self.target if self.more_is_better else self.compared <= self.target * slack
@@ -47,7 +47,7 @@ class Figure:
 
 @dataclass
 class Figures:
-    """All of one run."""
+    """All figures of one run."""
 
     all: list[Figure] = field(default_factory=list)
 
@@ -66,7 +66,7 @@ class Figures:
         return figure
 
     def table(self) -> list[str]:
-        """One line a figure."""
+        """Return the figures as text, one per line."""
         rows = [("figure", "measured", "baseline", "", "ratio", "target")]
         rows += [_row(figure) for figure in self.all]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -100,7 +100,7 @@ def _cell(text: str, width: int, column: int) -> str:
 
 
 def median_ms(action: Callable[[], object], times: int) -> float:
-    """The median of `times` runs, in milliseconds."""
+    """Return the median duration of `times` runs in milliseconds."""
     return statistics.median(_ms(action) for _ in range(times))
 
 
@@ -115,5 +115,5 @@ def median(values: Sequence[float]) -> float:
 
 
 def python(code: str) -> list[str]:
-    """The command that runs `code` in a new interpreter, as workers are run."""
+    """Return the command that runs `code` in a new interpreter, as workers are run."""
     return [sys.executable, "-I", "-c", code]

@@ -1,4 +1,4 @@
-"""Large teams on disk, as they look after weeks: journals whose events are a few kilobytes each."""
+"""Large teams on disk, as after weeks of work: journals whose events are a few kilobytes each."""
 
 import json
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _LINE = "    return [token for token in scan(source) if token.kind not in skipped]  # 120 of these make a file\n"
 RESULT = _LINE * 40
-"""What a tool gave: 4 KiB, like a file of some length."""
+"""The result of a tool call: 4 KiB, like a file of some length."""
 
 
 def turn(number: int, run: int) -> Iterator[dict[str, object]]:
-    """The events of one model call with one tool call."""
+    """Return the events of one model call with one tool call."""
     call, ts = f"toolu_{run}_{number}", 1_790_000_000.0 + number
     say = {"type": "text", "text": f"I look at file {number} now, and then decide what to change in it."}
     use = {"type": "tool_use", "id": call, "name": "read_file", "input": {"path": f"src/module_{number}.py"}}
@@ -26,7 +26,7 @@ def turn(number: int, run: int) -> Iterator[dict[str, object]]:
 
 
 def conversation(run: int, size: int) -> Iterator[bytes]:
-    """The lines of a run whose conversation began afresh, of about `size` bytes, without its end."""
+    """Return the lines of a run with a fresh conversation of about `size` bytes, without its end."""
     prompt = f"prompt-{run}"
     begun = {"ts": 1.0, "run": run, "kind": "run_started", "pid": 1, "type": "explore", "model": "m", "fresh": True,
              "prompt_id": prompt, "mail_from": 0, "boot_id": "b", "start_ticks": 1}  # fmt: skip
@@ -45,7 +45,7 @@ def conversation(run: int, size: int) -> Iterator[bytes]:
 
 
 def write_journal(agent: AgentDirectory, size: int, runs: int = 1) -> None:
-    """Give an agent a journal of about `size` bytes in `runs` runs, each a conversation of its own."""
+    """Write a journal of about `size` bytes in `runs` runs, each with a conversation of its own."""
     agent.path.mkdir(parents=True, exist_ok=True)
     with agent.journal.open("wb") as file:
         for run in range(1, runs + 1):
@@ -53,7 +53,7 @@ def write_journal(agent: AgentDirectory, size: int, runs: int = 1) -> None:
 
 
 def enlist(team: TeamDirectory, name: str, runs: int = 1) -> Spec:
-    """Put an agent on the roster whose next run goes on with the conversation of run `runs`."""
+    """Add an agent to the roster whose next run continues the conversation of run `runs`."""
     roster.put(team, Member(name=name, type="explore"))
     spec = Spec(
         prompt="Work.", prompt_id=f"prompt-{runs}", type="explore", model="m", flags=HireOptions(), run=runs + 1

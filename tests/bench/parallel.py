@@ -1,4 +1,4 @@
-"""Many processes at once: each runs one function of `tests.bench.acts` so often, all from the same moment."""
+"""Many processes at once: each runs one function of `tests.bench.acts` many times, all from the same moment."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ print(done)
 
 
 def rate(act: str, processes: int, times: int, *arguments: object) -> tuple[float, int]:
-    """Acts a second of `processes` processes that do `times` acts each, and how many acts succeeded."""
+    """Return the calls per second of `processes` processes with `times` calls each, and how many succeeded."""
     code = _RUN.format(root=str(ROOT), act=act, times=times)
     crowd = [
         subprocess.Popen(

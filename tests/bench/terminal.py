@@ -21,7 +21,8 @@ def terminal(command: Sequence[str], folder: Path, environment: Mapping[str, str
         dimensions=(30, 100),
         timeout=WAIT_TIMEOUT,
     )
-    child.delaybeforesend = None  # it is for people who type, and would be measured
+    # pexpect's delay imitates a typing user, and would be measured.
+    child.delaybeforesend = None
     try:
         yield child
     finally:
@@ -29,7 +30,7 @@ def terminal(command: Sequence[str], folder: Path, environment: Mapping[str, str
 
 
 def painted_ms(command: Sequence[str], folder: Path, environment: Mapping[str, str], words: str) -> float:
-    """From the start of `command` until `words` are painted."""
+    """Measure from the start of `command` until `words` are painted."""
     began = time.perf_counter()
     with terminal(command, folder, environment) as child:
         child.expect_exact(words)

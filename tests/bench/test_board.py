@@ -1,4 +1,4 @@
-"""The Board at work: from an append to the terminal, keys in the middle of a storm, and a roster of hundreds."""
+"""The board under load: from an append to the terminal, keys during 10,000 messages, and a roster of hundreds."""
 
 import itertools
 import statistics
@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("benc
 CHANGES = 60
 BOXES = 32
 EACH = 313
-"""Messages for each mailbox of the storm: ten thousand in all."""
+"""Messages for each mailbox under load: ten thousand in all."""
 STORM = 2.0
-"""Seconds that the storm lasts."""
+"""Seconds over which the load is spread."""
 STEPS = 60
 
 _STORM = """
@@ -46,12 +46,12 @@ for number in range(each):
 
 @pytest.fixture
 def team(tmp_path: Path) -> Team:
-    """A team with nobody on it."""
+    """Make a team without agents."""
     return Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
 
 
 def crowd(team: Team, count: int, stack: ExitStack) -> list[str]:
-    """Agents at work, for all that files can say, sorted as the roster sorts them."""
+    """Make agents that look busy in their files, sorted as the roster sorts them."""
     names = [f"agent{number:03}" for number in range(count)]
     for name in names:
         enlist(team, name, "explore", state="working", doing="thinking", since=time.time())
@@ -66,7 +66,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def walk(board: pexpect.spawn, names: list[str]) -> Iterator[float]:
-    """Down the roster and up again: milliseconds from each key to the selected agent's name over the peek."""
+    """Move down and up the roster; return the milliseconds from each key until the agent's name is painted."""
     board.expect_exact(peek(names[0]))
     there = [*names[1:], *reversed(names[:-1])]
     for at, name in enumerate(itertools.cycle(there)):
@@ -77,12 +77,12 @@ def walk(board: pexpect.spawn, names: list[str]) -> Iterator[float]:
 
 
 def peek(name: str) -> bytes:
-    """The title over the work of the selected agent."""
+    """Return the title above the activity of the selected agent."""
     return f"Peek · {name}".encode()
 
 
 def slowest(took: list[float], percent: int = 95) -> float:
-    """The time within which so many of a hundred came."""
+    """Return the time within which the given percentage came."""
     return statistics.quantiles(took, n=100)[percent - 1]
 
 
@@ -112,7 +112,8 @@ def test_keys_under_load(figures: Figures, team: Team, stack: ExitStack) -> None
             while storm.poll() is None:
                 took.append(next(keys))
         board.send("2")
-        board.expect_exact(f"{EACH} unread")  # none of them was missed
+        # No message was missed.
+        board.expect_exact(f"{EACH} unread")
     figures.add(f"a key while {BOXES * EACH:,} messages arrive, median", median(took), "ms")
     figures.add(f"a key while {BOXES * EACH:,} messages arrive, slowest", max(took), "ms", target=100)
 

@@ -1,4 +1,4 @@
-"""What everyday commands cost, beside a Python that loads the same libraries and does nothing."""
+"""The cost of everyday commands, next to a Python that loads the same libraries and does nothing."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ print(*(name for name in names if not name.startswith(("crewboard", "_crewboard"
 
 @pytest.fixture
 def team(tmp_path: Path) -> Team:
-    """A team with some mail."""
+    """Make a team with some mail."""
     team = Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
     for number in range(20):
         messages.send(team, "operator", f"message {number}")
@@ -36,7 +36,7 @@ def team(tmp_path: Path) -> Team:
 
 
 def libraries(arguments: list[str], folder: Path) -> str:
-    """Code that imports whatever the command ends up with, but for our own modules."""
+    """Return code that imports what the command ends up with, except crewboard's own modules."""
     code = [sys.executable, "-I", "-c", LIST, *arguments]
     done = subprocess.run(code, cwd=folder, env=clean_environment(), capture_output=True, text=True, check=True)
     names = done.stderr.splitlines()[-1].split()

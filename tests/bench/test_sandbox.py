@@ -1,4 +1,4 @@
-"""What the wall costs: each command beside plain bash, hands beside a bare interpreter."""
+"""The cost of the sandbox: commands next to plain bash, the file-tool server next to a bare interpreter."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("benc
 TIMES = 100
 COST_MS = 8.0
 SLACK = 1.5
-"""How far a figure may miss its target before the gate shuts: other tests may run beside."""
+"""Factor by which a figure may miss its target before the test fails: other tests may run at the same time."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def box(level: Level, policy: Policy) -> Sandbox:
 
 
 def in_turns(acts: dict[str, Callable[[], Awaitable[object]]], times: int) -> dict[str, float]:
-    """Milliseconds of each act, medians; one after the other in each round, so that all meet the same weather."""
+    """Return the median milliseconds of each function. Rounds alternate, so that all meet the same load."""
     took: dict[str, list[float]] = {name: [] for name in acts}
 
     async def story() -> None:
@@ -64,7 +64,7 @@ def in_turns(acts: dict[str, Callable[[], Awaitable[object]]], times: int) -> di
 
 
 async def plain() -> None:
-    """A command as simply as asyncio runs one."""
+    """Run a command as simply as asyncio can."""
     child = await asyncio.create_subprocess_exec(
         "bash", "-c", "true", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -1,4 +1,4 @@
-"""What large teams cost: opening a gigabyte, going on with a long conversation, two hundred workers at once."""
+"""The cost of large teams: opening a gigabyte, resuming a long conversation, two hundred workers at once."""
 
 import subprocess
 import sys
@@ -52,7 +52,7 @@ print(time.perf_counter() - began)
 
 
 def seconds(code: str, path: Path) -> float:
-    """What a piece of code that is run by a new interpreter says."""
+    """Run code in a new interpreter and return the seconds that it prints."""
     done = subprocess.run([sys.executable, "-I", "-c", code, str(path)], capture_output=True, text=True, check=True)
     return float(done.stdout)
 
@@ -73,7 +73,7 @@ def test_resuming_a_long_conversation(figures: Figures, directory: TeamDirectory
 
 @pytest.fixture
 def gigabyte(directory: TeamDirectory) -> TeamDirectory:
-    """Ten agents with a journal of 100 MB each, and 20 MB of unread mail."""
+    """Make ten agents with a journal of 100 MB each, and 20 MB of unread mail."""
     large.write_journal(directory.agent("agent0"), 100 * MEGABYTE)
     large.enlist(directory, "agent0")
     for number in range(1, 10):

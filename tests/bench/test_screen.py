@@ -1,4 +1,4 @@
-"""How soon the dashboard paints, and what it costs while nothing happens, beside an empty Textual app."""
+"""Painting of the dashboard, and its cost while nothing happens, next to an empty Textual app."""
 
 import time
 from collections.abc import Iterator
@@ -21,22 +21,22 @@ BOARD = [*COMMAND, "board", "--read-only"]
 SLACK = 2.0
 CHANGES = 40
 BETWEEN = 0.3
-"""Seconds of rest before each change: what comes in bursts is painted together, on purpose."""
+"""Seconds of rest before each change: changes in bursts are painted together on purpose."""
 REST = 10.0
 BEHIND = 2.0
-"""Seconds in which the other views are loaded behind the first picture."""
+"""Seconds in which the other views are loaded after the first screen is painted."""
 
 
 @pytest.fixture
 def team(tmp_path: Path) -> Iterator[Team]:
-    """A team with one agent at work, for all that files can say."""
+    """Make a team with one agent that looks busy in its files."""
     team = Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
     enlist(team, "scout", "explore")
     with alive(team, "scout"):
         yield team
 
 
-def test_the_first_picture(figures: Figures, team: Team) -> None:
+def test_the_first_paint(figures: Figures, team: Team) -> None:
     root, environment = team.directory.root, clean_environment()
     empty = median([painted_ms(EMPTY_APP, root, environment, EMPTY_WORDS) for _ in range(5)])
     ours = median([painted_ms(BOARD, root, environment, "scout") for _ in range(5)])
@@ -59,13 +59,14 @@ def test_from_a_file_to_the_screen(figures: Figures, team: Team) -> None:
     figures.add("a change of status to the terminal, slowest", max(took), "ms")
 
 
-def test_the_dashboard_at_rest(figures: Figures, team: Team) -> None:
+def test_an_idle_dashboard(figures: Figures, team: Team) -> None:
     with terminal(BOARD, team.directory.root, clean_environment()) as board:
         board.expect_exact("scout")
         time.sleep(BEHIND)
         process = psutil.Process(board.pid)
         before, began = process.cpu_times(), time.monotonic()
-        time.sleep(REST)  # this is what is measured: nothing
+        # The rest itself is measured.
+        time.sleep(REST)
         after = process.cpu_times()
     used = after.user + after.system - before.user - before.system
     figures.add("dashboard at rest", used / (time.monotonic() - began) * 100, "% of a core", target=1)

@@ -1,4 +1,4 @@
-"""How soon a worker works and what it weighs, beside a bare import of the SDK."""
+"""Start time and memory of a worker, next to a bare import of the SDK."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("benc
 
 PROMPT = "List all Python files"
 SLACK = 1.5
-"""How far a ratio may miss its target before the gate shuts: other tests may run beside."""
+"""Factor by which a ratio may miss its target before the test fails: other tests may run at the same time."""
 
 IDLE_SECONDS = 10.0
 
@@ -35,7 +35,7 @@ def server() -> Iterator[TimedServer]:
 
 @pytest.fixture
 def crew(tmp_path: Path, server: TimedServer) -> Iterator[Crew]:
-    """A team whose warm parent is ready."""
+    """Make a team whose prefork server is ready."""
     crew = Crew(tmp_path, server)
     try:
         supervisor_client.wake_supervisor(crew.directory)
@@ -46,7 +46,7 @@ def crew(tmp_path: Path, server: TimedServer) -> Iterator[Crew]:
 
 
 def start(crew: Crew, server: TimedServer, name: str) -> tuple[float, float]:
-    """Hire; milliseconds from the written spec to the first request, and to the first for a message."""
+    """Hire; return the milliseconds from the spec to the first request of any kind, and to the first for a message."""
     server.arrivals.any.clear()
     server.arrivals.messages.clear()
     crew.answer(crew.hire(name, "explore", PROMPT))
@@ -114,7 +114,7 @@ def test_eight_at_once(figures: Figures, crew: Crew, server: TimedServer) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may weigh a worker, which keeps its memory private")
-def test_the_weight_of_an_idle_worker(figures: Figures, crew: Crew, server: TimedServer) -> None:
+def test_the_memory_of_an_idle_worker(figures: Figures, crew: Crew, server: TimedServer) -> None:
     for number in range(3):
         start(crew, server, f"agent{number}")
     weights = [private_mib(crew.wait_for(f"agent{number}", "idle").pid or 0) for number in range(3)]
@@ -125,7 +125,7 @@ def test_the_weight_of_an_idle_worker(figures: Figures, crew: Crew, server: Time
 
 
 def fill_board(directory: TeamDirectory) -> None:
-    """Two hundred tasks and three hundred answered questions, as after weeks of work."""
+    """Add two hundred tasks and three hundred answered questions, as after weeks of work."""
     for number in range(200):
         tasks.add(directory, f"task {number}", now=1.0)
     for number in range(300):
@@ -135,7 +135,7 @@ def fill_board(directory: TeamDirectory) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("busy_board", [False, True])
-def test_thirty_at_rest(figures: Figures, crew: Crew, server: TimedServer, busy_board: bool) -> None:
+def test_thirty_idle_agents(figures: Figures, crew: Crew, server: TimedServer, busy_board: bool) -> None:
     if busy_board:
         fill_board(crew.directory)
     names = [f"agent{number}" for number in range(30)]
@@ -145,7 +145,8 @@ def test_thirty_at_rest(figures: Figures, crew: Crew, server: TimedServer, busy_
         crew.wait_for(name, "idle")
     pids = [crew.supervisor_pid(), *(crew.pid(name) for name in names)]
     before, began = cpu_seconds(pids), time.monotonic()
-    time.sleep(IDLE_SECONDS)  # this is what is measured: nothing
+    # Idling itself is measured.
+    time.sleep(IDLE_SECONDS)
     used = (cpu_seconds(pids) - before) / (time.monotonic() - began) * 100
     name = "thirty idle workers and supervisor" + (", full board" if busy_board else "")
     figures.add(name, used, "% of a core", target=2)

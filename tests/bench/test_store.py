@@ -1,4 +1,4 @@
-"""How fast mail, tasks and requests go to disk and back, beside bare system calls, and what a naive mailbox loses."""
+"""Throughput of mail, tasks and requests next to bare system calls, and the messages that a naive mailbox loses."""
 
 import json
 import threading
@@ -63,7 +63,7 @@ def _is_whole(line: str) -> bool:
         return False
 
 
-def test_mail_is_drained_while_it_comes_and_none_is_lost(figures: Figures, directory: TeamDirectory) -> None:
+def test_mail_is_read_while_it_arrives_and_none_is_lost(figures: Figures, directory: TeamDirectory) -> None:
     seen: list[str] = []
     done = threading.Event()
 

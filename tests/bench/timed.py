@@ -1,4 +1,4 @@
-"""The embedded model, noting when each request came in."""
+"""The embedded model, recording when each request arrived."""
 
 import threading
 import time
@@ -12,14 +12,14 @@ from tests.model import ModelServer
 
 @dataclass
 class Arrivals:
-    """When requests arrived, in seconds since the epoch: for anything, and for messages."""
+    """Arrival times of requests, in epoch seconds: of any request, and of those for a message."""
 
     any: list[float] = field(default_factory=list)
     messages: list[float] = field(default_factory=list)
 
 
 class TimedServer(ModelServer):
-    """A model server that keeps `arrivals`."""
+    """A model server that records `arrivals`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,5 +42,5 @@ class TimedServer(ModelServer):
 
 
 def written_at(agent: AgentDirectory) -> float:
-    """When an agent's spec was put in its place."""
+    """Return when an agent's spec was written."""
     return agent.spec.stat().st_mtime

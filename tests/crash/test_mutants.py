@@ -371,12 +371,12 @@ MUTANTS = (
     Mutant(
         "no number is read that cannot be written",
         replaced(codec, "_DECODER", json.JSONDecoder(parse_constant=codec._reject_constant)),
-        plain(test_codec.test_what_is_no_usable_json_is_bad_data, test_codec.message()[:-1] + b', "x": 1e999}'),
+        plain(test_codec.test_invalid_json_is_bad_data, test_codec.message()[:-1] + b', "x": 1e999}'),
     ),
     Mutant(
         "nothing is read that is too deep to be written",
         replaced(codec, "MAX_DEPTH", 10_000),
-        plain(test_codec.test_what_is_too_deep_to_be_journalled_is_not_taken_in, 300),
+        plain(test_codec.test_a_message_nested_too_deeply_is_refused, 300),
     ),
     Mutant(
         "a large body goes to results",
@@ -421,34 +421,34 @@ MUTANTS = (
     Mutant(
         "ids are never reused",
         replaced(tasks, "_last_id", lambda team: 0),
-        unit(test_tasks.test_an_id_does_not_come_back_when_its_file_is_taken_away),
+        unit(test_tasks.test_the_id_of_a_removed_task_is_not_reused),
     ),
     Mutant(
         "blocked tasks wait",
         replaced(tasks, "blockers", lambda *_: []),
-        unit(test_tasks.test_what_cannot_be_claimed_is_refused_in_words),
+        unit(test_tasks.test_refused_claims_say_why),
     ),
     Mutant(
         "one task in progress for each owner",
         replaced(tasks, "_check_no_other_in_progress", lambda *_: None),
-        unit(test_tasks.test_one_task_in_progress_for_each_owner_whoever_says_so),
+        unit(test_tasks.test_an_owner_has_at_most_one_task_in_progress),
     ),
     Mutant("a claim is checked", replaced(tasks, "_check_claim", lambda *_: None), machine(Board)),
     # requests
     Mutant(
         "an answer is to what was seen",
         replaced(requests, "_check_answer", sha_not_looked_at),
-        unit(test_requests.test_an_answer_to_what_has_changed_is_refused),
+        unit(test_requests.test_an_answer_to_a_changed_payload_is_refused),
     ),
     Mutant(
         "only the recipient answers",
         replaced(requests, "_check_answer", anyone_may_answer),
-        unit(test_requests.test_nobody_answers_but_who_was_asked_and_the_operator, "b"),
+        unit(test_requests.test_only_the_recipient_and_the_operator_can_answer, "b"),
     ),
     Mutant(
         "each type has its answers",
         replaced(requests, "_ANSWERS", dict.fromkeys(("approved", "answered"), frozenset({"question"}))),
-        unit(test_requests.test_each_type_takes_its_own_answers_alone, "question", "approved"),
+        unit(test_requests.test_each_type_accepts_only_its_own_answers, "question", "approved"),
     ),
     Mutant("the first answer wins", replaced(requests, "_check_answer", closed_is_open), scenario("decide")),
     Mutant("the first answer wins (machine)", replaced(requests, "_check_answer", closed_is_open), machine(Requests)),
@@ -477,7 +477,7 @@ MUTANTS = (
     Mutant(
         "what cannot be seen is not dead",
         replaced(leases, "is_held", unknown_is_dead),
-        lambda folder: _with_patch(test_lease.test_what_cannot_be_looked_at_is_nobodys_death, folder / "lease"),
+        lambda folder: _with_patch(test_lease.test_an_unreadable_lease_is_an_error_not_a_death, folder / "lease"),
     ),
     Mutant(
         "the lease is read before the end",
@@ -492,7 +492,7 @@ MUTANTS = (
     Mutant(
         "the first report of an end stands",
         replaced(agents, "write_exit", last_report_wins),
-        unit(test_agents.test_the_first_word_on_how_a_run_ended_stands, agent=True),
+        unit(test_agents.test_the_first_exit_record_of_a_run_is_kept, agent=True),
     ),
     Mutant(
         "the end is marked as finalized last",

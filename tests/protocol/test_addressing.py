@@ -1,4 +1,4 @@
-"""Who reads which mailbox, and whose requests only the operator can answer."""
+"""Which mailboxes the operator reads, and which requests only the operator can answer."""
 
 import pytest
 

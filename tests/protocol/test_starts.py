@@ -1,4 +1,4 @@
-"""When a start is under way, and when it counts as late."""
+"""When a start counts as under way, and when as late."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_a_start_is_under_way_until_it_begins(want: Want, last_run: int, now: fl
     assert is_starting(spec, last_run, now) == expected
 
 
-def test_a_start_is_late_before_it_is_given_up() -> None:
+def test_a_start_is_late_before_it_counts_as_failed() -> None:
     spec = Spec(prompt="p", prompt_id="p1", type="code", at=0)
     assert not is_late(spec, LATE_AFTER)
     assert is_late(spec, LATE_AFTER + 1)

@@ -1,4 +1,4 @@
-"""The environment with the API key goes to this user's own supervisor, and to no other process."""
+"""The environment with the API key is sent to this user's own supervisor and to no other process."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder whose path leaves room for a socket's address."""
+    """Make a folder whose path is short enough for the address of a socket."""
     folder = Path(tempfile.mkdtemp(prefix="cb", dir="/tmp"))
     yield folder
     shutil.rmtree(folder)
@@ -56,14 +56,14 @@ def short() -> Iterator[Path]:
 
 @pytest.fixture
 def runtime(short: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This user's own folder for sockets."""
+    """Make this user's folder for sockets."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short))
     return runtime_directory.make(os.environ)
 
 
 @contextlib.contextmanager
 def listening(address: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that takes what is sent to `address`, and prints it."""
+    """Start another process that listens at `address` and prints what it receives."""
     with subprocess.Popen(
         [sys.executable, "-I", "-c", LISTENER, str(address), *options], stdout=subprocess.PIPE, text=True
     ) as listener:
@@ -76,7 +76,7 @@ def listening(address: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def plant(team: TeamDirectory, address: Path, pid: int) -> int:
-    """Hold the team's lock, and say that process `pid` is the supervisor, at `address`."""
+    """Hold the team's lock and name process `pid` at `address` as the supervisor."""
     lock = leases.take(team.supervisor_lock)
     assert lock is not None
     ticks = process.start_ticks(pid)
@@ -85,7 +85,7 @@ def plant(team: TeamDirectory, address: Path, pid: int) -> int:
 
 
 def refused(team: TeamDirectory, address: Path, listener: subprocess.Popen[str], words: str) -> None:
-    """A start is refused for the reason given, and the listener got nothing."""
+    """Check that a start is refused for the given reason and that the listener received nothing."""
     with pytest.raises(UntrustedError, match=words) as caught:
         request_start(team, "scout", 1, {"ANTHROPIC_API_KEY": KEY})
     assert caught.value.exit_code == 77
@@ -160,7 +160,7 @@ def test_a_process_of_another_user_gets_no_key(directory: TeamDirectory, runtime
         os.close(lock)
 
 
-def test_the_own_supervisor_gets_the_environment(directory: TeamDirectory, runtime: Path) -> None:
+def test_this_users_supervisor_gets_the_environment(directory: TeamDirectory, runtime: Path) -> None:
     heard: list[bytes] = []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(runtime / "own.sock"))
@@ -184,16 +184,14 @@ def test_the_own_supervisor_gets_the_environment(directory: TeamDirectory, runti
 # ---------------------------------------------------------------------------------------------- the folder itself
 
 
-def test_the_runtime_directory_is_made_for_its_owner_alone(short: Path) -> None:
+def test_the_runtime_directory_is_private(short: Path) -> None:
     made = runtime_directory.make({"XDG_RUNTIME_DIR": str(short)})
     assert made == short / "crewboard"
     assert made.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("way", ["a link", "open to others", "a file", pytest.param("another's", marks=only_root)])
-def test_a_runtime_directory_that_is_taken_is_passed_over(
-    short: Path, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runtime_directory_of_another_user_is_skipped(short: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = short / "crewboard"
     if way == "a file":
         taken.write_text("")
@@ -214,7 +212,7 @@ def test_a_runtime_directory_that_is_taken_is_passed_over(
 
 
 @only_root
-def test_a_neighbour_that_took_the_folder_in_tmp_stops_no_start() -> None:
+def test_another_users_folder_in_tmp_does_not_stop_a_start() -> None:
     victim = 60_000 + os.getpid() % 5_000
     squatted = Path(f"/tmp/crewboard-{victim}")
     squatted.mkdir()

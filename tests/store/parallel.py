@@ -1,4 +1,4 @@
-"""Many real processes that do one thing at the same moment."""
+"""Helpers to run one function in many real processes at the same moment."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
-"""Starts processes from one that has imported what they need."""
+"""Starts processes by forking one that has imported everything they need."""
 CONTEXT.set_forkserver_preload(
     [
         "crewboard.protocol.approvals",
@@ -31,7 +31,7 @@ def _one(work: Work, path: Path, number: int, ready: Barrier, answers: Any) -> N
 
 
 def together(work: Work, path: Path, count: int = 8) -> list[Any]:
-    """Call `work(path, number)` in `count` processes at once; what each gave, in the order of their numbers."""
+    """Call `work(path, number)` in `count` processes at once; return the results in the order of the numbers."""
     ready, answers = CONTEXT.Barrier(count), CONTEXT.SimpleQueue()
     crowd = [CONTEXT.Process(target=_one, args=(work, path, number, ready, answers)) for number in range(count)]
     for process in crowd:
@@ -57,7 +57,7 @@ def _watch(look: Callable[[Path], str], path: Path, ready: Barrier, done: Event,
 def together_watched(
     work: Work, look: Callable[[Path], str], path: Path, count: int = 8
 ) -> tuple[list[Any], int, list[str]]:
-    """As `together`, while another process looks all the time; how often it looked, and what it complained of."""
+    """Run `together` while another process reads all the time; return its reads and the errors that it found."""
     ready, done, answers = CONTEXT.Barrier(2), CONTEXT.Event(), CONTEXT.SimpleQueue()
     watcher = CONTEXT.Process(target=_watch, args=(look, path, ready, done, answers))
     watcher.start()

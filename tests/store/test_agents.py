@@ -1,4 +1,4 @@
-"""The files of an agent: what it should be, what it is, how it ended; and what is known when one of them is damaged."""
+"""The files of an agent: spec, status and exit, and what is known when one of them is damaged."""
 
 import pytest
 
@@ -23,29 +23,29 @@ def begin(agent: AgentDirectory, run: int) -> None:
     json_files.save(agent.status, Status(run=run, pid=1, state="working", since=1))
 
 
-def test_nobody_hired_is_nothing(directory: TeamDirectory) -> None:
-    nobody = directory.agent("nobody")
-    assert (agents.spec(nobody), agents.status(nobody), agents.exit_record(nobody)) == (None, None, None)
-    assert agents.cursor(nobody) == Cursor()
-    assert agents.last_run(nobody) == 0
-    with pytest.raises(UsageError, match="there is no agent nobody"):
-        agents.want(nobody, "paused")
+def test_an_unknown_agent_has_no_records(directory: TeamDirectory) -> None:
+    unknown = directory.agent("unknown")
+    assert (agents.spec(unknown), agents.status(unknown), agents.exit_record(unknown)) == (None, None, None)
+    assert agents.cursor(unknown) == Cursor()
+    assert agents.last_run(unknown) == 0
+    with pytest.raises(UsageError, match="there is no agent unknown"):
+        agents.want(unknown, "paused")
     directory.agents.rmdir()
     with pytest.raises(StorageError, match="cannot create"):
-        agents.change_spec(nobody, lambda _: SPEC)
+        agents.change_spec(unknown, lambda _: SPEC)
 
 
-def test_a_wish_is_written(agent: AgentDirectory) -> None:
+def test_the_desired_state_is_written(agent: AgentDirectory) -> None:
     assert agents.want(agent, "paused").want == "paused"
     assert agents.spec(agent) == SPEC.model_copy(update={"want": "paused"})
 
 
-def test_a_wish_for_one_run_does_not_meet_the_next(agent: AgentDirectory) -> None:
+def test_a_desired_state_for_one_run_ignores_the_next(agent: AgentDirectory) -> None:
     assert agents.want(agent, "killed", run=2).want == "running"
     assert agents.want(agent, "killed", run=3).want == "killed"
 
 
-def test_the_first_word_on_how_a_run_ended_stands(agent: AgentDirectory) -> None:
+def test_the_first_exit_record_of_a_run_is_kept(agent: AgentDirectory) -> None:
     first = agents.write_exit(agent, Exit(run=3, code=0, reason="finished", at=1))
     assert agents.write_exit(agent, Exit(run=3, signal=9, reason="died", at=2)) == first
     assert agents.write_exit(agent, Exit(run=2, signal=9, reason="died", at=2)) == first
@@ -56,7 +56,7 @@ def test_finalizing_marks_the_run_that_was_finalized(agent: AgentDirectory) -> N
     third = agents.write_exit(agent, Exit(run=3, code=0, reason="finished"))
     assert agents.mark_finalized(agent, third).buried
     fourth = agents.write_exit(agent, Exit(run=4, code=0, reason="finished"))
-    assert not agents.mark_finalized(agent, third).buried, "run 4 ended meanwhile and is not buried"
+    assert not agents.mark_finalized(agent, third).buried, "run 4 ended meanwhile and is not finalized"
     assert agents.exit_record(agent) == fourth
 
 
@@ -78,7 +78,7 @@ def test_a_damaged_spec_is_never_overwritten(agent: AgentDirectory) -> None:
 
 @pytest.mark.parametrize("damaged", ["status", "exit"])
 def test_the_newest_run_is_known_whichever_file_is_damaged(agent: AgentDirectory, damaged: str) -> None:
-    """So that no number is started twice."""
+    """No run number may be used twice."""
     begin(agent, 3)
     agents.write_exit(agent, Exit(run=3, code=0))
     getattr(agent, damaged).write_bytes(b"\x00")

@@ -1,4 +1,4 @@
-"""Records to JSON and back: whatever was written can be read, and whatever is read can be written again."""
+"""Encoding and decoding of records: what was written can be read, and what was read can be written again."""
 
 import json
 import random
@@ -58,7 +58,7 @@ def test_fields_of_a_later_version_survive() -> None:
     ],
     ids=lambda data: repr(data[:24]),
 )  # fmt: skip
-def test_what_is_no_usable_json_is_bad_data(data: bytes) -> None:
+def test_invalid_json_is_bad_data(data: bytes) -> None:
     with pytest.raises(BadDataError):
         codec.decode(data, Message)
 
@@ -84,7 +84,7 @@ def test_what_is_no_usable_json_is_bad_data(data: bytes) -> None:
         ({"metadata": {"a": nested(40)}}, "metadata"),
     ],
 )
-def test_what_is_no_message_is_bad_data_and_names_the_field(fields: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_message_is_an_error_that_names_the_field(fields: dict[str, Any], complaint: str) -> None:
     with pytest.raises(BadDataError, match=rf"^{complaint}"):
         codec.decode(message(**fields), Message)
 
@@ -96,18 +96,18 @@ def test_a_message_that_lacks_a_field_is_bad_data(missing: str) -> None:
         codec.decode(data, Message)
 
 
-def test_what_may_be_missing_may_be_missing() -> None:
+def test_optional_fields_may_be_missing() -> None:
     data = json.dumps({key: value for key, value in WHOLE.items() if key not in ("v", "metadata")}).encode()
     assert codec.decode(data, Message).content == "hello"
 
 
 @pytest.mark.parametrize("depth", [codec.MAX_DEPTH, 300, 900])
-def test_what_is_too_deep_to_be_journalled_is_not_taken_in(depth: int) -> None:
+def test_a_message_nested_too_deeply_is_refused(depth: int) -> None:
     with pytest.raises(BadDataError, match="nested deeper"):
         codec.decode(message(later=nested(depth)), Message)
 
 
-def test_a_complaint_is_short() -> None:
+def test_a_validation_error_is_short() -> None:
     with pytest.raises(BadDataError) as caught:
         codec.decode(message(metadata={"a" * 500: nested(40)}), Message)
     assert len(str(caught.value)) <= 120
@@ -124,19 +124,19 @@ def test_pairs_of_surrogates_are_characters() -> None:
     assert codec.decode(message(content="🦊"), Message).content == "🦊"
 
 
-def test_a_byte_order_mark_is_no_content() -> None:
+def test_a_byte_order_mark_is_ignored() -> None:
     assert codec.decode(b"\xef\xbb\xbf" + message(), Message).id == "m1"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), nested(100), {1, 2}])
-def test_what_json_has_no_form_for_is_not_written(value: object) -> None:
+def test_a_value_that_json_cannot_express_is_not_written(value: object) -> None:
     reply = Reply(ts=1, content=[{"type": "text", "text": value}], stop_reason="end_turn", usage=Tokens())
     with pytest.raises(BadDataError):
         codec.encode(reply)
 
 
-def test_whatever_is_taken_in_can_be_written_again() -> None:
-    """Lines that were damaged at random: each is refused, or goes out again and comes back the same."""
+def test_everything_that_can_be_read_can_be_written() -> None:
+    """Check lines with random damage: each is refused, or is equal after it was written and read again."""
     chance = random.Random(4)
     whole = message(metadata={"a": [1, 2.5, None, "x"]}, content="some \\u00e9 text \ud83e\udd8a")
     taken = 0

@@ -1,4 +1,4 @@
-"""Eight processes at once: no lost update, no torn read, no id given twice, and one winner where there can be one."""
+"""Eight processes at once: no lost update, no torn read, no id used twice, and one winner where only one can win."""
 
 import errno
 import json
@@ -52,7 +52,7 @@ def _raise_run(path: Path, number: int) -> list[int]:
     return [agents.change_spec(agent, edit).run for _ in range(EACH)]
 
 
-def test_no_run_is_given_twice(directory: TeamDirectory) -> None:
+def test_no_run_number_is_used_twice(directory: TeamDirectory) -> None:
     runs = [run for given in together(_raise_run, directory.path) for run in given]
     assert sorted(runs) == list(range(1, 8 * EACH + 1))
 
@@ -63,7 +63,7 @@ def _make_team(path: Path, number: int) -> str:
     return roster.ensure(team, float(number)).name
 
 
-def test_who_all_need_a_team_at_once_all_get_the_same_one(tmp_path: Path) -> None:
+def test_concurrent_ensure_creates_one_team(tmp_path: Path) -> None:
     path = tmp_path / ".crewboard" / "default"
     assert together(_make_team, path) == ["default"] * 8
     assert roster.load(TeamDirectory(path)).rev == 0
@@ -76,7 +76,7 @@ def _create_team(path: Path, number: int) -> str:
     return "created"
 
 
-def test_a_team_is_created_by_one_alone(tmp_path: Path) -> None:
+def test_only_one_process_creates_a_team(tmp_path: Path) -> None:
     given = together(_create_team, tmp_path / ".crewboard" / "billing")
     assert sorted(given) == ["UsageError: the team billing exists"] * 7 + ["created"]
 
@@ -88,7 +88,7 @@ def _add_tasks(path: Path, number: int) -> list[int]:
     return [tasks.add(TeamDirectory(path), f"{number}-{turn}", 1.0).id for turn in range(EACH)]
 
 
-def test_no_task_id_is_given_twice(directory: TeamDirectory) -> None:
+def test_no_task_id_is_used_twice(directory: TeamDirectory) -> None:
     given = together(_add_tasks, directory.path)
     assert sorted(ident for mine in given for ident in mine) == list(range(1, 8 * EACH + 1))
     for number, mine in enumerate(given):
@@ -96,7 +96,7 @@ def test_no_task_id_is_given_twice(directory: TeamDirectory) -> None:
 
 
 def _claim_and_finish(path: Path, number: int) -> list[int]:
-    """Takes whatever it can get until nothing is left."""
+    """Claim and complete tasks until none is left."""
     team, name, done = TeamDirectory(path), f"a{number}", []
     while pending := [task.id for task in tasks.load_all(team) if task.status == "pending"]:
         for task_id in pending:
@@ -134,7 +134,7 @@ def _answer(path: Path, number: int) -> list[str]:
     return won
 
 
-def test_one_answer_wins_and_who_asked_hears_that_one(directory: TeamDirectory) -> None:
+def test_one_answer_wins_and_the_sender_gets_that_one(directory: TeamDirectory) -> None:
     for turn in range(EACH):
         approvals.ask(directory, f"q{turn}", "permission", "scout", "operator", {"tool": "bash"}, 1.0)
     given = together(_answer, directory.path)
@@ -152,7 +152,7 @@ MAIL = 250
 
 
 def _send(path: Path, number: int) -> list[str]:
-    """Half of the senders are ours, the others append plain lines."""
+    """Send with the store in half of the processes, append plain lines in the others."""
     team = TeamDirectory(path)
     for turn in range(MAIL):
         text = f"{number}-{turn} " + "x" * (turn * 131 % 3000)
@@ -174,7 +174,7 @@ def test_each_message_arrives_once_and_in_the_senders_order(directory: TeamDirec
 
 
 def _send_on_a_full_disk(path: Path, number: int) -> list[str]:
-    """Every third write of ours takes a part of a line, and every other of those is refused when it goes on."""
+    """Send while every third write is short, and the retry after every other short write fails."""
     calls = 0
     full = False
     write = os.write

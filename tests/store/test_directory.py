@@ -1,4 +1,4 @@
-"""Where everything lies: the paths of docs/reference/files.md, made for the user alone, found from below."""
+"""The paths of a team (docs/reference/files.md), the access rights of its folders, and finding it from a subfolder."""
 
 import stat
 from pathlib import Path
@@ -17,7 +17,7 @@ def made(root: Path, name: str) -> TeamDirectory:
     return team
 
 
-def test_everything_is_its_owners_alone(tmp_path: Path) -> None:
+def test_everything_is_private_to_the_owner(tmp_path: Path) -> None:
     made(tmp_path, "default")
     for path in [tmp_path / ".crewboard", *(tmp_path / ".crewboard").rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
@@ -76,7 +76,7 @@ def test_a_damaged_team_is_found_by_directory_and_hides_no_other(tmp_path: Path)
     assert find_team(tmp_path, "a") == damaged
 
 
-def test_other_things_beside_the_teams_are_no_teams(tmp_path: Path) -> None:
+def test_other_entries_next_to_teams_are_not_teams(tmp_path: Path) -> None:
     assert team_directories(tmp_path) == []
     team = made(tmp_path, "a")
     (tmp_path / ".crewboard" / "Not A Team").mkdir()
@@ -87,7 +87,7 @@ def test_other_things_beside_the_teams_are_no_teams(tmp_path: Path) -> None:
         team_directories(tmp_path / "file")
 
 
-def test_where_nothing_can_be_made_it_says_so(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_written_to_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".crewboard").write_text("in the way")
     with pytest.raises(StorageError, match="cannot create the team directory"):
         TeamDirectory(tmp_path / ".crewboard" / "default").make()

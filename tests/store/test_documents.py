@@ -1,4 +1,4 @@
-"""Records in files: replaced whole, changed by one at a time, and never overwritten when they are damaged."""
+"""Record files: replaced as a whole, changed by one process at a time, never overwritten when damaged."""
 
 import errno
 import os
@@ -38,13 +38,13 @@ def test_a_record_is_saved_and_loaded(path: Path) -> None:
     assert json_files.load(path, Task) == Task(id=7, subject="old")
 
 
-def test_a_change_sees_what_stands_there(path: Path, lock: Path) -> None:
+def test_a_change_gets_the_present_record(path: Path, lock: Path) -> None:
     json_files.save(path, Task(id=7, subject="old"))
     changed = json_files.change(path, lock, Task, renamed)
     assert json_files.load(path, Task) == changed == Task(id=7, subject="new")
 
 
-def test_a_change_may_create(path: Path, lock: Path) -> None:
+def test_a_change_may_create_the_file(path: Path, lock: Path) -> None:
     def create(old: Task | None) -> Task:
         assert old is None
         return Task(id=7, subject="first")
@@ -80,14 +80,14 @@ def test_an_unreadable_change_never_replaces_a_record(path: Path, lock: Path) ->
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda data: repr(data[:12]))
-def test_a_damaged_file_is_kept_aside_and_never_overwritten(path: Path, lock: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_copied_and_never_overwritten(path: Path, lock: Path, damage: bytes) -> None:
     path.write_bytes(damage)
     for _ in range(2):
         with pytest.raises(BadDataError, match=r"7\.json is damaged: .*; a copy is kept as 7\.json\.damaged-"):
             json_files.change(path, lock, Task, renamed)
     assert path.read_bytes() == damage
     assert [aside.read_bytes() for aside in path.parent.glob("7.json.damaged-*")] == [damage]
-    assert len(list(path.parent.iterdir())) == 3, "one copy, however often somebody tries"
+    assert len(list(path.parent.iterdir())) == 3, "one copy, however often a change is tried"
 
 
 def test_loading_a_damaged_file_says_which_and_why(path: Path) -> None:
@@ -96,7 +96,7 @@ def test_loading_a_damaged_file_says_which_and_why(path: Path) -> None:
         json_files.load(path, Task)
 
 
-def test_who_can_do_without_gets_none_for_a_damaged_file(path: Path) -> None:
+def test_load_or_none_returns_none_for_a_damaged_file(path: Path) -> None:
     assert json_files.load_or_none(path, Task) is None
     path.write_bytes(b"{")
     assert json_files.load_or_none(path, Task) is None
@@ -104,7 +104,7 @@ def test_who_can_do_without_gets_none_for_a_damaged_file(path: Path) -> None:
     assert json_files.load_or_none(path, Task) == Task(id=7, subject="x")
 
 
-def test_a_known_record_replaces_a_damaged_one_after_a_copy(path: Path, lock: Path) -> None:
+def test_a_rebuilt_record_replaces_a_damaged_one_after_a_copy(path: Path, lock: Path) -> None:
     path.write_bytes(b"{")
     json_files.change(path, lock, Task, lambda old: old or Task(id=7, subject="known"), replace_damaged=True)
     assert json_files.load(path, Task) == Task(id=7, subject="known")
@@ -133,7 +133,7 @@ def test_fields_of_a_later_version_survive_a_change(path: Path, lock: Path) -> N
 
 
 def settle(path: Path) -> None:
-    """Make a file look as if it had been written a while ago."""
+    """Make a file look as if it was written a while ago."""
     long_ago = time.time() - 60
     os.utime(path, (long_ago, long_ago))
 
@@ -148,7 +148,7 @@ def test_a_reader_sees_each_replacement(path: Path) -> None:
         assert seen.subject == f"{number:02}"
 
 
-def test_a_file_that_rests_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_file_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     json_files.save(path, Task(id=7, subject="x"))
     settle(path)
     reader = CachedFile(path, Task)
@@ -158,11 +158,12 @@ def test_a_file_that_rests_is_read_once(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_replacement_within_one_clock_tick_is_not_missed(path: Path) -> None:
-    """Same time, same size, same inode, other content: two replacements in a row can come to that."""
+    """Two replacements in a row can have the same time, size and inode."""
     path.write_bytes(b'{"id": 7, "subject": "one"}')
     before = path.stat()
     reader = CachedFile(path, Task)
-    with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):  # it looks in the tick of the first one
+    # The reader looks within the clock tick of the first replacement.
+    with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):
         reader.get()
     path.write_bytes(b'{"id": 7, "subject": "two"}')
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -211,7 +212,7 @@ def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(path: Path, mon
     assert not reader.damaged
 
 
-def test_a_file_that_is_taken_away_is_none_and_not_damaged(path: Path) -> None:
+def test_a_removed_file_is_none_and_not_damaged(path: Path) -> None:
     json_files.save(path, OperatorState())
     reader = CachedFile(path, OperatorState)
     assert reader.get() is not None
@@ -220,7 +221,7 @@ def test_a_file_that_is_taken_away_is_none_and_not_damaged(path: Path) -> None:
     assert not reader.damaged
 
 
-def test_a_disk_that_refuses_leaves_the_record(path: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_record_unchanged(path: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     json_files.save(path, Task(id=7, subject="old"))
 
     def refuse(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Bytes to disk and back: whole or not at all, and readers see whole lines only."""
+"""Reading and writing of files: an append is whole or absent, and readers see whole lines only."""
 
 import errno
 import fcntl
@@ -29,7 +29,7 @@ def lines(path: Path, offset: int = 0) -> list[bytes | None]:
 
 
 class Disk:
-    """Answers calls of `os.write` by a script: how many bytes are taken, or an error; then as usual."""
+    """Replaces `os.write` by a script of byte counts and errors, followed by real writes."""
 
     def __init__(
         self, patch: pytest.MonkeyPatch, *answers: int | OSError, between: Callable[[], None] | None = None
@@ -63,7 +63,7 @@ def test_appended_lines_stand_in_order(log: Path, lock: Path) -> None:
     assert log.read_bytes() == b"one\ntwo\n"
 
 
-def test_files_are_their_owners_alone(log: Path, lock: Path, tmp_path: Path) -> None:
+def test_files_are_private_to_the_owner(log: Path, lock: Path, tmp_path: Path) -> None:
     files.append_line(log, lock, b"one\n")
     files.replace_file(tmp_path / "record", b"{}")
     for path in (log, lock, tmp_path / "record"):
@@ -76,14 +76,14 @@ def test_half_a_line_of_a_killed_writer_is_sealed(log: Path, lock: Path) -> None
     assert lines(log) == [b"whole", b'{"half', b"next"]
 
 
-def test_a_short_write_is_finished(log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_is_completed(log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Disk(monkeypatch, 1, 2)
     files.append_line(log, lock, b"0123456789\n")
     assert lines(log) == [b"0123456789"]
 
 
 @pytest.mark.parametrize("taken", [0, 1, 5, 10])
-def test_a_line_that_the_disk_refuses_half_way_is_no_line(
+def test_a_line_that_fails_half_way_leaves_nothing(
     log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch, taken: int
 ) -> None:
     files.append_line(log, lock, b"before\n")
@@ -107,9 +107,7 @@ def test_a_failed_append_keeps_what_others_appended_after_it(
     assert [line for line in lines(log) if line] == [b"foreign"]
 
 
-def test_a_line_that_somebody_wrote_into_is_written_anew(
-    log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_interrupted_by_another_is_written_again(log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def foreign() -> None:
         with log.open("ab") as file:
             file.write(b"foreign\n")
@@ -119,7 +117,7 @@ def test_a_line_that_somebody_wrote_into_is_written_anew(
     assert [line for line in lines(log) if line] == [b"foreign", b"0123456789"]
 
 
-def test_who_is_always_interrupted_gives_up_and_leaves_nothing(
+def test_a_line_that_is_always_interrupted_leaves_nothing(
     log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def foreign() -> None:
@@ -149,13 +147,14 @@ def test_a_failed_sync_withdraws_the_line_and_keeps_all_offsets(
         patch.setattr(os, "fsync", refuse)
         with pytest.raises(StorageError, match="Input/output error"):
             files.append_line(log, lock, b"refused\n", durable=True)
-    cursor = log.stat().st_size  # of a reader who was there in between
+    # The cursor of a reader that read in between.
+    cursor = log.stat().st_size
     files.append_line(log, lock, b"after\n")
     assert lines(log, cursor) == [b"after"]
     assert [line for line in lines(log) if line] == [b"before", b"after"]
 
 
-def test_half_a_line_stays_if_even_its_removal_fails(log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_line_remains_if_blanking_fails_too(log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
         Disk(patch, 4, FULL)
@@ -165,13 +164,13 @@ def test_half_a_line_stays_if_even_its_removal_fails(log: Path, lock: Path, monk
     assert lines(log) == [b"0123", b"after"]
 
 
-def test_a_line_that_no_reader_would_take_is_refused(log: Path, lock: Path) -> None:
+def test_a_line_over_the_limit_is_refused(log: Path, lock: Path) -> None:
     with pytest.raises(BadDataError, match="longer than the limit"):
         files.append_line(log, lock, b"x" * files.MAX_LINE + b"\n")
     assert not log.exists()
 
 
-def test_appending_where_there_is_no_team_says_so(tmp_path: Path) -> None:
+def test_appending_to_a_missing_team_is_an_error(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     with pytest.raises(StorageError, match="cannot lock"):
         files.append_line(gone / "log", gone / "lock", b"x\n")
@@ -179,9 +178,7 @@ def test_appending_where_there_is_no_team_says_so(tmp_path: Path) -> None:
         files.append_line(gone / "log", tmp_path / "lock", b"x\n")
 
 
-def test_a_file_system_without_locks_is_an_error_and_no_silence(
-    log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_flock_is_an_error(log: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(fd: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -190,7 +187,7 @@ def test_a_file_system_without_locks_is_an_error_and_no_silence(
         files.append_line(log, lock, b"x\n")
 
 
-def test_a_lock_shuts_everybody_else_out(lock: Path) -> None:
+def test_a_lock_is_exclusive(lock: Path) -> None:
     with files.locked(lock), lock.open() as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with lock.open() as other:
@@ -214,7 +211,7 @@ def test_a_lock_is_released_by_an_error(lock: Path) -> None:
 # --------------------------------------------------------------------------------------------------- replacing
 
 
-def test_a_file_is_replaced_and_nothing_else_stays(tmp_path: Path) -> None:
+def test_a_replacement_leaves_no_other_file(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     files.replace_file(path, b"old")
     files.replace_file(path, b"new", durable=True)
@@ -223,7 +220,7 @@ def test_a_file_is_replaced_and_nothing_else_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "fsync", "close", "replace"])
-def test_a_replacement_that_the_disk_refuses_leaves_the_old_file(
+def test_a_failed_replacement_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     path = tmp_path / "record.json"
@@ -243,13 +240,13 @@ def test_a_replacement_that_the_disk_refuses_leaves_the_old_file(
     assert [left.name for left in tmp_path.iterdir()] == ["record.json"]
 
 
-def test_a_short_write_of_a_replacement_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_of_a_replacement_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Disk(monkeypatch, 1, 2)
     files.replace_file(tmp_path / "record", b"0123456789")
     assert (tmp_path / "record").read_bytes() == b"0123456789"
 
 
-def test_a_disk_that_takes_nothing_and_says_nothing_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_of_zero_bytes_counts_as_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Disk(monkeypatch, 0)
     with pytest.raises(StorageError, match="No space left"):
         files.replace_file(tmp_path / "record", b"0123456789")
@@ -271,7 +268,7 @@ def test_a_durable_file_is_synced_together_with_its_folder(tmp_path: Path, monke
     assert len(synced) == 2
 
 
-def test_leftovers_of_killed_writers_go_when_they_are_old(tmp_path: Path) -> None:
+def test_old_temporary_files_are_removed(tmp_path: Path) -> None:
     below = tmp_path / "agents" / "a"
     below.mkdir(parents=True)
     old, fresh, record = below / ".spec.json.17.tmp", below / ".spec.json.18.tmp", below / "spec.json"
@@ -287,7 +284,7 @@ def test_leftovers_of_killed_writers_go_when_they_are_old(tmp_path: Path) -> Non
 # ----------------------------------------------------------------------------------------------------- reading
 
 
-def test_a_file_that_is_not_there_reads_as_none(tmp_path: Path) -> None:
+def test_a_missing_file_reads_as_none(tmp_path: Path) -> None:
     assert files.read_file(tmp_path / "nothing") is None
     assert files.size(tmp_path / "nothing") == 0
     assert lines(tmp_path / "nothing") == []
@@ -305,7 +302,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         files.tail_offset(tmp_path, 1)
 
 
-def test_what_has_no_newline_yet_is_left_for_later(log: Path) -> None:
+def test_a_line_without_newline_is_left_for_later(log: Path) -> None:
     log.write_bytes(b"one\ntw")
     assert list(files.read_lines(log)) == [(b"one", 4)]
     with log.open("ab") as file:
@@ -313,19 +310,19 @@ def test_what_has_no_newline_yet_is_left_for_later(log: Path) -> None:
     assert list(files.read_lines(log, 4)) == [(b"two", 8)]
 
 
-def test_offsets_lead_back_to_each_line(log: Path) -> None:
+def test_each_offset_leads_to_the_next_line(log: Path) -> None:
     log.write_bytes(b"one\n\nthree\n")
     assert list(files.read_lines(log)) == [(b"one", 4), (b"", 5), (b"three", 11)]
     assert list(files.read_lines(log, 5)) == [(b"three", 11)]
 
 
-def test_lines_longer_than_a_block_are_put_together(log: Path) -> None:
+def test_lines_longer_than_a_block_are_read_whole(log: Path) -> None:
     long = b"x" * (files._CHUNK * 2 + 17)
     log.write_bytes(b"a\n" + long + b"\nb\n")
     assert lines(log) == [b"a", long, b"b"]
 
 
-def test_a_huge_line_is_passed_over_without_being_held(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_line_is_skipped_and_not_kept_in_memory(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_LINE", 1000)
     monkeypatch.setattr(files, "_CHUNK", 64)
     log.write_bytes(b"a\n" + b"x" * 1001 + b"\n" + b"y" * 1000 + b"\nb\n")

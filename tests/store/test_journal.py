@@ -1,4 +1,4 @@
-"""The journal: one writer, and whatever is damaged in it stops nothing."""
+"""The journal: one writer, and damaged lines do not stop a reader."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_events_come_back_in_order_with_where_each_ends(path: Path) -> None:
     assert read[-1][1] == path.stat().st_size
 
 
-def test_a_damaged_line_is_none_and_the_rest_is_read(path: Path) -> None:
+def test_a_damaged_line_is_none_and_reading_continues(path: Path) -> None:
     journal.append(path, started(1))
     with path.open("ab") as file:
         file.write(b'{"kind": "unheard of"}\n\x00\xff\n\n   \n{"kind": "reply"}\n{"kind": "int')
@@ -37,7 +37,7 @@ def test_a_damaged_line_is_none_and_the_rest_is_read(path: Path) -> None:
     assert kinds == [1, None, None, None, None, 2]
 
 
-def test_an_event_that_could_not_be_read_again_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_cannot_be_read_again_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_LINE", 1000)
     with pytest.raises(BadDataError, match="longer than the limit"):
         journal.append(path, Retry(ts=1, error="x" * 1000, attempt=1, until=2))

@@ -1,4 +1,4 @@
-"""Logs grow; opening and following them does not slow down."""
+"""Large logs: opening and following them does not become slower as they grow."""
 
 import shutil
 import time
@@ -20,7 +20,7 @@ from tests.store.raw_mail import line
 
 HUNDRED_MB = 100 * 1000 * 1000
 BLOCK = 2000
-"""Lines that are written at once; their ids come again from block to block, which a reader of the tail never sees."""
+"""Lines written at once. Their ids repeat from block to block, which a reader of the tail never notices."""
 
 
 def fill(path: Path, one: Callable[[int], bytes], size: int) -> None:
@@ -40,7 +40,7 @@ def event(number: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeamDirectory]:
-    """A team whose operator never looked: 100 MB of mail and a journal of 100 MB."""
+    """Make a team with 100 MB of unread mail and a journal of 100 MB."""
     root = tmp_path_factory.mktemp("large")
     team = TeamDirectory(root / ".crewboard" / "default")
     team.make()
@@ -63,8 +63,9 @@ OPENINGS: dict[str, Callable[[TeamDirectory], object]] = {
 
 
 @pytest.mark.parametrize("what", OPENINGS)
-def test_opening_reads_the_end_of_a_log_alone(what: str, large: TeamDirectory) -> None:
-    began = time.process_time()  # what others do on the machine is no cost of ours
+def test_opening_reads_only_the_end_of_a_log(what: str, large: TeamDirectory) -> None:
+    # Processor time of this process alone, so that other load on the machine does not count.
+    began = time.process_time()
     with mock.patch.object(codec, "_parse", side_effect=codec._parse) as parsed:
         OPENINGS[what](large)
     assert parsed.call_count < 4000, "of 200,000 lines"
@@ -76,7 +77,7 @@ def test_unread_mail_of_a_hundred_megabytes_is_counted(large: TeamDirectory) -> 
     assert TeamReader(large).read().unread["operator"] == pytest.approx(lines, abs=2 * BLOCK)
 
 
-def test_following_reads_what_is_new_alone(large: TeamDirectory) -> None:
+def test_following_reads_only_new_lines(large: TeamDirectory) -> None:
     reader = MailReader(large, "operator")
     activity = ActivityReader(large.agent("scout"))
     team = TeamReader(large)

@@ -1,4 +1,4 @@
-"""Leases: held for life, dropped by any death, and probed without taking anything."""
+"""Leases: held for life, released by any kind of death, and probed without being taken."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def other(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lease."""
+    """Start another process that holds the lease."""
     with subprocess.Popen(
         [sys.executable, "-I", "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -44,13 +44,13 @@ def other(path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_nobody_holds_what_is_not_there(path: Path) -> None:
+def test_a_missing_lease_is_not_held(path: Path) -> None:
     assert not leases.is_held(path)
     assert leases.holder(path, Lease) is None
     assert not leases.is_held(path / "below")
 
 
-def test_one_holds_it_and_the_next_is_refused(path: Path) -> None:
+def test_a_held_lease_cannot_be_taken(path: Path) -> None:
     fd = leases.take(path)
     assert fd is not None
     assert leases.is_held(path)
@@ -59,7 +59,7 @@ def test_one_holds_it_and_the_next_is_refused(path: Path) -> None:
     assert not leases.is_held(path)
 
 
-def test_it_says_who_holds_it(path: Path) -> None:
+def test_a_lease_names_its_holder(path: Path) -> None:
     fd = leases.take(path)
     assert fd is not None
     assert leases.holder(path, Lease) is None, "not signed yet"
@@ -67,7 +67,7 @@ def test_it_says_who_holds_it(path: Path) -> None:
     leases.sign(fd, Lease(pid=4, run=8))
     assert leases.holder(path, Lease) == Lease(pid=4, run=8)
     os.close(fd)
-    assert leases.holder(path, Lease) is None, "what a dead holder wrote is nobody's word"
+    assert leases.holder(path, Lease) is None, "what a dead holder wrote does not count"
 
 
 def test_the_last_holder_is_not_taken_for_the_next_one(path: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_last_holder_is_not_taken_for_the_next_one(path: Path) -> None:
     os.close(fd)
 
 
-def test_closing_another_descriptor_drops_nothing(path: Path) -> None:
+def test_closing_another_descriptor_keeps_the_lease(path: Path) -> None:
     fd = leases.take(path)
     assert fd is not None
     os.close(os.open(path, os.O_RDWR))
@@ -87,7 +87,7 @@ def test_closing_another_descriptor_drops_nothing(path: Path) -> None:
     os.close(fd)
 
 
-def test_it_does_not_pass_to_a_program_that_is_started(path: Path) -> None:
+def test_a_started_program_does_not_inherit_the_lease(path: Path) -> None:
     fd = leases.take(path)
     assert fd is not None
     with subprocess.Popen(["sleep", "60"], close_fds=False) as child:
@@ -96,7 +96,7 @@ def test_it_does_not_pass_to_a_program_that_is_started(path: Path) -> None:
         child.kill()
 
 
-def test_death_drops_it(path: Path, other: subprocess.Popen[str]) -> None:
+def test_death_releases_the_lease(path: Path, other: subprocess.Popen[str]) -> None:
     assert leases.is_held(path)
     assert leases.take(path) is None
     assert leases.holder(path, Lease) == Lease(pid=1, run=2)
@@ -105,13 +105,13 @@ def test_death_drops_it(path: Path, other: subprocess.Popen[str]) -> None:
     assert not leases.is_held(path)
 
 
-def test_a_holder_that_is_stopped_still_holds_it(path: Path, other: subprocess.Popen[str]) -> None:
+def test_a_stopped_process_still_holds_its_lease(path: Path, other: subprocess.Popen[str]) -> None:
     other.send_signal(signal.SIGSTOP)
     assert leases.is_held(path)
     assert leases.take(path) is None
 
 
-def test_what_cannot_be_looked_at_is_nobodys_death(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_lease_is_an_error_not_a_death(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_looked_at_is_nobodys_death(path: Path, monkeypatch: pyte
             leases.take(path)
 
 
-def test_a_disk_that_refuses_the_signature_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_that_cannot_be_written_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -137,7 +137,7 @@ def test_a_disk_that_refuses_the_signature_is_an_error(path: Path, monkeypatch: 
     os.close(fd)
 
 
-def test_a_file_system_without_such_locks_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_ofd_locks_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> bytes:
         raise OSError(errno.ENOLCK, "No locks available")
 

@@ -1,4 +1,4 @@
-"""Random histories against simple models: a mailbox, the task board, requests."""
+"""Random histories of a mailbox, the task board and requests, compared with simple models."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def bounded(examples: int, *, shrink: bool = True) -> settings:
 
 
 class OnDisk(RuleBasedStateMachine):
-    """A machine with a team of its own."""
+    """A state machine with a team of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ SIZES = st.sampled_from([0, 1, 40, 3000])
 
 
 class Mailbox(OnDisk):
-    """Our senders, who may die or find the disk full at any operation; others, who append lines; one reader."""
+    """Senders that may be killed or meet a full disk at any operation, other programs that append, and one reader."""
 
     def __init__(self) -> None:
         super().__init__()
         self.number = 0
         self.expected: list[str] = []
         self.perhaps: set[str] = set()
-        """What a killed sender may or may not have sent."""
+        """Messages that a killed sender may or may not have sent."""
         self.halves = 0
         self.seen: list[str] = []
         self.offset = 0
@@ -100,7 +100,8 @@ class Mailbox(OnDisk):
     @rule(size=SIZES, cut=st.floats(0, 1))
     def half_of_theirs(self, size: int, cut: float) -> None:
         if self.halves == 3:
-            return  # more than that in a row, and nobody says where the next line begins
+            # With more in a row, nothing marks the beginning of the next line.
+            return
         whole = line(self._next(), "z" * size)
         append(self.team.inbox("scout"), whole[: max(1, int(cut * (len(whole) - 1)))])
         self.halves += 1
@@ -134,7 +135,7 @@ class Mailbox(OnDisk):
 
     @rule(size=SIZES, part=st.sampled_from(["a byte", "half", "all but a byte"]), killed=st.booleans())
     def ours_cut_off(self, size: int, part: str, killed: bool) -> None:
-        """A write of ours takes a part: of the line, or of the newline that seals the one before."""
+        """Cut off a write of the store: of the line itself, or of the newline that ends the line before it."""
         ident = self._next()
         fault = Fault(3, "short, killed" if killed else "short, full", part)  # type: ignore[arg-type]
         try:
@@ -179,7 +180,7 @@ STATUSES: st.SearchStrategy[TaskStatus] = st.sampled_from(
 
 @dataclass
 class Entry:
-    """A task as the model knows it."""
+    """A task in the model."""
 
     status: TaskStatus = "pending"
     owner: str | None = None
@@ -188,7 +189,7 @@ class Entry:
 
 
 class Board(OnDisk):
-    """Tasks that are added, claimed, changed, given back and lost."""
+    """Tasks that are added, claimed, changed, released and lost."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -285,7 +286,7 @@ FIT: dict[RequestType, set[RequestStatus]] = {
 
 @dataclass
 class Question:
-    """A request as the model knows it."""
+    """A request in the model."""
 
     kind: RequestType
     author: str
@@ -296,7 +297,7 @@ class Question:
 
 
 class Requests(OnDisk):
-    """Requests that are asked, revised, answered by all sorts of people, expired and cancelled."""
+    """Requests that are opened, superseded, answered by any agent, expired and cancelled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -336,7 +337,7 @@ class Requests(OnDisk):
 
     @rule(number=st.integers(1, 6), last=st.booleans())
     def answer(self, number: int, last: bool) -> None:
-        """As a person does, who answers what was asked, perhaps too late."""
+        """Answer as the recipient would, with an answer that fits the type, possibly too late."""
         known = self.model.get(f"q{number}")
         if known is not None:
             status = sorted(FIT[known.kind])[-1 if last else 0]

@@ -1,4 +1,4 @@
-"""Mailboxes: every whole line is delivered once, in order; what is no message is counted and stops nothing."""
+"""Mailboxes: each whole line is delivered once and in order; damaged lines are counted and stop nothing."""
 
 import json
 import threading
@@ -29,12 +29,12 @@ def damage(team: TeamDirectory) -> int:
 # ----------------------------------------------------------------------------------------------------- sending
 
 
-def test_what_is_sent_is_read_as_it_was_sent(directory: TeamDirectory) -> None:
+def test_a_message_is_read_as_it_was_sent(directory: TeamDirectory) -> None:
     sent = [send(directory, f"text {n}\n\u2028🦊", task_id=n) for n in range(5)]
     assert mailbox.read(directory, "scout").messages == sent
 
 
-def test_a_message_takes_one_line_of_the_contracts_form(directory: TeamDirectory) -> None:
+def test_a_message_is_one_line_in_the_documented_form(directory: TeamDirectory) -> None:
     sent = mailbox.send(directory, mailbox.compose("ci", "scout", "message", "a\nb", ident="m", ts=2.5))
     (raw,) = directory.inbox("scout").read_bytes().splitlines()
     assert json.loads(raw) == {
@@ -97,7 +97,7 @@ def test_the_longest_message_that_fits_stays_in_the_mailbox(directory: TeamDirec
     assert not list(directory.results.iterdir())
 
 
-def test_metadata_beyond_the_limit_is_refused_in_words(directory: TeamDirectory) -> None:
+def test_metadata_over_the_limit_is_refused(directory: TeamDirectory) -> None:
     with pytest.raises(UsageError, match="metadata of the message to scout is larger"):
         send(directory, "x", note="y" * mailbox.MAX_MESSAGE)
     assert contents(directory) == []
@@ -117,7 +117,7 @@ def test_an_empty_or_missing_mailbox_is_empty(directory: TeamDirectory) -> None:
     assert mailbox.size(directory, "scout") == 0
 
 
-def test_reading_goes_on_where_it_ended(directory: TeamDirectory) -> None:
+def test_reading_continues_at_the_offset(directory: TeamDirectory) -> None:
     send(directory, "one")
     first = mailbox.read(directory, "scout")
     send(directory, "two")
@@ -190,7 +190,7 @@ def test_an_escaped_lone_surrogate_is_a_message_with_a_mark(directory: TeamDirec
     assert contents(directory) == ["a?b"]
 
 
-def test_a_line_without_its_end_waits_for_it(directory: TeamDirectory) -> None:
+def test_a_line_without_newline_is_not_read_yet(directory: TeamDirectory) -> None:
     whole = line("a")
     append(directory.inbox("scout"), whole[:30])
     assert mailbox.read(directory, "scout") == mailbox.Batch(0)
@@ -198,7 +198,7 @@ def test_a_line_without_its_end_waits_for_it(directory: TeamDirectory) -> None:
     assert contents(directory) == ["hello"]
 
 
-def test_half_a_line_costs_the_next_message_nothing(directory: TeamDirectory) -> None:
+def test_half_a_line_does_not_damage_the_next_message(directory: TeamDirectory) -> None:
     append(directory.inbox("scout"), line("t")[:40])
     send(directory, "ours")
     assert contents(directory) == ["ours"]
@@ -214,7 +214,7 @@ def test_a_line_without_newline_is_a_message_once_followed(directory: TeamDirect
 
 @pytest.mark.parametrize("cut", [1, 20, 60, 100])
 def test_a_foreign_line_behind_half_a_line_is_delivered(directory: TeamDirectory, cut: int) -> None:
-    """A sender of ours was killed in the middle of a line, and a program that takes no lock wrote right behind it."""
+    """A sender was killed in the middle of a line, and a program without locks appended directly after it."""
     append(directory.inbox("scout"), line("t", metadata={"a": {"b": 1}})[:cut])
     append(directory.inbox("scout"), line("f", "foreign", metadata={"x": {"y": {}}}) + b"\n")
     assert contents(directory) == ["foreign"]
@@ -256,8 +256,8 @@ def test_a_limit_ends_a_batch_after_a_line_and_reports_more(directory: TeamDirec
     assert [m.content for m in first.messages + rest.messages] == [str(number) for number in range(10)]
 
 
-def test_what_one_batch_holds_fits_into_one_line_of_a_journal(directory: TeamDirectory) -> None:
-    """However its text is escaped: four bytes of a fox become twelve."""
+def test_a_batch_fits_into_one_line_of_a_journal(directory: TeamDirectory) -> None:
+    """However much escaping lengthens the text: an emoji of four bytes becomes twelve."""
     from crewboard.records import Intake
     from crewboard.store import codec
 
@@ -272,7 +272,7 @@ def test_what_one_batch_holds_fits_into_one_line_of_a_journal(directory: TeamDir
     assert len(entry) < files.MAX_LINE
 
 
-def test_readers_never_see_half_a_message_while_writers_write(directory: TeamDirectory) -> None:
+def test_readers_never_see_half_a_message(directory: TeamDirectory) -> None:
     done = threading.Event()
 
     def write() -> None:

@@ -24,7 +24,7 @@ from crewboard.worker.tools.workspace import RefusedError, Workspace
 from crewboard_tui.poller import read_live
 
 ANOTHER = 65534
-"""A user id that this one can give files to, if it is root."""
+"""A user id that files can be given to if the tests run as root."""
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 
@@ -40,7 +40,7 @@ def _in_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def private(tmp_path: Path) -> Path:
-    """A folder outside the project, with a file in it."""
+    """Make a folder outside the project, with a file in it."""
     folder = tmp_path / "private"
     folder.mkdir()
     (folder / "secret").write_text("secret\n")
@@ -49,7 +49,7 @@ def private(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def team(tmp_path: Path) -> TeamDirectory:
-    """A team in a project of its own, with the folder of one agent."""
+    """Make a team in a project of its own, with the folder of one agent."""
     made = TeamDirectory(tmp_path / "project" / ".crewboard" / "default")
     made.root.mkdir()
     made.make()
@@ -59,7 +59,7 @@ def team(tmp_path: Path) -> TeamDirectory:
 
 
 def divert(path: Path, target: Path) -> None:
-    """Put a symbolic link to `target` in the place of `path`, which is moved away."""
+    """Move `path` away and put a symbolic link to `target` in its place."""
     if path.exists():
         path.rename(path.with_name(f"{path.name}.away"))
     path.symlink_to(target)
@@ -199,7 +199,8 @@ def test_each_process_refuses_a_diverted_team(team: TeamDirectory, private: Path
     (private / "scout").mkdir()
     path = team.agent("scout").path if program == "crewboard.worker" else team.path
     done = subprocess.run([sys.executable, "-I", "-m", program, str(path)], capture_output=True, text=True, check=False)
-    if program != "crewboard.supervisor":  # this one answers from its child
+    # The supervisor answers from its child.
+    if program != "crewboard.supervisor":
         assert done.returncode == UntrustedError.exit_code
     assert "is a symbolic link" in done.stderr
     assert "Traceback" not in done.stderr
@@ -232,7 +233,7 @@ def test_root_opens_no_folder_of_another_user(team: TeamDirectory, folder: str) 
 
 
 def foreign(team: TeamDirectory, way: str, private: Path) -> None:
-    """Take `.crewboard` out of this user's hands."""
+    """Give `.crewboard` to another user."""
     if way == "a link":
         divert(team.path.parent, private)
     elif way == "open to others":

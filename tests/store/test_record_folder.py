@@ -1,4 +1,4 @@
-"""A folder of records is read again where it changed, and only there."""
+"""A folder of records: only files that changed are read again."""
 
 import os
 import time
@@ -15,14 +15,14 @@ from crewboard.store.layout import TeamDirectory
 
 @pytest.fixture
 def reads() -> Iterator[mock.Mock]:
-    """Counts how often a record is read from its file."""
+    """Count how often a record is read from its file."""
     with mock.patch.object(json_files, "load", side_effect=json_files.load) as load:
         yield load
 
 
 @pytest.fixture
 def board(directory: TeamDirectory) -> CachedFolder[Task]:
-    """Three tasks of long ago, which have been read."""
+    """Make three old tasks that have been read."""
     for subject in ("one", "two", "three"):
         tasks.add(directory, subject, now=1.0)
     age(directory)
@@ -32,7 +32,7 @@ def board(directory: TeamDirectory) -> CachedFolder[Task]:
 
 
 def age(directory: TeamDirectory) -> None:
-    """Let all changes of the board be a minute old."""
+    """Make all changes of the board look a minute old."""
     past = time.time() - 60
     for path in (*directory.tasks.iterdir(), directory.tasks):
         os.utime(path, (past, past))
@@ -42,7 +42,7 @@ def subjects(folder: CachedFolder[Task]) -> list[str]:
     return [task.subject for task in folder.all()]
 
 
-def test_a_folder_that_stays_the_same_is_not_read_again(board: CachedFolder[Task], reads: mock.Mock) -> None:
+def test_an_unchanged_folder_is_not_read_again(board: CachedFolder[Task], reads: mock.Mock) -> None:
     assert subjects(board) == ["one", "two", "three"]
     assert reads.call_count == 0
 
@@ -57,14 +57,14 @@ def test_only_what_was_replaced_is_read_again(
     assert reads.call_count == 1
 
 
-def test_changes_within_one_tick_of_the_clock_are_all_seen(board: CachedFolder[Task], directory: TeamDirectory) -> None:
+def test_changes_within_one_clock_tick_are_all_noticed(board: CachedFolder[Task], directory: TeamDirectory) -> None:
     task = tasks.load(directory, 2)
     for number in range(200):
         json_files.save(directory.task(2), task.model_copy(update={"subject": f"two {number}"}))
         assert subjects(board)[1] == f"two {number}"
 
 
-def test_what_is_gone_is_gone(board: CachedFolder[Task], directory: TeamDirectory) -> None:
+def test_removed_files_and_folders_are_left_out(board: CachedFolder[Task], directory: TeamDirectory) -> None:
     directory.task(1).unlink()
     assert subjects(board) == ["two", "three"]
     for path in directory.tasks.iterdir():
@@ -81,7 +81,7 @@ def test_a_damaged_file_shows_its_last_good_state(board: CachedFolder[Task], dir
     assert len(board.damaged) == 1
 
 
-def test_a_file_that_was_edited_in_place_is_seen_in_the_end(
+def test_a_file_edited_in_place_is_noticed_at_the_recheck(
     board: CachedFolder[Task], directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edited = tasks.load(directory, 3).model_copy(update={"subject": "3, by hand"})

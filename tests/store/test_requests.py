@@ -1,4 +1,4 @@
-"""Requests: the state in the file decides, the first valid answer wins, everything else changes nothing and says so."""
+"""Requests: the file decides, the first valid answer wins, any other answer changes nothing and is an error."""
 
 import os
 from pathlib import Path
@@ -33,14 +33,14 @@ def stands(team: TeamDirectory, ident: str = "q1") -> Request:
 
 
 def refused(team: TeamDirectory, words: str, *arguments: Any, **named: Any) -> None:
-    """The answer is refused in these words, and not one byte has changed."""
+    """Check that the answer is refused with this message and that no file has changed."""
     before = {path.name: path.read_bytes() for path in team.requests.iterdir()}
     with pytest.raises(BadDataError, match=words):
         requests.decide(team, *arguments, **named)
     assert {path.name: path.read_bytes() for path in team.requests.iterdir()} == before
 
 
-def test_a_question_waits(directory: TeamDirectory) -> None:
+def test_an_open_request_is_pending(directory: TeamDirectory) -> None:
     asked = ask(directory)
     assert asked == stands(directory)
     assert (asked.status, asked.from_, asked.to) == ("pending", "a", "lead")
@@ -83,7 +83,7 @@ def test_a_revision_leaves_a_decision_alone(directory: TeamDirectory) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("status", ["approved", "rejected", "answered", "expired", "cancelled", "pending"])
-def test_each_type_takes_its_own_answers_alone(
+def test_each_type_accepts_only_its_own_answers(
     directory: TeamDirectory, kind: RequestType, status: RequestStatus
 ) -> None:
     ask(directory, kind=kind)
@@ -101,7 +101,7 @@ def test_each_type_takes_its_own_answers_alone(
 
 
 @pytest.mark.parametrize("by", ["a", "b", "system"])
-def test_nobody_answers_but_who_was_asked_and_the_operator(directory: TeamDirectory, by: str) -> None:
+def test_only_the_recipient_and_the_operator_can_answer(directory: TeamDirectory, by: str) -> None:
     ask(directory)
     refused(directory, f"q1 is for lead to answer, not for {by}", "q1", "approved", by, 2.0)
     assert requests.decide(directory, "q1", "approved", "operator", 2.0).decided_by == "operator"
@@ -114,15 +114,16 @@ def test_the_first_answer_wins(directory: TeamDirectory) -> None:
     assert stands(directory).feedback == "no"
 
 
-def test_an_answer_to_nothing_says_where_to_look(directory: TeamDirectory) -> None:
+def test_an_answer_to_an_unknown_request_is_refused(directory: TeamDirectory) -> None:
     refused(directory, "there is no request q9", "q9", "approved", "lead", 2.0)
 
 
-def test_an_answer_to_what_has_changed_is_refused(directory: TeamDirectory) -> None:
+def test_an_answer_to_a_changed_payload_is_refused(directory: TeamDirectory) -> None:
     asked = ask(directory)
     stale = payload_sha256({"plan": "what was seen"})
     path = directory.request("q1")
-    path.write_text(path.read_text().replace(payload_sha256({"plan": "do it"}), stale))  # as if nothing had changed
+    # Forge the stored hash, as if the payload had not changed.
+    path.write_text(path.read_text().replace(payload_sha256({"plan": "do it"}), stale))
     refused(directory, "q1 has another sha256", "q1", "approved", "lead", 2.0, sha256=stale)
     refused(directory, "q1 has another sha256", "q1", "approved", "lead", 2.0, sha256="")
     assert requests.decide(directory, "q1", "approved", "lead", 2.0, sha256=asked.sha256).status == "approved"
@@ -135,7 +136,7 @@ def test_only_a_plan_can_be_edited(directory: TeamDirectory) -> None:
     refused(directory, "q2 is a permission; only a plan can be edited", "q2", "approved", "lead", 2.0, edited="x")
 
 
-def test_closing_closes_what_is_open_alone(directory: TeamDirectory) -> None:
+def test_only_a_pending_request_can_be_closed(directory: TeamDirectory) -> None:
     ask(directory)
     closed = requests.close(directory, "q1", "expired", "system", 2.0)
     assert closed is not None
@@ -196,7 +197,7 @@ def mail(team: TeamDirectory, name: str) -> list[tuple[str, Any]]:
     return [(m.type, m.metadata.get("approve")) for m in mailbox.read(team, name).messages]
 
 
-def test_who_is_asked_and_who_asked_are_told(directory: TeamDirectory) -> None:
+def test_recipient_and_sender_of_a_request_get_mail(directory: TeamDirectory) -> None:
     approvals.ask(directory, "q1", "plan_approval", "a", "lead", {"plan": "do it"}, 1.0)
     approvals.respond(directory, "q1", "rejected", "lead", 2.0, feedback="smaller")
     assert mail(directory, "lead") == [("plan_approval_request", None)]
@@ -205,13 +206,13 @@ def test_who_is_asked_and_who_asked_are_told(directory: TeamDirectory) -> None:
     assert (told.from_, told.content, told.metadata["request_id"]) == ("lead", "smaller", "q1")
 
 
-def test_asking_twice_is_heard_once(directory: TeamDirectory) -> None:
+def test_asking_twice_delivers_one_message(directory: TeamDirectory) -> None:
     for _ in range(2):
         approvals.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
     assert mail(directory, "operator") == [("question_request", None)]
 
 
-def test_an_answer_that_changes_nothing_tells_nobody(directory: TeamDirectory) -> None:
+def test_an_answer_that_changes_nothing_sends_no_mail(directory: TeamDirectory) -> None:
     approvals.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
     with pytest.raises(BadDataError):
         approvals.respond(directory, "q1", "approved", "operator", 2.0)
@@ -221,7 +222,7 @@ def test_an_answer_that_changes_nothing_tells_nobody(directory: TeamDirectory) -
     assert [m.content for m in mailbox.read(directory, "a").messages] == ["so"]
 
 
-def test_a_wish_to_shut_down_expires(directory: TeamDirectory) -> None:
+def test_a_shutdown_request_expires(directory: TeamDirectory) -> None:
     approvals.ask(directory, "s1", "shutdown", "operator", "a", {}, 1.0)
     assert approvals.pending_shutdown(directory, "b", 2.0) is None
     found = approvals.pending_shutdown(directory, "a", 1.0 + approvals.SHUTDOWN_TIMEOUT)

@@ -1,4 +1,4 @@
-"""The roster: whoever changes it changes what stands there, and a damaged one is never overwritten."""
+"""The roster: each change applies to the present contents, and a damaged file is never overwritten."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_a_team_is_created_once(tmp_path: object, directory: TeamDirectory) -> N
     assert roster.load(directory).created_at == 1.0
 
 
-def test_who_only_needs_a_team_takes_the_one_that_is_there(directory: TeamDirectory) -> None:
+def test_ensure_keeps_an_existing_team(directory: TeamDirectory) -> None:
     assert roster.ensure(directory, 2.0).created_at == 1.0
     directory.config.unlink()
     assert roster.ensure(directory, 2.0) == Config(name="default", created_at=2.0)
@@ -43,7 +43,7 @@ def test_each_change_raises_the_revision(directory: TeamDirectory) -> None:
     assert roster.load(directory).rev == before + 1
 
 
-def test_no_team_is_a_sentence(tmp_path: object, directory: TeamDirectory) -> None:
+def test_a_missing_team_is_one_sentence(tmp_path: object, directory: TeamDirectory) -> None:
     nowhere = TeamDirectory(directory.path / "nowhere")
     with pytest.raises(UsageError, match="there is no team in"):
         roster.load(nowhere)

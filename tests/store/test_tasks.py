@@ -1,4 +1,4 @@
-"""The task board: ids are never reused, one task in progress for each owner, and damage stays where it is."""
+"""The task board: ids are never reused, one task in progress per owner, and a damaged file is left alone."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_ids_count_from_one(directory: TeamDirectory) -> None:
     assert tasks.ids(directory) == [1, 2, 3]
 
 
-def test_an_id_does_not_come_back_when_its_file_is_taken_away(directory: TeamDirectory) -> None:
+def test_the_id_of_a_removed_task_is_not_reused(directory: TeamDirectory) -> None:
     add(directory, "x", "y")
     directory.task(2).unlink()
     assert add(directory, "z")[0].id == 3
@@ -39,7 +39,7 @@ def test_an_id_is_never_reused_even_if_the_last_id_file_is_lost(directory: TeamD
     assert add(directory, "z")[0].id == 7
 
 
-def test_other_files_of_the_folder_are_no_tasks(directory: TeamDirectory) -> None:
+def test_other_files_in_the_folder_are_not_tasks(directory: TeamDirectory) -> None:
     add(directory, "x")
     for name in ("²", "01", "0", "-1", "1e3", "٣", "notes", "1.json.damaged-aa", "9" * 30):
         (directory.tasks / f"{name}.json").write_bytes(b"{}")
@@ -47,7 +47,7 @@ def test_other_files_of_the_folder_are_no_tasks(directory: TeamDirectory) -> Non
     assert add(directory, "y")[0].id == 2
 
 
-def test_the_locks_folder_holds_locks_alone(directory: TeamDirectory) -> None:
+def test_the_locks_folder_holds_only_locks(directory: TeamDirectory) -> None:
     add(directory, "x")
     before = {path.name: path.stat().st_ino for path in directory.lock("x").parent.iterdir()}
     add(directory, "y")
@@ -58,7 +58,7 @@ def test_the_locks_folder_holds_locks_alone(directory: TeamDirectory) -> None:
 # ------------------------------------------------------------------------------------------------- adding
 
 
-def test_a_task_comes_back_as_it_was_put(directory: TeamDirectory) -> None:
+def test_an_added_task_is_loaded_unchanged(directory: TeamDirectory) -> None:
     add(directory, "first")
     task = tasks.add(directory, "é\n", 2.0, description="d", owner="a", blocked_by=[1], required_type="code")
     assert tasks.load(directory, 2) == task
@@ -78,7 +78,7 @@ def test_a_task_is_blocked_by_tasks_that_exist(directory: TeamDirectory) -> None
     assert add(directory, "x")[0].id == 1
 
 
-def test_a_task_that_is_not_there_is_a_sentence(directory: TeamDirectory) -> None:
+def test_a_missing_task_is_one_sentence(directory: TeamDirectory) -> None:
     with pytest.raises(UsageError, match="there is no task 5"):
         tasks.load(directory, 5)
     with pytest.raises(UsageError, match="there is no task 5"):
@@ -100,7 +100,7 @@ def test_claiming_again_changes_nothing(directory: TeamDirectory) -> None:
     assert claim(directory, 1) == claim(directory, 1)
 
 
-def test_what_cannot_be_claimed_is_refused_in_words(directory: TeamDirectory) -> None:
+def test_refused_claims_say_why(directory: TeamDirectory) -> None:
     add(directory, "x", "y", "done")
     tasks.add(directory, "assigned", 1.0, owner="b")
     tasks.add(directory, "typed", 1.0, required_type="test")
@@ -120,7 +120,7 @@ def test_what_cannot_be_claimed_is_refused_in_words(directory: TeamDirectory) ->
         claim(directory, 2, "b")
 
 
-def test_completing_unblocks_what_waited(directory: TeamDirectory) -> None:
+def test_completing_a_task_unblocks_its_dependents(directory: TeamDirectory) -> None:
     add(directory, "x")
     tasks.add(directory, "y", 1.0, blocked_by=[1])
     claim(directory, 1)
@@ -129,7 +129,7 @@ def test_completing_unblocks_what_waited(directory: TeamDirectory) -> None:
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled", "pending", "in_progress"])
-def test_nothing_but_completing_unblocks(directory: TeamDirectory, status: str) -> None:
+def test_only_completing_unblocks(directory: TeamDirectory, status: str) -> None:
     add(directory, "x")
     tasks.add(directory, "y", 1.0, blocked_by=[1])
     tasks.update(directory, 1, "operator", 2.0, status=status, owner="b")  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ def test_only_owner_lead_and_operator_change_a_task(directory: TeamDirectory, by
         assert tasks.load(directory, 1).status == "in_progress"
 
 
-def test_giving_a_task_back_puts_it_on_the_board_for_anybody(directory: TeamDirectory) -> None:
+def test_any_agent_may_claim_a_released_task(directory: TeamDirectory) -> None:
     add(directory, "x")
     claim(directory, 1)
     back = tasks.update(directory, 1, "a", 2.0, status="pending")
@@ -169,7 +169,7 @@ def test_giving_a_task_back_puts_it_on_the_board_for_anybody(directory: TeamDire
 
 
 @pytest.mark.parametrize("status", ["failed", "completed", "cancelled"])
-def test_a_closed_task_that_is_opened_again_is_for_anybody(directory: TeamDirectory, status: TaskStatus) -> None:
+def test_any_agent_may_claim_a_reopened_task(directory: TeamDirectory, status: TaskStatus) -> None:
     add(directory, "x")
     claim(directory, 1)
     tasks.update(directory, 1, "a", 2.0, status=status)
@@ -185,7 +185,7 @@ def test_a_task_given_to_another_agent_is_pending_again(directory: TeamDirectory
     assert (moved.status, moved.owner) == ("pending", "b")
 
 
-def test_one_task_in_progress_for_each_owner_whoever_says_so(directory: TeamDirectory) -> None:
+def test_an_owner_has_at_most_one_task_in_progress(directory: TeamDirectory) -> None:
     add(directory, "x", "y")
     claim(directory, 1)
     with pytest.raises(TryLaterError, match="a has task 1 in progress; one at a time"):
@@ -194,7 +194,7 @@ def test_one_task_in_progress_for_each_owner_whoever_says_so(directory: TeamDire
         tasks.update(directory, 2, "operator", 2.0, status="in_progress")
 
 
-def test_what_the_dead_held_goes_back_with_their_name(directory: TeamDirectory) -> None:
+def test_a_dead_agents_task_is_released_with_its_name(directory: TeamDirectory) -> None:
     add(directory, "x", "y")
     claim(directory, 1)
     claim(directory, 2, "b")
@@ -230,7 +230,7 @@ def test_fields_of_a_later_version_survive(directory: TeamDirectory) -> None:
 # --------------------------------------------------------------------------------------------- let it wait
 
 
-def test_a_task_may_be_let_wait_for_others_and_no_more(directory: TeamDirectory) -> None:
+def test_a_task_can_be_blocked_and_unblocked(directory: TeamDirectory) -> None:
     add(directory, "x", "y", "z")
     assert tasks.block(directory, 3, [1, 2, 1], 2.0).blocked_by == [1, 2]
     with pytest.raises(UsageError, match="blocked by 1, 2"):
@@ -250,7 +250,7 @@ def test_two_tasks_never_wait_for_each_other(directory: TeamDirectory) -> None:
     assert tasks.load(directory, 1).blocked_by == []
 
 
-def test_only_an_open_task_can_wait_and_only_for_an_existing_one(directory: TeamDirectory) -> None:
+def test_only_a_pending_task_can_be_blocked(directory: TeamDirectory) -> None:
     add(directory, "x", "y")
     with pytest.raises(UsageError, match="there is no task 9"):
         tasks.block(directory, 2, [9], 2.0)
