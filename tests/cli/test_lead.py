@@ -68,7 +68,7 @@ def test_agents_are_found_by_type_and_the_team_is_deleted(offline: Cli) -> None:
     assert [name for name, agent in agents_of(offline).items() if agent["alive"]] == ["lead"]
 
 
-@pytest.mark.parametrize("prompt", ["have somebody list all Python files, and somebody else run the tests"])
+@pytest.mark.parametrize("prompt", ["have one agent list all Python files and another one run the tests"])
 def test_a_lead_hires_for_what_the_readme_says(offline: Cli, prompt: str) -> None:
     answer = lead(offline, prompt)
     assert {agent["type"] for agent in agents_of(offline).values()} == {"lead", "explore", "test"}

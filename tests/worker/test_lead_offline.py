@@ -87,19 +87,6 @@ def test_a_lead_makes_a_team_and_has_it_work(led: Crew) -> None:
     assert [one.name for one in led.view().agents if one.alive] == ["lead"]
 
 
-def test_a_lead_with_that_right_approves_plans_when_told_to(led: Crew) -> None:
-    rules.set_approver(led.team, "lead")
-    tell(led, "Spawn bob with a refactoring task. Have him submit a plan first. Then review and approve it.")
-
-    def decided() -> tuple[str, str | None] | None:
-        found = [(one.status, one.decided_by) for one in requests.load_all(led.directory) if one.status != "pending"]
-        return found[0] if found else None
-
-    assert eventually(decided, "the decision") == ("approved", "lead")
-    passed_on(led, "I approved bob's plan.")
-    passed_on(led, "bob reports:", "The plan is approved.", "I changed nothing")
-
-
 @pytest.mark.long
 def test_a_lead_reviews_plans_as_the_operator_says(led: Crew) -> None:
     rules.set_approver(led.team, "lead")

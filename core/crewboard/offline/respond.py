@@ -13,18 +13,7 @@ from typing import Any
 
 from crewboard.agent_types.builtin import GATED_TOOLS
 from crewboard.names import LEAD, OPERATOR
-from crewboard.offline.conversation import (
-    HIRE_PROMPT,
-    NOTICE,
-    Call,
-    Conversation,
-    Done,
-    Entry,
-    Mail,
-    Said,
-    calls_in,
-    mail_in,
-)  # fmt: skip
+from crewboard.offline.conversation import HIRE_PROMPT, NOTICE, Call, Conversation, Done, Mail, Said, calls_in, mail_in
 from crewboard.offline.phrasebook import Order, Step, book, paths_in, understand
 from crewboard.offline.reply import Reply, Speed, reply_of
 from crewboard.offline.results import bullets, entries, exit_code, fill, first_line, is_rejected
@@ -351,7 +340,9 @@ def _review(work: _Work, order: Order) -> _Steps:
     if "review_plan" not in work.talk.tools:
         return f"I cannot review: {whose} waits for the operator as soon as it is submitted. {_YOURS}"
     decided = _decided(calls_in(work.talk.before))
-    newest = {mail.author: _request_of(mail) for mail in _plans(work.talk.before) if order.name in ("", mail.author)}
+    newest = {
+        mail.author: _request_of(mail) for mail in _plans(mail_in(work.talk.before)) if order.name in ("", mail.author)
+    }
     waiting = [one for one in [order.words.get("request"), *newest.values()] if one and one not in decided]
     if waiting:
         return (yield from _decide(waiting[0], order))
@@ -374,7 +365,7 @@ def _hear_plan(work: _Work, mail: Mail) -> _Steps:
     request, decided = _request_of(mail), _decided(seen)
     if request in decided:
         return ""
-    used = sum(_request_of(one) in decided for one in _plans(work.talk.entries) if one.author == mail.author)
+    used = sum(_request_of(one) in decided for one in _plans(mail_in(work.talk.entries)) if one.author == mail.author)
     told = [one for one in mail_in(work.talk.entries) if one.author == OPERATOR or one.kind == HIRE_PROMPT]
     said = [order for one in told for order in _orders(work.talk, one.text)]
     reviews = [one for one in said if one.phrase.kind == "review" and one.name in ("", mail.author)]
@@ -385,8 +376,8 @@ def _hear_plan(work: _Work, mail: Mail) -> _Steps:
     return f"{mail.author} submitted a plan.\n\n{mail.text.strip()}\n\n{ask}"
 
 
-def _plans(known: Iterable[Entry]) -> list[Mail]:
-    return [mail for mail in mail_in(known) if mail.kind == "plan_approval_request"]
+def _plans(known: Iterable[Mail]) -> list[Mail]:
+    return [mail for mail in known if mail.kind == "plan_approval_request"]
 
 
 def _request_of(mail: Mail) -> str:
