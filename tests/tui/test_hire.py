@@ -470,7 +470,7 @@ async def test_a_profile_is_kept_and_fills_the_form_again(frozen: Frozen, tmp_pa
         await stage.sees("kept as patcher, without a key")
         await stage.press("escape", "n", "ctrl+o")
         await stage.sees("load profile ›", "patcher")
-        await stage.press("m", "tab", "enter")
+        await stage.press("p", "tab", "enter")
         await stage.sees("filled from the profile patcher", "Fix the grammar", "[x] a plan", "Name     patcher")
     file = tmp_path / ".config" / "crewboard" / "profiles" / "patcher.json"
     assert file.stat().st_mode & 0o777 == 0o600
