@@ -44,6 +44,12 @@ def is_offline(environment: Mapping[str, str] = os.environ) -> bool:
     return environment.get(OFFLINE) == "1"
 
 
+def forget_api_variables() -> None:
+    """Remove the SDK's variables from this process, after its client has read them."""
+    for name in [name for name in os.environ if name.startswith(API_PREFIX)]:
+        del os.environ[name]
+
+
 def offline_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the server of the offline model reads."""
     return {name: value for name, value in environment.items() if name.startswith(OFFLINE)}

@@ -64,12 +64,12 @@ class Targets:
     def sandbox(self, kind: str, level: Level, *, network: bool = False) -> Sandbox:
         """Return the sandbox of an agent of a type."""
         scratch = self.scratch if TYPES[kind].executes else None
-        policy = Policy(self.root, writes=TYPES[kind].writes, network=network, scratch=scratch, places=self.places())
+        policy = Policy(self.root, writes=TYPES[kind].writes, network=network, scratch=scratch, host=self.places())
         return Sandbox(level, policy, self.team.results)
 
     def places(self) -> HostPaths:
         """Return this machine's paths, with only the home of the targets hidden beside the workspace."""
-        found = HostPaths.look()
+        found = HostPaths.of_this_machine()
         hidden = (path for path in found.hidden if path not in self.base.parents)
         return replace(found, homes=(*found.homes, self.home), hidden=(*hidden, self.home))
 
@@ -213,7 +213,7 @@ def run_as_file_server(sandbox: Sandbox, text: str) -> CommandResult:
     source, target = os.pipe()
 
     async def start() -> None:
-        child = sandbox.hands(["bash", "-c", f"exec 2>&1 </dev/null; {text}"], target)
+        child = sandbox.start_file_server(["bash", "-c", f"exec 2>&1 </dev/null; {text}"], target)
         await child.wait()
         await child.end()
 

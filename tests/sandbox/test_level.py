@@ -16,7 +16,7 @@ from tests.planted import Planted
 from tests.sandbox.conftest import need
 from tests.sandbox.targets import Targets
 
-NOTHING = Found("none", ("bubblewrap is not installed", "Landlock is not there"))
+NOTHING = Found("none", ("bubblewrap is not installed", "Landlock is not available"))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_where_neither_works_there_is_none(policy: Policy, tmp_path: Path, monke
     monkeypatch.setattr(syscalls, "landlock_abi", lambda: 2)
     found = find(policy, {})
     assert found.level == "none"
-    assert found.complaints == ("bubblewrap is not installed", "Landlock is of ABI 2, which is older than 3")
+    assert found.reasons == ("bubblewrap is not installed", "Landlock is of ABI 2, which is older than 3")
 
 
 def test_a_bubblewrap_in_the_workspace_is_not_taken(

@@ -34,7 +34,7 @@ BUBBLEWRAP = [
     ("team", "read the team's roster"),
     ("sockets", "a socket outside"),
 ]
-NO_WALLS = {"lifetime", "host", "tools", "names", "workspace", "own code", "private", "scratch"}
+NOT_PROTECTIVE = {"lifetime", "host", "tools", "names", "workspace", "own code", "private", "scratch"}
 """Rules tested elsewhere: in `test_shell`, by what they show instead of what they hide, or below."""
 
 Rules = dict[str, list[str]]
@@ -57,7 +57,7 @@ def with_rules(patch: pytest.MonkeyPatch, change: Callable[[Rules], Rules]) -> N
 
 def test_every_rule_of_bubblewrap_is_tried(targets: Targets) -> None:
     named = {name for kind in TYPES for name in bubblewrap.rules(targets.sandbox(kind, "bubblewrap").policy)}
-    assert named - NO_WALLS - ROOT_ONLY == {rule for rule, _ in BUBBLEWRAP} - ROOT_ONLY
+    assert named - NOT_PROTECTIVE - ROOT_ONLY == {rule for rule, _ in BUBBLEWRAP} - ROOT_ONLY
 
 
 @pytest.mark.parametrize(("rule", "attempt"), BUBBLEWRAP)
@@ -109,7 +109,7 @@ FILTERS = [
 
 
 def test_every_filter_used_with_landlock_is_tried() -> None:
-    named = seccomp.beside_landlock(network=False, writes=False, scoped=False)
+    named = seccomp.with_landlock(network=False, writes=False, scoped=False)
     assert set(named) - {"signals"} == {name for name, _, _ in FILTERS}
 
 
@@ -191,7 +191,7 @@ def test_an_older_landlock_holds_as_well(
 def test_a_home_as_workspace_keeps_its_private_entries(targets: Targets, level: Level) -> None:
     (targets.home / "work.txt").write_text("work\n")
     for writes in (False, True):
-        policy = Policy(targets.home, writes=writes, places=targets.places())
+        policy = Policy(targets.home, writes=writes, host=targets.places())
         sandbox = Sandbox(level, policy, targets.team.results)
         for outcome in (
             run(sandbox, "cat work.txt .ssh/id_rsa; ls -A .ssh"),

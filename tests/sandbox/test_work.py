@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.sandbox.environment import GIT_SETTINGS
 from crewboard.sandbox.git import write_git_settings
 from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
-from crewboard.sandbox.sandbox import Sandbox
+from crewboard.sandbox.sandbox import GIT_SETTINGS, Sandbox
 from crewboard.sandbox.scratch import Scratch
 from tests.sandbox.targets import Targets, fingerprint, run
 from tests.system import need_program
@@ -56,7 +55,7 @@ def sandbox_of(
     targets: Targets, kind: str, level: Level, project: Path, scratch: Path, *, network: bool = False
 ) -> Sandbox:
     sandbox = targets.sandbox(kind, level, network=network)
-    policy = replace(sandbox.policy, root=project, scratch=scratch, places=HostPaths.look())
+    policy = replace(sandbox.policy, root=project, scratch=scratch, host=HostPaths.of_this_machine())
     return replace(sandbox, policy=policy, results=project / ".crewboard/default/results")
 
 
@@ -163,7 +162,7 @@ def test_the_programs_that_run_the_team_stay_as_they_are(
     (venv / "bin").mkdir(parents=True)
     (project / "env/notes").write_text("x\n")
     sandbox = sandbox_of(targets, "code", level, project, scratch)
-    own = replace(sandbox, policy=replace(sandbox.policy, places=replace(sandbox.policy.places, own=(venv,))))
+    own = replace(sandbox, policy=replace(sandbox.policy, host=replace(sandbox.policy.host, own=(venv,))))
     tries = "echo x > env/notes && echo noted; echo x > env/.venv/bin/python || echo kept; mv env gone || echo stayed"
     outcome = run(own, tries)
     assert outcome.content.splitlines()[0] == "noted"

@@ -1,4 +1,4 @@
-"""Processes as the kernel knows them: identity, descent, how they ended. The one module that reads /proc."""
+"""Processes as the kernel knows them: identity, descent, how they ended. The only module that reads /proc."""
 
 import ctypes
 import fcntl
@@ -36,7 +36,7 @@ _SOCKET_PATH = 7
 
 @cache
 def boot_id() -> str:
-    """Which boot of the machine this is."""
+    """Return the id of this boot of the machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -44,7 +44,7 @@ def boot_id() -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields behind the name; empty when there is no such process."""
+    """Return the fields behind the name; none if there is no such process."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -59,29 +59,29 @@ def _stat(pid: int) -> list[str]:
 
 
 def start_ticks(pid: int) -> int:
-    """When the process began, in clock ticks since boot; 0 when there is no such process."""
+    """Return when the process started, in clock ticks since boot; 0 if there is no such process."""
     fields = _stat(pid)
     return int(fields[_START_TICKS]) if fields and fields[_STATE] not in "ZX" else 0
 
 
 def cpu_ticks(pid: int) -> int:
-    """Clock ticks for which the process had a processor; 0 when there is no such process."""
+    """Return the clock ticks for which the process had a processor; 0 if there is no such process."""
     return sum(int(field) for field in _stat(pid)[_CPU])
 
 
 def is_same(pid: int, boot: str, ticks: int) -> bool:
-    """Whether `pid` is still the process that was identified by `boot` and `ticks`."""
+    """Return True if `pid` is still the process that `boot` and `ticks` identify."""
     return pid > 0 and ticks > 0 and boot == boot_id() and start_ticks(pid) == ticks
 
 
 def parents() -> dict[int, int]:
-    """Every process and its parent."""
-    everyone = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  a third of the time
-    return {pid: int(fields[_PPID]) for pid in everyone if (fields := _stat(pid))}
+    """Return every process with its parent."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  a third of the time
+    return {pid: int(fields[_PPID]) for pid in pids if (fields := _stat(pid))}
 
 
 def descendants(pid: int, among: dict[int, int] | None = None) -> list[int]:
-    """All children of `pid`, and theirs."""
+    """Return all descendants of `pid`."""
     children: dict[int, list[int]] = {}
     for child, parent in (parents() if among is None else among).items():
         children.setdefault(parent, []).append(child)
@@ -95,7 +95,10 @@ def descendants(pid: int, among: dict[int, int] | None = None) -> list[int]:
 
 
 def send_signal(pid: int, number: int, ticks: int = 0) -> bool:
-    """Signal the process that began at `ticks` (any, if 0), never one that took its pid; False if it is gone."""
+    """Signal the process that started at `ticks` (any, if 0), never a later one with its pid.
+
+    Return False if it is gone.
+    """
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -112,22 +115,22 @@ def send_signal(pid: int, number: int, ticks: int = 0) -> bool:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, so that none is lost sight of."""
+    """Become the parent of every descendant whose own parent ends, so that each can be found."""
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with_parent() -> None:
-    """Be killed when the thread that started this process ends. What this process forks does not inherit that."""
+    """Make the kernel kill this process when the thread that started it ends. Forked processes do not inherit this."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def keep_memory_private() -> None:
-    """Let no other process of this user read this one's memory, environment or descriptors; leave no memory image."""
+    """Keep other processes of this user from reading this one's memory, environment and descriptors."""
     prctl(_PR_SET_DUMPABLE, 0)
 
 
 def count_threads() -> int:
-    """How many threads this process has, those that Python does not know among them."""
+    """Return how many threads this process has, including those that Python does not know."""
     return len(list(Path("/proc/self/task").iterdir()))
 
 
@@ -144,7 +147,7 @@ def rename(name: str, arguments: list[str]) -> None:
 
 
 def unix_sockets() -> list[str]:
-    """Paths to which processes of this machine bound unix sockets."""
+    """Return the paths of the unix sockets of this machine."""
     try:
         lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
     except OSError:
@@ -154,15 +157,15 @@ def unix_sockets() -> list[str]:
 
 
 def mark(pid: int, ticks: int) -> str:
-    """The value of `CREWBOARD_WORKER` for the children of a worker: unique to it since the machine was started."""
+    """Return the value of `CREWBOARD_WORKER` for the children of a worker: unique since the machine started."""
     return f"{boot_id()}-{pid}-{ticks}"
 
 
 def environment(pid: int) -> bytes:
-    """The environment a process was started with, as NUL-separated bytes.
+    """Return the environment that a process was started with, as NUL-separated bytes.
 
     Raises:
-        OSError: It is gone, or not ours to read.
+        OSError: It is gone, or must not be read.
     """
     return Path(f"/proc/{pid}/environ").read_bytes()
 
@@ -174,7 +177,7 @@ _EXIT_CODE_AT = 60
 
 
 def exit_status(pidfd: int) -> int | None:
-    """The wait status of an ended process that is not our child; None where the kernel cannot tell, or not yet.
+    """Return the wait status of an ended process that is not our child; None if the kernel cannot tell yet.
 
     Linux 6.15 or newer, and only after its own parent reaped it.
     """

@@ -1,6 +1,9 @@
-"""Landlock, seccomp and capabilities as the kernel offers them: system calls by number, through ctypes.
+"""Landlock, seccomp, capabilities and prctl: system calls that neither Python nor libc offers, through ctypes.
 
-Each of the restrictions holds for the thread that asks for it and for all that this thread starts, for good.
+Why ctypes: it needs no compiler and no wheel for each platform, and the calls are a dozen with stable numbers. The
+bindings on the package index cover a part of Landlock, or need libseccomp installed.
+
+Each restriction holds for the thread that asks for it and for everything that this thread starts, and for ever.
 """
 
 import ctypes
@@ -21,7 +24,7 @@ _PATH_BENEATH = 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-"""linux/landlock.h: what a rule can allow."""
+"""linux/landlock.h: rights that a rule can allow."""
 
 READ = EXECUTE | READ_FILE | READ_DIR
 WRITE = (
@@ -61,7 +64,7 @@ def prctl(option: int, *values: int | bytes) -> None:
 
 
 def landlock_abi() -> int:
-    """Which version of Landlock the kernel speaks; 0 where it has none or it is switched off."""
+    """Return the version of Landlock in the kernel; 0 if it has none or it is switched off."""
     if sys.platform != "linux":
         return 0
     with suppress(OSError):
@@ -70,7 +73,7 @@ def landlock_abi() -> int:
 
 
 def _attributes(abi: int, *, network: bool) -> bytes:
-    """`struct landlock_ruleset_attr`, as long as `abi` knows it: all that is handled here is refused unless granted."""
+    """Return `struct landlock_ruleset_attr` in the size of `abi`: what it handles is refused unless granted."""
     handled = (1 << (13 + (abi >= 2) + (abi >= 3) + (abi >= 5))) - 1  # noqa: PLR2004  each ABI added one right
     tcp = 0 if network else _TCP
     attributes = struct.pack("=Q", handled)
@@ -79,9 +82,9 @@ def _attributes(abi: int, *, network: bool) -> bytes:
 
 
 def restrict_files(grants: Iterable[tuple[Path, int]], abi: int, *, network: bool) -> None:
-    """Leave this thread and its children what `grants` name: a file or folder, with all below it, and rights to it.
+    """Restrict this thread and its children to `grants`: files and folders with all below, and rights to each.
 
-    A granted path that is a link, or is not there, grants nothing.
+    A path that is a link or does not exist grants nothing.
 
     Raises:
         OSError: The kernel refused; nothing is restricted.
@@ -118,7 +121,7 @@ def no_new_privileges() -> None:
 
 
 def filter_calls(program: bytes) -> None:
-    """Have each system call judged by a seccomp program (`calls.program`).
+    """Install a seccomp filter (`seccomp.program`) for this thread and its children.
 
     Raises:
         OSError: The kernel refused.
@@ -129,7 +132,7 @@ def filter_calls(program: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up what root may do beyond an ordinary user.
+    """Give up the rights that root has beyond an ordinary user.
 
     Raises:
         OSError: The kernel refused.

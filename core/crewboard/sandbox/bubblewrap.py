@@ -18,17 +18,17 @@ from crewboard.sandbox.host_paths import host_names, host_sockets, is_below, tea
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
 
-PROBE_WITHIN = 10.0
+PROBE_TIMEOUT = 10.0
 """Seconds that the probe may take."""
 
 _GIT_KEEPS = ("hooks", "config", "config.worktree", "modules")
-"""What of a repository makes git run programs; submodules keep theirs in `modules`."""
+"""Files and folders of a repository that make git run programs; submodules have theirs in `modules`."""
 
 
 def rules(policy: Policy) -> dict[str, list[str]]:
-    """The arguments, by what they are for, in the order that bubblewrap needs."""
+    """Return the arguments by purpose, in the order that bubblewrap needs."""
     found = {
-        **_lasting(policy),
+        **_permanent(policy),
         "repository": _repository(policy.root) if policy.writes else [],
         "private": _private(policy),
         "team": _team(policy),
@@ -39,9 +39,9 @@ def rules(policy: Policy) -> dict[str, list[str]]:
 
 
 @lru_cache(maxsize=8)
-def _lasting(policy: Policy) -> dict[str, list[str]]:
-    """What is the same for every command of a worker."""
-    root, hidden = policy.root, policy.places.hidden
+def _permanent(policy: Policy) -> dict[str, list[str]]:
+    """Return the arguments that are the same for every command of a worker."""
+    root, hidden = policy.root, policy.host.hidden
     return {
         "user": ["--unshare-user"],
         "capabilities": ["--cap-drop", "ALL"],
@@ -53,11 +53,11 @@ def _lasting(policy: Policy) -> dict[str, list[str]]:
         "host": ["--ro-bind", "/", "/"],
         "devices": ["--dev", "/dev"],
         "proc": ["--proc", "/proc"],
-        # Settings of the kernel stay as they are even for root, who in here is the machine's, without powers.
+        # Even root, which is the machine's own here but without capabilities, must not change settings of the kernel.
         "settings": ["--remount-ro", "/proc"],
         "hidden": _over("--tmpfs", hidden),
-        "system secrets": _cover(policy.places.secrets),
-        "tools": _put_back([path for path in policy.places.tools if is_below(path, hidden)]),
+        "system secrets": _cover(policy.host.secrets),
+        "tools": _put_back([path for path in policy.host.tools if is_below(path, hidden)]),
         "names": _put_back([path for path in host_names() if policy.network and is_below(path, hidden)]),
         "workspace": _bind("--bind" if policy.writes else "--ro-bind", root),
         "own code": _own_code(policy),
@@ -65,7 +65,7 @@ def _lasting(policy: Policy) -> dict[str, list[str]]:
 
 
 def start(policy: Policy, start: Start) -> Child:
-    """Start a process behind the wall.
+    """Start a process in the sandbox.
 
     Raises:
         OSError: bubblewrap is gone, or cannot be run.
@@ -92,15 +92,15 @@ def _command(policy: Policy, inner: list[str], more: list[str]) -> list[str]:
 
 
 def _filter(policy: Policy) -> bytes:
-    """The filter of system calls; the namespaces alone must do on a machine for which there is none."""
+    """Return the filter of system calls. On a machine without one, the namespaces alone must do."""
     if seccomp.architecture() is None:
-        return seccomp.EVERYTHING
+        return seccomp.ALLOW_ALL
     rules = seccomp.in_bubblewrap(network=policy.network)
     return seccomp.program(tuple(rule for name in rules.values() for rule in name))
 
 
 def _readable(data: bytes) -> int:
-    """A descriptor to read `data` from, which fits a pipe."""
+    """Return a descriptor from which `data` can be read; it must fit into a pipe."""
     source, target = os.pipe2(os.O_CLOEXEC)
     os.write(target, data)
     os.close(target)
@@ -108,13 +108,14 @@ def _readable(data: bytes) -> int:
 
 
 def unavailable_reason(policy: Policy) -> str | None:
-    """Why bubblewrap does not work for this policy here; None when it does. Runs it once."""
+    """Return why bubblewrap does not work for this policy here, None if it does. Run it once."""
     try:
         done = subprocess.run(
-            _command(policy, [system_program("true", policy.root)], ["--as-pid-1"]),  # leaves nobody for us to reap
+            # As process 1 of its namespace, the program leaves no process that we must reap.
+            _command(policy, [system_program("true", policy.root)], ["--as-pid-1"]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=PROBE_WITHIN,
+            timeout=PROBE_TIMEOUT,
             env=clean_environment(),
             check=False,
         )
@@ -139,7 +140,7 @@ def _put_back(paths: Iterable[Path]) -> list[str]:
 
 
 def _cover(paths: Iterable[Path]) -> list[str]:
-    """Nothing in the place of folders, /dev/null in the place of files."""
+    """Hide folders behind empty ones, and files behind /dev/null."""
     return [part for path in paths for part in (["--tmpfs", str(path)] if path.is_dir() else _nothing(path))]
 
 
@@ -148,8 +149,8 @@ def _nothing(path: Path) -> list[str]:
 
 
 def _own_code(policy: Policy) -> list[str]:
-    """Make the code that this program runs from read-only, where it lies in the workspace."""
-    own = [path for path in policy.places.own if is_below(path, [policy.root])]
+    """Make crewboard's own code read-only if it is in the workspace."""
+    own = [path for path in policy.host.own if is_below(path, [policy.root])]
     above = sorted({folder for path in own for folder in path.parents if is_below(folder, [policy.root])})
     # Each a mount of its own, so that none can be moved away with the code in it, and another put in its place.
     kept = [part for folder in above for part in _bind("--bind" if policy.writes else "--ro-bind", folder)]
@@ -157,14 +158,14 @@ def _own_code(policy: Policy) -> list[str]:
 
 
 def _private(policy: Policy) -> list[str]:
-    """What of a home in the workspace is private, with the tools that lie there put back."""
-    entries = policy.places.private_entries(policy.root)
-    tools = [path for path in policy.places.tools if path in entries or is_below(path, entries)]
+    """Hide what is private in a home in the workspace, except for tools."""
+    entries = policy.host.private_entries(policy.root)
+    tools = [path for path in policy.host.tools if path in entries or is_below(path, entries)]
     return [*_cover(entries), *_put_back(tools)]
 
 
 def _repository(root: Path) -> list[str]:
-    """Let an agent commit, but not choose what git will run. A repository of an unusual form is read-only."""
+    """Let an agent commit, but not choose what git runs. A repository of an unusual form is read-only."""
     git = root / ".git"
     if git.is_symlink() or not git.exists():
         return []
@@ -177,18 +178,18 @@ def _repository(root: Path) -> list[str]:
 
 
 def _team(policy: Policy) -> list[str]:
-    """The team's own files: gone, but for the results that `hands` reads."""
+    """Hide the team's files, except for the results that the file tools read."""
     folders = _visible(team_folders(policy.root), policy)
     shown = [] if policy.results is None else _bind("--ro-bind-try", policy.results)
     return [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", folders)]
 
 
 def _sockets(policy: Policy) -> list[Path]:
-    """Sockets of the host that no mount hides: a read-only mount does not keep anybody from connecting."""
+    """Return the sockets of the host that no mount hides: a read-only mount does not prevent connecting."""
     gone = [*team_folders(policy.root), Path("/dev"), Path("/proc")]
     return [path for path in _visible(host_sockets(), policy) if not is_below(path, gone)]
 
 
 def _visible(paths: list[Path], policy: Policy) -> list[Path]:
-    """Those that are not hidden with the folder they lie in: the workspace is shown wherever it lies."""
-    return [path for path in paths if path.is_relative_to(policy.root) or not is_below(path, policy.places.hidden)]
+    """Return the paths that are not hidden with their folder: the workspace is visible wherever it is."""
+    return [path for path in paths if path.is_relative_to(policy.root) or not is_below(path, policy.host.hidden)]

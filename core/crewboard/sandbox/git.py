@@ -1,4 +1,4 @@
-"""Git's settings for commands: the user's own file may hold passwords, and is hidden."""
+"""Git settings for commands. The user's own file is hidden, because it may hold passwords."""
 
 import os
 import subprocess
@@ -8,16 +8,17 @@ from crewboard.linux.programs import clean_environment, find_program
 from crewboard.store.layout import HOME as TEAMS
 
 _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
-"""What of the user's own settings a command sees."""
+"""Settings of the user that commands see."""
 
 
 def write_git_settings(path: Path, agent: str, workspace: Path) -> None:
-    """Write the settings that git uses in commands: the user's, where they are harmless; a name to commit under."""
+    """Write the settings that git uses in commands: harmless ones of the user, and a name for commits."""
     every = _git_settings(workspace)
     own = {name: value for name, value in every.items() if name in _HARMLESS}
     own.setdefault("user.name", agent)
     own.setdefault("user.email", f"{agent}@crewboard.invalid")
-    own["safe.directory"] = "*"  # nothing that a repository could start gets out of the sandbox
+    # Programs that a repository makes git run stay in the sandbox.
+    own["safe.directory"] = "*"
     ignored = path.with_name(".gitignored")
     ignored.write_text(f"{_ignored(every)}\n{TEAMS}/\n", encoding="utf-8")
     own["core.excludesfile"] = str(ignored)
@@ -53,7 +54,7 @@ def _git_settings(workspace: Path) -> dict[str, str]:
 
 
 def _ignored(settings: dict[str, str]) -> str:
-    """What the user lets git ignore everywhere."""
+    """Return the patterns that the user lets git ignore everywhere."""
     default = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "git/ignore"
     try:
         return Path(settings.get("core.excludesfile") or default).expanduser().read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""Which folders of the machine matter to a sandbox: where secrets lie, where tools lie, where sockets listen."""
+"""Paths of this machine that matter to a sandbox: secrets, tools and sockets."""
 
 import os
 import pwd
@@ -28,41 +28,41 @@ _SYSTEM_SECRETS = tuple(
 _TOOL_VARIABLES = (
     "VIRTUAL_ENV", "PYENV_ROOT", "RUSTUP_HOME", "GOROOT", "JAVA_HOME", "NVM_DIR", "NODE_PATH", "PYTHONPATH",
 )  # fmt: skip
-"""Variables that name folders of tools, some of them several."""
+"""Variables that name folders of tools; some name several."""
 
 _TOOLS_AT_HOME = (
     ".pyenv", ".rustup", ".nvm", ".asdf", ".volta", ".sdkman", ".deno/bin", ".bun/bin", ".local/lib", ".local/share/uv",
     ".local/share/mise", ".local/share/pipx", ".local/share/pnpm",
 )  # fmt: skip
-"""Where tools are installed below a home; nothing of these keeps passwords."""
+"""Where tools are installed below a home. None of these holds passwords."""
 
 _BESIDE_BIN = ("lib", "lib64", "libexec")
 
 
 def _real(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Folders that are there, under their real paths, each once."""
+    """Return the folders that exist, by their real paths, each once."""
     found = dict.fromkeys(os.path.realpath(name) for name in names if name)
     return [Path(name) for name in found if os.path.isdir(name)]  # noqa: PTH112  Path.is_dir raises where it may not look
 
 
 @dataclass(frozen=True)
 class HostPaths:
-    """The folders that matter, as they were when a worker began. Real paths, each once."""
+    """The folders that matter, as they were when a worker started. Real paths, each once."""
 
     homes: tuple[Path, ...]
-    """Where users keep what is theirs."""
+    """The homes of users."""
     hidden: tuple[Path, ...]
-    """Homes, and where sockets, locks and temporary files of the host lie; none in another."""
+    """Homes, and the folders of sockets, locks and temporary files of the host; none is in another."""
     tools: tuple[Path, ...]
-    """Folders of tools, wherever they lie; none of them is, or holds, a home."""
+    """Folders of tools; none of them is, or holds, a home."""
     own: tuple[Path, ...]
-    """Where the interpreter and the packages lie that this program runs from."""
+    """Folders of the interpreter and the packages that this program runs from."""
     secrets: tuple[Path, ...]
-    """Secrets of the machine that this user could read, which is root as a rule."""
+    """Secrets of the machine that this user, usually root, could read."""
 
     @classmethod
-    def look(cls) -> "HostPaths":
-        """Look at this machine, this user and this environment."""
+    def of_this_machine(cls) -> "HostPaths":
+        """Return the paths for this machine, user and environment."""
         homes = _homes()
         return cls(
             homes=tuple(homes),
@@ -73,14 +73,14 @@ class HostPaths:
         )
 
     def private_entries(self, root: Path) -> list[Path]:
-        """Where the workspace is a home, or holds homes: what lies in them and is hidden by its name."""
+        """Return the hidden entries of homes in the workspace, if it is or holds any."""
         inside = [home for home in self.homes if home.is_relative_to(root)]
         entries = [entry for home in inside for entry in _listed(home) if entry.name.startswith(".")]
         return [Path(entry.path) for entry in entries if not entry.is_symlink() and not _is_shared(entry.name)]
 
 
 def _homes() -> list[Path]:
-    """The usual places, `$HOME`, and the home of the user database."""
+    """Return the usual folders, `$HOME`, and the home of the user database."""
     try:
         own = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -89,7 +89,7 @@ def _homes() -> list[Path]:
 
 
 def _is_of_the_system(path: Path) -> bool:
-    """Whether hiding `path` would hide programs: the home of a service user may be `/`, or `/usr/sbin`."""
+    """Return True if hiding `path` would hide programs: the home of a service user may be `/` or `/usr/sbin`."""
     return any(path.is_relative_to(folder) or folder.is_relative_to(path) for folder in _SYSTEM)
 
 
@@ -99,13 +99,13 @@ def _volatile() -> list[Path]:
 
 
 def _outermost(folders: Iterable[Path]) -> list[Path]:
-    """The folders that lie in none of the others."""
+    """Return the folders that are in none of the others."""
     given = list(dict.fromkeys(folders))
     return [path for path in given if not is_below(path, given)]
 
 
 def _own_code() -> list[str]:
-    """What `hands` needs to start: interpreter, packages, and this program itself, which may lie elsewhere."""
+    """Return what the file-tool server needs to start: interpreter, packages, and this program."""
     interpreter = Path(os.path.realpath(sys.executable)).parent
     return [sys.prefix, sys.base_prefix, str(interpreter), str(Path(__file__).resolve().parents[2])]
 
@@ -121,13 +121,13 @@ def _tools(homes: list[Path]) -> list[Path]:
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:
-    """Whether `path` lies in one of `folders`, and is none of them."""
+    """Return True if `path` is in one of `folders`, and is none of them."""
     text = str(path)
     return any(text.startswith(f"{folder}/") for folder in folders)
 
 
 def team_folders(root: Path) -> list[Path]:
-    """The team directories of the workspace and of the folders that it lies in."""
+    """Return the team directories of the workspace and of the folders above it."""
     return _real(folder / TEAMS for folder in (root, *root.parents))
 
 
@@ -135,7 +135,8 @@ def _listed(folder: Path) -> list[os.DirEntry[str]]:
     try:
         return list(os.scandir(folder))
     except PermissionError:
-        return []  # who may not list it may not read it either
+        # A folder that cannot be listed cannot be read by a command either.
+        return []
 
 
 def _is_shared(name: str) -> bool:
@@ -143,12 +144,12 @@ def _is_shared(name: str) -> bool:
 
 
 def host_names() -> list[Path]:
-    """Files that tell how hosts are found; on many machines they are links into /run."""
+    """Return the files that say how hosts are found; on many machines they are links into /run."""
     return [Path(os.path.realpath(name)) for name in ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")]
 
 
 def host_sockets() -> list[Path]:
-    """Unix sockets of processes of this machine that have a place among the files, and that this user could call."""
+    """Return the unix sockets of this machine that have a path, and to which this user could connect."""
     return [path for path in map(Path, map(os.path.realpath, process.unix_sockets())) if _is_open_socket(path)]
 
 

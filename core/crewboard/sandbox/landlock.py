@@ -1,7 +1,10 @@
-"""Where bubblewrap does not work: much the same by Landlock and seccomp, taken on by the thread that starts a command.
+"""The sandbox where bubblewrap does not work: the thread that starts a command restricts itself, and so the command.
 
-Weaker in what it cannot leave out. Rights to a folder are rights to all below it, so the workspace is granted entry by
-entry, without the team's files: an agent that writes can make nothing new directly in the root, nor write in `.git`.
+Why not a library or a wrapper: bindings to Landlock for Python cover neither the network rules nor the scopes, and a
+wrapper program costs 30 to 350 ms for each command (docs/decisions/0003-sandbox-per-command.md).
+
+It is weaker than bubblewrap. Rights to a folder are rights to everything below it, so the workspace is granted entry
+by entry, without the team's files: an agent cannot make new entries in the root itself, nor write in `.git`.
 """
 
 import os
@@ -23,7 +26,7 @@ from crewboard.store.layout import HOME as TEAMS
 T = TypeVar("T")
 
 OLDEST = 3
-"""The first ABI that keeps files from being truncated."""
+"""The first ABI that can forbid truncating files."""
 
 _READABLE = (
     "/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc", "/proc", "/sys",
@@ -36,10 +39,10 @@ Grant = tuple[Path, int]
 
 
 def unavailable_reason(policy: Policy) -> str | None:
-    """Why Landlock cannot hold this policy here; None when it can. Tries it once."""
+    """Return why Landlock does not work for this policy here, None if it does. Try it once."""
     abi = syscalls.landlock_abi()
     if abi < OLDEST:
-        return f"Landlock is {f'of ABI {abi}, which is older than {OLDEST}' if abi else 'not there'}"
+        return f"Landlock is {f'of ABI {abi}, which is older than {OLDEST}' if abi else 'not available'}"
     if seccomp.architecture() is None:
         return f"there is no filter of system calls for {os.uname().machine}"
     nothing = subprocess.DEVNULL
@@ -49,11 +52,11 @@ def unavailable_reason(policy: Policy) -> str | None:
         code = _restricted(policy, trial).wait()
     except OSError as error:
         return f"Landlock cannot be used: {error}"
-    return f"behind Landlock, `true` ended with {code}" if code else None
+    return f"under Landlock, `true` ended with {code}" if code else None
 
 
 def start(policy: Policy, start: Start) -> Child:
-    """Start a process behind the wall.
+    """Start a process in the sandbox.
 
     Raises:
         OSError: The kernel refused a restriction, and nothing was started; or it cannot be started.
@@ -76,14 +79,14 @@ def _restricted(policy: Policy, start: Start) -> "subprocess.Popen[bytes]":
 
 
 def _in_thread(work: Callable[[], T]) -> T:
-    """What `work` gives in a thread of its own, which then ends: nothing else inherits what it took on."""
+    """Return the result of `work`, run in a thread of its own, so that nothing else inherits its restrictions."""
     results: list[T] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
             results.append(work())
-        except BaseException as error:  # noqa: BLE001  raised again where it is waited for
+        except BaseException as error:  # noqa: BLE001  raised again in the thread that waits
             errors.append(error)
 
     thread = threading.Thread(target=run, name="restricted")
@@ -95,15 +98,15 @@ def _in_thread(work: Callable[[], T]) -> T:
 
 
 def filters(policy: Policy) -> dict[str, list[seccomp.Rule]]:
-    """The rules for system calls, by name."""
+    """Return the rules for system calls, by name."""
     scoped = syscalls.landlock_abi() >= syscalls.SCOPES_SIGNALS
-    return seccomp.beside_landlock(network=policy.network, writes=policy.writes, scoped=scoped)
+    return seccomp.with_landlock(network=policy.network, writes=policy.writes, scoped=scoped)
 
 
 def grants(policy: Policy) -> list[Grant]:
-    """Which files may be read, and which written."""
-    tools = [path for path in policy.places.tools if policy.root in path.parents]
-    found = [*_of_the_system(policy.root, policy.places), *((path, syscalls.READ) for path in tools)]
+    """Return which files may be read, and which written."""
+    tools = [path for path in policy.host.tools if policy.root in path.parents]
+    found = [*_of_the_system(policy.root, policy.host), *((path, syscalls.READ) for path in tools)]
     found += [(path, syscalls.READ) for path in host_names()] if policy.network else []
     found += [(policy.scratch, syscalls.READ | syscalls.WRITE)] if policy.scratch else []
     found += [(policy.results, syscalls.READ)] if policy.results else []
@@ -112,7 +115,7 @@ def grants(policy: Policy) -> list[Grant]:
 
 @lru_cache
 def _of_the_system(root: Path, places: HostPaths) -> list[Grant]:
-    """What does not change while a worker lives: programs and devices."""
+    """Return the grants that do not change while a worker runs: programs and devices."""
     kept_out = [root, *places.secrets]
     readable = [*map(Path, _READABLE), *places.tools]
     found = [grant for path in readable for grant in _all_but(kept_out, path, syscalls.READ)]
@@ -120,14 +123,14 @@ def _of_the_system(root: Path, places: HostPaths) -> list[Grant]:
 
 
 def _workspace(policy: Policy) -> list[Grant]:
-    root, private = policy.root, policy.places.private_entries(policy.root)
+    root, private = policy.root, policy.host.private_entries(policy.root)
     if policy.results and policy.writes:
-        # Files of `hands` are opened step by step from the root, never through a link, and never the team's.
+        # The file tools open each file step by step from the root, never through a link, and never one of the team.
         return _all_but(private, root, syscalls.READ | syscalls.WRITE)
     hidden = [root / TEAMS, *team_folders(root), *private]
     if not policy.writes:
         return _all_but(hidden, root, syscalls.READ)
-    fixed = [root / ".git", *(path for path in policy.places.own if root in path.parents)]
+    fixed = [root / ".git", *(path for path in policy.host.own if root in path.parents)]
     return [
         *_all_but([*hidden, *fixed], root, syscalls.READ | syscalls.WRITE),
         *((path, syscalls.READ) for path in fixed),
@@ -135,7 +138,7 @@ def _workspace(policy: Policy) -> list[Grant]:
 
 
 def _all_but(kept_out: list[Path], folder: Path, rights: int) -> list[Grant]:
-    """Rights to a folder and all below it but `kept_out`; of the folders on the way to those, the names are shown."""
+    """Return rights to everything in a folder except `kept_out`; the folders above those can be listed."""
     if folder in kept_out or is_below(folder, kept_out):
         return []
     inside = [path for path in kept_out if folder in path.parents]

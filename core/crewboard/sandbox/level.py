@@ -1,4 +1,4 @@
-"""The ladder: bubblewrap, else Landlock with seccomp, else nothing, which an agent that executes must be hired for."""
+"""Which sandbox works here: bubblewrap, else Landlock with seccomp, else none, which needs `--unsafe-no-sandbox`."""
 
 import os
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from crewboard.sandbox.policy import Policy
 
 Level = Literal["bubblewrap", "landlock", "none"]
 
-UNSAFE_IN_WORDS = "hired with --unsafe-no-sandbox where no sandbox works: its commands run with your rights"
+UNSAFE_WARNING = "no sandbox works here; its commands run with your rights (--unsafe-no-sandbox)"
 
 MEANING: dict[Level, str] = {
     "bubblewrap": "commands see the workspace, no secrets, no network, no process but their own",
     "landlock": "commands read and write what their type may, no secrets, no network; "
     "they see names of processes and files, cannot commit, nor make new entries in the root itself",
-    "none": "commands run unconfined, with your rights; file tools are held in by checks of paths alone",
+    "none": "commands run unconfined, with your rights; only path checks confine the file tools",
 }
-"""Each level in words."""
+"""What each level means."""
 
 REMEDY = (
     "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`); where it is installed, allow user "
@@ -34,17 +34,17 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Found:
-    """What works here, and why the better ones do not."""
+    """The level that works here, and why better ones do not."""
 
     level: Level
-    complaints: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
 
 def find(policy: Policy, environment: Mapping[str, str]) -> Found:
-    """The best level that works for a policy here; tries each once.
+    """Return the best level that works for a policy here; try each once.
 
     Raises:
-        UsageError: `CREWBOARD_SANDBOX` says something else than `auto` or `none`.
+        UsageError: `CREWBOARD_SANDBOX` is neither `auto` nor `none`.
     """
     wanted = env.sandbox(environment)
     if wanted == "none":
@@ -59,11 +59,11 @@ def find(policy: Policy, environment: Mapping[str, str]) -> Found:
 
 
 def check(root: Path, kind: AgentType, flags: HireOptions, environment: Mapping[str, str]) -> None:
-    """Make sure that a worker of this type, with this environment, would be admitted.
+    """Check that a worker of this type, with this environment, would be allowed to start.
 
     Raises:
-        NoSandboxError: It would not; says what helps.
-        UsageError: The environment asks for a level that there is not.
+        NoSandboxError: It would not; the message says what helps.
+        UsageError: The environment asks for a level that does not exist.
     """
     if kind.executes:
         policy = Policy(Path(os.path.realpath(root)), writes=kind.writes, network=flags.network)
@@ -71,17 +71,17 @@ def check(root: Path, kind: AgentType, flags: HireOptions, environment: Mapping[
 
 
 def require_allowed(kind: AgentType, flags: HireOptions, found: Found) -> str:
-    """The word for status of an agent of this type at that level.
+    """Return how `status.json` names the sandbox of an agent of this type at that level.
 
     Raises:
-        NoSandboxError: It executes, nothing can hold it in, and it was not hired for that; says what helps.
+        NoSandboxError: It executes commands, no sandbox works, and it was not hired for that.
     """
     if found.level != "none" or not kind.executes:
         return found.level
     if flags.unsafe_no_sandbox:
         return SANDBOX_OFF
-    why = "; ".join(found.complaints)
+    why = "; ".join(found.reasons)
     raise NoSandboxError(
         f"no sandbox works here ({why}), so an agent of type {kind.name} is not started: {REMEDY}; "
-        "or hire it with --unsafe-no-sandbox, and it runs commands with your rights"
+        "or hire it with --unsafe-no-sandbox: its commands then run with your rights"
     )

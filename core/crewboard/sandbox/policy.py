@@ -11,8 +11,8 @@ from crewboard.sandbox.host_paths import HostPaths
 class Policy:
     """One agent's limits. `root` and `scratch` are real paths.
 
-    `scratch` is a private folder that lasts as long as the run. `results` are the team's results, which `hands` may
-    read; a policy without them is for commands.
+    `scratch` is a private folder that lasts as long as the run. `results` are the team's results, which the file tools
+    may read; a policy without them is for commands.
     """
 
     root: Path
@@ -20,13 +20,13 @@ class Policy:
     network: bool = False
     scratch: Path | None = None
     results: Path | None = None
-    places: HostPaths = field(default_factory=HostPaths.look)
+    host: HostPaths = field(default_factory=HostPaths.of_this_machine)
 
-    def for_hands(self, results: Path) -> "Policy":
-        """The limits of the file tools: they need neither network nor scratch, but the team's results."""
+    def for_file_tools(self, results: Path) -> "Policy":
+        """Return the limits of the file tools, which need the team's results, but no network and no scratch folder."""
         return replace(self, network=False, scratch=None, results=results)
 
     @property
     def umask(self) -> int:
-        """New files are as open to others as the workspace is."""
+        """The umask that gives other users the same rights to new files as to the workspace."""
         return 0o077 & ~stat.S_IMODE(self.root.stat().st_mode)

@@ -1,4 +1,4 @@
-"""A process behind the wall, watched by the event loop: start it, wait for it, end it, leave nothing of it."""
+"""A process in a sandbox: start it, wait for it in the event loop, end it with all that it started."""
 
 import asyncio
 import contextlib
@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-REAPED_WITHIN = 5.0
-"""Seconds that the kernel may take to end what was killed."""
+REAP_TIMEOUT = 5.0
+"""Seconds that the kernel may take to end a killed process."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """How to start a process: in a session of its own, its output wherever the caller says."""
+    """How to start a process, in a session of its own."""
 
     arguments: list[str]
     cwd: Path
@@ -27,11 +27,11 @@ class Start:
     stderr: int | None
 
     def now(self, *descriptors: int) -> "subprocess.Popen[bytes]":
-        """Start it, with `descriptors` handed down besides the usual three.
+        """Start it, with `descriptors` passed on in addition to the standard three.
 
         Raises:
             OSError: It cannot be started.
-            ValueError: An argument cannot be one: it holds a NUL.
+            ValueError: An argument holds a NUL.
         """
         return subprocess.Popen(
             self.arguments,
@@ -47,12 +47,12 @@ class Start:
 
 
 class Child:
-    """A started process. `about` is where bubblewrap tells of what it started (`--json-status-fd`)."""
+    """A started process. From `about`, bubblewrap's report on what it started can be read (`--json-status-fd`)."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", about: int | None = None) -> None:
         self._popen = popen
         self._about = about
-        self._told: dict[str, int] = {}
+        self._report: dict[str, int] = {}
 
     @property
     def pid(self) -> int:
@@ -61,39 +61,40 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Return True if it runs."""
         return self._popen.poll() is None
 
     @property
     def code(self) -> int | None:
-        """Its exit code once it ended; minus the number of the signal that ended it."""
+        """The exit code, or minus the number of the signal that ended it; None while it runs."""
         return self._popen.poll()
 
     async def wait(self) -> None:
-        """Wait until it ended."""
+        """Wait for its end."""
         while self.alive:
             await _ended(self.pid)
 
     async def end(self) -> None:
-        """End it if it runs, and with it all of its namespace, if it has one."""
+        """End it if it runs, with all processes of its namespace."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             await self.wait()
         if self._about is not None:
             about, self._about = self._about, None
-            self._told = _read_told(about)
-            if first := self._told.get("child-pid"):
-                await _reap(first)  # the first process of the namespace, with which all others in it end
+            self._report = _read_report(about)
+            if first := self._report.get("child-pid"):
+                # With the first process of a namespace, all others in it end.
+                await _reap(first)
 
     @property
     def never_ran(self) -> bool:
-        """Whether bubblewrap failed before it came to start anything. Known after `end`."""
-        return "child-pid" in self._told and "exit-code" not in self._told and (self.code or 0) > 0
+        """Return True if bubblewrap failed before it started anything. Known after `end`."""
+        return "child-pid" in self._report and "exit-code" not in self._report and (self.code or 0) > 0
 
 
-def _read_told(about: int) -> dict[str, int]:
-    """What bubblewrap told, in JSON lines."""
+def _read_report(about: int) -> dict[str, int]:
+    """Return what bubblewrap reported, as JSON lines."""
     os.set_blocking(about, False)
     told: dict[str, int] = {}
     try:
@@ -106,18 +107,20 @@ def _read_told(about: int) -> dict[str, int]:
 
 
 async def _reap(pid: int) -> None:
-    """End a process that fell to us when bubblewrap ended, and take note of its end."""
+    """End and reap a process that became our child when bubblewrap ended."""
     if not _is_ours(pid):
-        return  # another reaps it, and it ends with bubblewrap (--die-with-parent)
-    os.kill(pid, signal.SIGKILL)  # until we reap it, nobody else can have its number
+        # Another process reaps it, and it ends with bubblewrap (--die-with-parent).
+        return
+    # Until we reap it, no other process can have its pid.
+    os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(REAPED_WITHIN):
+        async with asyncio.timeout(REAP_TIMEOUT):
             await _ended(pid)
     reap(pid)
 
 
 def reap(pid: int) -> None:
-    """Take note of the end of a child, if it is one and has ended."""
+    """Reap a process if it is our child and has ended."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
@@ -131,11 +134,12 @@ def _is_ours(pid: int) -> bool:
 
 
 async def _ended(pid: int) -> None:
-    """Wait until a child of ours ended; it is not reaped."""
+    """Wait for the end of a child of ours, without reaping it."""
     try:
         fd = os.pidfd_open(pid)
     except (AttributeError, OSError):
-        await asyncio.sleep(0.02)  # no pidfd here: the caller looks again
+        # No pidfd here: the caller checks again.
+        await asyncio.sleep(0.02)
         return
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()

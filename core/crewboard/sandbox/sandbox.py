@@ -1,4 +1,4 @@
-"""The wall around the tools of one agent: every command and `hands` start through it."""
+"""The sandbox of one agent, in which every command and the file-tool server start, and the environment they get."""
 
 import os
 import resource
@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from crewboard import env
 from crewboard.agent_types.custom import type_of
 from crewboard.errors import StorageError
+from crewboard.linux import process
 from crewboard.linux.programs import system_program
 from crewboard.records import Spec
 from crewboard.sandbox import bubblewrap, landlock
-from crewboard.sandbox.environment import GIT_SETTINGS, tool_environment
 from crewboard.sandbox.git import write_git_settings
 from crewboard.sandbox.level import Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
@@ -21,8 +22,22 @@ from crewboard.sandbox.process import Child, Start
 from crewboard.sandbox.scratch import Scratch
 from crewboard.store.layout import TeamDirectory
 
+GIT_SETTINGS = ".gitconfig"
+"""The file of git settings in a scratch folder."""
+
+_ALLOWED = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "VIRTUAL_ENV", "NVM_DIR",
+    "PYTHONPATH", "NODE_PATH", "GOPATH", "GOROOT", "CARGO_HOME", "RUSTUP_HOME", "JAVA_HOME", "PYENV_ROOT",
+})  # fmt: skip
+_ALLOWED_PREFIXES = ("LC_", "GIT_AUTHOR_", "GIT_COMMITTER_")
+
+_FOR_THE_NETWORK = frozenset({
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
+    "PIP_CERT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
+})  # fmt: skip
+
 MOST_PROCESSES = 4096
-"""Processes and threads that a command may have where they are counted apart from the user's others."""
+"""Processes and threads of a command, where the kernel counts them apart from the user's others."""
 
 LARGEST_FILE = 8 << 30
 """Bytes that a command may write to one file."""
@@ -30,13 +45,13 @@ LARGEST_FILE = 8 << 30
 
 @dataclass(frozen=True)
 class Sandbox:
-    """One agent's wall: its level, what commands may reach, and the team's results for `hands`."""
+    """One agent's sandbox: its level, what commands may reach, and the team's results for the file tools."""
 
     level: Level
     policy: Policy
     results: Path
-    word: str = ""
-    """The level as status shows it."""
+    description: str = ""
+    """The level as `status.json` names it."""
 
     def command(self, text: str, stdout: int) -> Child:
         """Start a command, its output into the descriptor `stdout`.
@@ -48,18 +63,18 @@ class Sandbox:
         inner = [system_program("bash", self.policy.root), "-c", f"{self._limits()}; {text}"]
         return self._start(inner, self.policy, subprocess.DEVNULL, stdout, subprocess.STDOUT)
 
-    def hands(self, arguments: list[str], stdin: int) -> Child:
-        """Start a helper for file tools that is spoken to through the descriptor `stdin`.
+    def start_file_server(self, arguments: list[str], stdin: int) -> Child:
+        """Start a file-tool server that is connected to the descriptor `stdin`.
 
         Raises:
             OSError: It cannot be started.
         """
-        return self._start(arguments, self.policy.for_hands(self.results), stdin, stdin, None)
+        return self._start(arguments, self.policy.for_file_tools(self.results), stdin, stdin, None)
 
-    def tidy(self) -> str | None:
-        """Remove what would make git outside take its settings and hooks from elsewhere; says what that was.
+    def remove_git_redirects(self) -> str | None:
+        """Remove a file that makes git outside the sandbox use other settings and hooks; return its name.
 
-        No mount can forbid a new file in a folder that may be written to.
+        No mount can forbid a new file in a writable folder.
         """
         diverted = self.policy.root / ".git" / "commondir"
         if not self.policy.writes or diverted.parent.is_symlink() or not diverted.is_file():
@@ -69,7 +84,7 @@ class Sandbox:
 
     @property
     def contains_processes(self) -> bool:
-        """Whether all that a command starts ends with it, by the kernel's doing."""
+        """Return True if the kernel ends all processes of a command with it."""
         return self.level == "bubblewrap"
 
     def _limits(self) -> str:
@@ -89,33 +104,33 @@ class Sandbox:
 
 
 def _at_most(which: int, most: int) -> int:
-    """A limit that this process may set: `most`, unless the present one is lower."""
+    """Return `most`, or the present limit if that is lower."""
     hard = resource.getrlimit(which)[1]
     return most if hard == resource.RLIM_INFINITY else min(hard, most)
 
 
 @contextmanager
 def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]:
-    """The wall of one run, with a scratch folder that goes with it if the agent executes.
+    """Open the sandbox of one run, with a scratch folder if the agent executes commands; remove the folder at the end.
 
     Raises:
-        NoSandboxError: Nothing can hold it in.
-        UntrustedError: The team's folders, of which one is shown to it, are not this user's own.
+        NoSandboxError: No sandbox works here.
+        UntrustedError: The team's folders, of which it sees one, are not this user's own.
         StorageError: There is no room for its scratch folder.
-        UsageError: The environment asks for a level that there is not.
+        UsageError: The environment asks for a level that does not exist.
     """
     kind = type_of(spec.type, spec.definition)
     policy = Policy(Path(os.path.realpath(team.root)), writes=kind.writes, network=spec.flags.network)
     found = find(policy, os.environ)
-    word = require_allowed(kind, spec.flags, found)
+    description = require_allowed(kind, spec.flags, found)
     team.require_own()
     results = Path(os.path.realpath(team.path)) / team.results.name
     if not kind.executes:
-        yield Sandbox(found.level, policy, results, word)
+        yield Sandbox(found.level, policy, results, description)
         return
     scratch = _prepared(name, policy.root)
     try:
-        yield Sandbox(found.level, replace(policy, scratch=scratch.path), results, word)
+        yield Sandbox(found.level, replace(policy, scratch=scratch.path), results, description)
     finally:
         scratch.remove()
 
@@ -125,5 +140,54 @@ def _prepared(name: str, workspace: Path) -> Scratch:
         scratch = Scratch.make()
         write_git_settings(scratch.path / GIT_SETTINGS, name, workspace)
     except OSError as error:
-        raise StorageError(f"no private folder for commands could be made: {error}") from error
+        raise StorageError(f"cannot make a private folder for commands: {error}") from error
     return scratch
+
+
+def tool_environment(scratch: Path | None = None, *, network: bool = False, own_home: bool = True) -> dict[str, str]:
+    """Return the environment of commands: an allow-list, and the mark by which the worker's processes are found.
+
+    Temporary files and caches go to `scratch`, and so do files of the home unless commands have `own_home`.
+    """
+    me = os.getpid()
+    return {
+        **{key: value for key, value in os.environ.items() if _is_allowed(key, value, network=network)},
+        **({} if scratch is None else _kept_in(scratch, own_home=own_home)),
+        "TERM": "dumb",
+        "NO_COLOR": "1",
+        env.WORKER: process.mark(me, process.start_ticks(me)),
+    }
+
+
+def _is_allowed(key: str, value: str, *, network: bool) -> bool:
+    if network and key.upper() in _FOR_THE_NETWORK:
+        # The address of a proxy may hold a password.
+        return "@" not in value
+    return key in _ALLOWED or key.startswith(_ALLOWED_PREFIXES)
+
+
+def _kept_in(scratch: Path, *, own_home: bool) -> dict[str, str]:
+    caches = {
+        "TMPDIR": "",
+        "XDG_CACHE_HOME": ".cache",
+        "RUFF_CACHE_DIR": ".cache/ruff",
+        "MYPY_CACHE_DIR": ".cache/mypy",
+        "PYTHONPYCACHEPREFIX": ".cache/python",
+        "COVERAGE_FILE": ".coverage",
+        "CARGO_TARGET_DIR": ".cache/cargo-target",
+        "npm_config_cache": ".cache/npm",
+        "GIT_CONFIG_GLOBAL": GIT_SETTINGS,
+    }
+    found = {name: str(scratch / below) for name, below in caches.items()}
+    found["PYTEST_ADDOPTS"] = f"-o cache_dir={scratch / '.cache/pytest'}"
+    # Commands that only read a repository must not write to it.
+    found["GIT_OPTIONAL_LOCKS"] = "0"
+    return found if own_home else {**found, **_home_in(scratch)}
+
+
+def _home_in(scratch: Path) -> dict[str, str]:
+    """Return a home in the scratch folder, and where tools are that would be looked for there."""
+    home = Path(os.environ.get("HOME", "/nonexistent"))
+    tools = {"RUSTUP_HOME": ".rustup", "PYENV_ROOT": ".pyenv", "NVM_DIR": ".nvm"}
+    moved = {name: os.environ.get(name) or str(home / folder) for name, folder in tools.items()}
+    return {"HOME": str(scratch), **{name: value for name, value in moved.items() if os.path.isdir(value)}}  # noqa: PTH112

@@ -1,6 +1,6 @@
 """Private folders for runs: temporary files and caches of an agent's commands, gone with the run.
 
-A folder is locked for as long as its worker lives. The supervisor, or the next worker, removes those of the killed.
+A folder is locked while its worker runs. The supervisor or the next worker removes those of killed workers.
 """
 
 import contextlib

@@ -1,7 +1,10 @@
-"""Which system calls a command may not make, as programs for seccomp.
+"""Which system calls a command may not make, as filter programs for the kernel (BPF).
 
-bubblewrap's namespaces hide most of the machine already: there the filter closes what leads to new namespaces and to
-rarely used parts of the kernel. Beside Landlock it carries more: sockets, shared memory, metadata of files.
+Why not libseccomp: its Python binding is not on the package index and needs a system package, while these filters are
+flat lists of refused calls whose numbers never change. The tests run each rule against the kernel.
+
+bubblewrap's namespaces hide most of the machine already; there the filter refuses new namespaces and rarely used parts
+of the kernel. With Landlock it must refuse more: sockets, shared memory, metadata of files.
 """
 
 import errno
@@ -22,11 +25,11 @@ _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Column of `_NUMBERS`, and AUDIT_ARCH_*."""
 
-EVERYTHING = struct.pack("=HBBI", _RETURN, 0, 0, _ALLOW)
-"""The program that refuses nothing."""
+ALLOW_ALL = struct.pack("=HBBI", _RETURN, 0, 0, _ALLOW)
+"""The program that allows every call."""
 
 _X32 = 0x40000000
-"""Calls of the x32 ABI, a second door to every call of x86_64."""
+"""Calls of the x32 ABI, a second number for every call of x86_64."""
 
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "unshare": (272, 97), "setns": (308, 268),
@@ -55,7 +58,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424), "fcntl": (72, 25),
 }  # fmt: skip
-"""On x86_64 and on aarch64."""
+"""The numbers of each call on x86_64 and on aarch64."""
 
 _NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
@@ -93,7 +96,8 @@ _NAMESPACES = [
     *_all("mount", "umount2", "pivot_root", "unshare", "setns", "open_tree", "move_mount", "fsopen", "fsconfig"),
     *_all("fsmount", "fspick", "mount_setattr", "open_tree_attr"),
     Rule("clone", argument=0, mask=_NEW_NAMESPACES, values=(0,), unless=True),
-    Rule("clone3", errno.ENOSYS),  # its flags lie in memory, where a filter cannot look; libc then takes clone
+    # Its flags are in memory, which a filter cannot read. libc then uses clone.
+    Rule("clone3", errno.ENOSYS),
 ]
 _KERNEL = _all(
     "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "open_by_handle_at", "kexec_load", "kexec_file_load",
@@ -116,7 +120,7 @@ _METADATA = _all(
     "setxattrat", "removexattrat", "file_setattr",
     error=0,
 )  # fmt: skip
-"""Without effect, and without error: copying a file sets its mode, and must not fail for that."""
+"""Calls without effect and without error: copying a file sets its mode, which must not fail."""
 
 _SIGNALS = [
     *_all("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"),
@@ -129,7 +133,7 @@ def _terminals(*more: int) -> list[Rule]:
 
 
 def _sockets(families: tuple[int, ...]) -> list[Rule]:
-    """No sockets but of `families`. Without unix sockets a connected pair is left, of a kind that stays connected."""
+    """Allow only sockets of `families`. Without unix sockets, only pairs that stay connected to each other are left."""
     rules = [Rule("socket", errno.EACCES, argument=0, values=families, unless=True)]
     if socket.AF_UNIX not in families:
         kinds = (int(socket.SOCK_STREAM), int(socket.SOCK_SEQPACKET))
@@ -141,13 +145,13 @@ _INTERNET = (int(socket.AF_INET), int(socket.AF_INET6), int(getattr(socket, "AF_
 
 
 def in_bubblewrap(*, network: bool) -> dict[str, list[Rule]]:
-    """Rules, by name, for a command that has namespaces of its own. With the host's network go its abstract sockets."""
+    """Return the rules, by name, for a command in namespaces. The host's network comes with its abstract sockets."""
     families = _INTERNET if network else (*_INTERNET, int(socket.AF_UNIX))
     return {"namespaces": _NAMESPACES, "kernel": _KERNEL, "terminals": _terminals(), "sockets": _sockets(families)}
 
 
-def beside_landlock(*, network: bool, writes: bool, scoped: bool) -> dict[str, list[Rule]]:
-    """Rules, by name, for a command that shares the host's namespaces; `scoped`: Landlock keeps signals in."""
+def with_landlock(*, network: bool, writes: bool, scoped: bool) -> dict[str, list[Rule]]:
+    """Return the rules, by name, for a command without namespaces; `scoped` says that Landlock limits signals."""
     flags = () if writes else (_FS_IOC_SETFLAGS, _FS_IOC_FSSETXATTR)
     return {
         "namespaces": _NAMESPACES,
@@ -163,16 +167,16 @@ def beside_landlock(*, network: bool, writes: bool, scoped: bool) -> dict[str, l
 
 @cache
 def architecture() -> tuple[int, int] | None:
-    """Column of the numbers, and AUDIT_ARCH, of this machine; None where no filter can be built."""
+    """Return the column of `_NUMBERS` and the AUDIT_ARCH of this machine; None if no filter can be built."""
     return _ARCHITECTURES.get(os.uname().machine)
 
 
 @lru_cache(maxsize=8)
 def program(rules: tuple[Rule, ...]) -> bytes:
-    """The rules as a program for seccomp; what they do not name is allowed. Calls of another architecture are not.
+    """Return the rules as a program for seccomp. It allows calls without a rule, and refuses other architectures.
 
     Raises:
-        OSError: There are no numbers for this machine.
+        OSError: The numbers for this machine are not known.
     """
     here = architecture()
     if here is None:
@@ -195,7 +199,7 @@ def _refuse(error: int) -> tuple[int, int, int, int]:
 
 
 def _body(rule: Rule) -> list[tuple[int, int, int, int]]:
-    """What to do with one call; ends in a verdict either way."""
+    """Return the steps that decide about one call; each path ends in a verdict."""
     if rule.argument is None:
         return [_refuse(rule.error)]
     verdicts = [_refuse(rule.error), (_RETURN, 0, 0, _ALLOW)]

@@ -1,4 +1,4 @@
-"""Running one command for a worker, and leaving nothing of it behind."""
+"""Run one command for a worker, and end everything that it started."""
 
 import asyncio
 import contextlib
@@ -8,29 +8,29 @@ import time
 from dataclasses import dataclass
 
 from crewboard.linux import process
-from crewboard.sandbox.process import REAPED_WITHIN, Child, reap
+from crewboard.sandbox.process import REAP_TIMEOUT, Child, reap
 from crewboard.sandbox.sandbox import Sandbox
 
 HEAD = 8_000
 TAIL = 22_000
 """Bytes kept from the beginning and the end of a command's output."""
 
-LONGEST = 3600.0
+MAX_SECONDS = 3600.0
 """Seconds that a command may ask for."""
 
 MOST_PROCESSES = 1024
-"""Processes that a command may have at a time. The kernel's own limit does not hold for root."""
+"""Processes that a command may have at a time. The kernel's limit does not apply to root."""
 
-LOOK = 0.25
-"""Seconds between two counts of them."""
+COUNT_INTERVAL = 0.25
+"""Seconds between two counts of a command's processes."""
 
 _TRIES = 3
-"""Times that a sandbox is set up: what it is made of may go away meanwhile."""
+"""How often to try to set up a sandbox: a path in it may disappear meanwhile."""
 
-_BREATH = 0.001
-"""Seconds that the kernel is given to end what was killed."""
+_REAP_PAUSE = 0.001
+"""Seconds between two attempts to reap killed processes."""
 
-_LAST_WORDS_WITHIN = 1.0
+_OUTPUT_TIMEOUT = 1.0
 """Seconds to wait for the end of the output of a command that has ended."""
 
 
@@ -51,7 +51,7 @@ class Output:
         self._total = 0
 
     def add(self, piece: bytes) -> None:
-        """Take a piece in."""
+        """Add a piece of output."""
         self._total += len(piece)
         room = HEAD - len(self._head)
         self._head += piece[:room] if room > 0 else b""
@@ -59,34 +59,35 @@ class Output:
 
     @property
     def text(self) -> str:
-        """What was kept, with a word about what was left out."""
+        """The output that was kept, with a note of how much was left out."""
         left_out = self._total - len(self._head) - len(self._tail)
         middle = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
         return (self._head + middle + self._tail).decode("utf-8", "replace")
 
 
-async def run(command: str, box: Sandbox, seconds: float, keep: set[int]) -> CommandResult:
-    """Run `command` with bash behind an agent's wall for at most `seconds`, and end every process that it started.
+async def run(command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -> CommandResult:
+    """Run `command` with bash in a sandbox for at most `seconds`, and end every process that it started.
 
-    `keep` are children of this worker that are none of its.
+    `keep` are children of this worker that the command did not start.
     """
-    if not box.contains_processes:
-        keep = {*keep, *process.descendants(os.getpid())}  # a supervisor that a lead started, say
-    outcome, ran = await _try(command, box, seconds, keep)
+    if not sandbox.contains_processes:
+        # A lead may have started a supervisor, for example.
+        keep = {*keep, *process.descendants(os.getpid())}
+    outcome, ran = await _try(command, sandbox, seconds, keep)
     for _ in range(_TRIES - 1):
         if not ran:
-            outcome, ran = await _try(command, box, seconds, keep)
+            outcome, ran = await _try(command, sandbox, seconds, keep)
     if ran:
         return outcome
     return CommandResult(f"the command was not run, its sandbox could not be set up: {outcome.content}", is_error=True)
 
 
-async def _try(command: str, box: Sandbox, seconds: float, keep: set[int]) -> tuple[CommandResult, bool]:
-    """What came of a command, and whether it came to run at all."""
+async def _try(command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -> tuple[CommandResult, bool]:
+    """Return the result of a command, and whether it ran at all."""
     output = Output()
     source, target = os.pipe2(os.O_CLOEXEC)
     try:
-        child = box.command(command, target)
+        child = sandbox.command(command, target)
     except (OSError, ValueError) as error:
         os.close(source)
         return CommandResult(f"the command could not be started: {error}", is_error=True), True
@@ -95,35 +96,35 @@ async def _try(command: str, box: Sandbox, seconds: float, keep: set[int]) -> tu
     reading = asyncio.ensure_future(_read(source, output))
     why: str | None = None
     try:
-        why = await _watch(child, min(seconds, LONGEST), None if box.contains_processes else keep)
+        why = await _watch(child, min(seconds, MAX_SECONDS), None if sandbox.contains_processes else keep)
     finally:
         await child.end()
-        if not box.contains_processes:
-            await end_strangers(keep)
+        if not sandbox.contains_processes:
+            await end_leftovers(keep)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(reading, _LAST_WORDS_WITHIN)
+            await asyncio.wait_for(reading, _OUTPUT_TIMEOUT)
     ending = f"[exit code {child.code}]" if why is None else f"[ended {why}]"
-    if removed := box.tidy():
-        ending += f"\n[removed {removed}: it makes git obey other settings than its own]"
+    if removed := sandbox.remove_git_redirects():
+        ending += f"\n[removed {removed}: it made git use other settings than its own]"
     text = f"{output.text.rstrip()}\n{ending}".lstrip("\n")
     return CommandResult(text, is_error=why is not None), why is not None or not child.never_ran
 
 
 async def _watch(child: Child, seconds: float, keep: set[int] | None) -> str | None:
-    """Wait until a command ended by itself; says why it may not go on.
+    """Wait for the end of a command; return why it must be ended early, else None.
 
-    All that it starts stays below `child`, or else is whatever is below this process and none of `keep`.
+    Its processes are those below `child` if `keep` is None, else those below this process that are not in `keep`.
     """
     deadline = time.monotonic() + seconds
     while True:
         try:
-            async with asyncio.timeout(min(LOOK, deadline - time.monotonic())):
+            async with asyncio.timeout(min(COUNT_INTERVAL, deadline - time.monotonic())):
                 await child.wait()
             return None
         except TimeoutError:
             if time.monotonic() >= deadline:
                 return f"after {seconds:g} s: time limit"
-            if len(process.descendants(child.pid) if keep is None else _strangers(keep)) > MOST_PROCESSES:
+            if len(process.descendants(child.pid) if keep is None else _leftovers(keep)) > MOST_PROCESSES:
                 return f"with more than {MOST_PROCESSES} processes"
 
 
@@ -139,18 +140,18 @@ async def _read(source: int, output: Output) -> None:
             transport.close()
 
 
-async def end_strangers(keep: set[int]) -> None:
-    """End every descendant of this process that is none of `keep`: what a command left running fell to us."""
-    deadline = time.monotonic() + REAPED_WITHIN
-    while (left := _strangers(keep)) and time.monotonic() < deadline:
+async def end_leftovers(keep: set[int]) -> None:
+    """End every descendant of this process that is not in `keep`. Orphans of a command become our children."""
+    deadline = time.monotonic() + REAP_TIMEOUT
+    while (left := _leftovers(keep)) and time.monotonic() < deadline:
         for pid in left:
             process.send_signal(pid, signal.SIGKILL)
         for pid in left:
             reap(pid)
-        await asyncio.sleep(_BREATH)
+        await asyncio.sleep(_REAP_PAUSE)
 
 
-def _strangers(keep: set[int]) -> list[int]:
-    family = process.parents()
-    known = {*keep, *(other for pid in keep for other in process.descendants(pid, family))}
-    return [pid for pid in process.descendants(os.getpid(), family) if pid not in known]
+def _leftovers(keep: set[int]) -> list[int]:
+    tree = process.parents()
+    known = {*keep, *(other for pid in keep for other in process.descendants(pid, tree))}
+    return [pid for pid in process.descendants(os.getpid(), tree) if pid not in known]

@@ -14,11 +14,11 @@ import traceback
 from pathlib import Path
 from typing import TextIO, cast
 
-from crewboard import redaction
+from crewboard import env, redaction
 from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.linux import process, syscalls
 from crewboard.records import SANDBOX_OFF, Exit, Lease, RunStarted, Spec
-from crewboard.sandbox.level import UNSAFE_IN_WORDS
+from crewboard.sandbox.level import UNSAFE_WARNING
 from crewboard.sandbox.sandbox import Sandbox, open_sandbox
 from crewboard.store import agents, json_files, leases
 from crewboard.store.layout import AgentDirectory
@@ -51,7 +51,6 @@ def _harden() -> None:
 
 async def _live(run_state: RunState, box: Sandbox) -> None:
     # Imported here because the SDK takes a second: the lease and the status tell of the start before that.
-    from crewboard.sandbox.environment import forget_secrets
     from crewboard.worker.interrupts import Interrupts
     from crewboard.worker.llm.model import Model
     from crewboard.worker.loop import Loop
@@ -62,7 +61,7 @@ async def _live(run_state: RunState, box: Sandbox) -> None:
     file_tools = FileToolClient(box)
     model = Model(run_state, interrupts)
     environment = dict(os.environ)
-    forget_secrets()
+    env.forget_api_variables()
     try:
         await Loop(run_state, interrupts, model, file_tools, environment).run()
     finally:
@@ -75,9 +74,9 @@ def _run(run_state: RunState) -> tuple[int, str]:
 
     try:
         with open_sandbox(run_state.agent.team, run_state.agent.name, run_state.spec) as box:
-            run_state.sandbox = box.word
-            if box.word == SANDBOX_OFF:
-                sys.stderr.write(f"{run_state.agent.name}: {UNSAFE_IN_WORDS}\n")
+            run_state.sandbox = box.description
+            if box.description == SANDBOX_OFF:
+                sys.stderr.write(f"{run_state.agent.name}: {UNSAFE_WARNING}\n")
             asyncio.run(_live(run_state, box))
     except WorkerExit as leave:
         return leave.code, leave.reason

@@ -10,7 +10,7 @@ import contextlib
 import anthropic
 
 # Imported for their cost, as a worker's main does.
-from crewboard.sandbox import environment  # noqa: F401
+from crewboard.sandbox import sandbox  # noqa: F401
 from crewboard.worker import interrupts, loop  # noqa: F401
 from crewboard.worker.llm import model  # noqa: F401
 from crewboard.worker.llm.client import make_client

@@ -102,7 +102,7 @@ def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
     detail = f"{found.level}: {level.MEANING[found.level]}"
     if found.level == "bubblewrap":
         return Check("sandbox", "ok", detail)
-    why = "; ".join(found.complaints)
+    why = "; ".join(found.reasons)
     return Check("sandbox", "note" if found.level == "landlock" else "bad", f"{detail} ({why})", level.REMEDY)
 
 

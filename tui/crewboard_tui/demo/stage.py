@@ -86,7 +86,7 @@ class Stage:
         found = level.find(Policy(self.root, writes=True), self.team.environment)
         if found.level != "none":
             return None
-        why = "; ".join(found.complaints)
+        why = "; ".join(found.reasons)
         return f"no sandbox works here ({why}): agents run commands with your rights, in this scratch copy"
 
     def courier_at_work(self) -> Status | None:

@@ -12,7 +12,7 @@ SLACK = 10.0
 
 class Bash(Input):
     command: str
-    timeout: float = Field(default=120, gt=0, le=shell.LONGEST, description="seconds")
+    timeout: float = Field(default=120, gt=0, le=shell.MAX_SECONDS, description="seconds")
 
 
 async def _run(context: Context, given: Bash) -> Outcome:

@@ -73,7 +73,7 @@ class FileToolClient:
             with theirs:
                 arguments = ["-I", "-m", "crewboard.worker.tools.file_server", str(box.policy.root), str(box.results)]
                 try:
-                    self._child = box.hands([sys.executable, *arguments], theirs.fileno())
+                    self._child = box.start_file_server([sys.executable, *arguments], theirs.fileno())
                     self._streams = await asyncio.open_connection(sock=ours, limit=_LONGEST_ANSWER)
                 except BaseException:
                     ours.close()
