@@ -171,7 +171,7 @@ async def test_help_of_a_form_knows_its_fields(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n", "tab")
         text = await helped(stage)
-        assert "→ l Space     the next value" in text
+        assert "→ l Space     choose the next value" in text
 
 
 async def test_help_of_a_question_says_how_to_answer(frozen: Frozen) -> None:
@@ -180,8 +180,8 @@ async def test_help_of_a_question_says_how_to_answer(frozen: Frozen) -> None:
         await stage.sees("QUESTION")
         await stage.settles()
         text = await helped(stage)
-        assert "answer with the choice under the cursor" in text
-        assert "answer in words of your own" in text
+        assert "answer with the selected option" in text
+        assert "answer in your own words" in text
 
 
 async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None:
@@ -189,16 +189,16 @@ async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None
         await stage.can("!", "next")
         footer = stage.app.screen.query_one("#keys", StaticLines)
         await stage.pilot.hover("#keys", offset=(2, 0))
-        says = "what needs you next: a request opened, else why it needs you"
+        says = "open the next request or need"
         await stage.until(lambda: footer.tooltip == says, "what the key does")
 
 
 @pytest.mark.parametrize(
     ("way", "words", "says"),
     [
-        ((), "zoom", "this pane alone on the screen, and back"),
-        ((), "clone", "hire another on the terms of the selected agent"),
-        ((), "feed", "everything that happens, newest last"),
+        ((), "zoom", "show only this pane, or all panes"),
+        ((), "clone", "hire another agent like the selected one"),
+        ((), "feed", "show all activity, newest last"),
         ((), "pause", "pause         not for parser now: hold it"),
         (("3", "5", "6"), "resume", "resume"),
         (("!", "!"), "zoom", "zoom          only in a numbered view"),

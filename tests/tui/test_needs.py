@@ -133,7 +133,7 @@ async def test_the_help_says_what_next_does_with_a_death(frozen: Frozen) -> None
     async with opened(frozen, 80, 24) as stage:
         await stage.press("?")
         await stage.press("G", *["ctrl+u"] * 2)
-        await stage.sees("!             what needs you next: a request opened, else why it needs you")
+        await stage.sees("!             open the next request or need")
         await stage.press("escape", "!")
         await stage.sees("┌─ parser · why ─", "killed by SIGKILL at 15:02:10")
 

@@ -118,7 +118,7 @@ async def test_in_ascii_a_key_is_called_by_its_name(frozen: Frozen) -> None:
         await stage.press("escape", "n", "tab")
         await stage.sees("Tab next field")
         await stage.press("?")
-        await stage.sees("l Right Space the next value")
+        await stage.sees("l Right Space choose the next value")
         await stage.press("escape", "escape")
         await stage.sees("Peek - ")
         await stage.app.open_need("question:docs:req-004290")

@@ -1,4 +1,4 @@
-"""What a user has set for the dashboard, in the environment and in files; what cannot be used is named."""
+"""The user's settings of the dashboard, from environment variables and files. Invalid ones are reported."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,11 +17,10 @@ T = TypeVar("T", bound=str)
 
 @dataclass(frozen=True)
 class Settings:
-    """The dashboard as its user wants it.
+    """The dashboard's settings.
 
-    `keys` are those that differ from the table, by id. `remembers` is the file that keeps the theme from one time to
-    the next, `drafts` the folder of what was written and not sent; None where nothing shall be kept. `problems` are
-    sentences about what could not be used.
+    `keys` are those that differ from the default, by id. `remembers` is the file that stores the theme, `drafts` the
+    directory of unsent texts; None if they are not kept. `problems` are sentences about invalid settings.
     """
 
     notify: Notify = "off"
@@ -34,7 +33,7 @@ class Settings:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
-        """The settings of this environment."""
+        """Read the settings from this environment."""
         problems: list[str] = []
         notify = _one_of(env.NOTIFY, WAYS, environment, problems)
         theme = _one_of(env.THEME, tuple(THEMES), environment, problems)
@@ -51,10 +50,10 @@ class Settings:
         )
 
     def remember(self, theme: ThemeName) -> None:
-        """Keep a theme for the next time.
+        """Store a theme for the next start.
 
         Raises:
-            OSError: It cannot be kept.
+            OSError: It cannot be stored.
         """
         if self.remembers is not None:
             make_private(self.remembers.parent)
@@ -62,7 +61,7 @@ class Settings:
 
 
 def _remembered(file: Path) -> ThemeName:
-    """The theme of the last time; what cannot be read was never chosen."""
+    """Return the stored theme; the default if there is none or it cannot be read."""
     try:
         given = file.read_text().strip()
     except (OSError, ValueError):

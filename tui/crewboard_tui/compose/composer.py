@@ -1,4 +1,4 @@
-"""The composer: one line at the bottom of a screen, in which one writes to the selected agent."""
+"""The composer: a line at the bottom of a screen for writing to the selected agent."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from crewboard_tui.render.lines import one_line
 
 @dataclass(frozen=True)
 class ComposeTarget:
-    """Something to be written. `label` says to whom, `draft` under which name it is kept until `send` takes it.
+    """What is being written: `label` names the recipient, `draft` is the key under which the text is kept until sent.
 
-    `check` says why a text cannot be sent; `names` are what it may begin with. An empty text is no text, unless
-    `nothing` says what it stands for.
+    `check` returns why a text cannot be sent; `names` can be completed at its start. An empty text is not sent, unless
+    `nothing` describes what it stands for.
     """
 
     label: str
@@ -34,18 +34,18 @@ class ComposeTarget:
     nothing: str | None = None
 
     def hint(self, pressed: bindings.Pressed, leave: str = "composer.leave") -> str:
-        """What the keys do while one writes; `leave` is the id of the one that ends it."""
+        """Return a hint for the keys of the composer; `leave` is the id of the key that leaves it."""
         empty = f" · empty: {self.nothing}" if self.nothing is not None else ""
         send, edit, back = map(pressed, ("draft.send", "draft.edit", leave))
         return f"{send} sends · {edit} editor · {back} keeps it for later{empty}"
 
     def is_sent(self, text: str) -> bool:
-        """Whether Enter sends this text."""
+        """Return True if Enter sends this text."""
         return bool(text.strip()) or self.nothing is not None
 
 
 class Composer(Horizontal):
-    """Follows the selection while nobody writes; whom one writes to stays, once one has begun."""
+    """The message line. It follows the selection until writing begins; then the recipient stays."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("composer")]
 
@@ -55,7 +55,7 @@ class Composer(Horizontal):
         self._head: ComposeTarget | None = None
         self._came_from: Widget | None = None
         self.line = DraftInput(prose=True, id="composer-line")
-        """Where one writes."""
+        """The input line."""
         self.line.keep = self._keep
         self.line.refuse = self._refuse
 
@@ -65,13 +65,13 @@ class Composer(Horizontal):
         yield Label("", id="composer-hint")
 
     def rest(self, head: ComposeTarget | None) -> None:
-        """Be ready for `head`, unless somebody is writing; for nobody, be away."""
+        """Set the target for when writing begins; without a target, hide. No effect while writing."""
         if not self.line.has_focus:
             self.set_class(head is None, "-nobody")
             self._take(head)
 
     def begin(self, head: ComposeTarget) -> None:
-        """Write to `head` now."""
+        """Start writing to `head`."""
         self._take(head)
         self._came_from = self.screen.focused
         self.line.focus()
@@ -83,13 +83,13 @@ class Composer(Horizontal):
         self.reload()
 
     def reload(self) -> None:
-        """Show what is kept for whom one writes to."""
+        """Show the target's draft."""
         kept = self._desk.drafts.get(self._head.draft, "") if self._head else ""
         if kept != self.line.text:
             self.line.load(kept)
 
     def _show(self, label: Label, text: str) -> None:
-        """Set a label, only where it changes: each setting lays the line out anew."""
+        """Set a label if it changed: each assignment lays out the line again."""
         content = Content(one_line(text))
         if label.content != content:
             label.update(content)
@@ -115,7 +115,7 @@ class Composer(Horizontal):
         if problem is not None:
             self._refuse(problem)
             return
-        # From here on a second Enter finds nothing to send.
+        # Clear the target first, so that a second Enter sends nothing.
         self._head = None
         self.line.load("")
         if head is not None and head.is_sent(text):
@@ -124,7 +124,7 @@ class Composer(Horizontal):
         self.action_leave()
 
     def action_leave(self) -> None:
-        """Back to the pane that one came from; what is written stays."""
+        """Return to the previous pane; the text is kept."""
         before, self._came_from = self._came_from, None
         if before is not None and before.is_attached:
             before.focus()

@@ -1,4 +1,4 @@
-"""A line that is being written: Tab completes how it begins, `^e` goes to an editor, no line of a paste is lost."""
+"""A one-line input for drafts: Tab completes, `^e` opens an editor, pasted lines are kept."""
 
 import itertools
 import re
@@ -15,47 +15,47 @@ from crewboard_tui.compose import editor
 from crewboard_tui.keymap import bindings
 
 BREAK = "↵"
-"""How a line break is written in a single line."""
+"""Stands for a line break in a one-line input."""
 
 TAB = "⇥"
-"""How a tab is."""
+"""Stands for a tab."""
 
 _LITERAL = "\N{VARIATION SELECTOR-15}"
-"""Takes no room; behind one of these marks it says that the mark itself was written."""
+"""An invisible character after one of these marks means that the mark itself was typed."""
 
 _MEANT = {BREAK: "\n", TAB: "\t"}
 _MARKED = re.compile(f"([{BREAK}{TAB}])({_LITERAL}*)")
 
 
 def complete(text: str, names: Sequence[str]) -> str:
-    """`text` grown by what all names have in common that begin with it; unchanged if none does."""
+    """Extend `text` by the common prefix of all names that start with it."""
     found = fitting(text, names)
     shared = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*found, strict=False))
     return "".join(letters[0] for letters in shared) or text
 
 
 def fitting(text: str, names: Sequence[str]) -> list[str]:
-    """The names that begin with `text`."""
+    """Return the names that start with `text`."""
     return [name for name in names if name.startswith(text)]
 
 
 def escape_newlines(text: str) -> str:
-    """A text on one line: breaks and tabs become visible, other controls a space."""
+    """Put a text on one line: breaks and tabs become visible marks, other controls spaces."""
     literal = _MARKED.sub(rf"\g<0>{_LITERAL}", text.replace("\r\n", "\n"))
     marked = literal.replace("\n", BREAK).replace("\t", TAB)
     return "".join(character if character.isprintable() else " " for character in marked)
 
 
 def unescape_newlines(value: str) -> str:
-    """The text that stands on one line, word for word."""
+    """Return the original text of `escape_newlines`."""
     return _MARKED.sub(lambda found: found[1] + found[2][1:] if found[2] else _MEANT[found[1]], value)
 
 
 class DraftInput(Input):
-    """An input whose text may begin with one of `names`.
+    """An input whose text may start with one of `names`.
 
-    `keep` is told each change at once. Where `prose` is written, `^e` opens the editor; `refuse` is told why it did
-    not go. Where it `sends` nothing, Enter means what it means around it.
+    `keep` is called on each change. With `prose`, `^e` opens the editor; `refuse` is told why that failed. Without
+    `sends`, Enter is left to the parent.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("draft")]
@@ -71,11 +71,11 @@ class DraftInput(Input):
 
     @property
     def text(self) -> str:
-        """What is written, with its line breaks."""
+        """Return the text with its line breaks."""
         return unescape_newlines(self.value)
 
     def load(self, text: str) -> None:
-        """Show another text, which somebody keeps already."""
+        """Show a text that is already kept."""
         keep, self.keep = self.keep, None
         self.value = escape_newlines(text)
         self.cursor_position = len(self.value)
@@ -94,7 +94,7 @@ class DraftInput(Input):
         super().insert_text_at_cursor(escape_newlines(text))
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        # Textual asks about `/`, `@` and `+` by short names, for which it finds no character: they are typed too.
+        # Textual names `/`, `@` and `+` by short names without a character; accept them as text too.
         return super().check_consume_key(key, character) or key in REPLACED_KEYS
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

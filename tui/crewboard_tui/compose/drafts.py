@@ -1,4 +1,4 @@
-"""What one writes and has not sent yet, kept where neither a lost line nor a killed dashboard loses it."""
+"""Drafts: texts that are not sent yet. They survive lost connections and killed dashboards."""
 
 import hashlib
 import logging
@@ -14,7 +14,7 @@ from crewboard_tui.user_dirs import make_private
 log = logging.getLogger(__name__)
 
 HIRE, TASK, EVERYBODY, TALK = "a new agent's prompt", "new task", "all", "talk"
-"""Names of drafts that are there once. A draft for agents has their names, one about a request begins with its id."""
+"""Names of drafts that exist once. A draft for agents has their names, one about a request starts with its id."""
 
 _CALLED = {HIRE: "your prompt for a hire", TASK: "a new task", EVERYBODY: "to everybody", TALK: "to the lead"}
 _NO, _EDIT = " no", " plan"
@@ -22,32 +22,32 @@ _KINDS = {"plan_approval": "plan"}
 
 
 def to_agents(names: Iterable[str]) -> str:
-    """The draft of a message to some agents."""
+    """Return the name of the draft to some agents."""
     return " ".join(names)
 
 
 def interrupting(names: Sequence[str]) -> str:
-    """The draft of an interrupt; also what is done to them."""
+    """Return the name of the draft of an interrupt."""
     return f"interrupt {', '.join(names)}" if names else ""
 
 
 def for_no(request_id: str) -> str:
-    """The draft of why not; what goes with any other answer has the id alone."""
+    """Return the name of the draft of a refusal; the comment on an approval has the id alone."""
     return request_id + _NO
 
 
 def edit_of(request_id: str) -> str:
-    """The draft of a plan as it was rewritten."""
+    """Return the name of the draft of an edited plan."""
     return request_id + _EDIT
 
 
 def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
-    """The request that a draft is about; None if it is about none of those that were asked."""
+    """Return the request among `asked` that a draft is about, if any."""
     return next((each for each in asked if draft in (each.id, for_no(each.id), edit_of(each.id))), None)
 
 
 def called(draft: str, asked: Iterable[Request]) -> str:
-    """What a person calls a draft: `to zed`, `your edit of tess's plan`."""
+    """Return a draft's name for display: `to zed`, `your edit of tess's plan`."""
     request = request_of(draft, asked)
     if request is not None:
         what = f"{request.from_}'s {_KINDS.get(request.type, request.type)}"
@@ -60,9 +60,9 @@ def called(draft: str, asked: Iterable[Request]) -> str:
 
 
 class Drafts(dict[str, str]):
-    """The drafts of one team, by what they are for. Without a file they last as long as the dashboard.
+    """The drafts of one team, by name. Without a file they last as long as the dashboard.
 
-    Several dashboards may share the file: each writes what it changed itself, and takes over what others changed.
+    Several dashboards may share the file: each writes only its own changes and takes over those of others.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -71,11 +71,11 @@ class Drafts(dict[str, str]):
         self._kept = None if file is None else json_files.CachedFile(file, Unsent)
         self._seen: dict[str, str] = {}
         self.safe: frozenset[str] = frozenset()
-        """Which of them stand in the file."""
+        """The drafts that are in the file."""
         self.take_over()
 
     def take_over(self) -> bool:
-        """Take in what another dashboard wrote or sent; what changed here too stays. Whether anything is new."""
+        """Take over what another dashboard wrote or sent, except for drafts changed here. Return True if so."""
         if self._kept is None:
             return False
         found = self._kept.get()
@@ -90,7 +90,7 @@ class Drafts(dict[str, str]):
         return bool(news)
 
     def keep(self) -> None:
-        """Write down what changed since it last could be; what a disk refuses is tried again each time."""
+        """Write changed drafts to the file; a failed write is tried again each time."""
         changed = {whom for whom in {*self, *self._seen} if self.get(whom) != self._seen.get(whom)}
         if not changed or self._file is None:
             return
@@ -116,7 +116,7 @@ class Drafts(dict[str, str]):
 
 
 def file_for(folder: Path | None, team: Path) -> Path | None:
-    """The file of one team's drafts below a folder of the person's own; None where nothing is kept."""
+    """Return the file of a team's drafts below `folder`; None if drafts are not kept."""
     if folder is None:
         return None
     place = hashlib.sha256(str(team).encode()).hexdigest()[:12]

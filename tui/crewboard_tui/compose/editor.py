@@ -1,4 +1,4 @@
-"""Writing a text in the person's own editor, while the dashboard steps aside."""
+"""Edit a text in the user's own editor while the dashboard is suspended."""
 
 import os
 import shlex
@@ -16,10 +16,10 @@ from crewboard.linux.programs import find_user_program, path_outside_workspaces
 
 
 def command() -> list[str]:
-    """`$VISUAL`, else `$EDITOR`, else vi.
+    """Return `$VISUAL`, else `$EDITOR`, else vi.
 
     Raises:
-        UsageError: The variable is no command line.
+        UsageError: The variable is not a valid command line.
     """
     given = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
@@ -29,10 +29,10 @@ def command() -> list[str]:
 
 
 def edit(app: App[Any], text: str) -> str:
-    """What `text` became in the editor. The file is for the person's eyes alone, and gone afterwards.
+    """Edit `text` and return the result. The temporary file is private and removed afterwards.
 
     Raises:
-        UsageError: There is no such editor, or it says that it failed: the text stands as it was.
+        UsageError: There is no such editor, or it failed; the text is unchanged.
         StorageError: The file could not be written or read.
     """
     try:

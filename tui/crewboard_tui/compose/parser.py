@@ -1,4 +1,4 @@
-"""What a line that somebody wrote to an agent says: a message, for another if it begins with `@name`, or a command."""
+"""Parse a composed line: a message, a message to another agent (`@name …`), or a command."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from crewboard.errors import UsageError
 from crewboard.names import LEAD, OPERATOR
 
 COMMANDS = {"/team": "board", "/inbox": "inbox", "/tasks": "tasks"}
-"""Words that go to a view, as people of this field are used to."""
+"""Commands that open a view, as in similar programs."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A text for some agents, word for word."""
+    """A text for some agents, unchanged."""
 
     names: tuple[str, ...]
     text: str
@@ -20,22 +20,22 @@ class Note:
 
 @dataclass(frozen=True)
 class Visit:
-    """A view to go to, and the mailbox to look into there."""
+    """A view to open, and the mailbox to select there."""
 
     view: str
     mailbox: str = ""
 
 
 def openings(names: Sequence[str]) -> list[str]:
-    """What a line may begin with so that it is not simply a message."""
+    """Return the prefixes with which a line is more than a plain message."""
     return [*(f"@{name} " for name in names), *COMMANDS]
 
 
 def read(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Visit:
-    """What `text` says, written to `to` in a team of `names`; `@@` at its beginning is a plain `@`.
+    """Parse `text`, written to `to` in a team of `names`; a leading `@@` stands for a plain `@`.
 
     Raises:
-        UsageError: There is no such agent or mailbox, or nothing to say.
+        UsageError: There is no such agent or mailbox, or no text.
     """
     first, rest = (*text.split(maxsplit=1), "", "")[:2]
     if first.startswith("@@"):
@@ -67,7 +67,7 @@ def _addressed(name: str, names: Sequence[str]) -> str:
 
 
 def resolve_prefix(text: str, names: Sequence[str]) -> str:
-    """The only one of `names` that begins with `text`; `text` itself if it is one of them, or more or none begin so."""
+    """Return the only one of `names` that starts with `text`, else `text` unchanged."""
     found = {name for name in names if text and name.startswith(text)}
     return found.pop() if text not in names and len(found) == 1 else text
 

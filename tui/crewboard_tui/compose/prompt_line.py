@@ -1,4 +1,4 @@
-"""One line at the bottom to type into: a filter, a name, a message."""
+"""A one-line prompt at the bottom of the screen: for a filter, a name, a message."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -19,11 +19,11 @@ _NAMES_SHOWN = 12
 
 
 class PromptLine(ModalScreen[str | None]):
-    """Asks for one line; None when it is left with Esc.
+    """Asks for one line; the result is None if it is left with Esc.
 
-    `changed` is called as one types. `check` says why a text cannot be; then Enter leaves it standing. A `text` that
-    can be called says what `changed` keeps, which may grow meanwhile. Of `names`, those that fit stand in the hint, and
-    Tab completes.
+    `changed` is called on each change. `check` returns why a text is not valid; Enter then does nothing. A callable
+    `text` returns what `changed` keeps, which may grow meanwhile. The matching `names` are shown as a hint, and Tab
+    completes.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("line")]
@@ -65,14 +65,14 @@ class PromptLine(ModalScreen[str | None]):
         self._cover_footer()
 
     def _cover_footer(self) -> None:
-        """Stand on the keys, which do nothing meanwhile, and on no more: what one answers stays in sight."""
+        """Cover only the footer, whose keys are inactive meanwhile, so that the panes stay visible."""
         behind = self.app.screen_stack[-2]
         covered = max(2, sum(part.size.height for part in behind.query("#keys, #status")))
         self.query_one("#ask").styles.height = covered
         self.query_one("#ask-hint").styles.max_height = covered - 1
 
     def take(self, character: str) -> None:
-        """Take what was typed before the line stood there: it is the line's, and no key."""
+        """Take a character that was typed before the prompt was shown."""
         draft = next(iter(self.query(DraftInput)), None)
         if draft is None:
             self._text += character
@@ -86,7 +86,7 @@ class PromptLine(ModalScreen[str | None]):
             self._changed(unescape_newlines(event.value))
 
     def reload(self) -> None:
-        """Show what is kept, where it is not what stands here."""
+        """Show the kept text if it differs."""
         draft = next(iter(self.query(DraftInput)), None)
         if draft is not None and self._kept is not None and draft.text != self._kept():
             draft.load(self._kept())

@@ -1,4 +1,4 @@
-"""The demo: a team at work on a scratch copy of a sample project, on the embedded model, gone when it is left."""
+"""The demo: a team at work on a scratch copy of a sample project. It uses the offline model and is removed on exit."""
 
 import signal
 
@@ -8,13 +8,13 @@ from crewboard_tui.cli.output import note
 from crewboard_tui.demo.stage import Stage
 
 HEADLESS_PACE = "0.3"
-"""How slowly the embedded model speaks when nobody looks on, as a part of what a person sees."""
+"""The speed of the offline model in the headless demo, relative to that of the interactive one."""
 
 
 def run(*, headless: bool) -> int:
-    """Play the demo and take everything down again; returns the exit code.
+    """Run the demo, remove everything and return the exit code.
 
-    Headless it prints the events, answers in the operator's place, and ends by itself.
+    The headless demo prints the events, answers as the operator, and ends by itself.
     """
     signal.signal(signal.SIGHUP, leave)
     stage: Stage | None = None

@@ -1,4 +1,4 @@
-"""The demo without a screen: prints what happens, answers in the operator's place, and checks that all goes well."""
+"""The demo without a screen: prints events, answers as the operator, and checks each step."""
 
 import signal
 import subprocess
@@ -25,7 +25,7 @@ from crewboard_tui.demo.stage import COURIER, Stage
 T = TypeVar("T")
 
 LIMIT = 80.0
-"""Seconds for the whole demo."""
+"""Time limit of the whole demo, in seconds."""
 
 _STEP = 40.0
 _LOOK_EVERY = 0.05
@@ -33,11 +33,11 @@ _ANSWER = "Keep it as it is for now; note it for the next release."
 
 
 class DemoFailedError(Exception):
-    """A step did not come about; the message says which."""
+    """An expected step did not happen; the message names it."""
 
 
 def play(stage: Stage) -> int:
-    """Play every scene; returns the exit code."""
+    """Play every scene and return the exit code."""
     started = time.monotonic()
     say(f"demo: a team of {len(stage.scenario.agents)} on a scratch copy of the sample project, {stage.root}")
     say("demo: the embedded model answers; it is no language model")
@@ -54,7 +54,7 @@ def play(stage: Stage) -> int:
 
 
 class Director:
-    """Waits for one thing after the other, printing what changes meanwhile."""
+    """Waits for one step after the other and prints changes meanwhile."""
 
     def __init__(self, stage: Stage, wake: threading.Event) -> None:
         self._stage = stage
@@ -63,10 +63,10 @@ class Director:
         self._deadline = time.monotonic() + LIMIT
 
     def direct(self) -> None:
-        """The whole play.
+        """Play all steps.
 
         Raises:
-            DemoFailedError: A step did not come about in time.
+            DemoFailedError: A step did not happen in time.
         """
         if self._run_tests() == 0:
             raise DemoFailedError("the sample's tests pass before anybody worked on it")
@@ -146,13 +146,13 @@ class Director:
         return all(task.status == "completed" for task in self._changes.view.tasks) or None
 
     def _check_the_living(self) -> None:
-        """Nobody dies in this play but the courier, once."""
+        """Check that no agent but the courier has crashed."""
         for agent in self._changes.view.agents:
             if agent.state == "crashed" and (agent.name != COURIER or agent.run > 1):
                 raise DemoFailedError(f"{agent.name} died: {agent.reason}")
 
     def _run_tests(self) -> int:
-        """Run the sample's own tests; returns their exit code."""
+        """Run the sample's own tests and return their exit code."""
         command = [sys.executable, "-B", "-m", "unittest", "-q"]
         left = max(1.0, self._deadline - time.monotonic())
         done = subprocess.run(
@@ -161,10 +161,10 @@ class Director:
         return done.returncode
 
     def _until(self, what: str, look: Callable[[], T | None]) -> T:
-        """Wait for what `look` finds, printing changes.
+        """Wait until `look` returns something, and print changes.
 
         Raises:
-            DemoFailedError: It found nothing in time.
+            DemoFailedError: It returned nothing in time.
         """
         deadline = min(time.monotonic() + _STEP, self._deadline)
         while True:

@@ -1,4 +1,4 @@
-"""The demo on the dashboard: the team fills the board while a person looks on, and ends when they leave."""
+"""The demo on the dashboard: the team fills the board and ends when the user leaves."""
 
 import threading
 import time
@@ -8,11 +8,11 @@ from crewboard.errors import CrewboardError
 from crewboard_tui.demo.stage import Stage
 
 AT_WORK_WITHIN = 60.0
-"""Seconds in which the courier must be at work to be killed at it."""
+"""Seconds to wait for the courier to be at work before killing it."""
 
 
 def play(stage: Stage) -> int:
-    """Open the dashboard at once and fill it in the background; returns the exit code."""
+    """Open the dashboard at once, fill it in the background, and return the exit code."""
     threading.Thread(target=_fill, args=(stage,), name="crewboard-demo", daemon=True).start()
     from crewboard_tui.session import run
 
@@ -20,7 +20,7 @@ def play(stage: Stage) -> int:
 
 
 def _fill(stage: Stage) -> None:
-    """Hire everybody, then kill the courier when it is at work."""
+    """Hire all agents, then kill the courier when it is at work."""
     try:
         for hired in stage.hire_all():
             hired.result()

@@ -1,4 +1,4 @@
-"""The demo's stage: its scratch directory, its team, its tasks and agents, and taking it all down."""
+"""The demo's scratch directory, team, tasks and agents, and their removal."""
 
 import os
 import shutil
@@ -26,12 +26,12 @@ from crewboard.sandbox.policy import Policy
 from crewboard.store import agents, journal, leases, tasks
 
 COURIER = "courier"
-"""The agent that is killed, so that everybody sees what a death looks like."""
+"""The agent that is killed, to show a crash."""
 
 _CALLS_BEFORE_DEATH = 2
 _GONE_WITHIN = 5.0
 _IGNORED = (env.PREFIX, env.API_PREFIX)
-"""Beginnings of environment variables that a demo does not heed."""
+"""Prefixes of environment variables that the demo ignores."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Stage:
 
     @classmethod
     def build(cls, *, pace: str) -> "Stage":
-        """Make the scratch copy, the team and its tasks; nobody is hired yet."""
+        """Create the scratch copy, the team and its tasks; no agent is hired yet."""
         root = Path(tempfile.mkdtemp(prefix="crewboard-demo-")).resolve()
         try:
             scenario.copy_sample(root)
@@ -68,21 +68,22 @@ class Stage:
 
     @property
     def root(self) -> Path:
-        """The scratch directory."""
+        """Return the scratch directory."""
         return self.team.directory.root
 
     def hire_all(self) -> list[Future[Assignment]]:
-        """Begin to hire everybody at once."""
+        """Start hiring all agents at once."""
         if words := self.lack_of_sandbox():
             self.tell_operator(f"In this demo {words}. Agents of your own would be refused.")
         return [self.pool.submit(self._hire, agent) for agent in self.scenario.agents]
 
     def _hire(self, agent: ScenarioAgent) -> Assignment:
-        flags = HireOptions(plan=agent.plan, unsafe_no_sandbox=True)  # in a copy of its own, and it says so
+        # Safe: it works in a scratch copy, and the demo says so.
+        flags = HireOptions(plan=agent.plan, unsafe_no_sandbox=True)
         return hire.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
 
     def lack_of_sandbox(self) -> str | None:
-        """What there is to say where nothing holds the demo's agents in."""
+        """Return a note if no sandbox works for the demo's agents."""
         found = level.find(Policy(self.root, writes=True), self.team.environment)
         if found.level != "none":
             return None
@@ -90,24 +91,24 @@ class Stage:
         return f"no sandbox works here ({why}): agents run commands with your rights, in this scratch copy"
 
     def courier_at_work(self) -> Status | None:
-        """The courier's status once it is visibly at work."""
+        """Return the courier's status once it is at work."""
         agent = self.team.directory.agent(COURIER)
         calls = sum(isinstance(event, ToolStart) for event, _ in journal.read(agent.journal))
         status = agents.status(agent)
         return status if status and status.state == "working" and calls >= _CALLS_BEFORE_DEATH else None
 
     def kill_courier(self, status: Status) -> None:
-        """End the courier as the kernel would when memory is short, and tell the operator that it was the demo."""
+        """Kill the courier as the kernel would when memory is short, and tell the operator that the demo did it."""
         process.send_signal(status.pid, signal.SIGKILL, status.start_ticks)
         told = f"The demo killed {COURIER} (pid {status.pid}) with SIGKILL, to show what a death looks like."
         self.tell_operator(f"{told} Resume it: it remembers its work.")
 
     def tell_operator(self, text: str) -> None:
-        """Put a word of the demo's own into the operator's mailbox."""
+        """Send the operator a message from the demo."""
         post(replace(self.team, by=SYSTEM), OPERATOR, "message", text)
 
     def clear(self) -> list[str]:
-        """End everybody and remove the scratch directory; returns what could not be removed, in words."""
+        """End all agents, remove the scratch directory, and describe what could not be removed."""
         self.leaving = True
         self.pool.shutdown(wait=True, cancel_futures=True)
         left = []
@@ -121,7 +122,7 @@ class Stage:
         return left + ([str(self.root)] if self.root.exists() else [])
 
     def _processes(self) -> list[str]:
-        """What still runs for the demo's team."""
+        """Describe the processes of the demo's team that still run."""
         directory = self.team.directory
         locks = [directory.supervisor_lock, directory.model_lock]
         locks += [agent / "lease" for agent in directory.agents.glob("*")]
@@ -137,7 +138,7 @@ class Stage:
 
 
 def _environment(pace: str) -> dict[str, str]:
-    """The environment of the demo's workers: no key, no setting of another team's."""
+    """Return the environment of the demo's workers: no API key, no settings of other teams."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""The command palette: every command that works here and now by name, and why another one does not."""
+"""The command palette: every command that works now, and why the others do not."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class _Command:
         return Content(f"{pad(bindings.name_of(self.key), _LABEL)}{self.key.says}  ({self.pressed})")
 
     def score(self, query: str) -> float:
-        """How well the words of `query` fit; 0 when one of them is nowhere."""
+        """Return how well the words of `query` match; 0 if one of them does not."""
         label, text = self.key.label.lower(), f"{self.key.label} {self.key.says} {self.key.id}".lower()
         words = query.lower().split()
         if not words or not all(word in text for word in words):
@@ -43,7 +43,7 @@ class _Command:
 
 
 class Commands(Provider):
-    """Offers what the binding table says, as far as it works on the screen that the palette was called from."""
+    """Provides the commands of the key table that work on the screen below the palette."""
 
     async def discover(self) -> Hits:
         for command in self._commands():
@@ -68,7 +68,7 @@ class Commands(Provider):
         ]
 
     def _others(self, working: list[_Command]) -> list[_Command]:
-        """What does not work here and now, each thing once, with the reason."""
+        """Return the commands that do not work now, each once, with the reason."""
         found = {(command.key.label, command.key.says) for command in working}
         others: list[_Command] = []
         for key in bindings.KEYS:

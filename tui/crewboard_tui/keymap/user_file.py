@@ -1,6 +1,6 @@
-"""The user's own keys: `keys.toml` in crewboard's configuration folder, lines of `id = "keys"`.
+"""The user's own keys: `keys.toml` in crewboard's configuration directory, lines of `id = "keys"`.
 
-What cannot be used is named and passed over; the rest holds. Nothing in the file can keep the dashboard from opening.
+Invalid lines are reported and skipped; the others apply. No content of the file can keep the dashboard from opening.
 """
 
 import difflib
@@ -28,7 +28,7 @@ _TOGETHER: tuple[frozenset[str], ...] = (
     frozenset({"hire", "form", "tick"}),
     frozenset({"hire", "prompt"}),
 )
-"""Scopes whose keys can work at the same moment."""
+"""Groups of scopes whose keys can be active at the same time."""
 
 _NAMED = {f"f{number}" for number in range(1, 25)} | {
     "escape", "enter", "tab", "space", "backspace", "delete", "insert", "home", "end", "pageup", "pagedown",
@@ -41,19 +41,19 @@ _RESERVED = frozenset({"ctrl+c"})
 
 @dataclass(frozen=True)
 class Keymap:
-    """The keys that differ from the table, by id, and sentences about what could not be used."""
+    """Keys that differ from the default, by id, and problems found in the file."""
 
     keys: Mapping[str, str]
     problems: tuple[str, ...] = ()
 
 
 def path(environment: Mapping[str, str]) -> Path:
-    """Where the file lies; it need not be there."""
+    """Return the path of the file; it need not exist."""
     return config_home(environment) / NAME
 
 
 def read(file: Path) -> Keymap:
-    """The keys that the file gives; none if it is not there."""
+    """Read the keys from the file; none if it does not exist."""
     try:
         given = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -64,7 +64,7 @@ def read(file: Path) -> Keymap:
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """`app.next = "n"` is a table in a table to TOML; both spellings mean the same here."""
+    """Flatten tables: to TOML `app.next = "n"` is a nested table."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
@@ -73,7 +73,7 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def choose(given: Mapping[str, object]) -> Keymap:
-    """What of `given` can be used, and why the rest cannot."""
+    """Return the valid keys of `given`, and why the others are invalid."""
     usable: dict[str, str] = {}
     problems: list[str] = []
     for ident, value in given.items():
@@ -103,7 +103,7 @@ def _problem(ident: str, value: object) -> str | None:
 
 
 def _long(value: str) -> list[str]:
-    """The keys of a line by their names, as Textual knows them."""
+    """Return the keys of a line by their Textual names."""
     names = [name.strip() for name in value.split(",")]
     return [_character_to_key(name) if len(name) == 1 else name for name in names]
 
@@ -116,7 +116,7 @@ def _is_key(name: str) -> bool:
 
 
 def _clashes(mine: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    """The lines whose key is another's too, the last line first, with the key and the other."""
+    """Yield the lines whose key is already used, the last line first, with the key and the other id."""
     for ident in reversed(mine):
         for key in mine[ident].split(","):
             for other in bindings.KEYS:
@@ -129,14 +129,14 @@ def _now(key: bindings.Key, mine: Mapping[str, str]) -> list[str]:
 
 
 def _meet(one: bindings.Key, other: bindings.Key) -> bool:
-    """Whether both can work at once. Two that share a key from the first do: the one nearer to the cursor."""
+    """Return True if both keys can be active at once. Default keys that are shared stay allowed."""
     if one.scope != other.scope and set(one.keys.split(",")) & set(other.keys.split(",")):
         return False
     return one.scope == other.scope or any({one.scope, other.scope} <= scopes for scopes in _TOGETHER)
 
 
 def template() -> str:
-    """A file with every id and its keys, all commented out: to be saved, and changed line by line."""
+    """Return a file with every id and its keys, all commented out, for the user to edit."""
     lines = ['# The keys of crewboard: take the "#" from a line to change it. Several keys are set apart by commas.']
     for key in bindings.KEYS:
         if key.keys:

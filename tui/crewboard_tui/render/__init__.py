@@ -1,1 +1,1 @@
-"""Turn records into styled text. Needs no running Textual app."""
+"""Turn records into styled text. No running Textual app is needed."""

@@ -1,4 +1,4 @@
-"""For terminals that show ASCII alone: one filter over everything that is painted, borders and scrollbars included."""
+"""A filter for terminals that show only ASCII. It covers everything painted, borders and scrollbars included."""
 
 import re
 from functools import lru_cache
@@ -19,16 +19,16 @@ _CHROME = {
     "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "↵": "|", "⇥": ">", "␡": "?",
 }  # fmt: skip
 GLYPHS = _CHROME | {look.glyph: look.ascii for look in (*TASK_LOOKS.values(), *LOOKS.values())}
-"""What stands for each glyph of ours."""
+"""The ASCII replacement of each glyph that the dashboard uses."""
 
 
 _COUNTS = re.compile(r"·(?=\d)")
-"""What stands before a count: `Inbox-5` would be five too few."""
+"""Replace the dot before a count by a colon: `Inbox-5` would read as minus five."""
 
 
 @lru_cache(maxsize=4096)
 def to_ascii(text: str) -> str:
-    """`text` in the same cells, with what ASCII lacks replaced by what comes near, else by `?`."""
+    """Replace each character that is not ASCII by a similar one, else by `?`; the width stays the same."""
     if text.isascii():
         return text
     text = _COUNTS.sub(":", text)
@@ -40,6 +40,7 @@ def to_ascii(text: str) -> str:
 class AsciiFilter(LineFilter):
     """Paints every line in ASCII."""
 
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002  colours stay
-        """The same segments with their text in ASCII."""
+    # Colours stay as they are.
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
+        """Return the same segments with their text in ASCII."""
         return [Segment(to_ascii(text), style, control) for text, style, control in segments]

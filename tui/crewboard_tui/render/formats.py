@@ -1,4 +1,4 @@
-"""Numbers as a person reads them at a glance: ages, times of day, sizes, counts, money."""
+"""Numbers in short form: ages, times of day, sizes, counts, money."""
 
 import time
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 def age(seconds: float) -> str:
-    """How long ago, in at most four cells: `9s`, `4m`, `3h`, `12d`."""
+    """Format an age in at most four cells: `9s`, `4m`, `3h`, `12d`."""
     seconds = max(0, int(seconds))
     if seconds < _MINUTE:
         return f"{seconds}s"
@@ -20,7 +20,7 @@ def age(seconds: float) -> str:
 
 
 def long_age(seconds: float) -> str:
-    """How long ago, to the second below an hour: `4m12s`, `1h05m`."""
+    """Format an age, to the second below an hour: `4m12s`, `1h05m`."""
     seconds = max(0, int(seconds))
     if seconds < _MINUTE:
         return f"{seconds}s"
@@ -32,45 +32,47 @@ def long_age(seconds: float) -> str:
 
 
 def clock(ts: float) -> str:
-    """The time of day: `15:04:22`."""
+    """Format the time of day: `15:04:22`."""
     return time.strftime("%H:%M:%S", time.localtime(ts))
 
 
 def took(seconds: float | None) -> str:
-    """A duration: `0.1s`, `12s`, `4m12s`; empty when it is not known."""
+    """Format a duration: `0.1s`, `12s`, `4m12s`; empty if unknown."""
     if seconds is None:
         return ""
-    return f"{seconds:.1f}s" if seconds < 10 else long_age(seconds)  # noqa: PLR2004  one digit says enough above
+    # One decimal is precise enough from 10 seconds on.
+    return f"{seconds:.1f}s" if seconds < 10 else long_age(seconds)  # noqa: PLR2004
 
 
 def size(count: int) -> str:
-    """Bytes in at most four cells: `96M`, `3.9G`."""
+    """Format a number of bytes in at most four cells: `96M`, `3.9G`."""
     value = float(count)
     for unit in ("B", "K", "M", "G"):
-        if value < 1000:  # noqa: PLR2004  a fourth digit is worth a unit
+        # A fourth digit takes the next unit.
+        if value < 1000:  # noqa: PLR2004
             return f"{value:.1f}{unit}" if value < 10 and unit not in "BK" else f"{value:.0f}{unit}"  # noqa: PLR2004
         value /= 1024
     return f"{value:.0f}T"
 
 
 def count(number: int) -> str:
-    """A count in at most five cells: `950`, `41.2k`, `1.3M`."""
+    """Format a count in at most five cells: `950`, `41.2k`, `1.3M`."""
     if number < 1000:  # noqa: PLR2004
         return str(number)
     return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"  # noqa: PLR2004
 
 
 def money(dollars: float) -> str:
-    """US dollars: `$1.92`, and `<1¢` where two digits would say nothing."""
+    """Format US dollars: `$1.92`, and `<1¢` for less than a cent."""
     return "<1¢" if 0 < dollars < 0.01 else f"${dollars:.2f}"  # noqa: PLR2004
 
 
 def places(counts: Mapping[str, int]) -> str:
-    """Where something is, and how often if that is more than once: `config.json, mail of lead ×3`."""
+    """List places, each with its count if above one: `config.json, mail of lead ×3`."""
     return ", ".join(f"{where} ×{many}" if many > 1 else where for where, many in counts.items())
 
 
 def homely(path: Path) -> str:
-    """A path with `~` for the home directory."""
+    """Abbreviate the home directory in a path to `~`."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

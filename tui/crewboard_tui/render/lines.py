@@ -1,6 +1,6 @@
-"""Lines of a screen as plain data: what is said and in which tone, before any terminal is known.
+"""Lines of a screen as plain data: text and tones, independent of any terminal.
 
-Panes are built from these by pure functions, so that what a person sees can be tested without a screen. Widths are
+Panes build these with pure functions, so that the content of a screen can be tested without a screen. Widths are
 terminal cells: a Chinese character takes two, a combining mark none.
 """
 
@@ -20,7 +20,7 @@ _WORD = re.compile(r"\S+\s*|\s+")
 
 
 class Span(NamedTuple):
-    """A piece of a line. `tone` names words of the style table, `key` the id of the key that a click presses."""
+    """A piece of a line. `tone` is a list of style names, `key` the id of the key that a click on it presses."""
 
     text: str
     tone: str = ""
@@ -33,53 +33,53 @@ Align = Literal["left", "right"]
 
 
 def one_line(text: str) -> str:
-    """Somebody else's text, made safe and put on one line, as far as any line could show it."""
+    """Return untrusted text made safe and on one line, cut to the most that any line can show."""
     return safe_line(text[:_MOST_SHOWN])
 
 
 def say(text: str, tone: str = "") -> Span:
-    """A span of somebody else's text, made safe and put on one line."""
+    """Return a span of untrusted text, made safe and on one line."""
     return Span(one_line(text), tone)
 
 
 def line(*spans: Span | str) -> Line:
-    """A line of spans; a bare string is our own text in the plain tone."""
+    """Return a line of spans; a bare string must be trusted text and gets the plain tone."""
     return tuple(Span(span) if isinstance(span, str) else span for span in spans)
 
 
 def plain(content: Line) -> str:
-    """What a line says, without its tones."""
+    """Return a line's text without its tones."""
     return "".join(span.text for span in content)
 
 
 def width_of(content: Line) -> int:
-    """How many cells a line takes."""
+    """Return a line's width in cells."""
     return sum(cell_len(span.text) for span in content)
 
 
 def clip(text: str, width: int) -> str:
-    """`text` in at most `width` cells, with an ellipsis where something was left out."""
+    """Cut `text` to at most `width` cells, ending with an ellipsis if anything was cut."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1) + ELLIPSIS if width > 0 else ""
 
 
 def pad(text: str, width: int, align: Align = "left") -> str:
-    """`text` in exactly `width` cells."""
+    """Cut or fill `text` to exactly `width` cells."""
     text = clip(text, width)
     space = " " * (width - cell_len(text))
     return space + text if align == "right" else text + space
 
 
 def crop(content: Line, width: int) -> Line:
-    """A line in at most `width` cells, with an ellipsis where something was left out."""
+    """Cut a line to at most `width` cells, ending with an ellipsis if anything was cut."""
     if width_of(content) <= width:
         return content
     kept: list[Span] = []
     for span in content:
         size = cell_len(span.text)
         if size >= width:
-            # Something follows or is cut, so that the last cell must say so.
+            # More text follows, so the last cell must be an ellipsis.
             return (*kept, span._replace(text=clip(span.text + " ", width)))
         kept.append(span)
         width -= size
@@ -87,14 +87,14 @@ def crop(content: Line, width: int) -> Line:
 
 
 def spread(left: Line, right: Line, width: int) -> Line:
-    """One line with `left` at its beginning and `right` at its end; `left` gives way."""
+    """Return one line with `left` at its start and `right` at its end; `left` is cut if both do not fit."""
     left = crop(left, max(0, width - width_of(right) - 1))
     return crop((*left, Span(" " * (width - width_of(left) - width_of(right))), *right), width)
 
 
 @lru_cache(maxsize=2048)
 def wrap(text: str, width: int, indent: str = "") -> tuple[str, ...]:
-    """Safe text broken into lines of at most `width` cells; what follows a break begins with `indent`."""
+    """Break text, made safe, into lines of at most `width` cells; continuation lines start with `indent`."""
     wrapped: list[str] = []
     for raw in safe_lines(text):
         wrapped += _wrap_one(raw.rstrip(), max(width, 1), indent if width > 2 * len(indent) else "")
@@ -123,7 +123,7 @@ def _wrap_one(text: str, width: int, indent: str) -> list[str]:
 
 
 def hang(content: Line, width: int, indent: int, most: int) -> list[Line]:
-    """A line broken between words into at most `most` lines; what follows a break begins behind `indent` blanks."""
+    """Break a line between words into at most `most` lines; continuation lines are indented by `indent` cells."""
     indent = indent if width > 2 * indent else 0
     rows: list[list[Span]] = [[]]
     used = 0
@@ -138,12 +138,12 @@ def hang(content: Line, width: int, indent: int, most: int) -> list[Line]:
 
 
 def _bare(row: list[Span]) -> Line:
-    """A row without the blanks at its end, which need no room."""
+    """Return a row without trailing blanks."""
     return (*row[:-1], *(span._replace(text=span.text.rstrip()) for span in row[-1:]))
 
 
 def _words(text: str, width: int) -> list[str]:
-    """The words of a text with the blanks behind them; a word wider than a line in pieces."""
+    """Split text into words with the blanks after them; a word wider than a line is split too."""
     return [piece for word in _WORD.findall(text) for piece in _pieces(word, width)]
 
 
@@ -152,7 +152,7 @@ def _pieces(word: str, width: int) -> list[str]:
 
 
 def flow(pieces: Iterable[Line], width: int, most: int, gap: str = "  ") -> list[Line]:
-    """Set pieces side by side, breaking between them, in at most `most` lines; what does not fit is left out."""
+    """Place pieces side by side in at most `most` lines, breaking only between them; omit what does not fit."""
     rows: list[list[Span]] = [[Span(" ")]]
     used = 1
     for piece in pieces:

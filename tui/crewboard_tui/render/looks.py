@@ -1,4 +1,4 @@
-"""Shape, word and colour of each state of an agent or a task (docs/reference/dashboard.md#states)."""
+"""Glyph, word and colour of each state of an agent or a task (docs/reference/dashboard.md#states)."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from crewboard.records import Task
 
 @dataclass(frozen=True)
 class Look:
-    """How something is shown: `tone` names words of the style table."""
+    """How a state is shown; `tone` is a list of style names."""
 
     glyph: str
     ascii: str
@@ -32,10 +32,10 @@ LOOKS: dict[Shown, Look] = {
 }
 
 SEEN_DEATH = Look("✖", "X", "dim", "died")
-"""A death that was acknowledged: it asks for nothing any more, and is no orderly end all the same."""
+"""A crash that was acknowledged: it needs no action, but was not an orderly exit."""
 
 URGENT: tuple[Shown, ...] = ("ask", "dead", "stuck", "loop")
-"""What somebody must look at, in the order of the counter strip."""
+"""States that need the user, in the order of the status bar."""
 
 TASK_LOOKS: dict[str, Look] = {
     "in_progress": Look("●", ">", "success", "in progress"),
@@ -49,13 +49,13 @@ TASK_LOOKS: dict[str, Look] = {
 
 
 def look_of(agent: AgentView) -> Look:
-    """How an agent is shown."""
+    """Return how an agent is shown."""
     died = agent.shown == "done" and agent.is_dead
     return SEEN_DEATH if died else LOOKS[agent.shown]
 
 
 def task_look(task: Task, blocked_by: list[int]) -> Look:
-    """How a task is shown; `blocked_by` are the tasks that still stand in its way."""
+    """Return how a task is shown; `blocked_by` are the open tasks that block it."""
     if task.status != "pending":
         return TASK_LOOKS[task.status]
     if task.last_owner and not task.owner:

@@ -1,4 +1,4 @@
-"""Money, shares and bars as they are shown everywhere: a price that is not known is a dash, never $0."""
+"""Costs, shares and bars. An unknown price is shown as a dash, never as $0."""
 
 from crewboard.readmodel.team import TeamView
 from crewboard.readmodel.usage import WINDOW, Bill, bill_team
@@ -7,25 +7,25 @@ from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span
 
 NEARLY = 0.8
-"""From this share on a limit is near."""
+"""A limit counts as near from this share on."""
 
 
 def money_of(bill: Bill) -> str:
-    """Dollars; `+` where some of the tokens have no price, a dash where none of them has."""
+    """Format a cost; `+` means that some tokens have no price, a dash that none has."""
     if bill.usd is None:
         return "—"
     return formats.money(bill.usd) + ("+" if bill.partial else "")
 
 
 def why_no_money(view: TeamView) -> str:
-    """Why nothing is said in dollars; the table of prices may well have a price that does not count here."""
+    """Explain why no cost is shown in dollars."""
     return (
         f"tokens only: {'the embedded model is' if view.model_backend == 'offline' else 'these models are'} not priced"
     )
 
 
 def spent(view: TeamView, rate: float | None) -> str:
-    """What the team has used, of how much, and how fast, in dollars an hour."""
+    """Format what the team has used, its limit, and its rate in dollars per hour."""
     bill = bill_team(view)
     parts = ["Cost"]
     if bill.usd is not None:
@@ -40,22 +40,23 @@ def spent(view: TeamView, rate: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share in percent in at most five cells, rounded down so that 100% is all of it."""
+    """Format a share in at most five cells, rounded down so that 100% means all of it."""
     if share is None:
         return "—"
     whole = int(round(100 * share, 6))
-    return f"{whole}%" if whole < 1000 else ">999%"  # noqa: PLR2004  how often over says nothing more
+    # Above 999% the exact share does not matter.
+    return f"{whole}%" if whole < 1000 else ">999%"  # noqa: PLR2004
 
 
 def near(share: float | None) -> str:
-    """The tone of a share of something that ends."""
+    """Return the tone for a share of a limit."""
     if share is None:
         return "dim"
     return "error" if share >= 1 else "warning" if share >= NEARLY else ""
 
 
 def bar(share: float | None, width: int) -> Line:
-    """A share as a bar behind a blank; nothing where it is not known."""
+    """Return a share as a bar after a blank; empty if unknown."""
     if share is None:
         return ()
     full = min(width, round(share * width))
@@ -63,5 +64,5 @@ def bar(share: float | None, width: int) -> Line:
 
 
 def context_share(context: Context) -> float | None:
-    """How full the model's window is, 0 to 1."""
+    """Return the used share of the model's context window, 0 to 1."""
     return context.used / context.limit if context.limit else None

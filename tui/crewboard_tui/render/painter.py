@@ -1,7 +1,7 @@
-"""From lines to strips: the tones of the style table meet the colours of the theme here.
+"""Paint lines into Textual strips: tones are mapped to the theme's colours here.
 
-Tones are no component classes: a stylesheet works each of those out for each widget, at every change of focus or size,
-which was half the time to the first picture.
+Tones are not component classes: a stylesheet computes those for each widget at every change of focus or size, which
+took half of the time to the first picture.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from crewboard_tui.render.sanitize import safe_text
 
 @dataclass(frozen=True)
 class Tone:
-    """What a tone adds to a text: names of the theme's colours, and how the letters stand."""
+    """What a tone adds to a text: names of theme colours, and text attributes."""
 
     color: str = ""
     background: str = ""
@@ -51,7 +51,7 @@ _FLAT = {ord("\n"): " ", ord("\t"): " "}
 
 
 class Painter:
-    """Paints lines for one widget. Styles are looked up once for each theme."""
+    """Paints lines for one widget. Styles are computed once per theme."""
 
     def __init__(self, widget: Widget) -> None:
         self._widget = widget
@@ -59,14 +59,14 @@ class Painter:
         self._styles: dict[str, Style] = {}
 
     def strip(self, content: Line, width: int, *, under: str = "") -> Strip:
-        """One line in exactly `width` cells, with an ellipsis where it is longer.
+        """Paint one line in exactly `width` cells, with an ellipsis if it is longer.
 
-        `under` is the tone beneath all of it, such as the cursor's.
+        `under` is the tone of the background, such as the cursor's.
         """
         base = self._widget.rich_style + self._style(under)
         segments = [
             Segment(
-                # The last guard: what reaches a terminal is printable, whoever built the line.
+                # Last line of defence: only printable text reaches a terminal, whatever built the line.
                 span.text if span.text.isprintable() else safe_text(span.text).translate(_FLAT),
                 _clickable(base + self._style(span.tone), span.key),
             )

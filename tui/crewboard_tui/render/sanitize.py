@@ -1,4 +1,7 @@
-"""The one door through which text of agents reaches a terminal: what could act on it becomes visible."""
+"""Make untrusted text safe for a terminal: control and invisible characters become visible marks.
+
+All text of agents passes through here.
+"""
 
 import re
 import unicodedata
@@ -6,14 +9,14 @@ import unicodedata
 from crewboard.redaction import redact
 
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2028\u2029\u3164\uffa0")
-"""Characters that show nothing or break lines, and are in no control category."""
+"""Characters that show nothing or break lines although they are not control characters."""
 
 _SUSPECT = re.compile(r"[^\x20-\x7e\n\t]")
 _TAB = "    "
 
 
 def safe_text(text: str) -> str:
-    """`text` with keys hidden, and every control character but newline and tab turned into a visible mark."""
+    """Return `text` with secrets redacted and every control character but newline and tab made visible."""
     text = redact(text)
     if text.isprintable() and _INVISIBLE.isdisjoint(text):
         return text
@@ -21,12 +24,12 @@ def safe_text(text: str) -> str:
 
 
 def safe_line(text: str) -> str:
-    """`safe_text` on one line: newlines and tabs become spaces."""
+    """Return `safe_text` on one line: newlines and tabs become spaces."""
     return " ".join(safe_text(text).split())
 
 
 def safe_lines(text: str) -> list[str]:
-    """`safe_text` line by line, with tabs as spaces and long runs of anything left whole."""
+    """Return the lines of `safe_text`, with tabs as spaces; blank lines are kept."""
     return safe_text(text).replace("\t", _TAB).split("\n")
 
 

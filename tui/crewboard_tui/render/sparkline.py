@@ -1,4 +1,4 @@
-"""A row of small bars: how something went over time."""
+"""Small bar charts of one line."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def spark(values: Sequence[float], width: int, top: float) -> str:
-    """The newest values that fit into `width` cells, the newest last; `top` is a full bar."""
+    """Return a bar chart of the newest values that fit into `width` cells; `top` is a full bar."""
     shown = values[-max(0, width) :] if width > 0 else []
     return "".join(_BARS[_level(value, top)] for value in shown)
 

@@ -1,13 +1,13 @@
-"""The stylesheet, which is parsed anew only where its colours change."""
+"""A stylesheet that is parsed again only when its colours change."""
 
 from textual.css.stylesheet import Stylesheet
 
 
 class SteadyStylesheet(Stylesheet):
-    """A stylesheet that keeps what it parsed.
+    """A stylesheet that keeps its parsed rules.
 
-    Textual parses everything again for every screen that it shows for the first time: 6 ms each, three times before
-    the first picture.
+    Textual parses all rules again for every screen that it shows for the first time: 6 ms each, three times before the
+    first picture.
     """
 
     def set_variables(self, variables: dict[str, str]) -> None:

@@ -1,6 +1,6 @@
-"""The colours: a calm palette for dark and one for light terminals, and one of high contrast.
+"""The colour themes: dark, light and high contrast.
 
-Text has at least 4.5 : 1 against whatever it stands on (WCAG 2.2, 1.4.3), in high contrast 7 : 1 (1.4.6).
+Text has a contrast of at least 4.5 : 1 (WCAG 2.2, 1.4.3), in the high-contrast theme 7 : 1 (1.4.6).
 """
 
 from typing import Literal
@@ -88,11 +88,11 @@ CONTRAST = Theme(
 ThemeName = Literal["dark", "light", "contrast"]
 
 THEMES: dict[ThemeName, Theme] = {"dark": DARK, "light": LIGHT, "contrast": CONTRAST}
-"""The themes by the names that a user gives them, in the order in which a key turns them."""
+"""The themes by their user-facing names, in the order in which the theme key cycles through them."""
 
 
 def after(theme: str) -> ThemeName:
-    """The one that is next, of the theme that Textual calls so."""
+    """Return the name of the theme after the one that Textual calls `theme`."""
     names = list(THEMES)
     at = next((place for place, name in enumerate(names) if THEMES[name].name == theme), -1)
     return names[(at + 1) % len(names)]

@@ -1,1 +1,1 @@
-"""Panes, one a file. Each is a pure function from what was read to lines, and a widget that paints them."""
+"""Reusable widgets. Most have a pure function that returns lines, and a widget that paints them."""

@@ -1,4 +1,4 @@
-"""The alert line: the worst thing that nobody has answered, with its keys. Never hidden."""
+"""The alert bar: the most urgent unanswered need with its keys. It is always visible."""
 
 from crewboard.readmodel.team import Need, TeamView
 from crewboard_tui.keymap.bindings import Pressed, default_key
@@ -21,7 +21,7 @@ NEED_LOOKS: dict[str, Look] = {
 
 
 _SOME_WORDS = 20
-"""Cells of a need's summary below which what came of it gives way."""
+"""Below this width for the summary, the effect of the need is omitted."""
 
 
 def alert_line(
@@ -33,9 +33,9 @@ def alert_line(
     pressed: Pressed = default_key,
     opens: bool = True,
 ) -> Line:
-    """The worst need, else what is wrong with the team's files, else what to do first, else that all is well.
+    """Return the most urgent need, else file damage, else a first step, else "nothing needs you".
 
-    `opens` says that the key for the next need opens just this one.
+    `opens` means that the key for the next need opens this one.
     """
     view = snapshot.view
     if snapshot.problem:

@@ -1,4 +1,4 @@
-"""A list whose entries unfold: one line each, and all of it for those that somebody wants to see."""
+"""A list whose rows can be unfolded."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from crewboard_tui.render.lines import Line, Span, plain
 from crewboard_tui.widgets.line_list import LineList, Row
 
 MARK = 2
-"""Cells before each line, for the mark that says whether there is more."""
+"""Cells before each line, for the mark of foldable rows."""
 
 _INDENT = "  "
 
 
 class CollapsibleRow(NamedTuple):
-    """One entry: its line, lines that always follow it, and what unfolds below, made when it is wanted.
+    """One row: its line, lines that are always shown, and a function that returns the unfolded lines.
 
-    `text` is all of it as it was written: what it can be found by beyond what its lines show, and what is copied.
+    `text` is the full text for searching and copying.
     """
 
     key: str
@@ -30,20 +30,20 @@ class CollapsibleRow(NamedTuple):
     text: str = ""
 
     def has(self, wanted: str) -> bool:
-        """Whether every word of `wanted` is in it, also where it is folded."""
+        """Return True if every word of `wanted` is in the row, folded or not."""
         return not wanted or matches(" ".join([*map(plain, (self.head, *self.rest)), self.text]), wanted)
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Which entry a row belongs to, and whether that entry can unfold."""
+    """The entry that a line belongs to, and whether the entry can be unfolded."""
 
     key: str
     folds: bool
 
 
 class CollapsibleList(LineList):
-    """The list. Where it follows its end, it does so until somebody moves up, and again once they are back."""
+    """A list of rows that fold. It follows its end until the cursor moves up, and again once it is back at the end."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("folds")]
 
@@ -57,22 +57,22 @@ class CollapsibleList(LineList):
 
     @property
     def copied(self) -> str:
-        """What is copied from here: all of the entry under the cursor."""
+        """Return the full text of the entry under the cursor, for copying."""
         here = self._here
         return next((fold.text for fold in self._folds if here is not None and fold.key == here.key), "")
 
     @property
     def follows(self) -> bool:
-        """Whether its end can be followed."""
+        """Return True if the list can follow its end."""
         return self._follows
 
     @property
     def came_by_itself(self) -> bool:
-        """No: what keys do here is done to whom the page is about, whatever is under the cursor."""
+        """Return False: keys here act on the page's agent, not on the row under the cursor."""
         return False
 
     def begin(self, *, follows: bool) -> None:
-        """Something else is shown from now on: at its end if it follows, else at its top, all of it folded."""
+        """Start with new content: at its end if it follows, else at its top, all folded."""
         self.restart()
         self._unfolded.clear()
         self._follows = self.follow = follows
@@ -108,7 +108,7 @@ class CollapsibleList(LineList):
 
     @property
     def key_labels(self) -> Mapping[str, str]:
-        """What the keys are called where they fold again."""
+        """Return the labels of keys that fold again."""
         here = self._here is not None and self._here.key in self._unfolded
         return {**({"fold.turn": "fold"} if here else {}), **({"fold.all": "fold all"} if self._is_whole else {})}
 
@@ -118,7 +118,7 @@ class CollapsibleList(LineList):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether nothing is left to unfold."""
+        """Return True if every entry is unfolded."""
         return self._can_unfold <= self._unfolded
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -134,7 +134,7 @@ class CollapsibleList(LineList):
         self.action_turn()
 
     def action_turn(self) -> None:
-        """Unfold the entry under the cursor, or fold it again."""
+        """Unfold the entry under the cursor, or fold it."""
         if self._here is None or not self._here.folds:
             return
         key = self._here.key
@@ -144,7 +144,7 @@ class CollapsibleList(LineList):
         self._reveal(key)
 
     def action_turn_all(self) -> None:
-        """Unfold every entry, or fold all where none is left to unfold."""
+        """Unfold all entries; fold all if they already are."""
         key = self._here.key if self._here else None
         self.select(key)
         self._unfolded = set() if self._is_whole else self._can_unfold
@@ -152,14 +152,14 @@ class CollapsibleList(LineList):
         self._keep_visible()
 
     def action_follow(self) -> None:
-        """Follow the end, or stay."""
+        """Switch following the end on or off."""
         self.follow = not self.follow
         if self.follow:
             self._move(len(self._rows) - 1)
         self.post_message(self.Moved(self, self.selected))
 
     def _show_again(self) -> None:
-        # Who unfolds something reads it, and must not be taken away from it.
+        # Stop following while an unfolded entry is being read.
         self.follow = False
         head = self.head[1:] if self.head is not None else None
         self.read(self._folds, "", head)
@@ -167,7 +167,7 @@ class CollapsibleList(LineList):
         self.post_message(self.Moved(self, self.selected))
 
     def _reveal(self, key: str) -> None:
-        """Scroll as far as needed to show an entry to its end, its first line at the top at most."""
+        """Scroll so that the whole entry is visible, or its first line is at the top."""
         size = sum(place.key == key for place in self._places)
         top, room = self.scroll_offset.y, max(1, self.size.height - self._top)
         wanted = max(top, min(self._at, self._at + size - room))

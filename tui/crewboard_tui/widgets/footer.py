@@ -1,4 +1,4 @@
-"""The footer: the keys that work here and now, the most useful first."""
+"""The footer: the keys that work now, the most useful first."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -14,11 +14,11 @@ from crewboard_tui.keymap.bindings import Key
 from crewboard_tui.render.lines import Line, Span, flow
 
 SPARE = 72
-"""From this rank on a key only takes room that is left: it opens no further line, which would move the panes."""
+"""Keys from this rank on never open a second line, which would move the panes."""
 
 
 def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
-    """The keys of our table that do something on `screen` now, as they are called there, with how each is pressed."""
+    """Return the keys that do something on `screen` now, and how each is pressed."""
     labels: Mapping[str, str] = getattr(screen, "key_labels", {})
     ascii_only = bool(getattr(screen.app, "ascii_only", False))
     show = partial(bindings.show_key, ascii_only=ascii_only)
@@ -37,7 +37,7 @@ def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
 
 
 async def press(app: App[Any], screen: Screen[Any], ident: str) -> None:
-    """Do what the key `ident` does on `screen`, if it works there now: a click on it."""
+    """Run the action of key `ident` on `screen` if it is available, as a click on it does."""
     for active in screen.active_bindings.values():
         if active.binding.id == ident and active.enabled:
             await app.run_action(active.binding.action, active.node)
@@ -45,20 +45,20 @@ async def press(app: App[Any], screen: Screen[Any], ident: str) -> None:
 
 
 def _vital(shown: Iterable[Key]) -> set[str]:
-    """The ways to help and out, which no width cuts off: Esc where it does something, else `q`."""
+    """Return the keys that are never left out: help, and Esc or else `q`."""
     ids = {key.id for key in shown}
     ways_out = [ident for ident in ("view.back", "hire.cancel", "composer.leave", "app.leave") if ident in ids]
     return {"app.help", *ways_out[:1]} & ids
 
 
 def _readable(name: str, *, ascii_only: bool) -> str:
-    """A key by the character it makes, if that can be shown, else by its name."""
+    """Return the character that a key types if it can be shown, else the key's name."""
     readable = name if "+" in name or name in bindings.NAMES else format_key(name)
     return name if ascii_only and not readable.isascii() else readable
 
 
 def footer_lines(screen: Screen[Any], width: int, most: int) -> list[Line]:
-    """What the footer shows, in at most `most` lines."""
+    """Return the footer in at most `most` lines."""
     shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None and key.label]
     shown.sort(key=lambda pair: pair[0].footer or 0)
     pieces: list[Line] = [(Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id)) for key, pressed in shown]
@@ -67,7 +67,7 @@ def footer_lines(screen: Screen[Any], width: int, most: int) -> list[Line]:
 
 
 def _flow_with(vital: set[str], pieces: list[Line], width: int, most: int) -> list[Line]:
-    """The pieces that fit; what is not `vital` gives way to what is, the last first."""
+    """Place the pieces that fit; omit others, the last first, before the `vital` ones."""
     while True:
         rows = flow(pieces, width, most)
         fit = {span.key for row in rows for span in row}

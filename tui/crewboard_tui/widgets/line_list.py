@@ -1,4 +1,4 @@
-"""A scrolling list of lines with a cursor. Only rows that changed are painted, however many there are."""
+"""A scrolling list of lines with a cursor. Only changed rows are repainted, however long the list is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,34 +17,34 @@ from crewboard_tui.render.lines import Line, Span, plain
 from crewboard_tui.render.painter import Painter
 
 BLIND_FOR = 0.3
-"""Seconds for which nothing is done to what has come under the cursor by itself (docs/reference/dashboard.md#laws)."""
+"""Seconds during which keys ignore a row that moved under the cursor by itself (docs/reference/dashboard.md#laws)."""
 
 SETTLE = 4.0
-"""Seconds without a key after which a list may take a new order."""
+"""Seconds without a key press after which a list may be reordered."""
 
 
 class Row(NamedTuple):
-    """A line and the thing that it stands for."""
+    """A line and the key of what it shows."""
 
     key: str
     line: Line
 
 
 def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """`wanted` in the order of `before`, as far as it was there; what is new comes last."""
+    """Return `wanted` in the order of `before`; new items come last."""
     here = set(wanted)
     known = set(before)
     return [key for key in before if key in here] + [key for key in wanted if key not in known]
 
 
 class LineList(ScrollView, can_focus=True):
-    """A list. What is under the cursor stays under it when rows come, go or change their order."""
+    """A list whose cursor stays on its item when rows come, go or change their order."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("list")]
 
     @dataclass
     class Moved(Message):
-        """The cursor stands on something else."""
+        """The cursor moved to another item."""
 
         rows: "LineList"
         key: str | None
@@ -55,7 +55,7 @@ class LineList(ScrollView, can_focus=True):
 
     @dataclass
     class Opened(Message):
-        """Somebody wants to go into what is under the cursor."""
+        """The item under the cursor was opened."""
 
         rows: "LineList"
         key: str
@@ -76,22 +76,22 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def came_by_itself(self) -> bool:
-        """Whether what is under the cursor has come there just now, and not because somebody moved."""
+        """Return True if the row under the cursor changed just now without a key press."""
         return monotonic() - self._came_at < BLIND_FOR
 
     @property
     def rows(self) -> list[Row]:
-        """What is in the list."""
+        """Return the rows of the list."""
         return self._rows
 
     @property
     def selected(self) -> str | None:
-        """The key under the cursor."""
+        """Return the key of the row under the cursor."""
         return self._selected
 
     @property
     def copied(self) -> str:
-        """What is copied from here: the line under the cursor as it is shown, if it stands for something."""
+        """Return the text of the line under the cursor, for copying; empty for a row without a key."""
         return plain(self._rows[self._at].line).strip() if self._selected else ""
 
     @property
@@ -99,7 +99,7 @@ class LineList(ScrollView, can_focus=True):
         return 1 if self.head is not None else 0
 
     def show(self, rows: list[Row], head: Line | None = None) -> None:
-        """Show these instead, with `head` above them, which does not scroll."""
+        """Show these rows, with the fixed line `head` above them."""
         before, before_head, before_at = self._rows, self.head, self._at
         self._rows, self.head = rows, head
         self._find_cursor()
@@ -114,14 +114,14 @@ class LineList(ScrollView, can_focus=True):
         self._keep_visible()
 
     def select(self, key: str | None) -> None:
-        """Put the cursor on `key`, if it is there."""
+        """Move the cursor to `key` if it is in the list."""
         at = next((y for y, row in enumerate(self._rows) if row.key == key), None)
         if at is not None:
             self._wanted = None
             self._move(at)
 
     def want(self, key: str) -> None:
-        """Put the cursor on `key` as soon as it is there."""
+        """Move the cursor to `key` as soon as it is in the list."""
         self._wanted = key
         self.select(key)
 
@@ -135,7 +135,7 @@ class LineList(ScrollView, can_focus=True):
                 return
 
     def restart(self) -> None:
-        """Somebody chose to see something else here: what comes next has not come by itself."""
+        """Reset the guard against moved rows: the user chose to see something else."""
         self._selected, self._at = None, 0
 
     def _find_cursor(self) -> None:
@@ -180,11 +180,11 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def row_width(self) -> int:
-        """How many cells a row's line may take; the first of the list is for the cursor's mark."""
+        """Return the cells for a row's line; the list's first cell shows the cursor."""
         return max(0, self.scrollable_content_region.width - 1)
 
     def watch_show_vertical_scrollbar(self) -> None:
-        # A scrollbar that appears later does not know yet how far down we are.
+        # A scrollbar that has just appeared does not know the scroll position yet.
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = self.scroll_y
 

@@ -1,4 +1,4 @@
-"""Lines to read: what an agent did, a plan, a thread. Follows its end as it grows, until somebody scrolls up."""
+"""A scrollable text. It can follow its end as it grows, until the user scrolls up."""
 
 from typing import Any, ClassVar
 
@@ -14,12 +14,12 @@ from crewboard_tui.render.painter import Painter
 
 
 class LineView(ScrollView, can_focus=True):
-    """Shows lines, and scrolls. With `follow`, the last one stays in sight."""
+    """Shows lines and scrolls. With `follow`, the last line stays visible."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("log")]
 
     class Scrolled(Message):
-        """Other lines are in sight, or the end is followed or not."""
+        """The scroll position or following changed."""
 
     def __init__(self, *, follow: bool = True, follows: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -30,28 +30,28 @@ class LineView(ScrollView, can_focus=True):
 
     @property
     def lines(self) -> list[Line]:
-        """What is shown, with what is out of sight."""
+        """Return all lines, including those that are not visible."""
         return self._lines
 
     @property
     def copied(self) -> str:
-        """What is copied from here: all that is shown."""
+        """Return all text, for copying."""
         return "\n".join(plain(each).rstrip() for each in self._lines).strip("\n")
 
     @property
     def follows(self) -> bool:
-        """Whether its end can be followed."""
+        """Return True if the view can follow its end."""
         return self._can_follow
 
     @property
     def read_percent(self) -> int:
-        """How much of it has been in sight at the present place, in percent."""
+        """Return how much has been visible from the top to here, in percent."""
         if not self._lines:
             return 100
         return min(100, 100 * (self.scroll_offset.y + self.size.height) // len(self._lines))
 
     def show(self, lines: list[Line]) -> None:
-        """Show these instead."""
+        """Show these lines."""
         before, self._lines = self._lines, lines
         top = self.scroll_offset.y
         if self.virtual_size.height != len(lines):
@@ -62,7 +62,7 @@ class LineView(ScrollView, can_focus=True):
             self._paint_changes(before)
 
     def restart(self) -> None:
-        """Begin at the top again, or at the end where that is followed: something else is shown now."""
+        """Start with new content: at the top, or at the end if it follows."""
         self.follow = self._can_follow
         self.scroll_to(y=0, animate=False, force=True)
 
@@ -86,11 +86,11 @@ class LineView(ScrollView, can_focus=True):
 
     @property
     def line_width(self) -> int:
-        """How many cells a line may take."""
+        """Return the cells for a line."""
         return max(1, self.scrollable_content_region.width)
 
     def watch_show_vertical_scrollbar(self) -> None:
-        # A scrollbar that appears later does not know yet how far down we are.
+        # A scrollbar that has just appeared does not know the scroll position yet.
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = self.scroll_y
 

@@ -1,4 +1,4 @@
-"""The frame of a pane: its title and what stands at its lower edge."""
+"""The titles in the frame of a pane."""
 
 from textual.content import Content
 from textual.widget import Widget
@@ -9,7 +9,7 @@ from crewboard_tui.widgets.line_view import LineView
 
 
 def title(pane: Widget, above: str, below: str = "") -> None:
-    """Set a pane's titles, only where they change: each setting paints the frame."""
+    """Set a pane's titles if they changed: each assignment repaints the frame."""
     wanted = Content(one_line(above)), Content(one_line(below))
     if pane.border_title != wanted[0]:
         pane.border_title = wanted[0]
@@ -18,6 +18,6 @@ def title(pane: Widget, above: str, below: str = "") -> None:
 
 
 def follow_words(pane: LineView | CollapsibleList, key: str) -> str:
-    """Whether a pane follows its end; where `key` works, which turns that, it is named too."""
+    """Describe whether a pane follows its end, with the `key` that switches it."""
     words = f"follow:{'on' if pane.follow else 'off'}"
     return f"{key} {words}" if pane.has_focus else words

@@ -1,4 +1,4 @@
-"""A few lines that stand where they are: counter strip, alert, footer. Only lines that changed are painted."""
+"""A few lines without a cursor: status bar, alert bar, footer. Only changed lines are repainted."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from crewboard_tui.widgets.footer import press
 
 
 class StaticLines(Widget):
-    """Shows lines as they are handed in; as high as they are many."""
+    """Shows the given lines and is as high as their number."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -23,11 +23,11 @@ class StaticLines(Widget):
 
     @property
     def lines(self) -> list[Line]:
-        """What is shown."""
+        """Return the lines."""
         return self._lines
 
     def show(self, lines: list[Line]) -> None:
-        """Show these instead."""
+        """Show these lines."""
         before, self._lines = self._lines, lines
         if len(before) != len(lines):
             self.refresh(layout=True)
@@ -45,7 +45,7 @@ class StaticLines(Widget):
         return self._painter.strip(content, width)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """What the key under the pointer does."""
+        """Show as tooltip what the key under the pointer does."""
         key = bindings.BY_ID.get(str(event.style.meta.get("key")))
         self.tooltip = key.says if key else None
 

@@ -1,4 +1,4 @@
-"""The counter strip: who is in which state, tasks, cost, and what is special about this team. Never hidden."""
+"""The status bar: agents by state, tasks, cost, and warnings about this team. It is always visible."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ _BAR = Span(" │ ", "dim")
 
 @dataclass(frozen=True)
 class Badges:
-    """What the strip says besides what was read."""
+    """What the bar shows in addition to what was read."""
 
     read_only: bool = False
     offline: bool = False
-    """Whether the next to be hired works on the embedded model, should nobody do so yet."""
+    """True if agents hired from here use the offline model, while none is running yet."""
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of the strip; the lower its rank, the longer it stays as room gets short."""
+    """A part of the bar; the lower its rank, the longer it is kept when space is short."""
 
     rank: int
     spans: tuple[Span, ...]
@@ -37,7 +37,7 @@ class _Piece:
 
 
 def strip_line(snapshot: Snapshot, badges: Badges, width: int) -> Line:
-    """The strip in `width` cells: what is urgent stays longest, then what is dangerous, then the rest."""
+    """Return the bar in `width` cells: urgent parts are kept longest, then warnings, then the rest."""
     view = snapshot.view
     counts = Counter(look_of(agent) for agent in view.agents)
     pieces = [
@@ -62,7 +62,7 @@ def _needed(pieces: list[_Piece]) -> int:
 
 
 def _joined(pieces: list[_Piece]) -> list[Span]:
-    """Pieces side by side; the name needs no bar behind it."""
+    """Join pieces with separators; none follows the team's name."""
     spans: list[Span] = []
     for at, piece in enumerate(pieces):
         between = Span("  ") if at == 1 and pieces[0].rank == 1 else _BAR
@@ -71,7 +71,7 @@ def _joined(pieces: list[_Piece]) -> list[Span]:
 
 
 def _states(counts: Counter[Look], looks: tuple[Look, ...], *, words: bool) -> Line:
-    """How many there are of each; a death that was seen shares its shape with one that was not, and says its word."""
+    """Return the number of agents in each state; an acknowledged crash is named, as its glyph is not unique."""
     spans: list[Span] = []
     for look in looks:
         if counts[look]:

@@ -1,4 +1,4 @@
-"""The line below the strip: the numbered views, or where one has gone from there."""
+"""The line below the status bar: the numbered views, or the path to the current page."""
 
 from collections.abc import Mapping
 
@@ -19,16 +19,16 @@ VIEWS: tuple[tuple[str, str, str], ...] = (
 """Every view: mode, key, title."""
 
 _SHORT = {"needs": "Needs"}
-"""Titles that leave room for all of them on 60 columns."""
+"""Shorter titles, so that all fit on 60 columns."""
 
 
 def new_mail(view: TeamView) -> int:
-    """How many messages the operator has not read."""
+    """Return the number of messages that the operator has not read."""
     return sum(view.unread.get(name, 0) for name in operator_mailboxes(view.names))
 
 
 def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
-    """The views with what waits in them; short of room, closer together, then the keys and the current title."""
+    """Return the views with their counts; when space is short, only the keys and the current title."""
     counts = {
         "inbox": new_mail(view),
         "needs": len(view.needs),
@@ -58,7 +58,7 @@ def _tabs(current: str, counts: Mapping[str, int], pressed: Pressed, titles: Map
 
 
 def crumbs_line(crumbs: list[str], right: str, width: int) -> Line:
-    """The way from a view to here: `Board › api`."""
+    """Return the path from a view to the page: `Board › api`."""
     spans: list[Span] = [Span(" ")]
     for index, crumb in enumerate(crumbs):
         last = index == len(crumbs) - 1

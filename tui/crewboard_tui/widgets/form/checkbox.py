@@ -1,4 +1,4 @@
-"""A box to tick: `[x] a plan first`. It says yes or no without any colour."""
+"""A checkbox: `[x] a plan first`. Its state is visible without colours."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,14 +19,14 @@ _BOX = len("[x] ")
 
 
 class Checkbox(Widget, can_focus=True):
-    """A yes or a no."""
+    """A boolean field."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("tick")]
     value: reactive[bool] = reactive(default=False)
 
     @dataclass
     class Changed(Message):
-        """Yes became no, or no became yes."""
+        """The value changed."""
 
         tick: "Checkbox"
 

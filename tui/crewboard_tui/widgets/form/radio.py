@@ -1,11 +1,11 @@
-"""One of a few, all in sight: `(•) background   ( ) foreground`."""
+"""A choice with all options visible: `(•) background   ( ) foreground`."""
 
 from crewboard_tui.render.lines import Span, say
 from crewboard_tui.widgets.form.select import Select
 
 
 class Radio(Select):
-    """A choice that shows every option beside the others."""
+    """A choice that shows every option."""
 
     def parts(self, width: int) -> list[tuple[Span, int]]:  # noqa: ARG002
         found: list[tuple[Span, int]] = []

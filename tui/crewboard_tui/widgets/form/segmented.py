@@ -1,4 +1,4 @@
-"""One of several, in one line: `explore plan [code] test lead`, so that what is left and right of it is in sight."""
+"""A choice on one line with its neighbours: `explore plan [code] test lead`."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _CUT = len(f"{ELLIPSIS} ")
 
 
 class SegmentedControl(Select):
-    """A choice that shows its neighbours, as many as there is room for."""
+    """A choice that shows as many options around the current one as fit."""
 
     def parts(self, width: int) -> list[tuple[Span, int]]:
         labels = [one_line(label) for _, label in self.options]
@@ -25,7 +25,7 @@ class SegmentedControl(Select):
 
 
 def around(labels: Sequence[str], at: int, width: int) -> range:
-    """Which of `labels` stand in `width` cells with the one `at` between them: the nearest on both sides."""
+    """Return the range of `labels` around index `at` that fits into `width` cells."""
 
     def fits(first: int, last: int) -> bool:
         cells = sum(cell_len(label) + 1 for label in labels[first : last + 1]) + len("[]") - 1

@@ -1,4 +1,4 @@
-"""One of several: `‹ code ›`, turned with left and right."""
+"""A choice that shows only its value: `‹ code ›`, changed with left and right."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from crewboard_tui.render.painter import Painter
 
 
 class Select(Widget, can_focus=True):
-    """A field that holds one of some values; each is shown by its label."""
+    """A field with one of several values, each shown by its label."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("choice")]
     at: reactive[int] = reactive(0)
 
     @dataclass
     class Changed(Message):
-        """Another value was chosen."""
+        """The value changed."""
 
         choice: "Select"
 
@@ -41,11 +41,11 @@ class Select(Widget, can_focus=True):
 
     @property
     def value(self) -> str:
-        """What is chosen."""
+        """Return the chosen value."""
         return self.options[self.at][0]
 
     def choose(self, value: str) -> None:
-        """Choose a value, if it is one of them."""
+        """Choose a value, if it is an option."""
         self.at = next((at for at, (each, _) in enumerate(self.options) if each == value), self.at)
 
     def action_turn(self, by: int) -> None:
@@ -58,7 +58,7 @@ class Select(Widget, can_focus=True):
         return 1
 
     def parts(self, width: int) -> list[tuple[Span, int]]:  # noqa: ARG002
-        """What is shown in `width` cells, each piece with the place of the value that a click on it chooses."""
+        """Return what is shown in `width` cells: each piece with the index of the option that a click chooses."""
         before, after = ((self.at + by) % len(self.options) for by in (-1, 1))
         label = say(self.options[self.at][1], "bold" if self.has_focus else "")
         return [(Span("‹ ", "key"), before), (label, after), (Span(" ›", "key"), after)]
