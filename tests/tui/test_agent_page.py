@@ -144,10 +144,10 @@ async def test_without_a_task_the_tab_says_how_to_give_one(frozen: Frozen) -> No
     mine = Settings(keys={"task.assign": "A"})
     async with opened(frozen, 80, 24, settings=mine) as stage:
         await _open(stage, "perf", "Tasks")
-        await stage.sees("no task is its own; 3 is the board, where A assigns one")
+        await stage.sees("it owns no task; 3 is the board, where A assigns one")
     async with opened(frozen, 80, 24, read_only=True) as stage:
         await _open(stage, "perf", "Tasks")
-        await stage.sees("no task is its own ")
+        await stage.sees("it owns no task ")
 
 
 async def test_a_process_shows_its_history_its_tree_and_its_log_tail(frozen: Frozen) -> None:
@@ -165,7 +165,7 @@ async def test_a_process_shows_its_history_its_tree_and_its_log_tail(frozen: Fro
 async def test_an_ended_process_shows_its_exit_record(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "parser", "Process")
-        await stage.sees("exit       run 1, died, no code, signal 9; the team was told", "Killed")
+        await stage.sees("exit       run 1, died, no code, signal 9; the team is notified", "Killed")
 
 
 def test_a_course_keeps_its_newest_values() -> None:

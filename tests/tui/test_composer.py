@@ -63,10 +63,10 @@ def test_what_a_line_says(text: str, says: Note | Visit) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("@fixer hello", "nobody here is called 'fixer': there are api, ui"),
-        ("@dataclass is missing", "there are api, ui; @@dataclass says it literally"),
-        ("@ui", "say what to tell ui"),
-        ("/inbox fixer", "nobody here is called 'fixer': there are operator, lead, api, ui"),
+        ("@fixer hello", "no agent is called 'fixer': there are api, ui"),
+        ("@dataclass is missing", "there are api, ui; @@dataclass writes it literally"),
+        ("@ui", "write something for ui"),
+        ("/inbox fixer", "no agent is called 'fixer': there are operator, lead, api, ui"),
         ("/team ui", "only /inbox takes a name"),
     ],
 )
@@ -126,7 +126,7 @@ async def test_a_line_hides_nothing_but_the_footer(frozen: Frozen) -> None:
         await stage.settles()
         before = stage.text
         await stage.press("b")
-        await stage.sees("to everybody")
+        await stage.sees("to all agents")
         alert = next(at for at, text in enumerate(before) if "parser died" in text)
         assert stage.text[: alert + 1] == before[: alert + 1]
 
@@ -379,7 +379,7 @@ async def test_an_unknown_name_keeps_the_text(frozen: Frozen, size: tuple[int, i
         await stage.press(*_API, "m")
         await stage.write("@fixer hello")
         await stage.press("enter")
-        await stage.sees("nobody here is called 'fixer'", "@fixer hello")
+        await stage.sees("no agent is called 'fixer'", "@fixer hello")
 
 
 @_SIZES

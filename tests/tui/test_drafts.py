@@ -160,7 +160,7 @@ async def test_what_was_kept_is_named_as_a_person_calls_it(frozen: Frozen, tmp_p
         await stage.press("c", "x")
         stage.app._tick()
     called = (
-        "to api", "interrupt api", "to the lead", "to everybody", "a new task", "your prompt for a hire",
+        "to api", "interrupt api", "to the lead", "to all agents", "a new task", "your prompt for a hire",
         "your edit of auth-plan's plan", "your no to auth-plan's plan", "your answer to docs's question",
     )  # fmt: skip
     async with opened(frozen, 120, 24, settings=settings) as stage:

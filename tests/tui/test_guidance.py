@@ -52,8 +52,8 @@ def test_every_binding_has_an_id_and_a_tooltip() -> None:
         ("2", "no mail; what agents write to you will stand here"),
         ("3", "no tasks yet; + puts the first one on the board"),
         ("4", "nobody needs you; plans to approve, questions and deaths will stand here"),
-        ("5", "nobody is hired yet; n hires an agent"),
-        ("6", "nobody is hired yet; n hires an agent"),
+        ("5", "no agents yet; n hires an agent"),
+        ("6", "no agents yet; n hires an agent"),
     ],
 )
 async def test_an_empty_view_says_what_to_do_first(empty: Frozen, key: str, words: str) -> None:
@@ -109,7 +109,7 @@ async def test_hints_name_the_users_own_keys(frozen: Frozen) -> None:
     )
     async with opened(frozen, 80, 24, settings=mine) as stage:
         await stage.press("m")
-        await stage.sees("f5 sends · ^e editor · f6 keeps it for later")
+        await stage.sees("f5 sends · ^e editor · f6 keeps it")
         await stage.press("f6", "n")
         await stage.sees("f7 hires, not yet: it needs a prompt")
         await stage.press("escape", "!", "!")
@@ -124,7 +124,7 @@ async def test_hints_name_the_users_own_keys(frozen: Frozen) -> None:
 async def test_where_one_may_only_look_no_key_is_offered_that_changes(empty: Frozen) -> None:
     async with opened(empty, 80, 24, read_only=True) as stage:
         await stage.press("5")
-        await stage.sees("nobody is hired yet")
+        await stage.sees("no agents yet")
         assert "hires an agent" not in stage.all
 
 

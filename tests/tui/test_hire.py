@@ -305,7 +305,7 @@ async def test_the_key_line_says_how_to_go_on_in_each_field(frozen: Frozen, size
 async def test_nothing_of_the_form_is_cut_at_sixty_columns(frozen: Frozen) -> None:
     async with opened(frozen, 60, 30) as stage:
         await stage.press("n", "enter")
-        await stage.sees("no", "network", "foreground: stay with it", "[ ] end when done", "budget none")
+        await stage.sees("no", "network", "foreground: watch it", "[ ] end when done", "budget none")
         await stage.sees("it needs a prompt")
         await stage.settles()
         form = "\n".join(stage.text[2 : stage.all.count("\n", 0, stage.all.index("it needs a prompt"))])
@@ -337,7 +337,7 @@ async def test_every_field_that_is_wrong_says_so_below_it(frozen: Frozen, height
             at = next(y for y, line in enumerate(stage.text) if "turns abc" in line)
             return " ".join(line.strip("│ ") for line in stage.text[at + 1 : at + 3])
 
-        says = "the turn limit is a number from 1 on; '-5' is not a budget: give money as $5 or tokens as 200k"
+        says = "the turn limit must be 1 or more; '-5' is not a budget: give money as $5 or tokens as 200k"
         await stage.until(lambda: below() == says, "what is wrong")
         await stage.press("shift+tab", *["backspace"] * 3, "9")
         await stage.sees("turns 9", "'-5' is not a budget")
@@ -391,7 +391,7 @@ async def _hire_in_foreground(stage: Stage, name: str) -> None:
     await stage.sees("(•) foreground")
     await stage.sees_not("--background")
     await stage.press("ctrl+s")
-    await stage.sees("foreground: waits for its result; Esc/b puts it to the background")
+    await stage.sees("foreground: waits for its result; Esc/b moves it to the background")
 
 
 async def test_a_foreground_hire_is_watched_until_its_result(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -579,7 +579,7 @@ def _with(old: Spec | None, flags: HireOptions, kind: str = "code") -> Spec:
 
 
 @pytest.mark.parametrize(
-    ("environment", "model"), [({"CREWBOARD_OFFLINE": "1"}, "embedded model"), ({}, "claude-sonnet-5-5")]
+    ("environment", "model"), [({"CREWBOARD_OFFLINE": "1"}, "offline model"), ({}, "claude-sonnet-5-5")]
 )
 async def test_it_names_the_model_that_will_answer(
     frozen: Frozen, environment: dict[str, str], model: str, monkeypatch: pytest.MonkeyPatch

@@ -34,7 +34,7 @@ async def test_esc_shows_all_again_and_an_empty_group_says_so(empty: Frozen) -> 
     empty.hire("api", "code", "working", "thinking", ago=1, pid=4395)
     async with opened(empty, 80, 24) as stage:
         await stage.press("f")
-        await stage.sees("nobody here is like that; Esc shows everybody")
+        await stage.sees("No matches · Esc clears the filter")
         await stage.press("*", "x", "escape")
         await stage.sees_not(" · needs me · Esc shows all ─")
         assert names(stage) == ["api"]

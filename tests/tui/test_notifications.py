@@ -106,7 +106,7 @@ async def test_the_palette_switches_the_way_of_telling(frozen: Frozen) -> None:
 async def test_a_setting_that_means_nothing_is_named(frozen: Frozen) -> None:
     settings = Settings.read({"CREWBOARD_NOTIFY": "loud"})
     async with opened(frozen, settings=settings) as stage:
-        await stage.sees("CREWBOARD_NOTIFY=loud means nothing; it may be off, bell, desktop")
+        await stage.sees("CREWBOARD_NOTIFY=loud is invalid; use one of off, bell, desktop")
 
 
 def test_a_loop_that_goes_on_notifies_again_after_the_pause(frozen: Frozen) -> None:

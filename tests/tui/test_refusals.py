@@ -21,7 +21,7 @@ async def test_with_nothing_waiting_the_key_for_the_next_need_says_so(empty: Fro
     empty.hire("api", "code", "working", "thinking", ago=1, pid=4395)
     async with opened(empty, 80, 24) as stage:
         await stage.press("!")
-        await stage.sees(" next: nobody needs you")
+        await stage.sees(" next: nothing needs you")
 
 
 @pytest.mark.parametrize(

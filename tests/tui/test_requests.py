@@ -160,12 +160,12 @@ async def test_the_empty_feedback_field_takes_one_line_until_used(frozen: Frozen
         await stage.settles()
         plan = stage.app.screen.query_one("#plan")
         high = plan.size.height
-        await stage.sees(" Feedback · Tab writes some, to go with your yes")
+        await stage.sees(" Feedback · Tab comments on your approval")
         await stage.press("tab")
         await stage.until(lambda: plan.size.height < high, "room for the box")
         await stage.sees("┌─ Feedback")
         await stage.press("n", "escape")
-        await stage.sees("┌─ Feedback · a sends it with your yes")
+        await stage.sees("┌─ Feedback · a sends it with your approval")
         await stage.press("tab", "backspace", "escape")
         await stage.until(lambda: plan.size.height == high, "the plan as high as before")
 
@@ -176,11 +176,11 @@ async def test_what_was_written_for_a_no_does_not_go_along_with_a_yes(frozen: Fr
         await stage.press("d")
         await stage.write("too risky")
         await stage.press("escape")
-        await stage.sees("too risky", "Kept for a no · d goes on with it · a leaves it out")
+        await stage.sees("too risky", "Kept for a refusal · d continues · a omits it")
         await stage.press("escape")
         await stage.sees("Peek · auth-plan")
         await stage.press("a")
-        await stage.sees("too risky", "Kept for a no")
+        await stage.sees("too risky", "Kept for a refusal")
         await stage.can("a", "approve")
         await stage.press("a")
         await stage.sees("your words for a no were not sent")
@@ -194,7 +194,7 @@ async def test_approval_feedback_and_rejection_reason_are_kept_apart(frozen: Fro
         await stage.press("d")
         await stage.write("half a reason")
         await stage.press("escape", "tab")
-        await stage.sees("Feedback · to go with your yes · Esc d shows what is kept for a no")
+        await stage.sees("Feedback · sent with your approval · Esc d shows the kept refusal")
         assert "half a reason" not in stage.all
         await stage.write("with love")
         await stage.press("escape", "d")
@@ -239,7 +239,7 @@ async def test_an_empty_approval_feedback_shows_the_kept_reason_again(frozen: Fr
         await stage.press("d")
         await stage.write("too risky")
         await stage.press("escape", "tab", "escape")
-        await stage.sees("too risky", "Kept for a no · d goes on with it")
+        await stage.sees("too risky", "Kept for a refusal · d continues")
         await stage.press("d")
         await stage.write(" by far")
         await stage.press("enter")
@@ -307,11 +307,11 @@ async def test_during_an_edit_the_field_names_only_keys_that_work(frozen: Frozen
         await stage.press("d")
         await stage.write("too big")
         await stage.press("escape")
-        await stage.sees("Kept for a no · d goes on with it · a leaves it out")
+        await stage.sees("Kept for a refusal · d continues · a omits it")
         await stage.press("e")
-        await stage.sees("Kept for a no · Esc d goes on with it · ^s leaves it out")
+        await stage.sees("Kept for a refusal · Esc d continues · ^s omits it")
         await stage.press("escape")
-        await stage.sees("Kept for a no · d goes on with it")
+        await stage.sees("Kept for a refusal · d continues")
         await stage.press("tab")
         await stage.sees("to go with your yes · Esc d shows what is kept for a no")
         await stage.write("go")
@@ -403,7 +403,7 @@ async def test_a_reason_for_a_plan_decided_meanwhile_stays_in_sight(frozen: Froz
         await stage.press("d")
         await stage.write("too risky")
         decisions.reject(frozen.team, "req-004281", "no")
-        await stage.sees("Not sent: what it was about is over", "too risky")
+        await stage.sees("Not sent: this request was already answered", "too risky")
 
 
 async def test_a_request_that_changed_since_it_was_shown_is_refused(frozen: Frozen) -> None:
@@ -749,7 +749,7 @@ async def test_a_question_that_was_begun_is_kept_as_one(frozen: Frozen) -> None:
         await stage.press("c")
         await stage.write("why 0042?")
         await stage.press("escape", "c", "escape")
-        await stage.sees("Question: why 0042?", "Kept for a no")
+        await stage.sees("Question: why 0042?", "Kept for a refusal")
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ async def test_a_theme_that_cannot_be_remembered_is_shown_all_the_same(frozen: F
 
 def test_a_theme_that_is_none_is_named(tmp_path: Path) -> None:
     found = Settings.read({"CREWBOARD_THEME": "pink", "XDG_STATE_HOME": str(tmp_path)})
-    assert found.problems == ("CREWBOARD_THEME=pink means nothing; it may be dark, light, contrast",)
+    assert found.problems == ("CREWBOARD_THEME=pink is invalid; use one of dark, light, contrast",)
     (tmp_path / "crewboard").mkdir()
     (tmp_path / "crewboard" / "theme").write_bytes(b"\xff\xfe")
     assert Settings.read({"XDG_STATE_HOME": str(tmp_path)}).theme == "dark"

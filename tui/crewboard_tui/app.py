@@ -437,7 +437,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         screen = next((each for each in reversed(self.screen_stack) if isinstance(each, Framed)), None)
         need = screen.next_need if screen is not None else None
         if need is None:
-            self.context.say("nobody needs you", "dim")
+            self.context.say("nothing needs you", "dim")
         else:
             await self.open_need(need_key(need))
 

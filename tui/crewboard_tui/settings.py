@@ -75,5 +75,5 @@ def _one_of(name: str, known: tuple[T, ...], environment: Mapping[str, str], pro
         if value == given:
             return value
     if given:
-        problems.append(f"{name}={given} means nothing; it may be {', '.join(known)}")
+        problems.append(f"{name}={given} is invalid; use one of {', '.join(known)}")
     return None

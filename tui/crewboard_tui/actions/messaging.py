@@ -10,7 +10,7 @@ from crewboard.readmodel.team import AgentView
 from crewboard_tui.background.jobs import Then
 from crewboard_tui.compose import parser
 from crewboard_tui.compose.composer import Composer, ComposeTarget
-from crewboard_tui.compose.drafts import EVERYBODY, TALK, interrupting, to_agents
+from crewboard_tui.compose.drafts import ALL_AGENTS, TALK, interrupting, to_agents
 from crewboard_tui.compose.parser import Visit
 from crewboard_tui.compose.prompt_line import PromptLine
 from crewboard_tui.keymap.bindings import Key
@@ -179,7 +179,7 @@ class Writing(Framed):
         everybody = self._names()
         names = self.marked() or everybody
         is_all = sorted(names) == sorted(everybody)
-        whom, draft = ("everybody", EVERYBODY) if is_all else (", ".join(names), to_agents(names))
+        whom, draft = ("everybody", ALL_AGENTS) if is_all else (", ".join(names), to_agents(names))
         self.write(ComposeTarget(f"to {whom} ({len(names)})", draft, partial(self._broadcast, names, draft)))
 
     def _broadcast(self, names: list[str], kept_as: str, text: str) -> None:

@@ -60,7 +60,7 @@ class TaskKeys(Numbered):
             self.context.drafts[TASK] = subject
 
         puts, leaves = self.context.key("draft.send"), self.context.key("line.leave")
-        hint = f"what is to be done · {puts} puts it on the board · {leaves} keeps it for later"
+        hint = f"what is to be done · {puts} puts it on the board · {leaves} keeps it"
         self.context.navigator.ask(
             PromptLine(TASK, lambda: self.context.drafts.get(TASK, ""), hint=hint, changed=keep), done
         )
@@ -168,7 +168,7 @@ def why_not(view: TeamView, task: Task, name: str) -> str | None:
     agent = view.agent(resolve_prefix(name.strip(), names))
     if agent is None:
         wrong = f"there is no agent {name.strip()!r}" if name.strip() else "type a name"
-        return f"{wrong}; " + (f"there are {', '.join(names)}" if names else "nobody is hired yet")
+        return f"{wrong}; " + (f"there are {', '.join(names)}" if names else "no agents yet")
     if _misfit(task, agent.type):
         return f"#{task.id} is for an agent of type {task.required_type}; {agent.name} is of type {agent.type}"
     return None

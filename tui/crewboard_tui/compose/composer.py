@@ -37,7 +37,7 @@ class ComposeTarget:
         """Return a hint for the keys of the composer; `leave` is the id of the key that leaves it."""
         empty = f" · empty: {self.nothing}" if self.nothing is not None else ""
         send, edit, back = map(pressed, ("draft.send", "draft.edit", leave))
-        return f"{send} sends · {edit} editor · {back} keeps it for later{empty}"
+        return f"{send} sends · {edit} editor · {back} keeps it{empty}"
 
     def is_sent(self, text: str) -> bool:
         """Return True if Enter sends this text."""
@@ -67,7 +67,7 @@ class Composer(Horizontal):
     def rest(self, head: ComposeTarget | None) -> None:
         """Set the target for when writing begins; without a target, hide. No effect while writing."""
         if not self.line.has_focus:
-            self.set_class(head is None, "-nobody")
+            self.set_class(head is None, "-no-target")
             self._take(head)
 
     def begin(self, head: ComposeTarget) -> None:

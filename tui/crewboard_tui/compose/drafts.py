@@ -13,10 +13,10 @@ from crewboard_tui.user_dirs import make_private
 
 log = logging.getLogger(__name__)
 
-HIRE, TASK, EVERYBODY, TALK = "a new agent's prompt", "new task", "all", "talk"
+HIRE, TASK, ALL_AGENTS, TALK = "a new agent's prompt", "new task", "all", "talk"
 """Names of drafts that exist once. A draft for agents has their names, one about a request starts with its id."""
 
-_CALLED = {HIRE: "your prompt for a hire", TASK: "a new task", EVERYBODY: "to everybody", TALK: "to the lead"}
+_CALLED = {HIRE: "your prompt for a hire", TASK: "a new task", ALL_AGENTS: "to all agents", TALK: "to the lead"}
 _NO, _EDIT = " no", " plan"
 _KINDS = {"plan_approval": "plan"}
 
@@ -53,7 +53,7 @@ def called(draft: str, asked: Iterable[Request]) -> str:
         what = f"{request.from_}'s {_KINDS.get(request.type, request.type)}"
         if draft == edit_of(request.id):
             return f"your edit of {what}"
-        return f"your no to {what}" if draft == for_no(request.id) else f"your answer to {what}"
+        return f"your refusal of {what}" if draft == for_no(request.id) else f"your answer to {what}"
     if draft in _CALLED or draft.startswith(interrupting([""])):
         return _CALLED.get(draft, draft)
     return f"to {', '.join(draft.split())}"
@@ -80,18 +80,18 @@ class Drafts(dict[str, str]):
             return False
         found = self._kept.get()
         texts = found.texts if found is not None else {}
-        news = {whom for whom in {*texts, *self.safe} if texts.get(whom) != self._seen.get(whom)}
-        news = {whom for whom in news if self.get(whom) == self._seen.get(whom)}
-        for whom in news:
+        news = {name for name in {*texts, *self.safe} if texts.get(name) != self._seen.get(name)}
+        news = {name for name in news if self.get(name) == self._seen.get(name)}
+        for name in news:
             for known in (self, self._seen):
-                known.pop(whom, None)
-                known.update({whom: texts[whom]} if whom in texts else {})
+                known.pop(name, None)
+                known.update({name: texts[name]} if name in texts else {})
         self.safe = frozenset(texts)
         return bool(news)
 
     def keep(self) -> None:
         """Write changed drafts to the file; a failed write is tried again each time."""
-        changed = {whom for whom in {*self, *self._seen} if self.get(whom) != self._seen.get(whom)}
+        changed = {name for name in {*self, *self._seen} if self.get(name) != self._seen.get(name)}
         if not changed or self._file is None:
             return
         self.safe -= changed
@@ -111,8 +111,8 @@ class Drafts(dict[str, str]):
             self.safe = frozenset(kept.texts)
 
     def _merge(self, old: Unsent | None, changed: set[str]) -> Unsent:
-        texts = {**(old.texts if old else {}), **{whom: self.get(whom, "") for whom in changed}}
-        return Unsent(texts={whom: text for whom, text in texts.items() if text.strip() and redact(text) == text})
+        texts = {**(old.texts if old else {}), **{name: self.get(name, "") for name in changed}}
+        return Unsent(texts={name: text for name, text in texts.items() if text.strip() and redact(text) == text})
 
 
 def file_for(folder: Path | None, team: Path) -> Path | None:

@@ -25,7 +25,7 @@ def command() -> list[str]:
     try:
         return shlex.split(given)
     except ValueError as error:
-        raise UsageError(f"$VISUAL or $EDITOR is no command: {error}") from error
+        raise UsageError(f"$VISUAL or $EDITOR is not a command: {error}") from error
 
 
 def edit(app: App[Any], text: str) -> str:
@@ -54,9 +54,9 @@ def _run(app: App[Any], words: list[str]) -> None:
         with app.suspend():
             code = subprocess.run([str(program), *words[1:]], env=_environment(), check=False).returncode
     except SuspendNotSupported as error:
-        raise UsageError("this terminal cannot be lent to an editor") from error
+        raise UsageError("an editor cannot run in this terminal") from error
     if code:
-        raise UsageError(f"{words[0]} ended with {code}; the draft stands as it was")
+        raise UsageError(f"{words[0]} ended with {code}; the draft is unchanged")
 
 
 def _missing(name: str) -> str:

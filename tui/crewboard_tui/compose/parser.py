@@ -49,7 +49,7 @@ def read(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Visit:
 
 def _note(to: tuple[str, ...], text: str) -> Note:
     if not text.strip():
-        raise UsageError(f"say what to tell {', '.join(to)}")
+        raise UsageError(f"write something for {', '.join(to)}")
     return Note(to, text)
 
 
@@ -63,7 +63,7 @@ def _addressed(name: str, names: Sequence[str]) -> str:
     try:
         return _known(name, names)
     except UsageError as error:
-        raise UsageError(f"{error}; @@{name} says it literally") from error
+        raise UsageError(f"{error}; @@{name} writes it literally") from error
 
 
 def resolve_prefix(text: str, names: Sequence[str]) -> str:
@@ -75,5 +75,5 @@ def resolve_prefix(text: str, names: Sequence[str]) -> str:
 def _known(name: str, names: Sequence[str]) -> str:
     name = resolve_prefix(name, names)
     if name not in names:
-        raise UsageError(f"nobody here is called {name!r}: there are {', '.join(dict.fromkeys(names)) or 'no agents'}")
+        raise UsageError(f"no agent is called {name!r}: there are {', '.join(dict.fromkeys(names)) or 'no agents'}")
     return name

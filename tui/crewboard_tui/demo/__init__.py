@@ -29,7 +29,7 @@ def run(*, headless: bool) -> int:
         left = stage.clear() if stage is not None else []
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if left:
-        note(f"crewboard: the demo left something behind: {'; '.join(left)}")
+        note(f"crewboard: the demo could not remove: {'; '.join(left)}")
         return code or ExitCode.FAILED
     return code
 

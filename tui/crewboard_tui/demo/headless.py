@@ -40,7 +40,7 @@ def play(stage: Stage) -> int:
     """Play every scene and return the exit code."""
     started = time.monotonic()
     say(f"demo: a team of {len(stage.scenario.agents)} on a scratch copy of the sample project, {stage.root}")
-    say("demo: the embedded model answers; it is no language model")
+    say("demo: the offline model answers; it is not a language model")
     if words := stage.lack_of_sandbox():
         say(f"demo: {words}")
     try:
@@ -49,7 +49,7 @@ def play(stage: Stage) -> int:
     except (DemoFailedError, CrewboardError) as error:
         note(f"crewboard: the demo failed: {error}")
         return ExitCode.FAILED
-    say(f"demo: all went as it should, in {time.monotonic() - started:.0f} s; ends the team")
+    say(f"demo: finished as expected in {time.monotonic() - started:.0f} s; removing the team")
     return ExitCode.DONE
 
 
@@ -69,7 +69,7 @@ class Director:
             DemoFailedError: A step did not happen in time.
         """
         if self._run_tests() == 0:
-            raise DemoFailedError("the sample's tests pass before anybody worked on it")
+            raise DemoFailedError("the sample's tests pass before any agent worked on it")
         say("demo: one of the sample's tests fails; that is the team's work")
         self._hire()
         self._death()
@@ -82,15 +82,15 @@ class Director:
 
     def _hire(self) -> None:
         hired = self._stage.hire_all()
-        self._until("everybody is hired", lambda: all(each.done() for each in hired) or None)
+        self._until("all agents are hired", lambda: all(each.done() for each in hired) or None)
         for each in hired:
             each.result()
 
     def _death(self) -> None:
         status = self._until(f"{COURIER} is at work", self._stage.courier_at_work)
         self._stage.kill_courier(status)
-        say(f"demo: killed {COURIER} (pid {status.pid}) with SIGKILL, to show what a death looks like")
-        self._until(f"the death of {COURIER} is seen with its signal", self._courier_died)
+        say(f"demo: killed {COURIER} (pid {status.pid}) with SIGKILL, to show a crash")
+        self._until(f"the crash of {COURIER} is shown with its signal", self._courier_died)
 
     def _courier_died(self) -> bool | None:
         agent = self._changes.view.agent(COURIER)
@@ -99,28 +99,28 @@ class Director:
         return agent.exit.signal == signal.SIGKILL or None
 
     def _resume(self) -> None:
-        say(f"demo: resumes {COURIER} (in your place)")
+        say(f"demo: resumes {COURIER} (as you)")
         resumed: Future[int] = self._stage.pool.submit(hire.resume, self._stage.team, COURIER)
-        self._until(f"{COURIER} is up again", lambda: resumed.done() or None)
+        self._until(f"{COURIER} is running again", lambda: resumed.done() or None)
         resumed.result()
 
     def _plan(self) -> None:
-        plan = self._until("fixer hands in a plan", lambda: self._asked("fixer", "plan_approval"))
-        say("demo: approves the plan (in your place)")
+        plan = self._until("fixer submits a plan", lambda: self._asked("fixer", "plan_approval"))
+        say("demo: approves the plan (as you)")
         decisions.approve(self._stage.team, plan.id, sha256=plan.sha256)
 
     def _question(self) -> None:
         question = self._until("reviewer asks a question", lambda: self._asked("reviewer", "question"))
         options = question.payload.get("options")
         text = str(options[0]) if isinstance(options, list) and options else _ANSWER
-        say(f"demo: answers the question with {text!r} (in your place)")
+        say(f"demo: answers the question with {text!r} (as you)")
         decisions.answer(self._stage.team, question.id, text)
 
     def _asked(self, name: str, kind: str) -> Request | None:
         return next((r for r in self._changes.view.requests if r.from_ == name and r.type == kind), None)
 
     def _summary(self) -> None:
-        say("demo: asks reviewer for a summary (in your place)")
+        say("demo: asks reviewer for a summary (as you)")
         sent = messages.send(self._stage.team, "reviewer", "Please send me a summary of what you found.")
         self._until("reviewer answers with a summary", lambda: self._answered(sent.id))
 
@@ -130,7 +130,7 @@ class Director:
 
     def _results(self) -> None:
         for agent in self._stage.scenario.agents:
-            self._until(f"{agent.name} hands in its result", partial(self._results_of, agent.name))
+            self._until(f"{agent.name} sends its result", partial(self._results_of, agent.name))
 
     def _results_of(self, name: str) -> list[Message]:
         mails = mailbox.read(self._stage.team.directory, LEAD).messages
@@ -149,7 +149,7 @@ class Director:
         """Check that no agent but the courier has crashed."""
         for agent in self._changes.view.agents:
             if agent.state == "crashed" and (agent.name != COURIER or agent.run > 1):
-                raise DemoFailedError(f"{agent.name} died: {agent.reason}")
+                raise DemoFailedError(f"{agent.name} crashed: {agent.reason}")
 
     def _run_tests(self) -> int:
         """Run the sample's own tests and return their exit code."""
@@ -175,5 +175,5 @@ class Director:
                 return found
             self._check_the_living()
             if time.monotonic() > deadline:
-                raise DemoFailedError(f"this did not come about in time: {what}")
+                raise DemoFailedError(f"this did not happen in time: {what}")
             self._wake.wait(_LOOK_EVERY)

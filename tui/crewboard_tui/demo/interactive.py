@@ -32,4 +32,4 @@ def _fill(stage: Stage) -> None:
             time.sleep(POLL_INTERVAL)
     except CrewboardError as error:
         if not stage.leaving:
-            stage.tell_operator(f"The demo could not be played as it should: {error}")
+            stage.tell_operator(f"The demo failed: {error}")

@@ -74,7 +74,7 @@ class Stage:
     def hire_all(self) -> list[Future[Assignment]]:
         """Start hiring all agents at once."""
         if words := self.lack_of_sandbox():
-            self.tell_operator(f"In this demo {words}. Agents of your own would be refused.")
+            self.tell_operator(f"In this demo {words}. Your own agents would be refused.")
         return [self.pool.submit(self._hire, agent) for agent in self.scenario.agents]
 
     def _hire(self, agent: ScenarioAgent) -> Assignment:
@@ -100,7 +100,7 @@ class Stage:
     def kill_courier(self, status: Status) -> None:
         """Kill the courier as the kernel would when memory is short, and tell the operator that the demo did it."""
         process.send_signal(status.pid, signal.SIGKILL, status.start_ticks)
-        told = f"The demo killed {COURIER} (pid {status.pid}) with SIGKILL, to show what a death looks like."
+        told = f"The demo killed {COURIER} (pid {status.pid}) with SIGKILL, to show a crash."
         self.tell_operator(f"{told} Resume it: it remembers its work.")
 
     def tell_operator(self, text: str) -> None:

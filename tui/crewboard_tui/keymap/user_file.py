@@ -85,7 +85,7 @@ def choose(given: Mapping[str, object]) -> Keymap:
     while clash := next(_clashes(usable), None):
         ident, key, other = clash
         del usable[ident]
-        problems.append(f"{ident}: {bindings.show_key(key)} is {other} already")
+        problems.append(f"{ident}: {bindings.show_key(key)} is already used by {other}")
     return Keymap(usable, tuple(problems))
 
 
@@ -99,7 +99,7 @@ def _problem(ident: str, value: object) -> str | None:
     if not isinstance(value, str) or not value.strip():
         return f'{ident} takes keys in quotes, such as "{key.keys}"'
     wrong = next((name for name in _long(value) if not _is_key(name)), None)
-    return f"{ident}: there is no key {wrong!r} to give away" if wrong is not None else None
+    return f"{ident}: unknown key {wrong!r}" if wrong is not None else None
 
 
 def _long(value: str) -> list[str]:

@@ -20,7 +20,7 @@ def money_of(bill: Bill) -> str:
 def why_no_money(view: TeamView) -> str:
     """Explain why no cost is shown in dollars."""
     return (
-        f"tokens only: {'the embedded model is' if view.model_backend == 'offline' else 'these models are'} not priced"
+        f"tokens only: {'the offline model is' if view.model_backend == 'offline' else 'these models are'} not priced"
     )
 
 

@@ -103,7 +103,7 @@ class Numbered(Findable):
     def hires(self) -> str:
         """What to do first on a team with nobody on it."""
         key = self.context.key("agent.hire")
-        return "nobody is hired yet" + ("" if self.context.read_only else f"; {key} hires an agent")
+        return "no agents yet" + ("" if self.context.read_only else f"; {key} hires an agent")
 
     def action_turn_group(self) -> None:
         groups = [ALL, *self.STATES]

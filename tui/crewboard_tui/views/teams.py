@@ -106,6 +106,6 @@ def _summary(view: TeamView) -> Line:
     counts = waiting(view)
     return (
         Span(f"{counts}  " if counts else "", "warning bold"),
-        Span(f"{alive} of {len(view.agents)} alive  " if view.agents else "nobody is hired yet  ", "dim"),
+        Span(f"{alive} of {len(view.agents)} alive  " if view.agents else "no agents yet  ", "dim"),
         say(view.description),
     )

@@ -68,7 +68,7 @@ class DeadKeys(Screen[None]):
         if self.IS_FORM and key.scope == "app":
             return "not while this form is open"
         if key.id == "app.next":
-            return "nobody needs you"
+            return "nothing needs you"
         if key.scope == "copy":
             return "nothing to copy here"
         return NOT_NOW if is_taken and key.scope != "view" else f"only {keys.WHERE[key.scope]}"

@@ -45,12 +45,12 @@ def alert_line(
     if view.problem:
         return (Span(" "), say(view.problem, "error bold"))
     if not view.agents:
-        first = "read-only: nobody is hired yet" if read_only else "nobody is hired yet"
+        first = "read-only: no agents yet" if read_only else "no agents yet"
         hint = () if read_only else (Span(f"   {pressed('agent.hire')}", "key"), Span(" hires the first agent"))
         return (Span(" "), Span(first, "bold"), *hint)
     if not view.supervisor.alive and any(agent.alive for agent in view.agents):
-        return (Span(" the supervisor is gone; the workers go on, and a new one is being started", "warning"),)
-    return (Span(" nobody needs you", "dim"),)
+        return (Span(" supervisor gone; starting a new one, agents keep working", "warning"),)
+    return (Span(" nothing needs you", "dim"),)
 
 
 def _worst(view: TeamView, now: float, width: int, pressed: Pressed, *, opens: bool) -> Line:

@@ -1,4 +1,4 @@
-"""What one agent has used, in lines: money, context, tokens by kind, and its last model calls."""
+"""The Cost tab: an agent's money, context, tokens by kind, and latest model calls."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ _CALL = (("TIME", 9), ("TOOK", 6), ("IN", 7), ("OUT", 7), ("CACHED", 7), ("WRITT
 
 
 def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: int) -> list[Line]:
-    """Everything about what an agent costs; its calls newest first."""
+    """Return the lines of the Cost tab; calls newest first."""
     lines = [*_summary(agent, view), (), *_token_lines(bill_agent(agent))]
     if calls:
         head = "".join(pad(name, size, "right") for name, size in _CALL)

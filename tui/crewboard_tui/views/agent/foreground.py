@@ -1,4 +1,4 @@
-"""An agent in the foreground: its page, watched until its result, unless one puts it to the background."""
+"""An agent in the foreground: its page, shown until the result arrives or the user moves it to the background."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -15,14 +15,14 @@ from crewboard_tui.views.agent.screen import AgentPage
 from crewboard_tui.widgets.static_lines import StaticLines
 
 _RESULTS = {
-    "answer": (" its result has come", "success bold"),
-    "error": (" it could not go on: the reason stands above", "error bold"),
+    "answer": (" it sent its result", "success bold"),
+    "error": (" it failed; the reason is above", "error bold"),
 }
-"""Kinds of activity that end an assignment, in words."""
+"""Kinds of activity that end an assignment, with their text."""
 
 
 class ForegroundPage(AgentPage):
-    """The page of an agent whose result one waits for since `since` (epoch seconds)."""
+    """The page of an agent whose result is awaited since `since` (epoch seconds)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("foreground")]
 
@@ -47,13 +47,13 @@ class ForegroundPage(AgentPage):
             self.refresh_bindings()
         back, leave = self.context.key("view.back"), self.context.key("foreground.leave")
         waits = line(
-            Span(" foreground: waits for its result; ", "info"), Span(back, "key"), Span("/", "info"),
-            Span(leave, "key"), Span(" puts it to the background", "info"),
+            Span(" foreground: waiting for the result; ", "info"), Span(back, "key"), Span("/", "info"),
+            Span(leave, "key"), Span(" moves it to the background", "info"),
         )  # fmt: skip
         self.query_one("#foreground", StaticLines).show([self._outcome or waits])
 
     def _find_outcome(self, snapshot: Snapshot) -> Line | None:
-        """What the wait has come to; None while there is something to wait for."""
+        """Return the outcome of the wait; None while it continues."""
         if snapshot.interest.agent != self.agent_name:
             return None
         for each in snapshot.activity:
@@ -68,10 +68,11 @@ class ForegroundPage(AgentPage):
 
     def action_to_background(self) -> None:
         if self.filter:
-            self.narrow("")  # else going back would do no more than that
+            # Clear the filter first, or going back would only do that.
+            self.narrow("")
         self.action_back()
 
     def action_back(self) -> None:
         if self._outcome is None and not self.filter:
-            self.context.say(f"{self.agent_name} goes on in the background; its result comes by mail")
+            self.context.say(f"{self.agent_name} works in the background; its result comes by mail")
         super().action_back()

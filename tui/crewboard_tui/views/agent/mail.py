@@ -1,4 +1,4 @@
-"""The mail of one agent in both directions, as a talk that unfolds: what it got, and what it sent to whom."""
+"""The Mail tab: the messages to and from one agent."""
 
 from collections.abc import Container, Sequence
 from functools import partial
@@ -32,10 +32,10 @@ def mail_folds(
     width: int,
     asked: Sequence[Request] = (),
 ) -> list[CollapsibleRow]:
-    """Mail oldest first, a rule before what is not read; what a lead and you say is shown in full.
+    """Return a row for each message, oldest first, with a rule before unread ones; the lead's talk is shown in full.
 
-    `yours` are the mailboxes that you read: nobody picks up anything there. `asked` are the requests that mail may be
-    about.
+    `yours` are the mailboxes that the user reads, where no worker picks up mail. `asked` are the requests that messages
+    may refer to.
     """
     width -= MARK
     name = box.name
@@ -53,7 +53,7 @@ def mail_folds(
 
 
 def mail_head(width: int) -> Line:
-    """What the columns say."""
+    """Return the column titles."""
     clock = clock_width(width - MARK)
     left = (Span(f"{'SENT':<8} {'WHO':<{AUTHOR}} MESSAGE", "dim"),)
     return spread(left, (Span(f" {'PICKED':>{clock}} {'TURN':>{clock}}", "dim"),), width - MARK)
@@ -75,14 +75,14 @@ def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: 
 
 
 def _who(letter: Letter, name: str) -> Span:
-    """Its author, or with an arrow whom `name` wrote to."""
+    """Return the author; for mail of `name`, an arrow and the recipient."""
     message = letter.message
     who = f"→ {display_name(message.to)}" if message.from_ == name else display_name(message.from_)
     return Span(pad(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
 
 
 def _spoken(letter: Letter, name: str, width: int) -> CollapsibleRow:
-    """A message of the talk with the lead: the author, and every line of it."""
+    """Return a message of the talk with the lead, in full."""
     message = letter.message
     words = message.content if message.type == "result" else describe_message(message)
     times = times_line(letter, width) if message.to == name else ()

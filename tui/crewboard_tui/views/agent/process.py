@@ -1,4 +1,4 @@
-"""An agent's process in lines: what it uses over time, its tree, how it ended, the end of its log."""
+"""The Process tab: usage over time, process tree, exit record, end of the log."""
 
 from crewboard.readmodel.crash_report import CrashReport
 from crewboard.readmodel.processes import ProcessNode
@@ -18,7 +18,7 @@ _TREE = (("PID", 8), ("CPU TIME", 10), ("RSS", 7))
 
 
 def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:
-    """A worker's process as it lives, or how it ended."""
+    """Return the lines of the Process tab, for a running or an ended worker."""
     vitals = snapshot.vitals if snapshot.vitals and snapshot.vitals.agent == agent.name else ProcessHistory(agent.name)
     autopsy = snapshot.crash_report
     if not agent.alive and autopsy is not None and autopsy.agent == agent.name:
@@ -33,12 +33,12 @@ def _ended(agent: AgentView, autopsy: CrashReport, now: float, width: int) -> li
 
 
 def _record(record: Exit | None) -> str:
-    """What stands in `exit.json`."""
+    """Return the content of `exit.json` in short form."""
     if record is None:
-        return "none: it ended while nobody watched"
+        return "none: no supervisor saw it end"
     code = f"code {record.code}" if record.code is not None else "no code"
     signal = f"signal {record.signal}" if record.signal is not None else "no signal"
-    told = "the team was told" if record.buried else "the team was not told yet"
+    told = "the team is notified" if record.buried else "the team is not notified yet"
     return f"run {record.run}, {record.reason or 'no reason'}, {code}, {signal}; {told}"
 
 
@@ -56,7 +56,7 @@ def _facts(agent: AgentView, width: int) -> list[Line]:
 
 
 def _history(vitals: ProcessHistory, width: int) -> list[Line]:
-    """CPU and memory now, how they went, and their peaks."""
+    """Return current CPU and memory, their history, and their peaks."""
     if not vitals.history:
         return []
     cpu = [usage.cpu_percent for usage in vitals.history]

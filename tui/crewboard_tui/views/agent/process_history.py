@@ -1,4 +1,4 @@
-"""The process of an agent over time: what it used lately, what it started, what it wrote to its log."""
+"""The history of agents' processes: recent usage, process tree, log."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from crewboard.readmodel.team import TeamView
 from crewboard.store.layout import TeamDirectory
 
 KEPT = 120
-"""How many measurements are kept of each agent: two minutes, at one a second."""
+"""Measurements kept per agent: two minutes at one per second."""
 
 
 @dataclass(frozen=True)
 class ProcessHistory:
-    """What is known of one agent's process; `history` is oldest first, one entry a second while it lived."""
+    """What is known of one agent's process; `history` is oldest first, one entry per second."""
 
     agent: str
     history: tuple[Usage, ...] = ()
@@ -24,7 +24,7 @@ class ProcessHistory:
 
 
 class ProcessHistoryReader:
-    """Keeps what the reader measured anyway, and looks at a tree of processes while it is shown."""
+    """Keeps the reader's measurements and reads the process tree of the agent that is shown."""
 
     def __init__(self, team: TeamDirectory, probe: Probe) -> None:
         self._team = team
@@ -34,7 +34,7 @@ class ProcessHistoryReader:
         self._seen: tuple[float, ProcessHistory] = (float("-inf"), ProcessHistory(""))
 
     def note(self, view: TeamView) -> None:
-        """Remember what everybody uses now."""
+        """Record the present usage of all agents."""
         now = view.now
         if now - self._noted_at < MEASURE_EVERY:
             return
@@ -45,7 +45,7 @@ class ProcessHistoryReader:
                 self._history[agent.name].append(agent.usage)
 
     def read(self, view: TeamView, name: str) -> ProcessHistory:
-        """What is known of one agent's process, looked at once a second at most."""
+        """Return what is known of one agent's process; read it at most once a second."""
         now = view.now
         at, known = self._seen
         if known.agent != name or now - at >= MEASURE_EVERY:

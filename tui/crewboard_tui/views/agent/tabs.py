@@ -1,4 +1,4 @@
-"""The tabs of an agent's page: what each has read, and what it shows of that."""
+"""The tabs of an agent's page, and the data that each shows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _RECENT = 40
 
 @dataclass(frozen=True)
 class Page:
-    """What a tab is painted from: the agent, what was read for it, the time, the room, and a caret where text grows."""
+    """The input of a tab: the agent, its data, the time, the size, and whether to show a caret in growing text."""
 
     agent: AgentView
     snapshot: Snapshot
@@ -36,10 +36,9 @@ class Page:
 
 @dataclass(frozen=True)
 class Tab:
-    """One tab: lines in the pane `page` or `facts`, or entries that unfold in the pane `folds`.
+    """One tab: lines in the pane `page` or `facts`, or foldable rows in the pane `folds`.
 
-    `follows` says whether the end is what one wants to see; `nothing` is what it says when it is empty, `below` what
-    stands at its lower edge.
+    `follows` means that the tab opens at its end; `nothing` is shown when it is empty, `below` at its lower edge.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Tab:
 
     @property
     def pane(self) -> str:
-        """The id of the widget that shows it."""
+        """Return the id of the widget that shows the tab."""
         return "folds" if self.folds else "page" if self.follows else "facts"
 
 
@@ -76,7 +75,7 @@ def _mail(page: Page) -> list[CollapsibleRow]:
 
 
 def seat_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
-    """The mail of the lead's seat while nobody sits in it."""
+    """Return the mail for the lead while there is no lead."""
     box = MailboxInfo(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
     return mail_folds(
         snapshot.letters, snapshot.sent, box, operator_mailboxes(snapshot.view.names), width, snapshot.view.asked
@@ -129,9 +128,9 @@ TABS: tuple[Tab, ...] = (
         nothing="no mail yet"),
     Tab("Transcript", lambda name: Interest(agent=name), folds=_transcript, follows=True,
         nothing="nothing in its journal yet"),
-    Tab("Tasks", lambda _: Interest(), _tasks, nothing="no task is its own"),
+    Tab("Tasks", lambda _: Interest(), _tasks, nothing="it owns no task"),
     Tab("Files", lambda _: Interest(touches=True), folds=_files, head=file_head,
-        nothing="no file changed with its file tools", below="what its commands changed is not here"),
+        nothing="no file changed with file tools", below="changes made by shell commands are not tracked here"),
     Tab("Process", lambda name: Interest(crash_report=name, process=name), _process),
     Tab("Cost", lambda name: Interest(calls=name), _cost),
 )  # fmt: skip

@@ -1,7 +1,4 @@
-"""Everything that an agent did and said: talk in full, tool calls on one line each that unfolds to all of it.
-
-And what everybody does, one line each, in the same manner.
-"""
+"""The Transcript tab and the Feed: talk in full, tool calls on one line that unfolds."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -20,7 +17,10 @@ _INDENT = "  "
 def transcript_folds(
     activity: Sequence[Activity], live: str, now: float, width: int, *, alive: bool, caret: bool = True
 ) -> list[CollapsibleRow]:
-    """What was done, oldest first. While the agent is `alive`, a call of its present run without an outcome runs."""
+    """Return what was done, oldest first.
+
+    While the agent is `alive`, its latest calls without an outcome count as running.
+    """
     width -= MARK
     began = max((what.ts for what in activity if what.kind == "start"), default=0.0)
     folds = []
@@ -34,7 +34,7 @@ def transcript_folds(
 
 
 def feed_folds(feed: Sequence[FeedLine], width: int) -> list[CollapsibleRow]:
-    """What everybody did, newest last, on one line each, which unfolds to all that was done or said."""
+    """Return what all agents did, newest last, one line each, unfolding to the full text."""
     width -= MARK
     return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, width), strict=True)]
 
@@ -50,13 +50,13 @@ def _fed(each: FeedLine, head: Line, width: int) -> CollapsibleRow:
 
 
 def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
-    """What was said, where its line was `cut`, and what a call was given or gave."""
+    """Return the full text if the line was `cut`, and what a call was given and returned."""
     said = _wrapped(what.text, width) if cut else []
     return [*said, *(_indented(what.detail, width, "dim") if what.detail else [])]
 
 
 def _is_cut(what: Activity, head: Line) -> bool:
-    """Whether its line says less than all of it."""
+    """Return True if the line does not show the full text."""
     return one_line(what.text) not in plain(head)
 
 
@@ -74,14 +74,14 @@ def _call(what: Activity, outcome: Activity | None, open_since: float | None, wi
 
 
 def _unfinished(open_since: float | None) -> Span:
-    """How long a call has run, or that nobody knows what came of it."""
+    """Return how long a call has run, or that its outcome is unknown."""
     if open_since is None:
         return Span("  outcome unknown", "warning")
     return Span(f"  {formats.took(open_since)} …", "info")
 
 
 def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Line]:
-    """What a call was given, and what came of it."""
+    """Return what a call was given and what it returned."""
     lines = _indented(what.detail, width, "dim")
     if outcome is None:
         return lines
@@ -97,7 +97,7 @@ def _indented(text: str, width: int, tone: str) -> list[Line]:
 
 
 def _said(what: Activity, width: int) -> CollapsibleRow:
-    """Talk, all of it; anything else on one line, which unfolds where it was cut."""
+    """Return talk in full; anything else on one line that unfolds if it was cut."""
     head, *rest = shown(what, None, width, 0)
     cut = not rest and _is_cut(what, head)
     body = partial(_wrapped, what.text, width) if cut else None

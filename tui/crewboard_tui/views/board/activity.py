@@ -1,4 +1,4 @@
-"""What one agent did and says: the lines of a peek, of an agent's page, and of the feed."""
+"""What one agent does and says: lines for the preview, the agent's page and the feed."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -22,9 +22,9 @@ _CURSOR = "▌"
 def activity_lines(
     activity: Sequence[Activity], live: str, width: int, *, most: int = 3, caret: bool = True
 ) -> list[Line]:
-    """Activity and the reply that is being streamed; talk takes at most `most` lines each, 0 is no limit.
+    """Return activity and the reply being streamed; talk takes at most `most` lines each, 0 means no limit.
 
-    `caret` puts a mark where the reply grows.
+    `caret` puts a mark at the end of the streamed reply.
     """
     lines: list[Line] = []
     for what, outcome in paired(activity):
@@ -33,18 +33,18 @@ def activity_lines(
 
 
 def shown(what: Activity, outcome: Activity | None, width: int, most: int) -> tuple[Line, ...]:
-    """One thing that an agent did, with its outcome if it has one; talk takes at most `most` lines, 0 is no limit."""
+    """Return one action with its outcome, if any; talk takes at most `most` lines, 0 means no limit."""
     return _activity(what, outcome, width, most, None)
 
 
 def feed_lines(feed: Sequence[FeedLine], width: int) -> list[Line]:
-    """What everybody did, newest last, one line each."""
+    """Return what all agents did, newest last, one line each."""
     names = max((len(each.agent) for each in feed), default=0)
     return [line for each in feed for line in _activity(each.what, None, width, 1, each.agent.ljust(names))]
 
 
 def paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | None]]:
-    """Each line, a tool call together with its outcome, also where several calls ran at once."""
+    """Yield each activity, a tool call together with its outcome, even if several calls ran at once."""
     outcomes: dict[int, Activity] = {}
     begun: dict[str, int] = {}
     told: set[int] = set()
@@ -60,7 +60,7 @@ def paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | 
 
 
 def _said_again(run: Sequence[Activity]) -> bool:
-    """Whether the first line is told by the next one too: a message as a tool call, the last reply as the answer."""
+    """Return True if the next line repeats the first: a message sent by a tool, or the last reply as the answer."""
     kinds = [what.kind for what in run]
     if kinds[:2] == ["say", "answer"]:
         return run[0].text.strip() == run[1].text.strip()
@@ -85,7 +85,7 @@ def _activity(what: Activity, outcome: Activity | None, width: int, most: int, a
 
 
 def _outcome(outcome: Activity) -> str:
-    """What a tool gave, without its name, which the call has said."""
+    """Return a tool's outcome without the tool's name, which the call already shows."""
     return one_line(outcome.text.partition(" ")[2]) or "done"
 
 
@@ -99,7 +99,7 @@ def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -
 
 
 def live_lines(text: str, width: int, most: int, *, caret: bool = True) -> list[Line]:
-    """The reply that is being streamed, its end if it is long; `caret` puts a mark where it grows."""
+    """Return the reply being streamed, only its end if it is long; `caret` puts a mark there."""
     if not text.strip():
         return []
     room = max(1, width - _STAMP - _KIND)

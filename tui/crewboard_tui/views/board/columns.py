@@ -1,4 +1,4 @@
-"""Which columns the roster has at which width, and what stands in a cell. Columns without data are left out."""
+"""The columns of the roster by terminal width, and the content of their cells. Empty columns are omitted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from crewboard_tui.render.lines import Align, Line, Span, one_line, pad
 from crewboard_tui.render.looks import look_of
 
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
-"""Columns of the terminal from which a size class begins (docs/reference/dashboard.md#sizes)."""
+"""Terminal widths at which size classes begin (docs/reference/dashboard.md#sizes)."""
 
 SHORT, TALL, HIGH = 14, 22, 50
-"""Rows below which headings give way, from which the footer may take two lines, and the Board says what all costs."""
+"""Terminal heights: titles from SHORT on, two footer lines from TALL on, the team's cost from HIGH on."""
 
 _LONGEST_NAME = 14
 
 
 _SOME_ROOM = 16
 _SPARE = ("TYPE", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS")
-"""Columns that give way to others, the first first: the glyph says the state, the peek and the page the rest."""
+"""Columns that are omitted when space is short, the first one first; peek and page show them too."""
 _SPARE_BUT_STATE = tuple(title for title in _SPARE if title != "STATE")
-"""Where nobody asked for more columns, a state keeps its word too."""
+"""The same without STATE, for layouts that were not widened by the user."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `width` 0 takes what the others leave; `since` is the size class that it appears in."""
+    """One column. `width` 0 takes the remaining space; `since` is the first size class that shows it."""
 
     title: str
     width: int
@@ -38,14 +38,14 @@ class Column:
 
 
 def doing(agent: AgentView, now: float) -> str:
-    """What an agent does, or why it does nothing, on one line."""
+    """Return what an agent does, or why it does nothing, on one line."""
     if agent.shown == "ask":
         return one_line(summarise(agent.asks[0]))
     if agent.state == "retrying" and agent.retry_at is not None:
         error = f": {agent.last_error}" if agent.last_error else ""
         return one_line(f"again in {formats.age(agent.retry_at - now)}{error}")
     if agent.shown == "idle":
-        # That it is idle, its state says.
+        # The STATE column already says that it is idle.
         return one_line(agent.last_error or (f"{agent.unread} unread" if agent.unread else ""))
     if agent.shown in ("stuck", "loop", "start", "unknown"):
         return one_line(agent.reason)
@@ -145,7 +145,7 @@ _DOING_WITH_WORD = Column("DOING", 0, _doing_with_word, since=NARROW)
 
 
 def size_class(width: int) -> int:
-    """The size class of a terminal that is so many columns wide."""
+    """Return the size class of a terminal of `width` columns."""
     return max(start for start in (NARROW, MEDIUM, WIDE, HUGE) if width >= start)
 
 
@@ -156,7 +156,7 @@ class Layout:
     columns: tuple[tuple[Column, int], ...]
 
     def head(self, marker: str = "") -> Line:
-        """The titles; `marker` is put behind the title of the column that the list is sorted by."""
+        """Return the titles; `marker` follows the title of the sort column."""
         cells = [
             pad(column.title + ("⌄" if column.title == marker else ""), width, column.align)
             for column, width in self.columns
@@ -164,7 +164,7 @@ class Layout:
         return (Span(" " + " ".join(cells), "dim"),)
 
     def row(self, agent: AgentView, now: float, *, marked: bool) -> Line:
-        """One agent."""
+        """Return the row of one agent."""
         spans: list[Span] = [Span("✓" if marked else " ", "marked")]
         for column, width in self.columns:
             text, tone, _ = column.cell(agent, now)
@@ -173,9 +173,9 @@ class Layout:
 
 
 def lay_out(agents: list[AgentView], terminal: int, width: int, *, wide: bool = False) -> Layout:
-    """The columns for a terminal of `terminal` columns and a list of `width` cells.
+    """Return the columns for a terminal of `terminal` columns and a list of `width` cells.
 
-    `wide` takes those of the next size class, for which what was there before makes room.
+    `wide` adds the columns of the next size class and omits others for them.
     """
     kind = size_class(terminal)
     shown = _next_class(kind) if wide else kind
@@ -198,7 +198,7 @@ def _next_class(kind: int) -> int:
 
 
 def _make_room(columns: list[Column], width: int, spare: tuple[str, ...]) -> list[Column]:
-    """Leave out what can be spared until there is some room to say what an agent does; `width` is without its name."""
+    """Omit spare columns until there is space to show what an agent does; `width` excludes that column."""
     for title in spare:
         taken = sum(column.width + 1 for column in columns if column.title != "AGENT") + 2
         if width - taken >= _SOME_ROOM:

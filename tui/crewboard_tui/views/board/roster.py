@@ -1,4 +1,4 @@
-"""The roster: everybody on the team, live, the most urgent first."""
+"""The roster: all agents of the team, the most urgent first."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -23,12 +23,12 @@ SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
     "memory": ("RSS", lambda agent: (-agent.usage.rss_bytes if agent.usage else 0, agent.name)),
     "mail": ("✉", lambda agent: (-agent.unread, agent.name)),
 }
-"""How a roster can be sorted: the column that shows it, and the key; who is alike in it stands by urgency."""
+"""Sort orders: the column that shows each, and its key; equal agents are ordered by urgency."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """How the roster is sorted and what is left out."""
+    """The sort order and the filter."""
 
     by: str = "urgency"
     reverse: bool = False
@@ -36,13 +36,13 @@ class Order:
     group: str = ALL
 
     def next(self) -> "Order":
-        """Sorted by the next column."""
+        """Return the order by the next column."""
         names = list(SORTS)
         return replace(self, by=names[(names.index(self.by) + 1) % len(names)], reverse=False)
 
 
 def sort_agents(view: TeamView, order: Order) -> list[AgentView]:
-    """The agents that are shown, in order."""
+    """Return the agents to show, in order."""
     shown = [each for each in view.urgent_first if matches_agent(each, order.filter) and in_group(each, order.group)]
     shown.sort(key=SORTS[order.by][1])
     return shown[::-1] if order.reverse else shown
@@ -56,13 +56,13 @@ class _Seen:
 
 
 class Roster(LineList):
-    """The list of agents. It takes a new order only while nobody moves in it."""
+    """The list of agents. It is reordered only while no cursor key is pressed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("marks", "sort")]
 
     def __init__(self, pressed: bindings.Pressed, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._no_match = (Span(f" nobody here is like that; {pressed('view.back')} shows everybody", "dim"),)
+        self._no_match = (Span(f" No matches · {pressed('view.back')} clears the filter", "dim"),)
         self.order = Order()
         self.marked: set[str] = set()
         self.wide = False
@@ -70,12 +70,12 @@ class Roster(LineList):
         self._touched_at = float("-inf")
 
     def read(self, view: TeamView, now: float) -> None:
-        """Show the team as it is now."""
+        """Show a new state of the team."""
         self._seen.view = view
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Show the same team some time later."""
+        """Update times without new data."""
         self._seen.now = now
         view = self._seen.view
         if view is None:
@@ -99,23 +99,23 @@ class Roster(LineList):
         return head if rows and self.app.size.width >= MEDIUM and self.app.size.height >= SHORT else None
 
     def reorder(self, order: Order) -> None:
-        """Sort or filter differently, at once."""
+        """Apply another order or filter at once."""
         self.order = order
         self._touched_at = float("-inf")
         self.tick(self._seen.now)
 
     @property
     def targets(self) -> list[str]:
-        """Whom a key is for: the marked agents that are shown, else the selected one."""
+        """Return the agents that a key acts on: the marked ones that are shown, else the selected one."""
         return self.shown_marks or ([self.selected] if self.selected else [])
 
     @property
     def shown_marks(self) -> list[str]:
-        """The marked agents; one that is left out of the list counts only once it is shown again."""
+        """Return the marked agents that are shown; hidden ones do not count."""
         return [row.key for row in self.rows if row.key in self.marked]
 
     def unmark(self, names: Iterable[str]) -> bool:
-        """Take the marks that are shown away, where one of them is on one of `names`; whether it was."""
+        """If one of `names` is marked, remove all shown marks and return True."""
         shown = set(self.shown_marks)
         if shown.isdisjoint(names):
             return False

@@ -1,4 +1,4 @@
-"""What everybody costs, as a table: one row for each agent, the team below them."""
+"""The cost table: one row per agent, the team's total below."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from crewboard_tui.widgets.line_list import SETTLE, LineList, Row, keep_order
 
 @dataclass(frozen=True)
 class Account:
-    """One row: an agent's bill, or the team's."""
+    """One row: the cost of an agent or of the team."""
 
     name: str
     model: str
@@ -32,7 +32,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `order` sorts the largest first; short of room, the highest `rank` is left out first."""
+    """One column. `order` sorts the largest first; when space is short, the highest `rank` is omitted first."""
 
     title: str
     width: int
@@ -83,23 +83,23 @@ COLUMNS: tuple[Column, ...] = (
     Column("CTX", 4, lambda a: _share_cell(context_share(a.context)), lambda a: -(context_share(a.context) or 0),
            rank=4),
 )  # fmt: skip
-"""The table's columns from left to right; CACHED are tokens read from the cache, WRITTEN those put into it."""
+"""The columns from left to right; CACHED are tokens read from the cache, WRITTEN those written to it."""
 
 SORTS = ("COST", "IN", "OUT", "CACHED", "WRITTEN", "HIT", "USED", "CTX", "AGENT")
-"""What the table can be sorted by, in the order of the key."""
+"""The sort columns, in the order in which the key cycles through them."""
 
 _TEAM = "TEAM"
 _ORDER = {column.title: column.order for column in COLUMNS}
 
 
 def accounts(agents: Sequence[AgentView], by: str, *, reverse: bool) -> list[Account]:
-    """A row for each agent, those who cost most first, alike ones by name."""
+    """Return a row for each agent in the order of column `by`, equal ones by name."""
     rows = [Account(a.name, a.model, bill_agent(a), a.context, Span(look_of(a).glyph, look_of(a).tone)) for a in agents]
     return sorted(rows, key=lambda row: (_ORDER[by](row), row.name), reverse=reverse)
 
 
 def lay_out(rows: Sequence[Account], width: int) -> list[Column]:
-    """The columns that have something in them and fit into `width` cells."""
+    """Return the columns that have data and fit into `width` cells."""
     longest = max((len(row.name) for row in rows), default=0)
     names = replace(COLUMNS[0], width=min(max(5, longest), COLUMNS[0].width))
     chosen = [names, *(column for column in COLUMNS[1:] if any(map(column.has, rows)))]
@@ -109,13 +109,13 @@ def lay_out(rows: Sequence[Account], width: int) -> list[Column]:
 
 
 def head_line(columns: Sequence[Column], by: str) -> Line:
-    """The titles, with a mark at the one that the rows are sorted by."""
+    """Return the titles, with a mark at the sort column."""
     cells = [pad(column.title + ("⌄" if column.title == by else ""), column.width, column.align) for column in columns]
     return (Span("  " + " ".join(cells), "dim"),)
 
 
 def account_line(account: Account, columns: Sequence[Column], tone: str = "") -> Line:
-    """One row."""
+    """Return one row."""
     spans = [account.shape, Span(" ")]
     for column in columns:
         cell = column.cell(account)
@@ -124,7 +124,7 @@ def account_line(account: Account, columns: Sequence[Column], tone: str = "") ->
 
 
 class CostRows(LineList):
-    """The table. The team's row stands last, however the others are sorted."""
+    """The table. The team's row is always last."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("sort")]
 
@@ -138,7 +138,7 @@ class CostRows(LineList):
         self._touched_at = float("-inf")
 
     def read(self, view: TeamView, wanted: str) -> None:
-        """Show what everybody has used."""
+        """Show the costs of all agents that match `wanted`."""
         self._view, self._filter = view, wanted
         shown = [agent for agent in view.agents if matches_agent(agent, wanted)]
         rows = self._settled(accounts(shown, self.by, reverse=self.reverse))
@@ -146,11 +146,11 @@ class CostRows(LineList):
         columns = lay_out([*rows, team], self.row_width)
         lines = [Row(row.name, account_line(row, columns)) for row in rows]
         last = Row("", account_line(team, columns, "bold"))
-        self.show([*lines, last] if view.agents else [Row("", (Span("nobody is hired yet", "dim"),))],
+        self.show([*lines, last] if view.agents else [Row("", (Span("no agents yet", "dim"),))],
                   head_line(columns, self.by) if view.agents else None)  # fmt: skip
 
     def _settled(self, rows: list[Account]) -> list[Account]:
-        """The rows in their order, or while somebody moves in the list in the order that they had."""
+        """Return the rows in order; keep the previous order while the cursor moves."""
         wanted = [row.name for row in rows]
         moved = monotonic() - self._touched_at < SETTLE
         self._names = keep_order(self._names, wanted) if moved else wanted

@@ -1,4 +1,4 @@
-"""The fields of a hiring, filled from a profile and read as one."""
+"""The fields of the hire form, filled from a profile and read back as one."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -29,11 +29,11 @@ from crewboard_tui.widgets.form.select import Select
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
 _MARKED = ("name", "limits")
-"""Fields beneath which there is room to say what is wrong with them."""
+"""Fields with space below for an error message."""
 
 
 class Field(Input):
-    """One line of the form; Enter goes on to the next."""
+    """A one-line field; Enter goes to the next one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("form")]
 
@@ -43,7 +43,7 @@ class Field(Input):
 
 
 class Prompt(TextArea):
-    """What the agent should do; Enter is a new line, and Tab goes on."""
+    """The prompt field; Enter adds a line, Tab goes to the next field."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("prompt")]
 
@@ -53,7 +53,7 @@ class Prompt(TextArea):
 
 
 class HireForm(Vertical):
-    """What `spawn` may be told, as fields; `pressed` says how a key is pressed here."""
+    """The options of `spawn` as fields; `pressed` returns how a key is pressed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("form")]
 
@@ -74,24 +74,27 @@ class HireForm(Vertical):
         self.border_title = Content("Hire an agent")
 
     def compose(self) -> ComposeResult:
-        # Here at once, so that it is selected when the field takes the focus: what one types replaces it.
+        # Set now, so that the name is selected on focus and typing replaces it.
         yield _row("Name", Field("hire-name", value=self._first_name))
         yield _row("", Label("", classes="wrong"), id="wrong-name")
         yield _row("Type", SegmentedControl([(name, name) for name in self._types], id="hire-type"))
         yield _row("", Label("", id="hire-may"))
-        yield _row("Role", Field("hire-role", "what it is on this team, in a word or two"))
+        yield _row("Role", Field("hire-role", "its role in a few words"))
         on = self._pressed("prompt.next")
-        yield _row("Prompt", Prompt(f"what it should do; {on} goes on"), classes="-tall-row")
+        yield _row("Prompt", Prompt(f"its task; {on} goes on"), classes="-tall-row")
         yield from self._terms()
 
     def _terms(self) -> Iterable[Widget]:
-        modes = [("", "background"), (_FOREGROUND, "foreground: stay with it")]
+        modes = [("", "background"), (_FOREGROUND, "foreground: watch it")]
         yield _row("Mode", Radio(modes, id="hire-mode"))
-        yield _row("First", Checkbox("a plan, and my yes, before it acts", id="hire-plan"))
-        yield _row("", Checkbox("ask me before each write and command", id="hire-ask"), id="row-ask")
+        yield _row("Require", Checkbox("an approved plan first", id="hire-plan"))
+        yield _row("", Checkbox("my approval of each write and command", id="hire-ask"), id="row-ask")
         network = Checkbox("network", id="hire-network")
         yield _row(
-            "May", network, Checkbox("take tasks", id="hire-autoclaim"), Checkbox("end when done", id="hire-once")
+            "Allow",
+            network,
+            Checkbox("claim tasks", id="hire-autoclaim"),
+            Checkbox("exit after result", id="hire-once"),
         )
         limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
@@ -100,26 +103,26 @@ class HireForm(Vertical):
 
     @property
     def kind(self) -> AgentType:
-        """The type that is chosen."""
+        """Return the chosen type."""
         return self._types[self.query_one("#hire-type", Select).value]
 
     @property
     def agent_name(self) -> str:
-        """The name that stands in the form."""
+        """Return the name field."""
         return self._text("name")
 
     @property
     def prompt(self) -> str:
-        """What it should do, as far as that is written."""
+        """Return the prompt field."""
         return self.query_one("#hire-prompt", TextArea).text
 
     @property
     def foreground(self) -> bool:
-        """Whether its work is to be watched until its result."""
+        """Return True if the result is to be awaited in the foreground."""
         return bool(self.query_one("#hire-mode", Radio).value)
 
     def paint(self) -> None:
-        """Show what the chosen type may do, and only what may be chosen for it."""
+        """Show what the chosen type may do, and only the options that apply to it."""
         kind = self.kind
         self.query_one("#hire-may", Label).update(Content(one_line(kind.summary)))
         self.query_one("#hire-network").display = kind.executes
@@ -127,13 +130,13 @@ class HireForm(Vertical):
         self.query_one("#hire-model", Input).placeholder = self._usual_model(kind)
 
     def _usual_model(self, kind: AgentType) -> str:
-        """Which model answers if none is named here: what is hired in this environment works in it too."""
+        """Return the model that is used if the form names none."""
         if env.is_offline(self._environment):
-            return "embedded model"
+            return "offline model"
         return one_line(hiring.choose_model(kind, None, self._environment))
 
     def mark(self, problems: Sequence[Problem]) -> list[str]:
-        """Say beneath its field why this cannot be hired; the fields at which there was room for that."""
+        """Show errors below their fields; return the fields that have space for one."""
         told = {field: "; ".join(each.says for each in problems if each.field == field) for field in _MARKED}
         for field, says in told.items():
             row = self.query_one(f"#wrong-{field}")
@@ -144,7 +147,7 @@ class HireForm(Vertical):
     # ----------------------------------------------------------------------------------------- filled and read
 
     def fill(self, name: str, profile: Profile) -> None:
-        """Say in the fields what `profile` says; a type that this project does not have leaves the type standing."""
+        """Fill the fields from `profile`; an unknown type leaves the type unchanged."""
         self.query_one("#hire-name", Input).value = name
         self.query_one("#hire-type", Select).choose(profile.type)
         prompt = self.query_one("#hire-prompt", TextArea)
@@ -159,10 +162,10 @@ class HireForm(Vertical):
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
     def profile(self) -> Profile:
-        """The fields without name and task, to be kept.
+        """Return the fields without name and task as a profile.
 
         Raises:
-            UsageError: The turn limit is no number.
+            UsageError: The turn limit is not a number.
         """
         hire = self.hire()
         return Profile(
@@ -175,10 +178,10 @@ class HireForm(Vertical):
         )
 
     def hire(self, max_turns: int | None = None) -> hiring.Hire:
-        """What the form says; `max_turns` stands in for a turn limit that is none.
+        """Return the hiring that the form describes; `max_turns` replaces an invalid turn limit.
 
         Raises:
-            UsageError: The turn limit is no number.
+            UsageError: The turn limit is not a number.
         """
         kind = self.kind
         task = self.query_one("#hire-task", Select).value
@@ -199,7 +202,7 @@ class HireForm(Vertical):
     def _turns(self) -> int:
         turns = self._text("turns")
         if not (turns.isascii() and turns.isdigit() and len(turns) <= _MOST_DIGITS) or int(turns) < 1:
-            raise UsageError("the turn limit is a number from 1 on")
+            raise UsageError("the turn limit must be 1 or more")
         return int(turns)
 
     def _text(self, ident: str) -> str:

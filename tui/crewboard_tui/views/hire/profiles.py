@@ -1,4 +1,4 @@
-"""Profiles: hirings that a person keeps under a name, one file each in the user's own configuration."""
+"""Profiles: saved hire forms, one file each in the user's configuration directory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,32 +14,32 @@ from crewboard_tui.user_dirs import config_home, make_private
 
 @dataclass
 class Profiles:
-    """What is kept: the profiles by name, and the files that are damaged."""
+    """The profiles by name, and the damaged files."""
 
     profiles: dict[str, Profile] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
 
 
 def folder(environment: Mapping[str, str]) -> Path:
-    """Where profiles are kept: below `$XDG_CONFIG_HOME`, else below `~/.config`."""
+    """Return the directory of the profiles."""
     return config_home(environment) / "profiles"
 
 
 def why_not(name: str, profile: Profile) -> str | None:
-    """Why `profile` cannot be kept as `name`; None if it can."""
+    """Return why `profile` cannot be saved as `name`; None if it can."""
     if not is_name(name):
-        return "a profile's name starts with a-z and has at most 32 of a-z 0-9 _ -"
+        return "profile names: a-z first, at most 32 of a-z 0-9 _ -"
     if any(redact(text) != text for text in (profile.prompt, profile.role, profile.model or "")):
-        return "there is a key in what you wrote; a profile holds none: take it out first"
+        return "the text contains an API key; remove it first"
     return None
 
 
 def save(place: Path, name: str, profile: Profile) -> Path:
-    """Keep a profile in one step, for the user's eyes alone; one of that name is replaced.
+    """Save a profile atomically and privately; replace one of the same name.
 
     Raises:
-        UsageError: The name cannot be, or the text holds a key.
-        StorageError: The disk refused.
+        UsageError: The name is invalid, or the text contains an API key.
+        StorageError: The file could not be written.
     """
     problem = why_not(name, profile)
     if problem is not None:
@@ -49,7 +49,7 @@ def save(place: Path, name: str, profile: Profile) -> Path:
         make_private(place)
     except OSError as error:
         raise StorageError(f"cannot make {place}: {error.strerror}") from error
-    # Profiles are the user's own settings, which may lie elsewhere behind a link.
+    # The user may link the configuration directory to another place.
     path = path.resolve()
     json_files.quarantine_if_damaged(path, Profile)
     json_files.save(path, profile)
@@ -57,7 +57,7 @@ def save(place: Path, name: str, profile: Profile) -> Path:
 
 
 def load_all(place: Path) -> Profiles:
-    """Every profile that can be read; the names of the files that cannot."""
+    """Load all profiles; report the files that cannot be read."""
     shelf = Profiles()
     for path in sorted(place.glob("*.json")):
         try:

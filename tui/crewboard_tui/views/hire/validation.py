@@ -1,4 +1,4 @@
-"""A hiring in words: the same thing as a command, why it cannot be, names that nobody has yet."""
+"""Checks of the hire form, the equivalent command line, and unused names."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ _LONGEST_STEM = 28
 
 
 def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> list[str]:
-    """The command line that hires the same agent."""
+    """Return the command line that hires the same agent."""
     flags = hire.flags
     terms: list[tuple[str, object]] = [
         ("--role", hire.role),
@@ -39,19 +39,19 @@ def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> 
 
 
 class Problem(NamedTuple):
-    """Why something cannot be hired yet, as a sentence, and the field in which that can be mended."""
+    """Why the agent cannot be hired yet, and the field to correct."""
 
     field: str
     says: str
 
 
 def problems(hire: Hire, view: TeamView, pressed: Pressed = default_key) -> list[Problem]:
-    """Why this cannot be hired yet, one for each field; empty when it can."""
+    """Return the problems, at most one per field; empty if the agent can be hired."""
     wrong = {
         "name": _wrong_name(hire, view, pressed),
         "limits": _wrong_budget(hire.flags.budget),
         "task": _wrong_task(hire, view),
-        "prompt": None if hire.prompt.strip() else "it needs a prompt: say what it should do",
+        "prompt": None if hire.prompt.strip() else "it needs a prompt",
     }
     return [Problem(field, says) for field, says in wrong.items() if says is not None]
 
@@ -65,7 +65,7 @@ def _wrong_name(hire: Hire, view: TeamView, pressed: Pressed) -> str | None:
     if member is not None and member.type != hire.type:
         return f"{hire.name} is of type {member.type}; choose another name"
     if member is not None and member.alive and member.state != "idle":
-        return f"{hire.name} is at work; choose another name, or write to it with {pressed('agent.message')}"
+        return f"{hire.name} is running; choose another name, or message it with {pressed('agent.message')}"
     return None
 
 
@@ -89,13 +89,13 @@ def _wrong_budget(budget: str | None) -> str | None:
 
 
 def terms_of(spec: Spec) -> Profile:
-    """What an agent was hired for, to hire another alike: a task is one agent's, and a sandbox is asked for anew."""
+    """Return an agent's terms as a profile, without its task and without its permission to run unsandboxed."""
     flags = spec.flags.model_copy(update={"task": None, "unsafe_no_sandbox": False})
     return Profile(type=spec.type, role=spec.role, prompt=spec.prompt, model=spec.model or None, flags=flags)
 
 
 def free_name(view: TeamView, like: str) -> str:
-    """`like` if nobody is called that; else with the next free number in the place of the one that it ends with."""
+    """Return `like` if that name is unused, else the same name with the next unused number."""
     taken = {agent.name for agent in view.agents}
     if like not in taken:
         return like

@@ -1,4 +1,4 @@
-"""A mailbox: each message with when it was sent, picked up, and when it entered a turn."""
+"""The messages of a mailbox, with the times they were sent, picked up, and entered a turn."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from crewboard_tui.widgets.line_list import LineList, Row
 
 _ABSOLUTE_FROM = 72
 _TIMES_FROM = 46
-"""Cells of a line below which what is said needs all of them; the message itself has its three times."""
+"""Below this width a line shows no times; the opened message has them."""
 AUTHOR = 10
-"""Cells for who wrote a message."""
+"""Cells for the author of a message."""
 
 
 @dataclass(frozen=True)
 class MailboxInfo:
-    """A mailbox to show. `operators` says that a person reads it: then what counts is what they have read."""
+    """The mailbox that is shown. `operators` means that the user reads it, so that the user's read position counts."""
 
     name: str
     operators: bool = False
@@ -29,13 +29,13 @@ class MailboxInfo:
 
 
 def unread_of(letters: Sequence[Letter], box: MailboxInfo) -> list[Letter]:
-    """Those of a mailbox that count as not read."""
+    """Return the unread messages of a mailbox."""
     counted = [each for each in letters if not (box.operators and is_notice(each.message))]
     return counted[len(counted) - min(box.unread, len(counted)) :]
 
 
 def letter_head(box: MailboxInfo, width: int) -> Line:
-    """What the columns of a mailbox say."""
+    """Return the column titles."""
     clock = clock_width(width)
     right = "" if box.operators or width < _TIMES_FROM else f" {'PICKED':>{clock}} {'TURN':>{clock}}"
     left = f"{'SENT':<{len(_sent(0, width))}} {'FROM':<{AUTHOR}} MESSAGE"
@@ -43,12 +43,12 @@ def letter_head(box: MailboxInfo, width: int) -> Line:
 
 
 def _sent(at: float, width: int) -> str:
-    """The time of day of a message, to the minute where room is short."""
+    """Return a message's time of day, to the minute if space is short."""
     return formats.clock(at) if width >= _ABSOLUTE_FROM else formats.clock(at)[:5]
 
 
 def void_of(letters: Sequence[Letter], asked: Sequence[Request]) -> dict[str, str]:
-    """Which messages answer a request and decide nothing, by id, and why: a yes that is none must not look like one."""
+    """Return the messages that answer a request without effect, by id, with the reason."""
     requests = {request.id: request for request in asked}
     found = {
         each.message.id: ineffective_reason(each.message, requests.get(str(each.message.metadata.get("request_id"))))
@@ -58,12 +58,12 @@ def void_of(letters: Sequence[Letter], asked: Sequence[Request]) -> dict[str, st
 
 
 def void_mark(void: str | None) -> Line:
-    """What stands before a message that decides nothing."""
+    """Return the mark in front of a message without effect."""
     return () if void is None else (Span("changes nothing: ", "warning"),)
 
 
 def letter_line(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool = False, void: str | None = None) -> Line:
-    """One message; `fresh` marks one that its reader has not read, `void` is why it decides nothing."""
+    """Return one message; `fresh` marks it as unread, `void` is the reason why it has no effect."""
     message = letter.message
     left = (
         Span(_sent(message.ts, width) + " ", "dim"),
@@ -76,7 +76,7 @@ def letter_line(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool = F
 
 
 def thread_line(thread: Thread, box: MailboxInfo, width: int, *, fresh: bool, unfolded: bool) -> Line:
-    """All messages of a request on one line: how it stands, and what it is about."""
+    """Return all messages of a request on one line: its status and subject."""
     message = thread.newest.message
     left = (
         Span(_sent(message.ts, width) + " ", "dim"),
@@ -90,19 +90,19 @@ def thread_line(thread: Thread, box: MailboxInfo, width: int, *, fresh: bool, un
 
 
 def _right(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool) -> Line:
-    """What became of a message: for a person whether it is new, for a worker its other two times."""
+    """Return the state of a message: for the user whether it is new, for a worker its other two times."""
     if box.operators:
         return (Span(" new" if fresh else "", "warning"),)
     return times_line(letter, width) if width >= _TIMES_FROM else ()
 
 
 def clock_width(width: int) -> int:
-    """Cells for a time: of day where there is room, else how long after."""
+    """Return the cells for a time: of day if there is space, else relative."""
     return 8 if width >= _ABSOLUTE_FROM else 6
 
 
 def times_line(letter: Letter, width: int) -> Line:
-    """When it was picked up and entered a turn: the time of day, or short of room how long after it was sent."""
+    """Return when a message was picked up and entered a turn; relative times if space is short."""
     return tuple(
         _time(at, letter.message.ts, clock_width(width)) for at in (letter.picked_up_at, letter.entered_turn_at)
     )
@@ -111,12 +111,13 @@ def times_line(letter: Letter, width: int) -> Line:
 def _time(at: float | None, sent: float, width: int) -> Span:
     if at is None:
         return Span(f" {'—':>{width}}", "warning")
-    text = formats.clock(at) if width == 8 else f"+{formats.age(at - sent)}"  # noqa: PLR2004  a time of day is so long
+    # 8 cells fit a time of day.
+    text = formats.clock(at) if width == 8 else f"+{formats.age(at - sent)}"  # noqa: PLR2004
     return Span(f" {text:>{width}}", "dim")
 
 
 def whole_letter(letter: Letter, width: int, void: str | None = None) -> list[Line]:
-    """One message in full, with its head and why it decides nothing, if that is so."""
+    """Return one message in full, with its head and, if it has no effect, the reason."""
     message = letter.message
     kind = verb(message).rstrip(" :")
     head = f"{display_name(message.from_)} → {display_name(message.to)}{' · ' if kind else ''}{kind}"
@@ -133,16 +134,15 @@ def whole_letter(letter: Letter, width: int, void: str | None = None) -> list[Li
 
 
 class MessageList(LineList):
-    """A mailbox as a list. It stays at its end as mail comes, until somebody moves up.
+    """A mailbox as a list. It follows its end until the cursor moves up.
 
-    One that a person reads opens at the first message that is not read.
-    The messages of one request stand under one row, which Enter unfolds.
+    The user's mailbox opens at the first unread message. Messages of one request share a row that Enter unfolds.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.follows = True
-        """Whether it goes along with what comes: not while the message under the cursor is being read."""
+        """True while the list follows new messages; False while the message under the cursor is being read."""
         self._entries: list[Letter | Thread] = []
         self._unfolded: set[str] = set()
         self._fresh: frozenset[str] = frozenset()
@@ -153,12 +153,12 @@ class MessageList(LineList):
         self._row_is_fresh: list[bool] = []
         self._width = 0
         self._made: dict[str, tuple[object, Row]] = {}
-        """Rows by message, with what each was made of: few change, and a mailbox may hold thousands."""
+        """Cached rows by message, with their inputs: a mailbox may hold thousands of messages, and few change."""
 
     def read(
         self, letters: Sequence[Letter], box: MailboxInfo, nothing: str = "no mail yet", asked: Sequence[Request] = ()
     ) -> None:
-        """Show these messages, those of one request among `asked` as a thread."""
+        """Show these messages; those of one request among `asked` form a thread."""
         opens = not self.selected
         at_end = self.follows and not opens and self.selected == self.rows[-1].key
         self._void = void_of(letters, asked)
@@ -172,7 +172,7 @@ class MessageList(LineList):
             self.select(self.rows[-1].key)
 
     def _open_at_fresh(self) -> None:
-        """Begin at the first message that is not read, with the one before it in sight, else at the end."""
+        """Start at the first unread message, with the one before it visible, else at the end."""
         if not self._entries:
             return
         last = len(self.rows) - 1
@@ -182,7 +182,7 @@ class MessageList(LineList):
             self.scroll_to(y=at - 1, animate=False, force=True)
 
     def shown_to(self, known: int) -> int:
-        """The byte behind the last message in sight, where nothing that is not read lies between it and `known`."""
+        """Return the byte offset after the last visible message, if no unread message lies between it and `known`."""
         top = self.scroll_offset.y
         shown = self._ends[top : top + self.size.height - self._top]
         passed = zip(self._row_is_fresh[:top], self._ends, strict=False)
@@ -191,12 +191,12 @@ class MessageList(LineList):
         return max(known, *shown)
 
     def void_of(self, letter: Letter) -> str | None:
-        """Why one of these messages decides nothing, if that is so."""
+        """Return why a message has no effect, if so."""
         return self._void.get(letter.message.id)
 
     @property
     def letter(self) -> Letter | None:
-        """The message under the cursor; of a thread its newest."""
+        """Return the message under the cursor; for a thread, its newest."""
         if self.thread is not None:
             return self.thread.newest
         letters = (letter for entry in self._entries for letter in _letters_of(entry))
@@ -204,13 +204,13 @@ class MessageList(LineList):
 
     @property
     def copied(self) -> str:
-        """What is copied from here: the message under the cursor."""
+        """Return the message under the cursor, for copying."""
         letter = self.letter
         return letter.message.content if letter else ""
 
     @property
     def thread(self) -> Thread | None:
-        """The thread whose own row is under the cursor."""
+        """Return the thread whose row is under the cursor."""
         threads = (entry for entry in self._entries if isinstance(entry, Thread))
         return next((thread for thread in threads if thread.key == self.selected), None)
 
@@ -243,7 +243,7 @@ class MessageList(LineList):
         return [Row(entry.key, head), *(self._row(letter, made, "  ") for letter in entry.letters if unfolded)]
 
     def _row(self, letter: Letter, made: Mapping[str, tuple[object, Row]], indent: str = "") -> Row:
-        """The row of a message: the one that was `made` before, if it would be the same."""
+        """Return the row of a message; reuse one from `made` if it is unchanged."""
         ident, width = letter.message.id, self._width - len(indent)
         fresh, void = ident in self._fresh, self._void.get(ident)
         made_of = letter, self._box.operators, width, indent, fresh, void

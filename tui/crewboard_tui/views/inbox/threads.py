@@ -1,4 +1,4 @@
-"""The messages of one request as a thread under one row, which says how the request stands."""
+"""Threads: the messages of one request under one row that shows its status."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -15,28 +15,28 @@ _NOUNS = {"plan_approval": "plan", "permission": "permission", "question": "ques
 
 @dataclass(frozen=True)
 class Thread:
-    """A request with its earlier revisions, oldest first, and what a mailbox holds of it."""
+    """A request with its earlier revisions, oldest first, and its messages in a mailbox."""
 
     requests: tuple[Request, ...]
     letters: tuple[Letter, ...]
 
     @property
     def key(self) -> str:
-        """The same however the thread grows."""
+        """Return a key that stays the same when the thread grows."""
         return f"thread {self.requests[0].id}"
 
     @property
     def newest(self) -> Letter:
-        """The last message of it that is in the mailbox."""
+        """Return its latest message in the mailbox."""
         return self.letters[-1]
 
 
 def find_threads(
     letters: Sequence[Letter], asked: Sequence[Request], apart: Container[str] = ()
 ) -> list[Letter | Thread]:
-    """Mail in its order, with a thread in the place of its newest message; what was said once stays as it is.
+    """Return mail in order, each thread at the place of its newest message; single messages stay as they are.
 
-    The messages `apart`, by their ids, belong to no thread.
+    The messages with an id in `apart` belong to no thread.
     """
     chains = {request.id: chain for chain in _chains(asked) for request in chain}
     gathered: dict[str, list[Letter]] = {}
@@ -61,7 +61,7 @@ def _request_of(letter: Letter) -> str:
 
 
 def _chains(asked: Sequence[Request]) -> list[tuple[Request, ...]]:
-    """Requests with those that they supersede, oldest first."""
+    """Return each request with those that it supersedes, oldest first."""
     chains: dict[str, list[Request]] = {}
     roots: dict[str, str] = {}
     for request in asked:
@@ -72,7 +72,7 @@ def _chains(asked: Sequence[Request]) -> list[tuple[Request, ...]]:
 
 
 def _steps(chain: tuple[Request, ...]) -> list[str]:
-    """What happened, one word after the other."""
+    """Return the steps of a chain, one word each."""
     steps: list[str] = []
     for request in chain:
         steps.append(_NOUNS[request.type])
@@ -88,7 +88,7 @@ def _steps(chain: tuple[Request, ...]) -> list[str]:
 
 
 def standing(thread: Thread) -> str:
-    """How it stands: `plan, 1 refusal, plan, approved 14:51`."""
+    """Return the status: `plan, 1 refusal, plan, approved 14:51`."""
     groups = [(word, len(list(group))) for word, group in groupby(_steps(thread.requests))]
     words = [f"{count} {word}{'s' if count > 1 else ''}" if count > 1 or word == "refusal" else word
              for word, count in groups]  # fmt: skip
@@ -96,7 +96,7 @@ def standing(thread: Thread) -> str:
 
 
 def story_lines(thread: Thread, width: int) -> list[Line]:
-    """What was asked and answered, from the beginning."""
+    """Return all questions and answers from the beginning."""
     lines: list[Line] = []
     for request in thread.requests:
         lines += _said(request.created_at, display_name(request.from_), summarise(request), width)
@@ -122,5 +122,5 @@ def _said(ts: float, who: str, words: str, width: int) -> list[Line]:
 
 
 def subject(thread: Thread) -> str:
-    """What it is about."""
+    """Return the subject."""
     return summarise(thread.requests[-1]).partition(": ")[2]

@@ -1,4 +1,4 @@
-"""Why something needs the operator: the evidence, in the words of whoever must decide."""
+"""Why an agent needs the operator: the evidence for the decision."""
 
 from crewboard.readmodel.crash_report import CrashReport
 from crewboard.readmodel.team import AgentView, Need, TeamView
@@ -14,7 +14,7 @@ _HOLDS_UP = "holds up"
 
 
 def why_lines(need: Need, view: TeamView, autopsy: CrashReport | None, now: float, width: int) -> list[Line]:
-    """The why-pane of one need."""
+    """Return the explanation of one need."""
     agent = view.agent(need.agent)
     if need.kind == "death" and autopsy is not None and autopsy.agent == need.agent:
         return death_lines(autopsy, now, width)
@@ -31,7 +31,7 @@ def why_lines(need: Need, view: TeamView, autopsy: CrashReport | None, now: floa
 
 
 def death_lines(autopsy: CrashReport, now: float, width: int) -> list[Line]:
-    """How an agent died and what it left."""
+    """Return how an agent died and what it left."""
     lived = f", {formats.long_age(autopsy.at - autopsy.began)} old" if autopsy.began is not None else ""
     pid = f", pid {autopsy.pid}" if autopsy.pid else ""
     ago = formats.long_age(now - autopsy.at)
@@ -49,7 +49,7 @@ def death_lines(autopsy: CrashReport, now: float, width: int) -> list[Line]:
             (TASK_LOOKS["orphaned"].word, freed),
             ("mail", unread if autopsy.unread else ""),
             ("last lines", "\n".join(autopsy.log_lines)),
-            ("did last", "" if autopsy.log_lines else _deeds(autopsy, width)),
+            ("last actions", "" if autopsy.log_lines else _deeds(autopsy, width)),
         ],
         width,
     )
@@ -57,7 +57,7 @@ def death_lines(autopsy: CrashReport, now: float, width: int) -> list[Line]:
 
 
 def _deeds(autopsy: CrashReport, width: int) -> str:
-    """What it did last, a line each: all that there is to see where its log is empty."""
+    """Return its last actions, one per line: the only evidence if its log is empty."""
     lines = (f"{formats.clock(deed.ts)} {deed.kind:<5} {one_line(deed.text)}" for deed in autopsy.last_activity)
     return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"
 
@@ -69,7 +69,7 @@ def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> 
     lines += plan_lines(str(body), width)
     options = payload.get("options")
     if isinstance(options, list):
-        # No numbers: a digit is a view, and answers nothing.
+        # No numbers: digits switch views and would not choose an option.
         lines += [(Span("  • ", "dim"), say(str(option))) for option in options]
     return lines
 
@@ -84,7 +84,7 @@ def _agent_facts(agent: AgentView) -> list[tuple[str, str]]:
 
 
 def fact_lines(facts: list[tuple[str, str]], width: int) -> list[Line]:
-    """Names and values, a value on as many lines as it needs; facts without a value are left out."""
+    """Return names and values, values wrapped; omit empty ones."""
     lines: list[Line] = []
     for name, value in facts:
         if not value:

@@ -1,4 +1,4 @@
-"""What waits for the operator as lines, the most urgent first, with why and since when."""
+"""The rows of Needs-you, the most urgent first, with reason and age."""
 
 from crewboard.readmodel.needs import tasks_blocked_by
 from crewboard.readmodel.team import Need, TeamView
@@ -9,24 +9,24 @@ from crewboard_tui.widgets.alert_bar import NEED_LOOKS
 from crewboard_tui.widgets.line_list import Row
 
 _FREES_FROM = 50
-"""Cells of a line below which the summary needs all of it."""
+"""Below this width the summary takes the whole line."""
 
 _WORD_FROM = 60
-"""Cells from which there is room for the word beside the number."""
+"""From this width the word is shown before the number."""
 
 
 def need_key(need: Need) -> str:
-    """What names a need from one reading to the next."""
+    """Return the key of a need, the same in every reading."""
     return f"{need.kind}:{need.agent}:{need.request_id or ''}"
 
 
 def find_need(view: TeamView, key: str | None) -> Need | None:
-    """The need called `key`, if it is still there."""
+    """Return the need with this key, if it still exists."""
     return next((need for need in view.needs if need_key(need) == key), None)
 
 
 def need_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[Row]:
-    """Every need that passes the filter."""
+    """Return a row for every need that matches the filter."""
     shown = [need for need in view.needs if matches(f"{need.agent} {need.kind} {need.summary}", wanted)]
     word = "frees " if width >= _WORD_FROM else ""
     frees = [_frees(view, need, word) if width >= _FREES_FROM else "" for need in shown]
@@ -48,11 +48,11 @@ def _need_line(need: Need, frees: str, now: float, width: int) -> Line:
 
 
 def _frees(view: TeamView, need: Need, word: str) -> str:
-    """What goes on once it is answered, behind `word`: `frees #14`, `frees 2 tasks`."""
+    """Return the tasks that an answer unblocks, after `word`: `frees #14`, `frees 2 tasks`."""
     tasks = tasks_blocked_by(view, need)
     return f"{word}#{tasks[0].id}" if len(tasks) == 1 else f"{word}{len(tasks)} tasks" if tasks else ""
 
 
 def held_by(view: TeamView, need: Need) -> str:
-    """The tasks that it holds up, by number and subject."""
+    """Return the tasks that a need blocks, by number and subject."""
     return ", ".join(f"#{task.id} {task.subject}" for task in tasks_blocked_by(view, need))

@@ -1,4 +1,4 @@
-"""The box for the words that go along with an answer: one text for a yes, another for a no, never mixed."""
+"""The feedback box. A comment on an approval and the reason of a refusal are separate texts."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,10 +18,10 @@ _YES, _NO = 0, 1
 
 
 class Feedback(Vertical):
-    """What one says to the request `ident`; kept among the drafts until an answer takes it.
+    """The feedback on request `ident`; kept as a draft until it is sent with an answer.
 
-    `denying` while one says why not, `editing` while the plan is rewritten beside it; `leave` is called when the key
-    that sends ends a text that is not sent from here.
+    `denying` is set while a refusal is written, `editing` while the plan is edited beside it; `leave` is called when
+    the send key ends a text that is not sent from here.
     """
 
     def __init__(self, desk: AppContext, ident: str, leave: Callable[[], None]) -> None:
@@ -29,10 +29,12 @@ class Feedback(Vertical):
         self._over = False
         self._desk = desk
         self._leave = leave
-        self._drafts = ident, for_no(ident)  # in the order of `_YES` and `_NO`
+        # In the order of `_YES` and `_NO`.
+        self._drafts = ident, for_no(ident)
         self._texts = [desk.drafts.get(draft, "") for draft in self._drafts]
         self._taken = [False, False]
-        self._begun = ""  # the no as it was when it had become a question
+        # The refusal before it was turned into a question.
+        self._begun = ""
         self._at = self._of_interest
         self.denying = False
         self.editing = False
@@ -45,34 +47,34 @@ class Feedback(Vertical):
 
     @property
     def with_yes(self) -> str | None:
-        """What goes along with a yes."""
+        """Return the comment to send with an approval."""
         return self._texts[_YES].strip() or None
 
     @property
     def with_no(self) -> str:
-        """What goes along with a no; nothing while a question is only begun."""
+        """Return the text to send with a refusal; empty while a question is only started."""
         text = self._texts[_NO].strip()
         return "" if text == QUESTION.strip() else text
 
     @property
     def asks(self) -> bool:
-        """Whether the no is a question."""
+        """Return True if the refusal is a question."""
         return self._texts[_NO].startswith(QUESTION)
 
     @property
     def _of_interest(self) -> int:
-        """Which text to show while nobody writes."""
+        """Return which text to show while none is being written."""
         return _NO if self.with_no and not self.with_yes else _YES
 
     @property
     def has_cursor(self) -> bool:
-        """Whether one writes in it now."""
+        """Return True if the box has the cursor."""
         return self._line.has_focus
 
     # ----------------------------------------------------------------------------------------------- writing
 
     def deny(self, *, ask: bool = False) -> None:
-        """Have somebody write why not, or what they `ask`."""
+        """Start writing a refusal, or a question with `ask`."""
         self.denying = True
         self._drop_unasked()
         self._show(_NO)
@@ -84,7 +86,7 @@ class Feedback(Vertical):
         self.show_use()
 
     def rest(self) -> None:
-        """Nobody writes any more; what was written stays."""
+        """Stop writing; the text is kept."""
         self.denying = False
         self._drop_unasked()
         if not self.with_no:
@@ -93,19 +95,19 @@ class Feedback(Vertical):
         self.show_use()
 
     def _drop_unasked(self) -> None:
-        """A no that was made a question, in which nothing was asked, is the no it was before."""
+        """Undo turning the refusal into a question if no question was written."""
         if self._texts[_NO] == self._begun:
             self._texts[_NO] = self._begun.removeprefix(QUESTION)
         self._begun = ""
 
     def end(self, *, over: bool) -> None:
-        """Whether nobody waits for an answer any more: the box is there for what was written alone."""
+        """Set whether the request is closed; the box then only shows what was written."""
         if over != self._over:
             self._over = over
             self.show_use()
 
     def _show(self, which: int) -> None:
-        """Show the text for a yes or that for a no; the other one is kept meanwhile."""
+        """Show the text for an approval or a refusal; the other is kept."""
         if which != self._at or self._line.text != self._texts[which]:
             self._at = which
             self._line.load(self._texts[which])
@@ -129,7 +131,7 @@ class Feedback(Vertical):
         self.show_use()
 
     def show_use(self) -> None:
-        """Say what the words are for, and with which key they are sent: in one line while there are none."""
+        """Show what the text is for and which key sends it."""
         self._line.sends = self.denying
         use = self._use()
         folded = not (self._texts[self._at] or self.denying or self.has_cursor)
@@ -143,33 +145,33 @@ class Feedback(Vertical):
         key = self._desk.key
         send, back, yes = key("draft.send"), key("view.back"), key("edit.send" if self.editing else "request.approve")
         if self._over:
-            return "Not sent: what it was about is over"
+            return "Not sent: this request was already answered"
         if self.denying:
-            asks = f"What do you ask? {send} sends it, with a no for now"
-            return f"{asks if self.asks else f'Why not? {send} sends your no'}, {back} goes back"
-        # Where one types it would be a letter.
+            asks = f"Your question · {send} asks for a revision"
+            return f"{asks if self.asks else f'Why not? {send} denies it'}, {back} goes back"
+        # While writing, the key would type a letter.
         deny = f"{back} " * (self.editing or self.has_cursor) + key("request.deny")
         if self._at == _NO:
-            return f"Kept for a no · {deny} goes on with it · {yes} leaves it out"
-        kept = f" · {deny} shows what is kept for a no" if self.with_no else ""
+            return f"Kept for a refusal · {deny} continues · {yes} omits it"
+        kept = f" · {deny} shows the kept refusal" if self.with_no else ""
         if not self.with_yes:
-            writes = "" if self.has_cursor else f"{key('view.pane')} writes some, "
-            return f"Feedback · {writes}to go with your yes{kept}"
-        ready = f"{send} when it is written, then " if self.has_cursor else ""
-        return f"Feedback · {ready}{yes} sends it with your yes{kept}"
+            use = "sent with" if self.has_cursor else f"{key('view.pane')} comments on"
+            return f"Feedback · {use} your approval{kept}"
+        ready = f"{send} when done, then " if self.has_cursor else ""
+        return f"Feedback · {ready}{yes} sends it with your approval{kept}"
 
     # ----------------------------------------------------------------------------------------------- keeping
 
     def take(self, *, no: bool) -> None:
-        """An answer is given: forget what went along with it, and words for a yes in any case.
+        """Drop the drafts that an answer used, and the comment on an approval in any case.
 
-        Words for a no are kept after a yes: they may say best why it is taken back. Touches nothing but the drafts.
+        A refusal is kept after an approval: it may be the reason for revoking it. Changes only the drafts.
         """
         self._taken = [True, no]
         self.keep()
 
     def keep(self) -> None:
-        """Put what is written among the drafts; a text that was emptied or sent is none."""
+        """Save the texts as drafts; drop empty and sent ones."""
         for draft, text, taken in zip(self._drafts, self._texts, self._taken, strict=True):
             if text and not taken:
                 self._desk.drafts[draft] = text

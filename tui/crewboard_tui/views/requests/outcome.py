@@ -1,4 +1,4 @@
-"""What has become of a request since somebody opened it."""
+"""What became of a request since it was opened."""
 
 from crewboard.readmodel.team import TeamView
 from crewboard.records import Request
@@ -7,7 +7,7 @@ from crewboard_tui.render import formats
 
 
 def fate_of(seen: Request, view: TeamView, pressed: bindings.Pressed = bindings.default_key) -> str | None:
-    """What has become of a request since it was opened, with the key that helps; None while it waits unchanged."""
+    """Return what became of a request, with the key that helps; None while it is pending and unchanged."""
     newest = newest_of(seen, view)
     if newest is not None and newest.status == "pending":
         shows, opens = pressed("request.compare"), pressed("request.next")
@@ -26,7 +26,7 @@ def fate_of(seen: Request, view: TeamView, pressed: bindings.Pressed = bindings.
 
 
 def newest_of(request: Request, view: TeamView) -> Request | None:
-    """The last revision that came in the place of a request; None while it is the last itself."""
+    """Return the latest revision of a request; None if it is the latest itself."""
     successors = {each.supersedes: each for each in view.asked if each.supersedes}
     newest = None
     seen = {request.id}
@@ -37,7 +37,7 @@ def newest_of(request: Request, view: TeamView) -> Request | None:
 
 
 def revision_of(request: Request, view: TeamView) -> int:
-    """Which revision of a plan a request is, counted from 1."""
+    """Return the revision number of a plan, starting at 1."""
     by_id = {each.id: each for each in view.asked}
     seen = {request.id}
     number = 1

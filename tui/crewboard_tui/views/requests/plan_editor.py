@@ -1,4 +1,4 @@
-"""A plan to rewrite; what was made of it is kept among the drafts until it is sent."""
+"""An editor for plans; edits are kept as a draft until sent."""
 
 from textual.content import Content
 from textual.widgets import TextArea
@@ -10,7 +10,7 @@ from crewboard_tui.render.sanitize import safe_text
 
 
 class PlanEditor(TextArea):
-    """The plan of a request, as far as it was rewritten."""
+    """The plan of a request, with the edits so far."""
 
     def __init__(self, desk: AppContext, request: Request) -> None:
         self._drafts = desk.drafts
@@ -23,17 +23,17 @@ class PlanEditor(TextArea):
 
     @property
     def rewritten(self) -> str:
-        """What was made of the plan and kept; empty where nothing was."""
+        """Return the kept edit of the plan; empty if there is none."""
         return self._drafts.get(self._draft, "")
 
     def keep(self) -> None:
-        """Put what stands here among the drafts, if it is neither the plan itself nor sent."""
+        """Keep the text as a draft, unless it equals the plan or was sent."""
         if self._is_sent or self.text == self._original:
             self._drafts.pop(self._draft, None)
         else:
             self._drafts[self._draft] = self.text
 
     def sent(self) -> None:
-        """What stands here is the plan now: it is no draft any more."""
+        """Drop the draft: the edited plan was sent."""
         self._is_sent = True
         self.keep()

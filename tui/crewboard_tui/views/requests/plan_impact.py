@@ -1,4 +1,4 @@
-"""What a plan would touch: files that others have open too, commands, risk."""
+"""What a plan affects: files that other agents have open, commands, risk."""
 
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Request
@@ -9,20 +9,20 @@ _LABEL = 10
 
 
 def texts(value: object) -> list[str]:
-    """A payload's list of words; a single word is a list of one."""
+    """Return a payload's list of strings; a single string is a list of one."""
     if isinstance(value, list):
         return [one_line(str(each)) for each in value]
     return [one_line(str(value))] if value else []
 
 
 def stake_lines(request: Request, touches: FileActivity | None, now: float) -> list[Line]:
-    """The stakes, each a line of its own; `touches` is what everybody touched, None while that is not read yet."""
+    """Return files, commands and risk, one line each; `touches` is None until it is read."""
     payload = request.payload
     lines: list[Line] = []
     if files := texts(payload.get("files")):
-        lines.append((_label("TOUCHES"), *_touches(request, files, touches, now)))
+        lines.append((_label("FILES"), *_touches(request, files, touches, now)))
     if commands := texts(payload.get("commands")):
-        lines.append((_label("ASKS FOR"), Span("bash: "), say(" · ".join(commands))))
+        lines.append((_label("COMMANDS"), Span("bash: "), say(" · ".join(commands))))
     if payload.get("risk"):
         lines.append((Span(f"{'RISK':<{_LABEL}}", "warning bold"), say(str(payload["risk"]))))
     return lines
@@ -33,7 +33,7 @@ def _label(text: str) -> Span:
 
 
 def _touches(request: Request, files: list[str], touches: FileActivity | None, now: float) -> Line:
-    """How many files, and who else has some of them open; before their names, which may not fit."""
+    """Return the number of files and who else has them open, then their names."""
     count = Span(f"{len(files)} file{'s' if len(files) > 1 else ''}")
     names = (Span(" · ", "dim"), say(" · ".join(files), "dim"))
     if touches is None:
@@ -41,16 +41,16 @@ def _touches(request: Request, files: list[str], touches: FileActivity | None, n
     shared = {path: touches.others(path, request.from_, now) for path in files}
     both = [path for path in files if shared[path]]
     if not both:
-        return (count, Span(" · open by nobody else", "success"), *names)
+        return (count, Span(" · not open elsewhere", "success"), *names)
     who = sorted({touch.agent for path in both for touch in shared[path]})
     clash = any(touch.changed for path in both for touch in shared[path])
     warning = Span("  ⚠ overlap", "warning bold") if clash else Span("")
-    which = "" if len(files) == 1 else "all " if both == files else f"{len(both)} of them "
+    which = "" if len(files) == 1 else "all " if both == files else f"{len(both)} "
     return (count, Span(f" · {which}also open in {', '.join(who)}", "warning" if clash else ""), warning, *names)
 
 
 def file_lines(request: Request, touches: FileActivity | None, now: float, width: int) -> list[Line]:
-    """Each file that the plan names, and below it what others did with it lately."""
+    """Return each file of the plan, with the recent accesses of other agents below."""
     lines: list[Line] = []
     for path in texts(request.payload.get("files")):
         shared = touches.others(path, request.from_, now) if touches else []

@@ -1,6 +1,6 @@
-"""Markdown as its author wrote it, set in tones.
+"""Markdown source in colours.
 
-Not rendered: what one approves must be all that is there, and rendering hides comments, link targets and raw HTML.
+It is not rendered: the user must see everything that is approved, and rendering hides comments, link targets and HTML.
 """
 
 import re
@@ -10,14 +10,14 @@ from crewboard_tui.render.sanitize import safe_lines
 
 _LIST = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
 _BLOCK = re.compile(r"\s*$|\s{4,}|#|>|\||\s*(?:[-*+]|\d+[.)])\s|\s*[-*_=]{3,}\s*$|\s*<")
-"""How a line begins that does not continue the paragraph before it."""
+"""The start of a line that does not continue the paragraph above."""
 
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 _INLINE = re.compile(r"(`[^`]+`|\*\*[^*]+\*\*)")
 
 
 def plan_lines(text: str, width: int) -> list[Line]:
-    """Markdown in lines of at most `width` cells: headings bold, code apart, list items hanging."""
+    """Return Markdown in lines of at most `width` cells: headings bold, code apart, list items hanging."""
     lines: list[Line] = []
     fenced = False
     for raw in _paragraphs(safe_lines(text)):
@@ -32,7 +32,7 @@ def plan_lines(text: str, width: int) -> list[Line]:
 
 
 def _paragraphs(raw: list[str]) -> list[str]:
-    """Lines that only continue the one before joined to it, so that they can be broken anew."""
+    """Join continuation lines to their paragraphs, so that they can be wrapped again."""
     joined: list[str] = []
     fenced = False
     for each in raw:

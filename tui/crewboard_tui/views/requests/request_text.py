@@ -1,4 +1,4 @@
-"""All that a request asks a yes or a no for, as text to read and to copy."""
+"""The full content of a request, for reading and copying."""
 
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Request
@@ -17,7 +17,7 @@ _KNOWN = frozenset({"tool", "input", "summary", "diff", "scope"})
 
 
 def asked(request: Request) -> str:
-    """What a request asks for, exactly as it was written: a plan, a question, a command or a change."""
+    """Return exactly what a request asks for: a plan, a question, a command or a change."""
     payload = request.payload
     given = payload.get("input")
     command = given.get("command") if isinstance(given, dict) else None
@@ -26,7 +26,7 @@ def asked(request: Request) -> str:
 
 
 def plan_text(request: Request, touches: FileActivity | None, now: float, width: int) -> list[Line]:
-    """A plan, and below it whatever else was handed in with it; `touches` is None while it is not read yet."""
+    """Return a plan and what was submitted with it; `touches` is None until it is read."""
     lines = plan_lines(str(request.payload.get("plan", "")), width)
     if files := file_lines(request, touches, now, width):
         lines += [(), (Span(_FILES[1], "bold"),), *files]
@@ -38,7 +38,7 @@ def plan_text(request: Request, touches: FileActivity | None, now: float, width:
 
 
 def revision_text(before: Request, after: Request, names: tuple[str, str], width: int) -> list[Line]:
-    """What changed between two revisions of a plan, which are called by `names`."""
+    """Return the changes between two revisions of a plan, labelled with `names`."""
     diff = changed(_as_text(before), _as_text(after), names)
     return diff_lines(diff, width) if diff else [(Span("the same words as before", "dim"),)]
 
@@ -52,7 +52,7 @@ def _as_text(request: Request) -> str:
 
 
 def permission_text(request: Request, width: int) -> list[Line]:
-    """The command or the change exactly as it would be done, then whatever else the call says."""
+    """Return the exact command or change, then the other arguments of the call."""
     payload = request.payload
     given = payload.get("input")
     call = dict(given) if isinstance(given, dict) else {}

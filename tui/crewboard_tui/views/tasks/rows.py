@@ -1,4 +1,4 @@
-"""The task board as lines: what is open first, and why what waits cannot be taken."""
+"""The task board as rows: open tasks first, with the reason why a task waits."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ _ORDER = {"in_progress": 0, "pending": 1, "failed": 2, "completed": 3, "cancelle
 _UNOWNED = "unassigned"
 
 _MOST_OF_WHY = 400
-"""Cells of why a task failed; all of it stands in its owner's Transcript."""
+"""Characters of a failure reason that are shown; the owner's Transcript has the full text."""
 
 _WHY_FROM = 60
-"""Cells from which a row also says how its last owner ended and how its blockers stand."""
+"""From this width a row also shows how the last owner ended and the state of blockers."""
 
 
 def tally(tasks: Sequence[Task], word: str = "") -> str:
-    """How many are completed of those that are not cancelled, and how many failed: `5/7 ✖1`."""
+    """Return how many tasks are completed of those not cancelled, and how many failed: `5/7 ✖1`."""
     count = Counter(task.status for task in tasks)
     if count.total() == count["cancelled"]:
         return ""
@@ -37,14 +37,14 @@ def tally(tasks: Sequence[Task], word: str = "") -> str:
 
 
 def task_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[Row]:
-    """Every task that passes the filter, what is at work first, closed ones last."""
+    """Return every task that matches the filter: in progress first, closed last."""
     shown = [task for task in view.tasks if matches_task(task, wanted)]
     shown.sort(key=lambda task: (_ORDER[task.status], -task.updated_at if task.status in CLOSED else task.id))
     return [Row(str(task.id), task_line(task, view, now, width)) for task in shown]
 
 
 def task_line(task: Task, view: TeamView, now: float, width: int) -> Line:
-    """One task: state, number, subject, and who has it or what it waits for; why, where there is room."""
+    """Return one task: state, number, subject, owner or blockers, and the reason if there is space."""
     waiting = blocked(task, view.tasks) if task.status == "pending" else []
     look = task_look(task, waiting)
     closed = task.status in CLOSED
@@ -57,14 +57,14 @@ def task_line(task: Task, view: TeamView, now: float, width: int) -> Line:
 
 
 def is_orphan(task: Task) -> bool:
-    """Whether it went back to the board because its owner's run ended."""
+    """Return True if the task went back to the board because its owner ended."""
     return task.status == "pending" and bool(task.last_owner) and not task.owner
 
 
 def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, why: bool) -> Line:
     if task.status in CLOSED:
         by = task.owner or task.last_owner
-        # Who cancels is the operator or the lead, and the record does not say which.
+        # The record does not say whether the operator or the lead cancelled it.
         words = "" if by is None else f", was {by}'s" if task.status == "cancelled" else f" by {by}"
         return (Span(f"{task.status}{words}", "error" if task.status == "failed" else "dim"),)
     if is_orphan(task):
@@ -83,13 +83,13 @@ def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, wh
 
 
 def _orphaned(task: Task, view: TeamView | None = None) -> str:
-    """Who left it behind, and seen in `view` how they ended."""
+    """Return the last owner of an orphaned task and, given `view`, how it ended."""
     words = f"{TASK_LOOKS['orphaned'].word} by {task.last_owner}"
     return words if view is None else f"{words}, {_end_of(task, view)}"
 
 
 def _end_of(task: Task, view: TeamView) -> str:
-    """How the last owner of an orphan ended."""
+    """Return how the last owner of an orphaned task ended."""
     agent = view.agent(task.last_owner) if task.last_owner else None
     if agent is None:
         return "who is gone"
@@ -99,7 +99,7 @@ def _end_of(task: Task, view: TeamView) -> str:
 
 
 def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
-    """Each blocker with the shape of its state, and in a word where it will never be completed by itself."""
+    """Return each blocker with the glyph of its state, and a word if it cannot complete without help."""
     spans: list[Span] = []
     for other in waiting:
         task = _find(view, other)
@@ -113,7 +113,7 @@ def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
 
 
 def _is_hopeless(view: TeamView, waiting: Sequence[int]) -> bool:
-    """Whether one of the blockers will never be completed by itself."""
+    """Return True if a blocker cannot complete without help."""
     board = {task.id: task for task in view.tasks}
     return any(terminal_state(other, board) for other in waiting)
 
@@ -127,7 +127,7 @@ def _look(task: Task, view: TeamView) -> Look:
 
 
 def _plight(owner: AgentView | None) -> Line:
-    """What the owner's state means for the task, if it is not simply at work."""
+    """Return what the owner's state means for the task, unless it is working."""
     if owner is None:
         return (Span(" (gone)", "error"),)
     look = look_of(owner)
@@ -135,15 +135,15 @@ def _plight(owner: AgentView | None) -> Line:
 
 
 def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, str]]:
-    """Everything of a task as names and values."""
+    """Return all fields of a task as names and values."""
     view = snapshot.view
     waiting = blocked(task, view.tasks)
-    nobody = f"{_UNOWNED}; {_orphaned(task, view)}" if is_orphan(task) else _UNOWNED
+    unowned = f"{_UNOWNED}; {_orphaned(task, view)}" if is_orphan(task) else _UNOWNED
     facts = [
         ("task", f"#{task.id} {task.subject}"),
         ("status", _look(task, view).word),
         ("why", _why(task, snapshot) if task.status == "failed" else ""),
-        ("owner", task.owner or nobody),
+        ("owner", task.owner or unowned),
         ("blocked by", "\n".join(_how_it_stands(view, other) for other in waiting)),
         ("only for", task.required_type or ""),
         ("created", f"{formats.clock(task.created_at)}, {formats.age(now - task.created_at)} ago"),
@@ -155,17 +155,18 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
 
 
 def _why(task: Task, snapshot: Snapshot) -> str:
-    """Why it failed, in its owner's words."""
+    """Return why a task failed, in its owner's words."""
     if task.owner is None or snapshot.view.agent(task.owner) is None:
         return "nothing here says why"
     if snapshot.interest.agent != task.owner:
-        return ""  # not read yet
+        # The data is not read yet.
+        return ""
     said = why_failed(task, snapshot.activity)
     return clip(one_line(said), _MOST_OF_WHY) if said else f"the journal of {task.owner} does not say"
 
 
 def _how_it_stands(view: TeamView, ident: int) -> str:
-    """A blocker in words: which task, its state, who has it."""
+    """Describe a blocker: task, state, owner."""
     task = _find(view, ident)
     if task is None:
         return f"#{ident}, which is not on the board"
