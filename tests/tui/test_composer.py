@@ -126,7 +126,7 @@ async def test_a_line_hides_nothing_but_the_footer(frozen: Frozen) -> None:
         await stage.settles()
         before = stage.text
         await stage.press("b")
-        await stage.sees("to all agents")
+        await stage.sees("to everybody")
         alert = next(at for at, text in enumerate(before) if "parser died" in text)
         assert stage.text[: alert + 1] == before[: alert + 1]
 
@@ -453,7 +453,7 @@ async def test_a_draft_is_written_in_the_editor(
 
 
 @pytest.mark.parametrize(
-    ("visual", "says"), [("false", "false ended with 1; the draft stands"), ("no-such-editor", "there is no editor")]
+    ("visual", "says"), [("false", "false ended with 1; the draft is"), ("no-such-editor", "there is no editor")]
 )
 async def test_an_editor_that_fails_leaves_the_draft(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, visual: str, says: str

@@ -113,7 +113,7 @@ async def test_the_cost_tab_names_no_price_where_none_is_known(frozen: Frozen) -
     _unpriced(frozen, "api")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter", "[")
-        await stage.sees("tokens only: the embedded model is not priced")
+        await stage.sees("tokens only: the offline model is not priced")
 
 
 async def test_a_team_without_money_says_why_beside_the_price_table(frozen: Frozen) -> None:
@@ -121,7 +121,7 @@ async def test_a_team_without_money_says_why_beside_the_price_table(frozen: Froz
         _unpriced(frozen, agent.name)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("7")
-        await stage.sees("Cost · tokens only: the embedded model is not priced", "price table of 2026-")
+        await stage.sees("Cost · tokens only: the offline model is not priced", "price table of 2026-")
     frozen.probe.offline = False
     async with opened(frozen, 80, 24) as stage:
         await stage.press("7")

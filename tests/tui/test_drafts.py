@@ -139,7 +139,7 @@ def test_words_for_a_request_that_was_decided_are_said_once(
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True)
     session.run(frozen.team, read_only=True)
-    assert "Not sent (your no to auth-plan's plan): too risky\n" in capsys.readouterr().out
+    assert "Not sent (your refusal of auth-plan's plan): too risky\n" in capsys.readouterr().out
     assert Drafts(file) == {"req-004290": "keep them", "api": "how far?"}
 
 
@@ -161,7 +161,7 @@ async def test_what_was_kept_is_named_as_a_person_calls_it(frozen: Frozen, tmp_p
         stage.app._tick()
     called = (
         "to api", "interrupt api", "to the lead", "to all agents", "a new task", "your prompt for a hire",
-        "your edit of auth-plan's plan", "your no to auth-plan's plan", "your answer to docs's question",
+        "your edit of auth-plan's plan", "your refusal of auth-plan's plan", "your answer to docs's question",
     )  # fmt: skip
     async with opened(frozen, 120, 24, settings=settings) as stage:
         said = stage.app.context.said

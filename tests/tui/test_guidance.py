@@ -116,7 +116,7 @@ async def test_hints_name_the_users_own_keys(frozen: Frozen) -> None:
         await stage.sees("PLAN v2")
         await stage.press("tab")
         await stage.write("mind")
-        await stage.sees("f5 when it is written, then f8 sends it with your yes")
+        await stage.sees("f5 when done, then f8 sends it with your approval")
         await stage.press("escape", "!")
         await stage.sees("QUESTION", "f9 writes, f5 sends")
 
@@ -199,7 +199,7 @@ async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None
         ((), "zoom", "show only this pane, or all panes"),
         ((), "clone", "hire another agent like the selected one"),
         ((), "feed", "show all activity, newest last"),
-        ((), "pause", "pause         not for parser now: hold it"),
+        ((), "pause", "pause         not for parser now: pause it"),
         (("3", "5", "6"), "resume", "resume"),
         (("!", "!"), "zoom", "zoom          only in a numbered view"),
         (("!", "!"), "pause", "pause         only where an agent is selected"),

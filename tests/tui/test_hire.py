@@ -83,7 +83,7 @@ async def test_a_budget_that_is_none_is_told(frozen: Frozen) -> None:
     [
         ("Fixer", "a name starts with a-z"),
         ("operator", "is reserved"),
-        ("api", "api is at work"),
+        ("api", "api is running"),
         ("reviewer", "reviewer is of type explore"),
     ],
 )
@@ -299,13 +299,13 @@ async def test_the_key_line_says_how_to_go_on_in_each_field(frozen: Frozen, size
             await stage.press(*keys.split())
             await stage.sees(*hints.split("|"), "Esc cancel")
         await stage.press("space")
-        await stage.sees("[x] a plan, and my yes, before it acts")
+        await stage.sees("[x] an approved plan first")
 
 
 async def test_nothing_of_the_form_is_cut_at_sixty_columns(frozen: Frozen) -> None:
     async with opened(frozen, 60, 30) as stage:
         await stage.press("n", "enter")
-        await stage.sees("no", "network", "foreground: watch it", "[ ] end when done", "budget none")
+        await stage.sees("no", "network", "foreground: watch it", "[ ] exit after result", "budget none")
         await stage.sees("it needs a prompt")
         await stage.settles()
         form = "\n".join(stage.text[2 : stage.all.count("\n", 0, stage.all.index("it needs a prompt"))])
@@ -361,7 +361,9 @@ async def test_a_command_that_grows_moves_no_field(frozen: Frozen) -> None:
 async def test_the_form_is_whole_at_80_by_24(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")
-        await stage.sees("Name", "Type", "Role", "Prompt", "Mode", "First", "ask me", "May", "Model", "budget", "Task")
+        await stage.sees(
+            "Name", "Type", "Role", "Prompt", "Mode", "Require", "my approval", "Allow", "Model", "budget", "Task"
+        )
         await stage.can("^o", "load profile")
 
 
@@ -391,7 +393,7 @@ async def _hire_in_foreground(stage: Stage, name: str) -> None:
     await stage.sees("(•) foreground")
     await stage.sees_not("--background")
     await stage.press("ctrl+s")
-    await stage.sees("foreground: waits for its result; Esc/b moves it to the background")
+    await stage.sees("foreground: waiting for the result; Esc/b moves it to the background")
 
 
 async def test_a_foreground_hire_is_watched_until_its_result(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +404,7 @@ async def test_a_foreground_hire_is_watched_until_its_result(frozen: Frozen, mon
         await stage.can("b", "background")
         answer = Answer(ts=NOW + 1, run=1, assignment="p", answers=["p"], text="parse() takes 2.0", result="f.md")
         journal.append(agent.journal, answer)
-        await stage.sees("parse() takes 2.0", "its result has come")
+        await stage.sees("parse() takes 2.0", "it sent its result")
         await stage.press("escape")
         await stage.sees("Peek · ")
 
@@ -423,7 +425,7 @@ async def test_a_foreground_hire_is_put_to_the_background(
     async with opened(frozen, 80, 24) as stage:
         await _hire_in_foreground(stage, "fixer2")
         await stage.press(key)
-        await stage.sees("fixer2 goes on in the background", "Peek · ")
+        await stage.sees("fixer2 works in the background", "Peek · ")
 
 
 async def _find_on_page(stage: Stage) -> None:
@@ -440,10 +442,10 @@ async def test_esc_on_a_filtered_foreground_page_keeps_waiting(frozen: Frozen, m
         await _hire_in_foreground(stage, "fixer2")
         await _find_on_page(stage)
         await stage.press("escape")
-        await stage.sees("foreground: waits for its result")
+        await stage.sees("foreground: waiting for the result")
         assert "in the background" not in stage.part("status")
         await stage.press("escape")
-        await stage.sees("fixer2 goes on in the background", "Peek · ")
+        await stage.sees("fixer2 works in the background", "Peek · ")
 
 
 async def test_one_key_moves_a_filtered_foreground_page_to_background(
@@ -454,7 +456,7 @@ async def test_one_key_moves_a_filtered_foreground_page_to_background(
         await _hire_in_foreground(stage, "fixer2")
         await _find_on_page(stage)
         await stage.press("b")
-        await stage.sees("fixer2 goes on in the background", "Peek · ")
+        await stage.sees("fixer2 works in the background", "Peek · ")
 
 
 # ---------------------------------------------------------------------------------------------------- profiles

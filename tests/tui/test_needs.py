@@ -147,7 +147,7 @@ async def test_a_death_without_a_log_shows_the_last_work_and_idleness(frozen: Fr
         await stage.press("4")
         await stage.sees(f"died: killed by SIGSEGV, was idle since {since[:5]}")
         await stage.press("j")
-        await stage.sees(f"state      was idle since {since[:5]}", f"did last   {formats.clock(NOW - 900)} start")
+        await stage.sees(f"state      was idle since {since[:5]}", f"last steps {formats.clock(NOW - 900)} start")
         await stage.sees(f"{since} tool  read_file README.md")
 
 

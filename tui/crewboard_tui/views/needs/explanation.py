@@ -49,7 +49,7 @@ def death_lines(autopsy: CrashReport, now: float, width: int) -> list[Line]:
             (TASK_LOOKS["orphaned"].word, freed),
             ("mail", unread if autopsy.unread else ""),
             ("last lines", "\n".join(autopsy.log_lines)),
-            ("last actions", "" if autopsy.log_lines else _deeds(autopsy, width)),
+            ("last steps", "" if autopsy.log_lines else _deeds(autopsy, width)),
         ],
         width,
     )
