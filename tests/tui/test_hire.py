@@ -42,7 +42,7 @@ async def test_a_click_chooses_what_it_is_on(frozen: Frozen) -> None:
         await stage.sees("Hire an agent")
         for word, sees in (
             ("test", "code [test] lead"),
-            ("foreground: stay", "(•) foreground: stay"),
+            ("foreground: watch", "(•) foreground: watch"),
             ("background", "(•) background"),
             ("none ›", "‹ #14"),
             ("‹ #", "‹ none"),
@@ -305,7 +305,7 @@ async def test_the_key_line_says_how_to_go_on_in_each_field(frozen: Frozen, size
 async def test_nothing_of_the_form_is_cut_at_sixty_columns(frozen: Frozen) -> None:
     async with opened(frozen, 60, 30) as stage:
         await stage.press("n", "enter")
-        await stage.sees("no", "network", "foreground: watch it", "[ ] exit after result", "budget none")
+        await stage.sees("no", "network", "foreground: watch it", "[ ] run once", "budget none")
         await stage.sees("it needs a prompt")
         await stage.settles()
         form = "\n".join(stage.text[2 : stage.all.count("\n", 0, stage.all.index("it needs a prompt"))])

@@ -94,7 +94,7 @@ class HireForm(Vertical):
             "Allow",
             network,
             Checkbox("claim tasks", id="hire-autoclaim"),
-            Checkbox("exit after result", id="hire-once"),
+            Checkbox("run once", id="hire-once"),
         )
         limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
