@@ -38,11 +38,13 @@ class Figure:
         """The value that is compared with the target."""
         return self.value if self.ratio is None else self.ratio
 
-    def within(self, slack: float = 1.0) -> bool:
-        """Return True if the value is within `slack` times its target."""
+    def within(self, tolerance: float = 1.0) -> bool:
+        """Return True if the value is within `tolerance` times its target."""
         if self.target is None:
             return True
-        return self.compared * slack >= self.target if self.more_is_better else self.compared <= self.target * slack
+        if self.more_is_better:
+            return self.compared * tolerance >= self.target
+        return self.compared <= self.target * tolerance
 
 
 @dataclass

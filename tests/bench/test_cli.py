@@ -15,7 +15,7 @@ from tests.cli.shell import COMMAND, clean_environment
 
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
 
-SLACK = 1.3
+TOLERANCE = 1.3
 
 LIST = """
 import sys
@@ -55,4 +55,4 @@ def test_everyday_commands(figures: Figures, team: Team, arguments: list[str]) -
     figure = figures.add(
         f"crewboard {arguments[0]}", median_ms(command, 15), "ms", ("python -c, same libraries", bare), target=2.5
     )
-    assert figure.within(SLACK)
+    assert figure.within(TOLERANCE)

@@ -25,7 +25,7 @@ from tests.model import ModelServer
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
 
 MEGABYTE = 2**20
-SLACK = 1.5
+TOLERANCE = 1.5
 WORKERS = 200
 
 _RESUME = """
@@ -68,7 +68,7 @@ def test_resuming_a_long_conversation(figures: Figures, directory: TeamDirectory
     name = f"going on after a journal of 100 MB, {runs} conversation{'s' if runs > 1 else ''}"
     figures.add(name, ours, "s", target=2)
     figure = figures.add(name, ours, "s", ("json.loads of each line", bare), target=3)
-    assert figure.within(SLACK)
+    assert figure.within(TOLERANCE)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_opening_a_gigabyte(figures: Figures, gigabyte: TeamDirectory) -> None:
     bare = python_ms("import crewboard.readmodel.reader")
     figure = figures.add("opening a team of 1 GB", median_ms(look, 5), "ms", target=1000)
     figures.add("opening a team of 1 GB", figure.value, "ms", ("python -c import of the view", bare))
-    assert figure.within(SLACK)
+    assert figure.within(TOLERANCE)
 
 
 @pytest.fixture

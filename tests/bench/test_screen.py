@@ -18,7 +18,7 @@ from tests.cli.shell import COMMAND, clean_environment
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
 
 BOARD = [*COMMAND, "board", "--read-only"]
-SLACK = 2.0
+TOLERANCE = 2.0
 CHANGES = 40
 BETWEEN = 0.3
 """Seconds of rest before each change: changes in bursts are painted together on purpose."""
@@ -41,7 +41,7 @@ def test_the_first_paint(figures: Figures, team: Team) -> None:
     empty = median([painted_ms(EMPTY_APP, root, environment, EMPTY_WORDS) for _ in range(5)])
     ours = median([painted_ms(BOARD, root, environment, "scout") for _ in range(5)])
     figure = figures.add("dashboard to its first picture", ours, "ms", ("an empty Textual app", empty), target=1.5)
-    assert figure.within(SLACK * 1.25)
+    assert figure.within(TOLERANCE * 1.25)
 
 
 def test_from_a_file_to_the_screen(figures: Figures, team: Team) -> None:

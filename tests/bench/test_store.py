@@ -17,7 +17,7 @@ from tests.bench.parallel import rate
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
 
 CROWD = 8
-SLACK = 2.0
+TOLERANCE = 2.0
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -32,7 +32,7 @@ def test_sends(figures: Figures, directory: TeamDirectory, tmp_path: Path, durab
         f"sends from {CROWD} processes, {name}", ours, "/s", (f"os.write, {name}", raw),
         target=0.15 if durable else 0.1, more_is_better=True,
     )  # fmt: skip
-    assert figure.within(SLACK)
+    assert figure.within(TOLERANCE)
 
 
 def test_what_a_naive_mailbox_loses(figures: Figures, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_drain(figures: Figures, directory: TeamDirectory) -> None:
     figure = figures.add(
         "messages drained", ours, "/s", ("json.loads of each line", bare), target=0.15, more_is_better=True
     )
-    assert figure.within(SLACK)
+    assert figure.within(TOLERANCE)
 
 
 def test_claims(figures: Figures, directory: TeamDirectory, tmp_path: Path) -> None:

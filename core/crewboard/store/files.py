@@ -12,7 +12,7 @@ A process may be killed, or the disk may fill up, between any two system calls. 
 Why no library does this:
 
 - Locks: `fcntl.flock` takes 3.9 µs, portalocker 20 µs, filelock 58 µs. filelock also falls back silently to a lock
-  that protects nothing where `flock` is missing, and a mailbox lock must never do that (docs/decisions/0002).
+  that protects nothing where `flock` is missing (docs/decisions/0002-own-file-locks.md).
 - Atomic files: `os.replace` does the work. Around it a library would have to refuse symbolic links, set mode 0600
   whatever the umask is, call fsync only on request, use temporary names that `remove_stale_files` recognises, and
   expose each system call to `tests/crash`, which kills the process or fills the disk there. Rewriting `config.json`
@@ -39,7 +39,6 @@ MAX_LINE = 16 * 1024 * 1024
 _CHUNK = 1 << 20
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
-_WRITABLE_BY_OTHERS = 0o022
 
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Flags for every open. O_NONBLOCK: a named pipe in the place of a file must not block the process."""
@@ -105,29 +104,6 @@ def make_folder(path: Path) -> None:
             raise
     else:
         _make_private(path, _FOLDER_MODE)
-
-
-def unsafe_folder(path: Path) -> str | None:
-    """Return why another user or a cloned repository may control the folder `path`; None if neither can.
-
-    Return None also if there is no such folder: opening a file in it will report that.
-
-    Raises:
-        OSError: The folder cannot be examined.
-    """
-    try:
-        found = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if stat.S_ISLNK(found.st_mode):
-        return "is a symbolic link"
-    if not stat.S_ISDIR(found.st_mode):
-        return None
-    if found.st_uid != os.geteuid():
-        return f"belongs to another user (uid {found.st_uid})"
-    if found.st_mode & _WRITABLE_BY_OTHERS:
-        return f"can be written to by other users (mode {stat.S_IMODE(found.st_mode):o})"
-    return None
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from crewboard.store import files
 HOME = TEAMS_FOLDER
 DEFAULT_TEAM = "default"
 
+_WRITABLE_BY_OTHERS = 0o022
 _REMEDY = "crewboard opens only a team directory that this user made: remove it, or choose another folder with --root"
 
 
@@ -216,8 +217,31 @@ def _folders_and_links(folder: Path) -> list[Path]:
         return []
 
 
+def _unsafe_reason(path: Path) -> str | None:
+    """Return why another user or a cloned repository may control the folder `path`; None if neither can.
+
+    Return None also if there is no such folder: opening a file in it will report that.
+
+    Raises:
+        OSError: The folder cannot be examined.
+    """
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        return "is a symbolic link"
+    if not stat.S_ISDIR(found.st_mode):
+        return None
+    if found.st_uid != os.geteuid():
+        return f"belongs to another user (uid {found.st_uid})"
+    if found.st_mode & _WRITABLE_BY_OTHERS:
+        return f"can be written to by other users (mode {stat.S_IMODE(found.st_mode):o})"
+    return None
+
+
 def _require_own(folder: Path) -> None:
-    unsafe = files.unsafe_folder(folder)
+    unsafe = _unsafe_reason(folder)
     if unsafe is not None:
         raise UntrustedError(f"{str(folder)!r} {unsafe}; {_REMEDY}")
 
@@ -244,7 +268,7 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
 def _has_own_teams(folder: Path) -> bool:
     home = folder / HOME
     try:
-        unsafe = files.unsafe_folder(home)
+        unsafe = _unsafe_reason(home)
     except OSError:
         return False
     if unsafe is not None:

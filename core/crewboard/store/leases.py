@@ -1,6 +1,6 @@
 """Leases: locks that a process holds for its whole life, so that others can see whether it is alive.
 
-Open-file-description locks (Linux only), called directly through `fcntl` (docs/decisions/0002):
+Open-file-description locks (Linux only), called directly through `fcntl` (docs/decisions/0002-own-file-locks.md):
 
 - The kernel releases one when its holder ends, however it ends.
 - `F_OFD_GETLK` probes without taking anything. Probing with a shared `flock` made 743 of 2,000 concurrent takers fail,
