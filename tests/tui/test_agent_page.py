@@ -11,7 +11,7 @@ from crewboard.readmodel.processes import ProcessNode, Usage, process_tree
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Intake, RunStarted, ToolResult
 from crewboard.store import journal
-from crewboard_tui.render.sparkline import spark
+from crewboard_tui.render.formats import spark
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.agent.process_history import ProcessHistoryReader
 from crewboard_tui.views.base import Framed

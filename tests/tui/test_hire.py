@@ -13,7 +13,7 @@ from crewboard.records import Answer, Exit, HireOptions, Member, Profile, Spec
 from crewboard.store import agents, journal, roster
 from crewboard_tui.views.board.roster import Roster
 from crewboard_tui.views.hire import profiles
-from crewboard_tui.widgets.form.segmented import around
+from crewboard_tui.widgets.form.select import around
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 

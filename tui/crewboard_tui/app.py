@@ -40,8 +40,7 @@ from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import Snapshot, TeamPoller
 from crewboard_tui.render.ascii import AsciiFilter
 from crewboard_tui.render.lines import one_line
-from crewboard_tui.render.stylesheet import SteadyStylesheet
-from crewboard_tui.render.themes import THEMES, after
+from crewboard_tui.render.themes import THEMES, SteadyStylesheet, after
 from crewboard_tui.settings import Settings
 from crewboard_tui.views import registry
 from crewboard_tui.views.base import Framed, is_form

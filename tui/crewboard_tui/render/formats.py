@@ -1,7 +1,7 @@
-"""Numbers in short form: ages, times of day, sizes, counts, money."""
+"""Numbers in short form: ages, times of day, sizes, counts, money, bar charts."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -76,3 +76,17 @@ def homely(path: Path) -> str:
     """Abbreviate the home directory in a path to `~`."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def spark(values: Sequence[float], width: int, top: float) -> str:
+    """Return a bar chart of the newest values that fit into `width` cells; `top` is a full bar."""
+    shown = values[-max(0, width) :] if width > 0 else []
+    return "".join(_BARS[_level(value, top)] for value in shown)
+
+
+def _level(value: float, top: float) -> int:
+    share = min(max(value / top, 0.0), 1.0) if top > 0 else 0.0
+    return round(share * (len(_BARS) - 1))

@@ -5,8 +5,7 @@ from functools import partial
 
 from crewboard.readmodel.file_activity import FileAccess, FileActivity
 from crewboard_tui.render import formats
-from crewboard_tui.render.diff import diff_lines
-from crewboard_tui.render.lines import Line, Span, pad, say, spread
+from crewboard_tui.render.lines import Line, Span, diff_lines, pad, say, spread
 from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 
 _COUNTS = 10

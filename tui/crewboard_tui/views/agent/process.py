@@ -6,8 +6,8 @@ from crewboard.readmodel.team import AgentView
 from crewboard.records import Exit
 from crewboard_tui.poller import Snapshot
 from crewboard_tui.render import formats
+from crewboard_tui.render.formats import spark
 from crewboard_tui.render.lines import Line, Span, crop, say
-from crewboard_tui.render.sparkline import spark
 from crewboard_tui.views.agent.process_history import KEPT, ProcessHistory
 from crewboard_tui.views.needs.explanation import death_lines, fact_lines
 

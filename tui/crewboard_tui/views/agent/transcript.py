@@ -6,8 +6,7 @@ from functools import lru_cache, partial
 from crewboard.readmodel.activity import Activity
 from crewboard_tui.poller import FeedLine
 from crewboard_tui.render import formats
-from crewboard_tui.render.diff import exact_lines
-from crewboard_tui.render.lines import Line, Span, line, one_line, plain, spread, wrap
+from crewboard_tui.render.lines import Line, Span, exact_lines, line, one_line, plain, spread, wrap
 from crewboard_tui.views.board.activity import feed_lines, live_lines, paired, shown
 from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 

@@ -22,9 +22,7 @@ from crewboard_tui.render.lines import one_line
 from crewboard_tui.render.sanitize import safe_text
 from crewboard_tui.views.hire.validation import Problem
 from crewboard_tui.widgets.form.checkbox import Checkbox
-from crewboard_tui.widgets.form.radio import Radio
-from crewboard_tui.widgets.form.segmented import SegmentedControl
-from crewboard_tui.widgets.form.select import Select
+from crewboard_tui.widgets.form.select import Radio, SegmentedControl, Select
 
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9

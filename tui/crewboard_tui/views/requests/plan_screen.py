@@ -18,8 +18,7 @@ from crewboard.records import Request
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import Interest, Snapshot
-from crewboard_tui.render.diff import exact_lines
-from crewboard_tui.render.lines import Line, Span, one_line, say
+from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, say
 from crewboard_tui.views.board.columns import SHORT
 from crewboard_tui.views.requests.base import RequestScreen
 from crewboard_tui.views.requests.feedback import Feedback

@@ -2,8 +2,7 @@
 
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Request
-from crewboard_tui.render.diff import changed, diff_lines, exact_lines
-from crewboard_tui.render.lines import Line, Span, say, wrap
+from crewboard_tui.render.lines import Line, Span, changed, diff_lines, exact_lines, say, wrap
 from crewboard_tui.views.requests.plan_impact import file_lines, texts
 from crewboard_tui.views.requests.plan_text import plan_lines
 

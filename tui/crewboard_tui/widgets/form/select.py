@@ -1,4 +1,4 @@
-"""A choice that shows only its value: `‹ code ›`, changed with left and right."""
+"""Fields with one of several values: `‹ code ›`, `explore [code] test`, and `(•) background   ( ) foreground`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard_tui.keymap import bindings
-from crewboard_tui.render.lines import Span, say
+from crewboard_tui.render.lines import ELLIPSIS, Span, one_line, say
 from crewboard_tui.render.painter import Painter
 
 
@@ -80,3 +80,50 @@ class Select(Widget, can_focus=True):
 
     def on_blur(self) -> None:
         self.refresh()
+
+
+class Radio(Select):
+    """A choice that shows every option."""
+
+    def parts(self, width: int) -> list[tuple[Span, int]]:  # noqa: ARG002
+        found: list[tuple[Span, int]] = []
+        for at, (_, label) in enumerate(self.options):
+            here = at == self.at
+            mark = Span(("   " if at else "") + ("(•) " if here else "( ) "), "key")
+            found += [(mark, at), (say(label, "bold" if here and self.has_focus else ""), at)]
+        return found
+
+
+_CUT = len(f"{ELLIPSIS} ")
+
+
+class SegmentedControl(Select):
+    """A choice that shows as many options around the current one as fit."""
+
+    def parts(self, width: int) -> list[tuple[Span, int]]:
+        labels = [one_line(label) for _, label in self.options]
+        tone = "key bold" if self.has_focus else "key"
+        shown = around(labels, self.at, width)
+        found = [(Span(f"{ELLIPSIS} ", "dim"), shown.start - 1)] * (shown.start > 0)
+        for each in shown:
+            here = each == self.at
+            found += [(Span(f"[{labels[each]}]", tone) if here else Span(labels[each]), each), (Span(" "), each)]
+        return found + [(Span(ELLIPSIS, "dim"), shown.stop)] * (shown.stop < len(labels))
+
+
+def around(labels: Sequence[str], at: int, width: int) -> range:
+    """Return the range of `labels` around index `at` that fits into `width` cells."""
+
+    def fits(first: int, last: int) -> bool:
+        cells = sum(cell_len(label) + 1 for label in labels[first : last + 1]) + len("[]") - 1
+        return cells + _CUT * ((first > 0) + (last < len(labels) - 1)) <= width
+
+    first = last = at
+    while True:
+        right, left = last + 1 < len(labels) and fits(first, last + 1), first > 0 and fits(first - 1, last)
+        if right and (last - at <= at - first or not left):
+            last += 1
+        elif left:
+            first -= 1
+        else:
+            return range(first, last + 1)
