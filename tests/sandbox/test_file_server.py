@@ -15,9 +15,9 @@ import pytest
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.worker.tools import file_server
-from crewboard.worker.tools.file_client import CALL_WITHIN, FileToolClient
+from crewboard.worker.tools.file_client import CALL_TIMEOUT, FileToolClient
 from crewboard.worker.tools.outcome import Outcome
-from crewboard.worker.tools.workspace import LARGEST_FILE, Workspace
+from crewboard.worker.tools.workspace import MAX_FILE, Workspace
 from tests.sandbox.targets import SECRET, Targets
 
 
@@ -132,7 +132,7 @@ def test_searches_pass_over_what_is_no_regular_file(workspace: Workspace, root: 
 
 def test_what_is_too_large_or_binary_is_refused(workspace: Workspace, root: Path) -> None:
     with (root / "large").open("wb") as file:
-        file.truncate(LARGEST_FILE + 1)
+        file.truncate(MAX_FILE + 1)
     (root / "binary").write_bytes(b"\x7fELF\0\0")
     assert "bytes" in ask(workspace, "read_file", path="large").content
     assert "binary" in ask(workspace, "read_file", path="binary").content
@@ -218,9 +218,9 @@ def test_a_pattern_that_hangs_costs_one_call(targets: Targets, level: Level) -> 
         try:
             # Start the server first, so that the time limit applies to the pattern.
             await client.ask("list_dir", {})
-            client._within = 0.4
+            client._timeout = 0.4
             slow = await client.ask("grep", {"pattern": "(a+)+$", "path": "src/slow"})
-            client._within = CALL_WITHIN
+            client._timeout = CALL_TIMEOUT
             return slow, await client.ask("read_file", {"path": "file"})
         finally:
             await client.end()

@@ -1,9 +1,9 @@
 """Killing and resuming: nothing is lost, doubled or run twice; nobody is falsely alive."""
 
+import asyncio
 import signal
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +19,6 @@ from crewboard.readmodel.team import AgentView
 from crewboard.records import Member, Request, Retry, Spec, ToolResult
 from crewboard.store import agents, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
-from crewboard.worker import interrupts
 from crewboard.worker.interrupts import Interrupts, WorkerExit
 from crewboard.worker.run_state import RunState
 from tests.crash.scenarios import hire, worker
@@ -146,31 +145,23 @@ def idler(directory: TeamDirectory) -> RunState:
     return run_state
 
 
-def asked_to_leave(idler: RunState) -> Request:
-    """A request that an idle agent sees before the mail that tells of it is there."""
-    team = idler.agent.team
-    return requests.open_request(team, "shutdown-1", "shutdown", "operator", "idler", {}, time.time())
+def shutdown_request(idler: RunState) -> Request:
+    """A shutdown request whose file is written, and whose mail is not."""
+    return requests.open_request(idler.team, "shutdown-1", "shutdown", "operator", "idler", {}, time.time())
 
 
-def while_it_waits(patch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Have `act` done 0.3 s after an idle agent begins to wait, by a clock that only its own waiting moves."""
-    slept: list[float] = []
+async def test_an_idle_agent_decides_before_the_mail_arrives(idler: RunState) -> None:
+    team, asked = idler.team, shutdown_request(idler)
 
-    def sleep(seconds: float) -> None:
-        before = sum(slept)
-        slept.append(seconds)
-        if before < 0.3 <= sum(slept):
-            act()
+    async def send_mail_once_decided() -> None:
+        while asked in requests.pending(team):  # noqa: ASYNC110  the condition is a file
+            await asyncio.sleep(0.01)
+        mailbox.send(team, approvals.mail_of(asked, time.time()))
 
-    patch.setattr(interrupts, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=sleep))
-
-
-def test_what_an_idle_agent_agreed_to_it_has_read(idler: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it sees the request before the mail that tells of it."""
-    team, asked = idler.agent.team, asked_to_leave(idler)
-    while_it_waits(monkeypatch, lambda: mailbox.send(team, approvals.mail_of(asked, time.time())))
+    mail = asyncio.create_task(send_mail_once_decided())
     with pytest.raises(WorkerExit, match="shutdown"):
-        Interrupts(idler).accept_shutdown()
+        await Interrupts(idler).accept_shutdown()
+    await mail
     decided = requests.load(team, asked.id)
     assert decided is not None
     assert (decided.status, decided.decided_by) == ("approved", "idler")
@@ -192,13 +183,15 @@ def test_work_left_undone_at_a_stop_stays_unread(guild: Crew) -> None:
     assert guild.see("leaver").unread > 0
 
 
-def test_a_shutdown_that_was_called_off_harms_nobody(idler: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
-    team, asked = idler.agent.team, asked_to_leave(idler)
-    while_it_waits(monkeypatch, lambda: requests.close(team, asked.id, "cancelled", "operator", time.time()))
-    Interrupts(idler).accept_shutdown()
+async def test_a_cancelled_shutdown_request_ends_no_agent(idler: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
+    team, asked = idler.team, shutdown_request(idler)
+    requests.close(team, asked.id, "cancelled", "operator", time.time())
+    # The agent saw it while it was pending.
+    monkeypatch.setattr(approvals, "pending_shutdown", lambda *_: asked)
+    await Interrupts(idler).accept_shutdown()
     decided = requests.load(team, asked.id)
     assert decided is not None
-    assert (decided.status, decided.decided_by) == ("cancelled", "operator"), "while it waited for the mail"
+    assert (decided.status, decided.decided_by) == ("cancelled", "operator")
 
 
 def test_stop_now_ends_a_busy_agent_with_all_that_it_started(guild: Crew) -> None:

@@ -310,9 +310,9 @@ def test_a_lead_is_told_who_is_not_there_to_read_it(crew_on: Make) -> None:
     assert died.is_error
     assert "kid ended without an answer" in died.content
     assert len(kept) == 3
-    assert all("not running, so that it is kept for them: kid" in result.content for result in kept)
+    assert all("not running, and will read it when they run again: kid" in result.content for result in kept)
     assert oneself.is_error
-    assert "that is you" in oneself.content
+    assert "your own name" in oneself.content
 
 
 def test_a_plan_asked_for_in_the_middle_of_work_shuts_the_gate(guild: Crew) -> None:

@@ -49,7 +49,7 @@ def test_an_answer_that_came_in_parts_is_handed_over_whole(guild: Crew, name: st
 
 def test_an_empty_answer_says_that_it_is_empty(guild: Crew) -> None:
     guild.model.give("silent", Reply([], stop_reason="end_turn"))
-    assert "without a word" in guild.run("silent", "explore", "go").text
+    assert "without text" in guild.run("silent", "explore", "go").text
 
 
 def test_max_tokens_never_exceed_the_limit_of_the_model(guild: Crew, monkeypatch: pytest.MonkeyPatch) -> None:

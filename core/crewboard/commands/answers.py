@@ -71,6 +71,19 @@ def reject(team: Team, request_id: str, feedback: str, *, sha256: str | None = N
     return _respond(team, request_id, "rejected", feedback, sha256=sha256)
 
 
+def review_plan(team: Team, request_id: str, *, approve: bool, feedback: str | None = None) -> Request:
+    """Approve or reject a plan, with or without feedback.
+
+    Raises:
+        BadDataError: The answer changed nothing; the message says why.
+        UsageError: The request is not a plan.
+    """
+    request = requests.load(team.directory, find(team, request_id))
+    if request is not None and request.type != "plan_approval":
+        raise UsageError(f"request {request_id} is not a plan")
+    return _respond(team, request_id, "approved" if approve else "rejected", feedback)
+
+
 def answer(team: Team, request_id: str, text: str) -> Request:
     """Answer a question.
 

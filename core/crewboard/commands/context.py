@@ -85,6 +85,26 @@ def create(root: Path, name: str, description: str = "") -> Team:
     return Team(directory)
 
 
+def name_team(team: Team, name: str, description: str) -> None:
+    """Give the default team its own name.
+
+    Raises:
+        UsageError: The name is not valid or is taken, or the team already has one.
+    """
+    directory = team.directory
+
+    def edit(config: Config) -> None:
+        config.name, config.description = name, description
+
+    current = roster.load(directory).name
+    if current != DEFAULT_TEAM:
+        raise UsageError(f"this team already has a name: {current}")
+    other = find_team(directory.root, check_team(name))
+    if other is not None and other != directory:
+        raise UsageError(f"another team is called {name}")
+    roster.change(directory, edit)
+
+
 def choose_team(root: Path, explicit: str | None) -> TeamDirectory:
     """Return the team `explicit`, else `$CREWBOARD_TEAM`, else the only team of the root, else `default`.
 

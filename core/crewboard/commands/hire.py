@@ -69,6 +69,8 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for this type.
     """
+    if (assignment := _find_repeated(team, hire)) is not None:
+        return assignment
     kind = custom.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
     if not hire.prompt.strip():
@@ -84,6 +86,31 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     if member is not None and leases.is_held(agent.lease):
         return _assign_more_work(team, agent, hire)
     return _start_fresh(team, agent, hire, kind)
+
+
+def _find_repeated(team: Team, hire: Hire) -> Assignment | None:
+    """Return the assignment that the same call gave before its caller was killed."""
+    if hire.prompt_id is None or team.config.member(hire.name) is None:
+        return None
+    spec = agents.spec(team.directory.agent(hire.name))
+    if spec is None or spec.prompt_id != hire.prompt_id:
+        return None
+    return Assignment(hire.name, spec.prompt_id, spec.run, fresh=True)
+
+
+def stop_waiting(team: Team, name: str) -> None:
+    """Make an agent send its answer as mail, because its hirer no longer waits for it.
+
+    Raises:
+        UsageError: The agent has no spec.
+    """
+
+    def edit(spec: Spec | None) -> Spec:
+        if spec is None:
+            raise UsageError(f"{name} has no spec")
+        return spec.model_copy(update={"foreground": False})
+
+    agents.change_spec(team.directory.agent(name), edit)
 
 
 def _check_task(team: Team, task: Task, hire: Hire) -> None:

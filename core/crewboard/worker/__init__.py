@@ -1,1 +1,1 @@
-"""What runs inside an agent's process. Nothing else imports the Anthropic SDK."""
+"""The code that runs inside an agent's process. No other package imports the Anthropic SDK."""

@@ -1,7 +1,7 @@
 """`python -I -m crewboard.worker <agent directory>`: one run of one agent.
 
-Lease first, and away at once if that run has begun or ended already; then the journal and the status, so that a watcher
-sees the start; then the imports that cost a second.
+It takes the lease, and exits at once if that run has begun or ended already. Then it writes the journal and the status,
+so that readers see the start. The imports that cost a second come last.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCod
 
 
 def _begin(agent: AgentDirectory) -> tuple[Spec, int] | None:
-    """Take the lease for the wanted run; None if it is not ours to run."""
+    """Take the lease for the wanted run. Return None if another process has that run, or had it."""
     held = leases.take(agent.lease)
     spec = agents.spec(agent)
     if spec is None or held is None or agents.last_run(agent) >= spec.run:
@@ -39,7 +39,7 @@ def _begin(agent: AgentDirectory) -> tuple[Spec, int] | None:
 
 
 def _harden() -> None:
-    """Nothing that this process starts gains rights, its files are its user's alone, a crash leaves no memory image."""
+    """Allow no new privileges to child processes, no access of other users to new files, and no core dump."""
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     syscalls.no_new_privileges()
@@ -49,8 +49,8 @@ def _harden() -> None:
     sys.stderr = cast("TextIO", redaction.RedactedStream(sys.stderr))
 
 
-async def _live(run_state: RunState, box: Sandbox) -> None:
-    # Imported here because the SDK takes a second: the lease and the status tell of the start before that.
+async def _live(run_state: RunState, sandbox: Sandbox) -> None:
+    # Imported here because the SDK takes a second, and the lease and the status must show the start before that.
     from crewboard.worker.interrupts import Interrupts
     from crewboard.worker.llm.model import Model
     from crewboard.worker.loop import Loop
@@ -58,7 +58,7 @@ async def _live(run_state: RunState, box: Sandbox) -> None:
 
     interrupts = Interrupts(run_state)
     interrupts.listen()
-    file_tools = FileToolClient(box)
+    file_tools = FileToolClient(sandbox)
     model = Model(run_state, interrupts)
     environment = dict(os.environ)
     env.forget_api_variables()
@@ -69,41 +69,41 @@ async def _live(run_state: RunState, box: Sandbox) -> None:
 
 
 def _run(run_state: RunState) -> tuple[int, str]:
-    """Work until the end; returns exit code and reason."""
+    """Work until the run ends. Return exit code and reason."""
     from crewboard.worker.interrupts import WorkerExit
 
     try:
-        with open_sandbox(run_state.agent.team, run_state.agent.name, run_state.spec) as box:
-            run_state.sandbox = box.description
-            if box.description == SANDBOX_OFF:
-                sys.stderr.write(f"{run_state.agent.name}: {UNSAFE_WARNING}\n")
-            asyncio.run(_live(run_state, box))
-    except WorkerExit as leave:
-        return leave.code, leave.reason
+        with open_sandbox(run_state.team, run_state.name, run_state.spec) as sandbox:
+            run_state.set_sandbox(sandbox.description)
+            if sandbox.description == SANDBOX_OFF:
+                sys.stderr.write(f"{run_state.name}: {UNSAFE_WARNING}\n")
+            asyncio.run(_live(run_state, sandbox))
+    except WorkerExit as end:
+        return end.code, end.reason
     except CrewboardError as error:
-        sys.stderr.write(f"{run_state.agent.name}: {error}\n")
+        sys.stderr.write(f"{run_state.name}: {error}\n")
         return error.exit_code, _REASONS.get(error.exit_code, "failed")
-    except Exception:  # noqa: BLE001  the log says what happened, the exit code that it did
+    except Exception:  # noqa: BLE001  a bug: the log shows where, the exit code that
         traceback.print_exc()
         return ExitCode.INTERNAL, "internal"
     return ExitCode.INTERNAL, "internal"
 
 
-def _untold_end(run_state: RunState) -> Exit | None:
-    """How the run before ended, if its own worker could not say so in the journal."""
+def _unrecorded_end(run_state: RunState) -> Exit | None:
+    """Return how the previous run ended, if its worker could not write that to the journal."""
     record = json_files.load_or_none(run_state.agent.exit, Exit)
     return None if record is None or record.run == run_state.conversation.ended_run else record
 
 
-def _announce(agent: AgentDirectory, spec: Spec) -> RunState:
-    """Note in journal and status that the run began."""
+def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
+    """Write to journal and status that the run began."""
     run_state = RunState(agent, spec)
     me = run_state.status
     run_state.append(
         RunStarted(
             ts=time.time(), pid=me.pid, type=spec.type, model=spec.model, fresh=run_state.fresh,
             prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
-            before=_untold_end(run_state), flags=spec.flags,
+            before=_unrecorded_end(run_state), flags=spec.flags,
         )
     )  # fmt: skip
     run_state.show("starting")
@@ -111,7 +111,7 @@ def _announce(agent: AgentDirectory, spec: Spec) -> RunState:
 
 
 def main(path: Path) -> int:
-    """Run the agent whose directory is `path`; returns the exit code."""
+    """Run the agent whose directory is `path`. Return the exit code."""
     agent = AgentDirectory(path)
     try:
         agent.team.require_own()
@@ -120,8 +120,9 @@ def main(path: Path) -> int:
             return ExitCode.DONE
         spec, _held = begun
         _harden()
-        run_state = _announce(agent, spec)
-        gc.freeze()  # the conversation stays; the collector need not walk through it ever again
+        run_state = _record_start(agent, spec)
+        # The conversation stays for the whole run, so the collector need not look at it again.
+        gc.freeze()
     except CrewboardError as error:
         sys.stderr.write(f"{agent.name}: {error}\n")
         return error.exit_code
@@ -129,7 +130,7 @@ def main(path: Path) -> int:
     try:
         run_state.finish(code, reason)
     except StorageError as error:
-        sys.stderr.write(f"{agent.name}: its end could not be recorded: {error}\n")
+        sys.stderr.write(f"{agent.name}: could not record how the run ended: {error}\n")
     return code
 
 

@@ -10,8 +10,8 @@ from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.tasks import describe
 
-OUTAGE_REST = 60.0
-"""Seconds after an outage of the API before an agent that works by itself tries again."""
+OUTAGE_PAUSE = 60.0
+"""Seconds after an outage of the API before an agent with `--autoclaim` tries again."""
 
 
 class Assignments:
@@ -20,21 +20,21 @@ class Assignments:
     def __init__(self, run_state: RunState, results: Results) -> None:
         self._run_state = run_state
         self._results = results
-        self._team = run_state.agent.team
-        self._name = run_state.agent.name
+        self._team = run_state.team
+        self._name = run_state.name
 
     def look(self) -> bool:
-        """Begin an assignment if anything calls for one."""
-        return self._prompt() or self._mail() or self._unfinished() or self._claim()
+        """Begin an assignment if there is work. Return True if one began."""
+        return self._start_with_prompt() or self._start_with_mail() or self._resume_task() or self._claim_task()
 
-    def _prompt(self) -> bool:
+    def _start_with_prompt(self) -> bool:
         """Begin with the hire prompt of a fresh conversation."""
         run_state, spec = self._run_state, self._run_state.spec
         if not run_state.fresh:
             return False
-        run_state.fresh = False
-        notices = self._take(spec.flags.task) if spec.flags.task is not None else []
-        plans = self._plans_that_wait()
+        run_state.take_prompt()
+        notices = self._claim_given_task(spec.flags.task) if spec.flags.task is not None else []
+        plans = self._pending_plans()
         run_state.append(
             Intake(
                 ts=run_state.now(), cursor=run_state.conversation.cursor, prompt=spec.prompt, prompt_from=spec.by,
@@ -43,25 +43,28 @@ class Assignments:
         )  # fmt: skip
         return True
 
-    def _plans_that_wait(self) -> list[Message]:
-        """The mail of plans that a lead has to review and, starting at its mailbox's end, would never read."""
+    def _pending_plans(self) -> list[Message]:
+        """Return the mail about plans that wait for this agent's review.
+
+        A new lead starts at the end of its mailbox, so it would never read them there.
+        """
         asked = [
             each for each in requests.pending(self._team) if each.type == "plan_approval" and each.to == self._name
         ]
         return [mailbox.fit(self._team, approvals.mail_of(each, each.created_at)) for each in asked]
 
-    def _mail(self) -> bool:
-        """Begin with mail that starts work; a task that it gives is put in progress first."""
-        arrived = inbox.look(self._run_state, self._waits)
+    def _start_with_mail(self) -> bool:
+        """Begin with mail that starts work. Put the task that it assigns in progress first."""
+        arrived = inbox.look(self._run_state, self._is_blocked_task)
         if arrived.first is None:
             inbox.pick_up(self._run_state, arrived)
             return False
         task_id = arrived.first.metadata.get("task_id")
-        inbox.start(self._run_state, arrived, self._take(task_id) if isinstance(task_id, int) else [])
+        inbox.start(self._run_state, arrived, self._claim_given_task(task_id) if isinstance(task_id, int) else [])
         return True
 
-    def _waits(self, message: Message) -> bool:
-        """Whether it gives a task that others stand in the way of: it starts work when they are completed."""
+    def _is_blocked_task(self, message: Message) -> bool:
+        """Return True if a message assigns a task that other tasks block: it starts work when they are completed."""
         task_id = message.metadata.get("task_id")
         if message.type != "task_assignment" or not isinstance(task_id, int):
             return False
@@ -71,77 +74,78 @@ class Assignments:
             return False
         return bool(tasks.blockers(task, board))
 
-    def _take(self, task_id: int) -> list[str]:
-        """Put a task that was given to this agent in progress; returns what to tell it."""
+    def _claim(self, task_id: int) -> Task:
+        run_state = self._run_state
+        task = tasks.claim(self._team, task_id, self._name, run_state.spec.type, run_state.now())
+        run_state.set_task(task)
+        return task
+
+    def _claim_given_task(self, task_id: int) -> list[str]:
+        """Put a task that was given to this agent in progress. Return what to tell the agent."""
         try:
-            task = tasks.claim(self._team, task_id, self._name, self._run_state.spec.type, self._run_state.now())
+            return [self._task_notice(self._claim(task_id))]
         except CrewboardError as error:
             return [f"task {task_id} could not be put in progress: {error}"]
-        self._run_state.task = task.id
-        return [self._yours(task)]
 
-    def _yours(self, task: Task) -> str:
+    def _task_notice(self, task: Task) -> str:
         board = {other.id: other for other in tasks.load_all(self._team)}
         body = f"\n\n{task.description}" if task.description else ""
-        return f"Your task is {describe(task, board)}. Say with task_update when it is completed or failed.{body}"
+        return f"Your task is {describe(task, board)}. Report with task_update when it is completed or failed.{body}"
 
-    def come_back(self) -> str | None:
-        """Take up again the task that went back to the board when the run before ended; returns why that cannot be.
+    def reclaim_task(self) -> str | None:
+        """Put the task that was released when the previous run ended in progress again. Return why that fails.
 
-        Before anything shows that the agent is here: then others need not wait for it any more. A run that is killed
-        here leaves it to the next one: the journal says that the task was this agent's until it says that it is not.
+        Call it before anything shows that the agent is up: other agents leave the task alone only until then. If this
+        run is killed here, the next one tries again, because the journal still says that the task was this agent's.
         """
         run_state = self._run_state
         own = tasks.in_progress(self._team, self._name)
-        run_state.task = own.id if own else None
-        return None if run_state.had_task in (None, run_state.task) else self._take_again(run_state.had_task)
+        run_state.set_task(own)
+        return None if run_state.had_task in (None, run_state.task) else self._reclaim(run_state.had_task)
 
-    def tell_lost(self, why: str) -> None:
-        """Tell the agent that it does not have the task that its conversation is about, and why."""
-        run_state = self._run_state
-        notice = f"Task {run_state.had_task} was in progress with you, and is not any more: {why}."
-        run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice]))
-
-    def _take_again(self, task_id: int) -> str | None:
-        """Put a task in progress again, unless it is done or somebody gave it to others; returns why it is not."""
-        run_state = self._run_state
+    def _reclaim(self, task_id: int) -> str | None:
+        """Claim a task again unless it is closed or was given to another agent. Return why that fails."""
         try:
             task = tasks.load(self._team, task_id)
             if task.status in tasks.CLOSED and task.owner == self._name:
                 return None
             if self._name not in (task.owner, task.last_owner):
                 return describe(task, {each.id: each for each in tasks.load_all(self._team)})
-            run_state.task = tasks.claim(self._team, task_id, self._name, run_state.spec.type, run_state.now()).id
+            self._claim(task_id)
         except CrewboardError as error:
             return str(error)
         return None
 
-    # ------------------------------------------------------------------------------------------------ unfinished
+    def report_lost_task(self, reason: str) -> None:
+        """Tell the agent that it no longer has the task that its conversation is about."""
+        run_state = self._run_state
+        notice = f"Task {run_state.had_task} was in progress with you and no longer is: {reason}."
+        run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice]))
 
-    def _unfinished(self) -> bool:
-        """Go on with a task that was left in progress: after a reminder, or after an outage of the API."""
+    def _resume_task(self) -> bool:
+        """Continue a task that was left in progress: after a reminder, or after an outage of the API."""
         run_state, conversation = self._run_state, self._run_state.conversation
         task = tasks.in_progress(self._team, self._name)
-        run_state.task = task.id if task else None
+        run_state.set_task(task)
         last = conversation.last_answer
         if task is None or last is None:
             return False
         if last.code == ExitCode.API_UNAVAILABLE:
-            return self._after_outage(task, last.ts)
+            return self._resume_after_outage(task, last.ts)
         if task.id not in conversation.reminded:
-            notice = f"You ended your turn, and {describe(task, {})} is still in progress. "
-            self._begin(f"reminder-{task.id}-{task.rev}", notice + "Use task_update to say what became of it.", task.id)
+            notice = f"You ended your turn, but {describe(task, {})} is still in progress. "
+            self._begin(f"reminder-{task.id}-{task.rev}", notice + "Report its outcome with task_update.", task.id)
             return True
         if run_state.spec.flags.autoclaim:
             tasks.update(self._team, task.id, self._name, run_state.now(), status="failed")
-            run_state.task = None
+            run_state.set_task(None)
         return False
 
-    def _after_outage(self, task: Task, since: float) -> bool:
+    def _resume_after_outage(self, task: Task, since: float) -> bool:
         run_state = self._run_state
-        if not run_state.spec.flags.autoclaim or run_state.now() - since < OUTAGE_REST:
+        if not run_state.spec.flags.autoclaim or run_state.now() - since < OUTAGE_PAUSE:
             return False
-        notice = f"The API was unavailable. Go on with {describe(task, {})}."
+        notice = f"The API was unavailable. Continue with {describe(task, {})}."
         self._begin(f"again-{task.id}-{run_state.conversation.answers}", notice)
         return True
 
@@ -154,43 +158,39 @@ class Assignments:
             )
         )  # fmt: skip
 
-    # -------------------------------------------------------------------------------------------------- the board
-
-    def _claim(self) -> bool:
-        """With `--autoclaim`: take the next task that fits."""
+    def _claim_task(self) -> bool:
+        """With `--autoclaim`: claim the next suitable task from the board."""
         if not self._run_state.spec.flags.autoclaim:
             return False
-        for task in self._candidates():
+        for task in self._suitable_tasks():
             try:
-                claimed = tasks.claim(
-                    self._team, task.id, self._name, self._run_state.spec.type, self._run_state.now()
-                )  # fmt: skip
+                claimed = self._claim(task.id)
             except CrewboardError:
-                continue  # somebody else was quicker
-            self._run_state.task = claimed.id
+                # Another agent claimed it just now.
+                continue
             ident = mailbox.derived_id(self._name, "claimed", claimed.id, claimed.rev)
-            words = f"took task {claimed.id}: {claimed.subject}"
-            self._results.send("task_claimed", words, ident=ident, metadata={"task_id": claimed.id})
-            self._begin(f"task-{claimed.id}-{claimed.rev}", self._yours(claimed))
+            text = f"took task {claimed.id}: {claimed.subject}"
+            self._results.send("task_claimed", text, ident=ident, metadata={"task_id": claimed.id})
+            self._begin(f"task-{claimed.id}-{claimed.rev}", self._task_notice(claimed))
             return True
         return False
 
-    def _candidates(self) -> list[Task]:
-        """Open tasks that this agent may take, its own first, in the order of the board."""
+    def _suitable_tasks(self) -> list[Task]:
+        """Return the open tasks that this agent may claim: first its own, then in the order of the board."""
         board = {task.id: task for task in tasks.load_all(self._team)}
-        fitting = [
+        suitable = [
             task
             for task in board.values()
             if task.status == "pending"
             and task.owner in (None, self._name)
             and task.required_type in (None, self._run_state.spec.type)
             and not tasks.blockers(task, board)
-            and not self._belongs_to_another(task)
+            and not self._last_owner_returns(task)
         ]
-        return sorted(fitting, key=lambda task: (self._name not in (task.owner, task.last_owner), task.id))
+        return sorted(suitable, key=lambda task: (self._name not in (task.owner, task.last_owner), task.id))
 
-    def _belongs_to_another(self, task: Task) -> bool:
-        """Whether its last owner, who lost it by dying, is on the way back; who is there has it again or lets it be."""
+    def _last_owner_returns(self, task: Task) -> bool:
+        """Return True if the agent that lost this task by dying is being started: it claims the task again itself."""
         last = task.last_owner
         if last is None or last == self._name:
             return False

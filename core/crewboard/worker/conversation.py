@@ -1,7 +1,7 @@
-"""The conversation and all else that a worker must know, as a fold over its journal.
+"""The conversation and everything else that a worker knows, as a projection of its journal.
 
-A worker that goes on and one that was killed and resumed have the same state, because both get it from here: every
-event is appended to the journal first and applied then.
+Every event is appended to the journal first and applied here then. So a worker that was killed and resumed has the same
+state as one that was not.
 """
 
 from collections.abc import Iterable
@@ -26,82 +26,107 @@ from crewboard.records import (
     ToolStart,
 )  # fmt: skip
 from crewboard.untrusted import delimit
-from crewboard.worker.llm.blocks import CLEARED, CUT_OFF, Block, body_of, is_blank, text_of
 
-_PUT_TO_PEOPLE = {"submit_plan": "plan", "ask_operator": "question"}
-"""Tools that put something to a person, and which of their inputs that is; what came of it outlives a summary."""
+Block = dict[str, Any]
+"""One content block of the Messages API."""
+
+CLEARED = "(left out to save room; call the tool again if you need it)"
+
+WINDOW_FULL = "model_context_window_exceeded"
+CUT_OFF = frozenset({"max_tokens", "pause_turn", WINDOW_FULL})
+"""Stop reasons of a reply that must be continued. A notice asks for it: not every model continues its own text."""
+
+_ASKED_INPUT = {"submit_plan": "plan", "ask_operator": "question"}
+"""Tools that ask a person, and the input that holds what they ask. A summary keeps both question and answer."""
+
+
+def text_of(reply: Reply) -> str:
+    """Return the text of a reply."""
+    return "".join(str(block.get("text", "")) for block in reply.content if block.get("type") == "text")
+
+
+def _is_blank(block: Block) -> bool:
+    """Return True for a text block without text, which the API sends but does not accept."""
+    return block.get("type") == "text" and not str(block.get("text", "")).strip()
+
+
+def _body_of(message: Message) -> str:
+    """Return the text of a message: for a plan with the id of its request, for an empty one its type."""
+    if message.type == "plan_approval_request":
+        return f"request_id: {message.metadata.get('request_id')}\n\n{message.content}"
+    return message.content if message.content.strip() else f"({message.type})"
 
 
 @dataclass
 class Assignment:
-    """The work at hand: `id` is the prompt or the mail that started it, `answers` all that it will answer."""
+    """The assignment in progress: `id` is the prompt or mail that started it, `answers` all that its answer answers."""
 
     id: str
     answers: list[str]
     plan_wanted: bool = False
-    """A plan was asked for in the middle of it, or with it."""
+    """A message of this assignment asks for a plan."""
     gate_open: bool = False
     calls: int = 0
     plans: int = 0
-    """Plans handed in so far: each revision is a request of its own."""
+    """Plans submitted so far. Each revision is a request of its own."""
 
 
 @dataclass
 class Conversation:
-    """What the journal says."""
+    """The state that the journal describes."""
 
     entries: list[tuple[str, Block]] = field(default_factory=list)
-    """(role, block), in order."""
+    """(role, block) in order."""
     cursor: int = 0
     damaged: int = 0
     known: set[str] = field(default_factory=set)
-    """Ids of all mail ever picked up."""
+    """Ids of all mail that was ever picked up."""
     deferred: list[Message] = field(default_factory=list)
-    """Picked up, and waiting for its time to enter."""
+    """Mail that was picked up and enters the conversation later."""
     prompts: set[str] = field(default_factory=set)
     assignment: Assignment | None = None
     pending: list[Block] = field(default_factory=list)
     """Tool calls of the last reply that have no result yet."""
     started: dict[str, float] = field(default_factory=dict)
-    """When those among them began that did, by id."""
+    """When those tool calls began, by id."""
     unsent: Answer | None = None
-    """An answer whose mail may not have been sent."""
+    """An answer whose mail may not be sent yet."""
     last_answer: Answer | None = None
     answers: int = 0
-    """Answers and errors of all runs."""
+    """Number of answers and errors in all runs."""
     tokens: Tokens = field(default_factory=Tokens)
     cost_usd: float | None = None
     warned: bool = False
-    """Whether a budget was said to be nearly used up, in this conversation."""
+    """True if the model was warned, in this conversation, that a budget is nearly used up."""
     cleared: set[str] = field(default_factory=set)
-    """Ids of tool calls whose results are left out."""
+    """Ids of tool calls whose results were removed."""
     assignment_texts: list[str] = field(default_factory=list)
-    """The fenced texts of the assignment at hand, its approved plan, and what the operator was asked and said."""
+    """The delimited texts of the assignment, its approved plan, and the operator's answers with their questions."""
     last_usage: Tokens = field(default_factory=Tokens)
     run: int = 0
     ended_run: int = 0
-    """The last run that said itself how it ended."""
+    """The last run whose worker recorded its own end."""
     results: int = 0
-    """Answers given in this run."""
+    """Number of answers in this run."""
     task: int | None = None
-    """The task that was in progress with the agent when this conversation last heard of any."""
+    """The task that was in progress with the agent at the last event that names one."""
     reminded: set[int] = field(default_factory=set)
-    """Tasks whose owner was reminded that they are in progress."""
+    """Tasks about which the agent was reminded."""
     shutdowns_told: set[str] = field(default_factory=set)
     consumed: set[str] = field(default_factory=set)
-    """Ids of mail whose content a tool result already held."""
+    """Ids of mail whose content a tool result already showed."""
     repeats: int = 0
-    """How often the last tool call came with the same input and outcome."""
+    """How many times in a row the last tool call came with the same input and outcome."""
     said: str = ""
-    """The text of the last reply, with what it goes on from: replies before it that were cut off."""
+    """The text of the last reply, joined with the cut-off replies that it continues."""
     _last_reply: Reply | None = None
     _last_call: tuple[str, str, str] | None = None
     _inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
-    _put: dict[str, str] = field(default_factory=dict)
-    """What was put to people, by tool call."""
+    _asked: dict[str, str] = field(default_factory=dict)
+    """What people were asked, by tool call."""
 
-    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912  one case a kind, nothing more
-        """Take one event in."""
+    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912  one case per kind of event
+        """Apply one event."""
         match event:
             case RunStarted():
                 self._begin(event)
@@ -112,8 +137,8 @@ class Conversation:
             case ToolStart():
                 self.started[event.tool_use_id] = event.ts
                 self._inputs[event.tool_use_id] = (event.name, str(sorted(event.input.items())))
-                if event.name in _PUT_TO_PEOPLE:
-                    self._put[event.tool_use_id] = str(event.input.get(_PUT_TO_PEOPLE[event.name], ""))
+                if event.name in _ASKED_INPUT:
+                    self._asked[event.tool_use_id] = str(event.input.get(_ASKED_INPUT[event.name], ""))
             case ToolResult():
                 self._result(event)
             case Gate():
@@ -159,7 +184,7 @@ class Conversation:
             self._add_text(delimit(event.prompt_from, "prompt", event.assignment, event.prompt))
         for ident in event.entered:
             if (message := waiting.pop(ident, None)) is not None:
-                self._add_text(delimit(message.from_, message.type, message.id, body_of(message)))
+                self._add_text(delimit(message.from_, message.type, message.id, _body_of(message)))
         for number, notice in enumerate(event.notices):
             self._add_text(delimit(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice))
         self.deferred = [message for message in waiting.values() if message.id not in self.consumed]
@@ -177,7 +202,7 @@ class Conversation:
             self.assignment.answers += [*prompt, *event.entered]
 
     def _newest_texts(self) -> list[str]:
-        """The texts at the end of the conversation that nothing has answered yet."""
+        """Return the texts at the end of the conversation that the model has not answered yet."""
         texts: list[str] = []
         for role, block in reversed(self.entries):
             if role != "user" or block["type"] != "text":
@@ -187,12 +212,12 @@ class Conversation:
 
     def _summarise(self, event: Summary) -> None:
         self.entries = self.entries[event.covers :]
-        text = f"The conversation so far, summarised:\n\n{event.text}"
+        text = f"Summary of the conversation so far:\n\n{event.text}"
         self.entries.insert(0, ("user", {"type": "text", "text": delimit(SYSTEM, "notice", f"{event.ts:.3f}", text)}))
-        self._pay(event.usage, event.cost_usd)
+        self._add_usage(event.usage, event.cost_usd)
         self.last_usage = Tokens()
 
-    def _pay(self, usage: Tokens, cost_usd: float | None) -> None:
+    def _add_usage(self, usage: Tokens, cost_usd: float | None) -> None:
         self.tokens = self.tokens + usage
         if cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + cost_usd
@@ -202,12 +227,12 @@ class Conversation:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the last assignment of this conversation ended with an answer, perhaps in an earlier run."""
+        """Return True if the last assignment of this conversation ended with an answer, perhaps in an earlier run."""
         return self.last_answer is not None and self.last_answer.error is None
 
     @property
     def unfinished(self) -> Reply | None:
-        """A reply that ends an assignment, or was cut off, and was not dealt with: its worker died just then."""
+        """Return a reply that ends an assignment, or was cut off, and was not acted on because its worker died."""
         reply = self._last_reply
         if reply is None or self.assignment is None:
             return None
@@ -216,8 +241,8 @@ class Conversation:
         return reply if self.pending or self._model_spoke_last else None
 
     @property
-    def goes_on(self) -> bool:
-        """Whether the next reply goes on in the middle of the last one's text."""
+    def is_cut_off(self) -> bool:
+        """Return True if the next reply continues the text of the last one."""
         last = self._last_reply
         if last is None or self.assignment is None or self.assignment.calls == 0:
             return False
@@ -229,12 +254,12 @@ class Conversation:
         return bool(self.entries) and self.entries[-1][0] == "assistant"
 
     def _reply(self, event: Reply) -> None:
-        self.said = (self.said if self.goes_on else "") + text_of(event)
+        self.said = (self.said if self.is_cut_off else "") + text_of(event)
         self._last_reply = event
-        self.entries += [("assistant", block) for block in event.content if not is_blank(block)]
+        self.entries += [("assistant", block) for block in event.content if not _is_blank(block)]
         self.pending = [block for block in event.content if block.get("type") == "tool_use"]
         self.started.clear()
-        self._pay(event.usage, event.cost_usd)
+        self._add_usage(event.usage, event.cost_usd)
         self.last_usage = event.usage
         if self.assignment:
             self.assignment.calls += 1
@@ -250,20 +275,20 @@ class Conversation:
             "content": event.content if event.content.strip() else "(no output)",
         }
         self.entries.append(("user", {**block, "is_error": True} if event.is_error else block))
-        put = self._put.get(event.tool_use_id, "")
+        asked = self._asked.get(event.tool_use_id, "")
         if event.name == "submit_plan" and self.assignment:
             self.assignment.plans += 1
             if self.assignment.gate_open:
-                self.assignment_texts.append(f"Your plan:\n{put}\n{event.content}")
-        elif put:
-            self.assignment_texts.append(f"You asked the operator: {put}\n{event.content}")
+                self.assignment_texts.append(f"Your plan:\n{asked}\n{event.content}")
+        elif asked:
+            self.assignment_texts.append(f"You asked the operator: {asked}\n{event.content}")
         name, arguments = self._inputs.pop(event.tool_use_id, (event.name, ""))
         call = (name, arguments, event.content)
         self.repeats = self.repeats + 1 if call == self._last_call else 1
         self._last_call = call
 
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation as the Messages API wants it: roles alternate, tool results stand before other text."""
+        """Return the conversation for the Messages API: roles alternate, tool results come before other text."""
         turns: list[dict[str, Any]] = []
         for role, block in self.entries:
             if not turns or turns[-1]["role"] != role:
@@ -279,20 +304,20 @@ class Conversation:
 
     @property
     def clearable(self) -> list[str]:
-        """Ids of the tool calls whose results still stand whole, oldest first; what people said is not asked twice."""
+        """Return the tool calls whose results may be removed, oldest first. Answers of people are kept."""
         results = (block["tool_use_id"] for _, block in self.entries if block["type"] == "tool_result")
-        return [ident for ident in results if ident not in self.cleared and ident not in self._put]
+        return [ident for ident in results if ident not in self.cleared and ident not in self._asked]
 
     @property
     def shown(self) -> int:
-        """How many entries the model has been shown: all but new text at the end."""
+        """Return how many entries the model has seen: all but new text at the end."""
         count = len(self.entries)
         while count and self.entries[count - 1][0] == "user" and self.entries[count - 1][1]["type"] == "text":
             count -= 1
         return count
 
     def transcript(self, until: int | None = None) -> str:
-        """The conversation as plain text, or its first `until` entries."""
+        """Return the conversation, or its first `until` entries, as plain text."""
         lines = []
         for role, block in self.entries[:until]:
             match self._without_cleared(block):
@@ -306,13 +331,13 @@ class Conversation:
 
     @property
     def context_used(self) -> int:
-        """Tokens that the last call had in its window."""
+        """Return how many tokens of the window the last call used."""
         used = self.last_usage
         return used.input + used.cache_read + used.cache_write + used.output
 
 
 def replay(events: Iterable[Event | None]) -> Conversation:
-    """The state after `events`; damaged ones (None) are passed over."""
+    """Return the state after `events`. Skip damaged ones (None)."""
     conversation = Conversation()
     for event in events:
         if event is not None:

@@ -1,4 +1,4 @@
-"""Reading mail: one append to the journal picks it up, moves the cursor and lets it enter the conversation."""
+"""Reads mail: one journal entry picks it up, moves the cursor and lets it enter the conversation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from crewboard.worker.conversation import Conversation
 from crewboard.worker.run_state import RunState
 
 MAIL_SHARE = 0.15
-"""Share of the model's window that the mail of one turn may take: all of it is shown before any is summarised."""
+"""Share of the model's window that the mail of one turn may take: no mail is summarised before the model saw it."""
 
-BYTES_A_TOKEN = 3
-SMALL_WINDOW = 50_000
-"""Tokens that every model's window holds, where it is not known yet."""
+BYTES_PER_TOKEN = 3
+MIN_WINDOW = 50_000
+"""Tokens that every model's window holds, used while the real figure is unknown."""
 
 
 @dataclass(frozen=True)
 class PendingMail:
-    """What lies in the mailbox, not picked up yet. `first` starts an assignment, if anything does."""
+    """Mail that was read but not picked up. `first` is the message that starts an assignment, if there is one."""
 
     batch: mailbox.Batch
     candidates: list[Message]
@@ -31,9 +31,9 @@ def take_in(
     notices: Sequence[str] = (),
     shutdowns: Sequence[str] = (),
 ) -> int:
-    """Take in what arrived while an assignment goes on, as much as one turn can hold; tasks wait for the next one.
+    """Let new mail enter the conversation during an assignment. Task assignments wait until it is done.
 
-    Returns how many messages entered.
+    Takes as much as one turn can hold. Returns how many messages entered.
     """
     conversation = run_state.conversation
     batch = _read(run_state)
@@ -56,20 +56,23 @@ def take_in(
 
 
 def _read(run_state: RunState) -> mailbox.Batch:
-    """As much as one turn can hold; what lies behind it comes with the next."""
+    """Read as much mail as one turn can hold; the rest comes with the next turn."""
     conversation, agent = run_state.conversation, run_state.agent
-    share = int((run_state.context_limit or SMALL_WINDOW) * MAIL_SHARE * BYTES_A_TOKEN)
+    share = int((run_state.window or MIN_WINDOW) * MAIL_SHARE * BYTES_PER_TOKEN)
     return mailbox.read(
         agent.team, agent.name, conversation.cursor, known=conversation.known, limit=min(share, mailbox.MAX_BATCH)
     )
 
 
-def look(run_state: RunState, waits: Callable[[Message], bool]) -> PendingMail:
-    """What arrived while the agent was free. Mail that starts nothing, or `waits`, is picked up on the way."""
+def look(run_state: RunState, is_put_off: Callable[[Message], bool]) -> PendingMail:
+    """Read the mail of an idle agent up to the first message that starts work.
+
+    Mail that starts no work, or `is_put_off`, is picked up if it fills a whole read.
+    """
     while True:
         batch = _read(run_state)
         candidates = _candidates(run_state.conversation, batch)
-        first = next((message for message in candidates if message.starts_work and not waits(message)), None)
+        first = next((message for message in candidates if message.starts_work and not is_put_off(message)), None)
         arrived = PendingMail(batch, candidates, first)
         if first is not None or not batch.more:
             return arrived
@@ -77,7 +80,7 @@ def look(run_state: RunState, waits: Callable[[Message], bool]) -> PendingMail:
 
 
 def pick_up(run_state: RunState, arrived: PendingMail) -> None:
-    """Journal mail that starts no work."""
+    """Pick up mail that starts no work."""
     batch = arrived.batch
     if batch.offset != run_state.conversation.cursor:
         run_state.append(
@@ -86,7 +89,7 @@ def pick_up(run_state: RunState, arrived: PendingMail) -> None:
 
 
 def start(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()) -> None:
-    """Begin the assignment that `arrived.first` starts, with `notices` of ours beside the mail."""
+    """Begin the assignment that `arrived.first` starts. `notices` are texts of the system next to the mail."""
     if arrived.first is None:
         return
     batch = arrived.batch
@@ -104,10 +107,10 @@ def start(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()
 
 
 def _candidates(conversation: Conversation, batch: mailbox.Batch) -> list[Message]:
-    """What could enter: all but what a tool result already held."""
+    """Return the mail that may enter: all but messages whose content a tool result already showed."""
     return [m for m in [*conversation.deferred, *batch.messages] if m.id not in conversation.consumed]
 
 
 def _enter_with(first: Message, candidates: list[Message]) -> list[Message]:
-    """What enters with the message that starts the work: all but tasks that wait for an assignment of their own."""
+    """Return the mail that enters with `first`. Other task assignments wait for an assignment of their own."""
     return [m for m in candidates if m.enters and (m.type != "task_assignment" or m is first)]

@@ -1,12 +1,11 @@
-"""What a worker listens to while it works or waits: the bell, requests to leave, interrupts, a pause.
+"""What a worker reacts to while it works or waits: wake signals, SIGTERM, interrupts, a pause, shutdown requests.
 
-`during` runs something that may take long and ends it at once when one of these calls for it.
+`run_interruptibly` runs something that may take long, and cancels it at once if one of these asks for that.
 """
 
 import asyncio
 import contextlib
 import signal
-import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -21,20 +20,21 @@ from crewboard.worker.run_state import RunState
 
 T = TypeVar("T")
 
-SWEEP = 1.5
-"""Seconds between two looks when no bell rings."""
+SWEEP_INTERVAL = 1.5
+"""Seconds between two looks when no signal wakes the worker."""
+
+MAIL_TIMEOUT = 1.0
+"""Seconds in which the mail about a request arrives, unless its sender was killed between file and mail."""
+
+_MAIL_POLL = 0.01
 
 
-TOLD_WITHIN = 1.0
-"""Seconds after a request or a decision within which its mail comes, unless its author was killed in between."""
+class Interrupted(Exception):  # noqa: N818  not an error
+    """The present turn or command must stop, and the agent must read its mail."""
 
 
-class Interrupted(Exception):  # noqa: N818  it is no error, it is what was asked for
-    """Somebody wants the present turn or command to stop, and the agent to read its mail."""
-
-
-class WorkerExit(Exception):  # noqa: N818
-    """The worker has to go; `reason` and `code` say how its run ended."""
+class WorkerExit(Exception):  # noqa: N818  as above
+    """The worker must exit; `reason` and `code` say how its run ended."""
 
     def __init__(self, reason: str, code: int) -> None:
         super().__init__(reason)
@@ -43,36 +43,35 @@ class WorkerExit(Exception):  # noqa: N818
 
 
 class Interrupts:
-    """Looks at bell, signals, spec and mailbox for a worker."""
+    """Watches signals, spec, requests and mailbox for one worker."""
 
     def __init__(self, run_state: RunState) -> None:
         self._run_state = run_state
-        self._agent = run_state.agent
-        self._spec = CachedFile(self._agent.spec, Spec)
-        self._bell = asyncio.Event()
+        self._spec = CachedFile(run_state.agent.spec, Spec)
+        self._wake = asyncio.Event()
         self._terminated = False
 
     def listen(self) -> None:
-        """Hear the bell and the wish to terminate from now on."""
+        """Handle wake signals and SIGTERM from now on."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGURG, self._bell.set)
+        loop.add_signal_handler(signal.SIGURG, self._wake.set)
         loop.add_signal_handler(signal.SIGTERM, self._terminate)
 
     def _terminate(self) -> None:
         self._terminated = True
-        self._bell.set()
+        self._wake.set()
 
-    async def wait(self, seconds: float = SWEEP) -> None:
-        """Wait for the bell, at most so long."""
+    async def wait(self, seconds: float = SWEEP_INTERVAL) -> None:
+        """Wait for a wake signal, at most `seconds`."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._bell.wait(), seconds)
-        self._bell.clear()
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        self._wake.clear()
 
     def check_leave(self) -> None:
-        """Go if somebody ended this run.
+        """Return unless this run was stopped or killed.
 
         Raises:
-            Leave: Somebody did.
+            WorkerExit: It was.
         """
         wanted = self._wanted()
         if self._terminated:
@@ -81,80 +80,86 @@ class Interrupts:
             raise WorkerExit("shutdown", 0)
 
     def _wanted(self) -> str:
+        """Return what the spec wants of this run; a spec that wants a later run says nothing about it."""
         spec = self._spec.get()
         return spec.want if spec is not None and spec.run == self._run_state.spec.run else "running"
 
     @property
     def paused(self) -> bool:
-        """Whether the operator holds this agent."""
+        """Return True if the operator paused this agent."""
         return self._wanted() == "paused"
 
-    def accept_shutdown(self) -> None:
-        """Say yes to a shutdown request, as a worker does that has nothing at hand.
+    async def accept_shutdown(self) -> None:
+        """Approve a pending shutdown request, as a worker without work does.
 
         Raises:
-            Leave: There was one.
+            WorkerExit: There was one.
         """
-        team, name, now = self._agent.team, self._agent.name, self._run_state.now()
+        team, name, now = self._run_state.team, self._run_state.name, self._run_state.now()
         request = approvals.pending_shutdown(team, name, now)
         if request is None:
             return
-        self._pick_up(approvals.ask_id(request))
         try:
             approvals.respond(team, request.id, "approved", name, now)
         except BadDataError:
-            return  # it was closed meanwhile
+            # The request was closed by another process just now.
+            return
+        await self._pick_up(approvals.ask_id(request))
         raise WorkerExit("shutdown", 0)
 
-    def _pick_up(self, ident: str) -> None:
-        """Pick up mail to the message `ident`, which is on its way: who acts on it has read it.
+    async def _pick_up(self, ident: str) -> None:
+        """Mark the mail about a decided request as read, so that it does not count as unread for ever.
 
-        Work that lies before it stays unread: nobody does it.
+        Leave it unread if work lies before it that was not done.
         """
-        deadline = time.monotonic() + TOLD_WITHIN
-        while ident not in self._run_state.conversation.known and time.monotonic() < deadline:
-            arrived = inbox.look(self._run_state, lambda message: False)  # noqa: ARG005  all work counts
+        loop, known = asyncio.get_running_loop(), self._run_state.conversation.known
+        deadline = loop.time() + MAIL_TIMEOUT
+        while True:
+            arrived = inbox.look(self._run_state, lambda message: False)  # noqa: ARG005  no work is put off
             if arrived.first is not None:
                 return
             inbox.pick_up(self._run_state, arrived)
-            time.sleep(0.01)
+            if ident in known or loop.time() > deadline:
+                return
+            await asyncio.sleep(_MAIL_POLL)
 
     def pending_interrupts(self) -> list[Message]:
-        """Interrupts that lie in the mailbox and were not picked up; those of a teammate are mail like any other."""
-        conversation = self._run_state.conversation
-        batch = mailbox.read(self._agent.team, self._agent.name, conversation.cursor, known=conversation.known)
+        """Return unread interrupts of the operator and the lead; those of a teammate are ordinary mail."""
+        run_state = self._run_state
+        conversation = run_state.conversation
+        batch = mailbox.read(run_state.team, run_state.name, conversation.cursor, known=conversation.known)
         return [each for each in batch.messages if each.type == "interrupt" and each.from_ in (OPERATOR, LEAD)]
 
     async def run_interruptibly(
         self, work: Coroutine[Any, Any, T], *, waiting: bool = False, interruptible: bool = True
     ) -> T:
-        """Run `work`, and end it at once when somebody interrupts or ends this run.
+        """Run `work`, and cancel it at once if this run is interrupted or ended.
 
-        A worker that is only `waiting` also agrees to shutdown requests; one that is held reads no mail, and is not
+        A worker that is only `waiting` also approves shutdown requests. A paused worker reads no mail, so it is not
         `interruptible`.
 
         Raises:
-            Interrupted: Somebody wants the agent to read its mail.
-            Leave: Somebody ended the run.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run was ended.
         """
         task = asyncio.ensure_future(work)
-        bell = asyncio.ensure_future(self.wait())
+        woken = asyncio.ensure_future(self.wait())
         try:
             while not task.done():
-                self._check(waiting=waiting, interruptible=interruptible)
-                await asyncio.wait({task, bell}, return_when=asyncio.FIRST_COMPLETED)
-                if bell.done():
-                    bell = asyncio.ensure_future(self.wait())
+                await self._check(waiting=waiting, interruptible=interruptible)
+                await asyncio.wait({task, woken}, return_when=asyncio.FIRST_COMPLETED)
+                if woken.done():
+                    woken = asyncio.ensure_future(self.wait())
             return await task
         finally:
-            for unfinished in (task, bell):
+            for unfinished in (task, woken):
                 unfinished.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await unfinished
 
-    def _check(self, *, waiting: bool, interruptible: bool) -> None:
+    async def _check(self, *, waiting: bool, interruptible: bool) -> None:
         self.check_leave()
         if waiting:
-            self.accept_shutdown()
+            await self.accept_shutdown()
         if interruptible and self.pending_interrupts():
             raise Interrupted

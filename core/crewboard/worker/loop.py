@@ -1,6 +1,6 @@
-"""The life of a worker: take mail in, call the model, run its tools, answer, wait for more.
+"""The worker's main loop: take mail in, call the model, run its tools, answer, wait for more.
 
-Every step can be the last before a SIGKILL; the next run goes on from the journal.
+A SIGKILL may come after any step. The next run continues from the journal.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from crewboard.records import Intake, Reply, State
 from crewboard.store import roster
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Assignments
+from crewboard.worker.conversation import CUT_OFF
 from crewboard.worker.interrupts import Interrupted, Interrupts, WorkerExit
 from crewboard.worker.limits import Limits
-from crewboard.worker.llm.blocks import CUT_OFF
 from crewboard.worker.llm.context_window import ContextWindow
-from crewboard.worker.llm.model import USUAL_WINDOW, Model, ModelError, TooLongError
+from crewboard.worker.llm.model import DEFAULT_WINDOW, Model, ModelError, TooLongError
 from crewboard.worker.llm.prompt import PROJECT_FILES, system_prompt
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
@@ -25,8 +25,11 @@ from crewboard.worker.tools.file_client import FileToolClient
 from crewboard.worker.tools.outcome import Outcome
 from crewboard.worker.tools.registry import ToolRegistry
 
-WINDOW_WITHIN = 3.0
-"""Seconds that the first model call waits for the API to say how large the window is."""
+WINDOW_TIMEOUT = 3.0
+"""Seconds that the first model call waits until the API tells how large the window is."""
+
+
+_PAUSED = "paused by the operator"
 
 
 class Loop:
@@ -44,8 +47,8 @@ class Loop:
         self._interrupts = interrupts
         self._model = model
         self._file_tools = file_tools
-        self._team = run_state.agent.team
-        self._name = run_state.agent.name
+        self._team = run_state.team
+        self._name = run_state.name
         self._registry = ToolRegistry(run_state)
         self._context_window = ContextWindow(run_state, model)
         self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment)
@@ -54,79 +57,76 @@ class Loop:
         self._limits = Limits(run_state, self._results)
 
     async def run(self) -> None:
-        """Work until there is a reason to leave.
+        """Work until there is a reason to exit.
 
         Raises:
-            Leave: Always, in the end; says why.
+            WorkerExit: Always, in the end; it holds the reason.
         """
         learning = asyncio.ensure_future(self._learn_window())
         conversation = self._run_state.conversation
         self._results.send_unsent()
         try:
-            lost = self._assignments.come_back()
+            reason = self._assignments.reclaim_task()
             if (reply := conversation.unfinished) is not None:
                 self._finish(reply)
-            if lost is not None:
-                self._assignments.tell_lost(lost)
+            if reason is not None:
+                self._assignments.report_lost_task(reason)
             while True:
                 if conversation.assignment is None:
-                    await self._rest()
-                await asyncio.gather(self._know_window(learning), self._project())  # starts `hands` meanwhile
+                    await self._idle()
+                # Reading the project file starts the file-tool server, so that it is ready for the first call.
+                await asyncio.gather(self._await_window(learning), self._project())
                 await self._work()
         finally:
             learning.cancel()
 
     async def _learn_window(self) -> None:
-        """Ask the API how much the model's window holds, beside the start."""
-        self._run_state.context_limit = await self._model.window()
+        """Ask the API how much the model's window holds."""
+        self._run_state.set_window(await self._model.window())
 
-    async def _know_window(self, learning: asyncio.Future[None]) -> None:
-        """Wait a while for the API's word on the window; until it comes, the window is the usual one."""
+    async def _await_window(self, learning: asyncio.Future[None]) -> None:
+        """Wait a short time for the window's size. Assume the usual size until it comes."""
         try:
-            await asyncio.wait_for(asyncio.shield(learning), WINDOW_WITHIN)
+            await asyncio.wait_for(asyncio.shield(learning), WINDOW_TIMEOUT)
         except TimeoutError:
-            self._run_state.context_limit = USUAL_WINDOW
+            self._run_state.set_window(DEFAULT_WINDOW)
 
-    # ---------------------------------------------------------------------------------------------------- rest
-
-    async def _rest(self) -> None:
-        """Wait, idle, until something starts an assignment."""
+    async def _idle(self) -> None:
+        """Wait until something starts an assignment."""
         run_state = self._run_state
-        shown = False
+        first = True
         while True:
             self._interrupts.check_leave()
             if not self._interrupts.paused:
                 if self._assignments.look():
-                    self._results.told_idle = False
+                    self._results.reported_idle = False
                     return
                 if run_state.spec.flags.once and run_state.conversation.succeeded:
                     raise WorkerExit("finished", 0)
-            self._interrupts.accept_shutdown()
-            shown = self._show_rest(shown=shown)
+            await self._interrupts.accept_shutdown()
+            self._show_idle(first=first)
+            first = False
             self._run_state.repair_status()
             await self._interrupts.wait()
 
-    def _show_rest(self, *, shown: bool) -> bool:
-        """Show once that the agent rests, and tell whom it reports to."""
+    def _show_idle(self, *, first: bool) -> None:
+        """Show that the agent is idle or paused. Announce once that it is idle."""
         state: State = "paused" if self._interrupts.paused else "idle"
-        if not shown or self._run_state.status.state != state:
-            self._run_state.show(state, "held by the operator" if state == "paused" else "")
+        if first or self._run_state.status.state != state:
+            self._run_state.show(state, _PAUSED if state == "paused" else "")
         if state == "idle":
-            self._results.tell_idle()
-        return True
-
-    # ---------------------------------------------------------------------------------------------------- work
+            self._results.report_idle()
 
     async def _work(self) -> None:
-        """Carry an assignment to its answer."""
+        """Work on an assignment until it is answered."""
         conversation = self._run_state.conversation
         while conversation.assignment is not None:
             try:
-                await self._executor.run_pending(self._context_window.largest_result)
-                await self._hold_while_paused()
-                self._take_in()
+                await self._executor.run_pending(self._context_window.max_result)
+                await self._wait_while_paused()
+                self._take_in_mail()
                 if (reached := self._limits.check()) is not None:
-                    self._results.fail(reached.words, ExitCode.LIMIT, budget=reached.budget)
+                    self._results.fail(reached.text, ExitCode.LIMIT, budget=reached.is_budget)
                     return
                 self._take_reply(await self._call())
             except Interrupted:
@@ -134,11 +134,11 @@ class Loop:
             except ModelError as error:
                 self._results.fail(str(error), error.code)
 
-    async def _hold_while_paused(self) -> None:
-        """Make no model call while the operator holds the agent."""
+    async def _wait_while_paused(self) -> None:
+        """Wait, without a model call, while the operator pauses the agent."""
         if not self._interrupts.paused:
             return
-        self._run_state.show("paused", "held by the operator")
+        self._run_state.show("paused", _PAUSED)
 
         async def released() -> None:
             while self._interrupts.paused:
@@ -146,8 +146,8 @@ class Loop:
 
         await self._interrupts.run_interruptibly(released(), waiting=True, interruptible=False)
 
-    def _take_in(self) -> None:
-        """Take in mail before a model call, and tell the model who asks it to leave."""
+    def _take_in_mail(self) -> None:
+        """Let new mail enter before a model call. Tell the model about a shutdown request."""
         self._interrupts.check_leave()
         run_state = self._run_state
         request = approvals.pending_shutdown(self._team, self._name, run_state.now())
@@ -155,26 +155,26 @@ class Loop:
             inbox.take_in(run_state)
             return
         reason = str(request.payload.get("reason") or "no reason given")
-        notice = f"{request.from_} asks you to shut down ({reason}). Agree or refuse with shutdown_response."
+        notice = f"{request.from_} asks you to shut down ({reason}). Answer with shutdown_response."
         inbox.take_in(run_state, notices=[notice], shutdowns=[request.id])
 
     async def _call(self) -> Reply:
-        """Ask the model; what the API finds too long is made shorter and asked again."""
+        """Call the model. If the API finds the request too long, make it shorter and call again."""
         system = system_prompt(self._name, self._run_state.spec, roster.load(self._team), await self._project())
         tools, window = self._registry.definitions(), self._context_window
         while True:
             try:
                 await window.make_room(system, tools)
                 messages = self._run_state.conversation.messages()
-                reply = await self._model.reply(system, tools, messages, window.longest_reply)
+                reply = await self._model.reply(system, tools, messages, window.max_reply)
             except TooLongError as refused:
-                window.tighten(refused)
+                window.shrink_estimate(refused)
                 continue
             window.learn(reply)
             return reply
 
     async def _project(self) -> str:
-        """What the project says of itself; read by `hands`, like everything in the workspace."""
+        """Return the text of the workspace's CLAUDE.md or AGENTS.md, read by the file-tool server like every file."""
         for name in PROJECT_FILES:
             outcome = await self._file_tools.ask("read_text", {"path": name})
             if not outcome.is_error:
@@ -187,18 +187,18 @@ class Loop:
         self._finish(reply)
 
     def _finish(self, reply: Reply) -> None:
-        """Do what a reply that is journalled calls for, beside running its tools."""
+        """Do what a committed reply requires, except running its tools."""
         run_state, conversation = self._run_state, self._run_state.conversation
         if reply.stop_reason == "tool_use" and conversation.pending:
             return
         for block in list(conversation.pending):
-            self._executor.result(block, Outcome("not run: the reply was cut off before its end", is_error=True))
+            self._executor.result(block, Outcome("not run: the reply was cut off", is_error=True))
         if reply.stop_reason in CUT_OFF:
-            notice = "Your reply was cut off. Go on exactly where it ended; the parts are put together."
+            notice = "Your reply was cut off. Continue exactly where it ended; the parts are joined."
             run_state.append(Intake(ts=run_state.now(), cursor=conversation.cursor, notices=[notice]))
             return
         text = conversation.said
         if reply.stop_reason == "refusal":
             self._results.fail(f"the model stopped: refusal. {text}".strip(), ExitCode.FAILED)
             return
-        self._results.answer(text if text.strip() else "(the model ended without a word)")
+        self._results.answer(text if text.strip() else "(the model ended its turn without text)")

@@ -12,8 +12,7 @@ import anthropic
 # Imported for their cost, as a worker's main does.
 from crewboard.sandbox import sandbox  # noqa: F401
 from crewboard.worker import interrupts, loop  # noqa: F401
-from crewboard.worker.llm import model  # noqa: F401
-from crewboard.worker.llm.client import make_client
+from crewboard.worker.llm.model import make_client
 from crewboard.worker.tools import file_client, registry  # noqa: F401
 
 _EVENTS = """\

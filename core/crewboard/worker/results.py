@@ -1,6 +1,6 @@
-"""How an assignment ends: the result is written down, the answer committed, the mail sent.
+"""Ends an assignment: writes the result file, commits the answer to the journal, sends the mail.
 
-In this order, so that a worker killed in between finishes what it committed and never asks the model again.
+In this order, so that the worker after a crash sends what was committed and never asks the model again.
 """
 
 from typing import Any
@@ -21,14 +21,14 @@ _REASONS = {
 
 
 class Results:
-    """The answers of one worker, and the mail it sends by itself."""
+    """The answers of one worker, and the mail that it sends by itself."""
 
     def __init__(self, run_state: RunState) -> None:
         self._run_state = run_state
-        self._team = run_state.agent.team
-        self._name = run_state.agent.name
-        self.told_idle = False
-        """Whether its free time was announced since it last worked."""
+        self._team = run_state.team
+        self._name = run_state.name
+        self.reported_idle = False
+        """True if it was announced, since the last assignment, that the agent is idle."""
 
     def answer(self, text: str) -> None:
         """End the assignment with its result."""
@@ -46,10 +46,11 @@ class Results:
         self.send_unsent()
 
     def fail(self, error: str, code: ExitCode, *, budget: bool = False) -> None:
-        """End the assignment in words.
+        """End the assignment with an error.
 
         Raises:
-            Leave: Bad credentials and a used-up budget end the worker, and so does any failure of one hired once.
+            WorkerExit: Bad credentials and a used-up budget end the worker, and any failure does if it was hired with
+                `--once`.
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
@@ -68,12 +69,12 @@ class Results:
             raise WorkerExit(_REASONS.get(code, "failed"), code)
 
     def send_unsent(self) -> None:
-        """Send the mail of an answer that is committed. Its id is derived, so that doing this twice is harmless."""
+        """Send the mail of a committed answer. Its id is derived, so sending it twice delivers it once."""
         answer = self._run_state.conversation.unsent
         if answer is None:
             return
-        if self._is_taken(answer):
-            self.told_idle = True
+        if self._hirer_waits_for(answer):
+            self.reported_idle = True
             return
         self.send(
             "error" if answer.error is not None else "result",
@@ -82,26 +83,26 @@ class Results:
             metadata={"result": answer.result, "answers": list(answer.answers)},
         )
 
-    def _is_taken(self, answer: Answer) -> bool:
-        """Whether whoever hired this agent takes the answer to its prompt itself.
+    def _hirer_waits_for(self, answer: Answer) -> bool:
+        """Return True if the hirer of this agent waits for this answer, and needs no mail.
 
-        Read after the answer is committed: a hirer that stops waiting says so first and looks for the answer then, so
-        that one of both sees the other. In doubt the mail goes out: twice heard is better than never.
+        Call it after the answer is committed. A hirer that stops waiting first clears `foreground` and then looks for
+        the answer, so one of both sees the other. If unsure, send: a duplicate is better than a lost result.
         """
         spec = json_files.load_or_none(self._run_state.agent.spec, Spec)
         return spec is not None and spec.foreground and answer.assignment == spec.prompt_id
 
-    def tell_idle(self) -> None:
-        """Say once that the agent is free, after it has worked."""
+    def report_idle(self) -> None:
+        """Announce once, after an assignment, that the agent is idle."""
         conversation = self._run_state.conversation
-        if self.told_idle or not conversation.results:
+        if self.reported_idle or not conversation.results:
             return
-        self.told_idle = True
+        self.reported_idle = True
         ident = mailbox.derived_id(self._name, "idle", self._run_state.spec.run, conversation.results)
         self.send("idle_notification", "free for work", ident=ident)
 
     def send(self, kind: str, text: str, *, ident: str, metadata: dict[str, Any] | None = None) -> None:
-        """Send mail to whom the agent reports to."""
+        """Send mail to the agent, or the operator, that this agent reports to."""
         run_state = self._run_state
         member = roster.load(self._team).member(self._name)
         to = member.report_to if member else LEAD

@@ -1,4 +1,4 @@
-"""The one place where a worker writes: journal first, then its memory, then the projections for watchers."""
+"""The state of one run and the only place that writes it: journal first, then memory, then status and cursor."""
 
 import contextlib
 import gc
@@ -19,6 +19,7 @@ from crewboard.records import (
     Spec,
     State,
     Status,
+    Task,
     ToolResult,
 )
 from crewboard.redaction import redact
@@ -26,13 +27,13 @@ from crewboard.store import agents, files, journal, json_files
 from crewboard.store.layout import AgentDirectory
 from crewboard.worker.conversation import Conversation, replay
 
-LIVE_EVERY = 0.05
+LIVE_INTERVAL = 0.05
 """Seconds between two writes of the reply that is being streamed."""
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep the collector from walking again and again through what is being built and stays: half of a long replay."""
+def _without_gc() -> Iterator[None]:
+    """Turn the collector off: it would take half of a long replay and find no garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -43,28 +44,28 @@ def _no_collection() -> Iterator[None]:
 
 
 class RunState:
-    """Journal, status, cursor and live text of one run."""
+    """Journal, status, cursor and reply preview of one run."""
 
     def __init__(self, agent: AgentDirectory, spec: Spec, clock: Callable[[], float] = time.time) -> None:
         self.agent = agent
         self.spec = spec
+        self.team = agent.team
+        self.name = agent.name
         self.now = clock
         self.damaged_events = 0
         json_files.quarantine_if_damaged(agent.status, Status)
         json_files.quarantine_if_damaged(agent.cursor, Cursor)
         before = json_files.load_or_none(agent.status, Status)
-        with _no_collection():
+        with _without_gc():
             self.conversation: Conversation = replay(self._history())
-        self.fresh = spec.prompt_id not in self.conversation.prompts
-        """Whether the hire prompt still has to start a conversation."""
-        self.task: int | None = None
-        """The task in progress."""
-        self.had_task = None if self.fresh else self.conversation.task or (before.task if before else None)
-        """The task that was in progress when the run before ended; an older journal does not say, but the status."""
-        self.context_limit = 0
-        self.last_tool = ""
-        self.sandbox = ""
-        """The level of its sandbox, once that is known."""
+        self._fresh = spec.prompt_id not in self.conversation.prompts
+        self._task: int | None = None
+        self._window = 0
+        self._last_tool = ""
+        self._sandbox = ""
+        # The journal of an older version does not name the task. The status does.
+        self.had_task = None if self._fresh else self.conversation.task or (before.task if before else None)
+        """The task that was in progress when the previous run ended."""
         self._shown = json_files.CachedFile(agent.status, Status)
         self._live = b""
         self._live_at = 0.0
@@ -80,25 +81,58 @@ class RunState:
             last_error=None,
         )
 
+    @property
+    def fresh(self) -> bool:
+        """Return True while the hire prompt still has to start the conversation."""
+        return self._fresh
+
+    def take_prompt(self) -> None:
+        """Note that the hire prompt started the conversation."""
+        self._fresh = False
+
+    @property
+    def task(self) -> int | None:
+        """Return the id of the task in progress."""
+        return self._task
+
+    def set_task(self, task: Task | None) -> None:
+        """Note which task is in progress."""
+        self._task = task.id if task is not None else None
+
+    @property
+    def window(self) -> int:
+        """Return how many tokens the model's window holds; 0 while that is unknown."""
+        return self._window
+
+    def set_window(self, tokens: int) -> None:
+        """Note how many tokens the model's window holds."""
+        self._window = tokens
+
+    def set_sandbox(self, level: str) -> None:
+        """Note the level of the sandbox, for the status."""
+        self._sandbox = level
+
     def _history(self) -> Iterator[Event | None]:
         for event in journal.history(self.agent.journal):
             self.damaged_events += event is None
             yield event
 
     def append(self, event: Event) -> None:
-        """Commit an event.
+        """Commit an event: write it to the journal, then update memory, status and cursor.
 
         Raises:
-            StorageError: The disk refused; nothing happened.
+            StorageError: The event could not be written; nothing changed.
         """
         event.run = self.spec.run
         if isinstance(event, (Intake, ToolResult)):
-            event.task = self.task
+            event.task = self._task
         journal.append(self.agent.journal, event)
         self.conversation.apply(event)
         if isinstance(event, Intake) and event.assignment is not None:
-            self.show("working", "begins")  # before the cursor moves: idle with nothing unread is who has nothing to do
-        if isinstance(event, (Intake, RunStarted)):  # a worker may have died between journal and cursor
+            # Before the cursor moves: an agent that is idle without unread mail has nothing to do.
+            self.show("working", "begins")
+        # At a start too: the previous worker may have died between journal and cursor.
+        if isinstance(event, (Intake, RunStarted)):
             damaged = self.conversation.damaged + self.damaged_events
             cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
             json_files.save(self.agent.cursor, cursor)
@@ -114,7 +148,7 @@ class RunState:
         last_error: str | None = None,
         clear_error: bool = False,
     ) -> None:
-        """Write what the agent is doing now. `since` moves only when state or deed change."""
+        """Write the status. `since` changes only if `state` or `doing` do."""
         now = self.now()
         conversation = self.conversation
         same = (state, doing) == (self.status.state, self.status.doing)
@@ -126,53 +160,58 @@ class RunState:
                 "doing": redact(doing[:200]),
                 "turn": conversation.assignment.calls if conversation.assignment else 0,
                 "waiting_for": waiting_for,
-                "task": self.task,
+                "task": self._task,
                 "tokens": conversation.tokens,
                 "cost_usd": conversation.cost_usd,
-                "context": Context(used=conversation.context_used, limit=self.context_limit),
+                "context": Context(used=conversation.context_used, limit=self._window),
                 "last_error": kept_error,
                 "retry_at": retry_at,
                 "deadline": deadline,
                 "beat": now,
-                "sandbox": self.sandbox,
+                "sandbox": self._sandbox,
                 "repeats": conversation.repeats,
-                "last_tool": redact(self.last_tool[:200]),
+                "last_tool": redact(self._last_tool[:200]),
             }
         )
         json_files.save(self.agent.status, self.status)
 
+    def show_tool(self, call: str, deadline: float | None) -> None:
+        """Show a tool call that begins."""
+        self._last_tool = call
+        self.show("working", call, deadline=deadline)
+
     def repair_status(self) -> None:
-        """Write the status again if somebody damaged it: who idles may not show anything else for days."""
+        """Write the status again if it was damaged: an idle agent may not write it by itself for days."""
         self._shown.get()
         if self._shown.damaged:
             json_files.quarantine_if_damaged(self.agent.status, Status)
             json_files.save(self.agent.status, self.status)
 
     def stream(self, text: str) -> None:
-        """Show watchers a piece of the reply that is coming in."""
+        """Show readers the next piece of the reply that is being streamed."""
         self._live += text.encode("utf-8", "replace")
-        if time.monotonic() - self._live_at > LIVE_EVERY:
+        if time.monotonic() - self._live_at > LIVE_INTERVAL:
             self.flush()
 
     def flush(self) -> None:
-        """Show watchers all of the reply that came in so far."""
+        """Show readers all of the reply that has arrived so far."""
         self._live_at = time.monotonic()
         piece, self._live = self._live, b""
-        # What is no part of the record must not end a run because the disk is full.
+        # This text is a preview only: a full disk must not end the run because of it.
         with contextlib.suppress(OSError), open(self.agent.live, "ab", opener=files.open_private) as file:
             file.write(piece)
 
     def clear_live(self) -> None:
-        """A new reply begins."""
+        """Remove the preview of the last reply."""
         self._live = b""
         with contextlib.suppress(OSError), open(self.agent.live, "wb", opener=files.open_private):
             pass
 
     def finish(self, code: int, reason: str) -> None:
-        """Record how the run ends.
+        """Write how the run ends.
 
         Raises:
-            StorageError: The disk refused.
+            StorageError: It could not be written.
         """
         self.show("stopping", reason)
         self.append(RunEnded(ts=self.now(), code=code, reason=reason))

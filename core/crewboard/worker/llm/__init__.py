@@ -1,1 +1,1 @@
-"""The worker's side of the Messages API."""
+"""The worker's client of the Messages API."""

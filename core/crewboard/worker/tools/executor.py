@@ -1,14 +1,15 @@
-"""Running the tool calls of a reply: through the gate, with permission where that is asked for, and journalled."""
+"""Runs the tool calls of a reply: checks them, asks for permission where that is wanted, and journals them."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from crewboard.agent_types.builtin import GATED_TOOLS
+from crewboard.errors import CrewboardError, StorageError
 from crewboard.protocol import approvals, requests
 from crewboard.records import ToolResult, ToolStart, describe_call
 from crewboard.text import elide_middle
+from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts
-from crewboard.worker.llm.blocks import Block
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import permissions
 from crewboard.worker.tools.base import Context, Tool
@@ -16,10 +17,10 @@ from crewboard.worker.tools.file_client import FileToolClient
 from crewboard.worker.tools.outcome import Outcome
 from crewboard.worker.tools.registry import ToolRegistry
 
-UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran; check before doing it again"
+UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran. Check before you run it again."
 
-LARGEST_RESULT = 100_000
-"""Characters of a result, where the window is not known yet."""
+MAX_RESULT = 100_000
+"""Characters of a result, while the size of the window is unknown."""
 
 
 class ToolExecutor:
@@ -38,17 +39,17 @@ class ToolExecutor:
         self._registry = registry
         self._file_tools = file_tools
         self._environment = environment
-        self._largest = LARGEST_RESULT
+        self._max_result = MAX_RESULT
 
-    async def run_pending(self, largest: int) -> None:
-        """Run the calls of the last reply that have no result yet; of results, `largest` characters are kept.
+    async def run_pending(self, max_result: int) -> None:
+        """Run the calls of the last reply that have no result yet. Keep `max_result` characters of each result.
 
         Raises:
-            Interrupted: Somebody wants the agent to read its mail.
-            Leave: The run ends.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
         """
         conversation = self._run_state.conversation
-        self._largest = largest
+        self._max_result = max_result
         for block in list(conversation.pending):
             self._interrupts.check_leave()
             tool = self._registry.find(block["name"])
@@ -63,17 +64,17 @@ class ToolExecutor:
                 self.result(block, Outcome(UNKNOWN_OUTCOME, is_error=True), None)
 
     async def _start(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  the tool's own input model
-        """Ask where that was wished for, note that the call begins, and run it."""
+        """Ask for permission if that is wanted, journal that the call begins, and run it."""
         run_state = self._run_state
-        told: list[str] = []
+        consumed: list[str] = []
         if run_state.spec.flags.ask and tool.name in GATED_TOOLS:
             decided = await permissions.ask(self._context(block), tool.name, block["input"])
             if decided is not None and decided.status != "approved":
                 self.result(block, permissions.refusal(tool.name, decided))
                 return
-            told = [approvals.response_id(decided)] if decided is not None else []
+            consumed = [approvals.response_id(decided)] if decided is not None else []
         start = ToolStart(
-            ts=run_state.now(), tool_use_id=block["id"], name=tool.name, input=block["input"], consumed=told
+            ts=run_state.now(), tool_use_id=block["id"], name=tool.name, input=block["input"], consumed=consumed
         )  # fmt: skip
         run_state.append(start)
         await self._run(block, tool, given)
@@ -81,24 +82,29 @@ class ToolExecutor:
     async def _run(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
         run_state = self._run_state
         began = run_state.now()
-        run_state.last_tool = describe_call(tool.name, block["input"])
-        run_state.show("working", run_state.last_tool, deadline=ToolRegistry.deadline(tool, given, began))
+        run_state.show_tool(describe_call(tool.name, block["input"]), ToolRegistry.deadline(tool, given, began))
         work = tool.run(self._context(block), given)
-        outcome = await work if tool.waits else await self._interrupts.run_interruptibly(work)
+        try:
+            outcome = await work if tool.waits else await self._interrupts.run_interruptibly(work)
+        except StorageError:
+            # The journal may be affected too, and the call may be half done: end the run.
+            raise
+        except CrewboardError as error:
+            outcome = Outcome(str(error), is_error=True)
         self.result(block, outcome, run_state.now() - began)
 
     def _context(self, block: Block) -> Context:
         return Context(self._run_state, self._interrupts, self._file_tools, block["id"], self._environment)
 
     def result(self, block: Block, outcome: Outcome, seconds: float | None = 0) -> None:
-        """Journal what a call gave, and how long it took where that is known."""
+        """Journal the result of a call, and how long it took if that is known."""
         run_state = self._run_state
         run_state.append(
             ToolResult(
                 ts=run_state.now(),
                 tool_use_id=block["id"],
                 name=block["name"],
-                content=elide_middle(outcome.content, self._largest),
+                content=elide_middle(outcome.content, self._max_result),
                 is_error=outcome.is_error,
                 created=outcome.created,
                 consumed=list(outcome.consumed),
@@ -107,14 +113,12 @@ class ToolExecutor:
         )
 
     def drop_pending(self) -> None:
-        """After an interrupt: what was running has no outcome, what had not begun is not run."""
+        """After an interrupt: cancel the request that was waited for, and give each pending call an error result."""
         run_state = self._run_state
         if run_state.status.waiting_for is not None:
-            requests.close(
-                run_state.agent.team, run_state.status.waiting_for, "cancelled", run_state.agent.name, run_state.now()
-            )
+            requests.close(run_state.team, run_state.status.waiting_for, "cancelled", run_state.name, run_state.now())
         for block in list(run_state.conversation.pending):
             began = run_state.conversation.started.get(block["id"])
-            words = "not run: interrupted" if began is None else "interrupted before it ended"
+            reason = "not run: interrupted" if began is None else "interrupted before it ended"
             took = 0 if began is None else max(0, run_state.now() - began)
-            self.result(block, Outcome(f"{words}; read your mail", is_error=True), took)
+            self.result(block, Outcome(f"{reason}; read your mail", is_error=True), took)

@@ -1,4 +1,4 @@
-"""The worker's end of `hands`: starts it, asks it, and ends it when it hangs."""
+"""The worker's client of the file-tool server: starts it, sends it requests, and ends it when it hangs."""
 
 import asyncio
 import contextlib
@@ -11,77 +11,83 @@ from crewboard.sandbox.process import Child
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.worker.tools.outcome import Outcome
 
-CALL_WITHIN = 20.0
-"""Seconds that one file tool may take before its helper is ended."""
+CALL_TIMEOUT = 20.0
+"""Seconds after which a file tool is stopped, by ending its server."""
 
-_TRIES = 3
-"""Times that a sandbox is set up: what it is made of may go away meanwhile."""
+_ATTEMPTS = 3
+"""How often to set up a sandbox. It fails if a file that it mounts is removed just then."""
 
-_LONGEST_ANSWER = 16 * 1024 * 1024
-"""Bytes; a whole file of the largest size, with every character escaped, is shorter."""
+_MAX_RESPONSE = 16 * 1024 * 1024
+"""Bytes. More than a file of the largest size with every character escaped."""
 
 
 class FileToolClient:
-    """One `hands` process behind an agent's wall, started when first needed."""
+    """One file-tool server in an agent's sandbox, started when first needed."""
 
-    def __init__(self, box: Sandbox, *, within: float = CALL_WITHIN) -> None:
-        self.box = box
-        self._within = within
+    def __init__(self, sandbox: Sandbox, *, timeout: float = CALL_TIMEOUT) -> None:
+        self.sandbox = sandbox
+        self._timeout = timeout
         self._child: Child | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     @property
     def pid(self) -> int | None:
-        """The helper's process, if one lives."""
+        """Return the pid of the server if it runs."""
         return self._child.pid if self._child and self._child.alive else None
 
     async def ask(self, name: str, arguments: dict[str, Any]) -> Outcome:
-        """Have a file tool run."""
+        """Run a file tool."""
         request = json.dumps({"name": name, "input": arguments}).encode() + b"\n"
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             outcome = await self._try(name, request)
             if outcome is not None:
                 return outcome
         return Outcome(f"{name} failed: its sandbox could not be set up", is_error=True)
 
     async def _try(self, name: str, request: bytes) -> Outcome | None:
-        """What came of a request; None if the helper never ran."""
+        """Return the outcome of a request; None if the server could not start."""
         try:
-            async with asyncio.timeout(self._within):
-                reader, writer = await self._living()
+            async with asyncio.timeout(self._timeout):
+                reader, writer = await self._connect()
                 writer.write(request)
                 await writer.drain()
                 line = await reader.readline()
         except TimeoutError:
             await self.end()
-            return Outcome(f"{name} took longer than {self._within:g} s and was ended", is_error=True)
+            return Outcome(f"{name} took longer than {self._timeout:g} s and was stopped", is_error=True)
         except asyncio.CancelledError:
             await self.end()
             raise
         except (OSError, ValueError) as error:
             return None if await self.end() else Outcome(f"{name} failed: {error}", is_error=True)
         if not line:
-            return None if await self.end() else Outcome(f"{name} failed: its helper process ended", is_error=True)
+            return None if await self.end() else Outcome(f"{name} failed: the file-tool server ended", is_error=True)
         reply = json.loads(line)
         return Outcome(reply["content"], is_error=reply["is_error"], created=reply.get("created", False))
 
-    async def _living(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None or self._child is None or not self._child.alive:
             await self.end()
-            box = self.box
+            sandbox = self.sandbox
             ours, theirs = socket.socketpair()
             with theirs:
-                arguments = ["-I", "-m", "crewboard.worker.tools.file_server", str(box.policy.root), str(box.results)]
+                arguments = [
+                    "-I",
+                    "-m",
+                    "crewboard.worker.tools.file_server",
+                    str(sandbox.policy.root),
+                    str(sandbox.results),
+                ]
                 try:
-                    self._child = box.start_file_server([sys.executable, *arguments], theirs.fileno())
-                    self._streams = await asyncio.open_connection(sock=ours, limit=_LONGEST_ANSWER)
+                    self._child = sandbox.start_file_server([sys.executable, *arguments], theirs.fileno())
+                    self._streams = await asyncio.open_connection(sock=ours, limit=_MAX_RESPONSE)
                 except BaseException:
                     ours.close()
                     raise
         return self._streams
 
     async def end(self) -> bool:
-        """End the helper; the next call starts another. Whether it never came to run."""
+        """End the server; the next call starts another one. Return True if it could not start at all."""
         child, self._child = self._child, None
         streams, self._streams = self._streams, None
         if streams is not None:

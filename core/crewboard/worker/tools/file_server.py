@@ -1,7 +1,7 @@
-"""The helper in which a worker's file tools run: one JSON request a line on stdin, one answer a line on stdout.
+"""The process in which an agent's file tools run: one JSON request per line on stdin, one response per line on stdout.
 
-A process of its own, so that a pattern or a device that hangs it costs one tool call: the worker ends it and starts
-another. It imports nothing but the standard library, to start fast and weigh little.
+It is a process of its own so that a pattern or a device that hangs it costs one tool call: the worker ends it and
+starts another one. It imports only the standard library, to start fast and use little memory.
 
     python -I -m crewboard.worker.tools.file_server ROOT TEAM-RESULTS
 """
@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 
 from crewboard.worker.tools.workspace import HIDDEN, Found, Place, RefusedError, Workspace
 
-MOST_TEXT = 60_000
-"""Characters of one answer."""
+MAX_TEXT = 60_000
+"""Characters of one response."""
 
-MOST_WHOLE = 1024 * 1024
-"""Bytes of a file that is handed over as it stands."""
+MAX_WHOLE_FILE = 1024 * 1024
+"""Bytes of a file that `read_text` returns."""
 
-MOST_LINES = 2000
-MOST_MATCHES = 500
-MOST_PATHS = 1000
-LONGEST_LINE = 500
+MAX_LINES = 2000
+MAX_MATCHES = 500
+MAX_PATHS = 1000
+MAX_LINE = 500
 """Characters of a line that grep shows."""
 
 
@@ -39,30 +39,30 @@ class Done(NamedTuple):
 
 
 def _bounded(lines: list[str], most: int, what: str) -> str:
-    """Lines as text, cut with a word about what was left out."""
+    """Join at most `most` lines; say how much was left out."""
     text = "\n".join(lines[:most])
     if len(lines) > most:
         text += f"\n[{len(lines) - most} more {what} left out]"
-    if len(text) > MOST_TEXT:
-        text = text[:MOST_TEXT] + f"\n[cut after {MOST_TEXT} characters]"
+    if len(text) > MAX_TEXT:
+        text = text[:MAX_TEXT] + f"\n[cut after {MAX_TEXT} characters]"
     return text
 
 
-def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MOST_LINES) -> str:
-    """Numbered lines, from line `offset` (1 is the first) on."""
+def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MAX_LINES) -> str:
+    """Return numbered lines, from line `offset` on (1 is the first)."""
     lines = workspace.read(workspace.resolve(path, results=True)).decode("utf-8", "replace").splitlines()
     first = max(offset, 1)
     shown = [f"{number}\t{line}" for number, line in enumerate(lines[first - 1 :], first)]
     if lines and not shown:
         raise RefusedError(f"{path} has {len(lines)} lines; there is no line {first}")
-    return _bounded(shown, max(min(limit, MOST_LINES), 1), f"lines (of {len(lines)})") or "(an empty file)"
+    return _bounded(shown, max(min(limit, MAX_LINES), 1), f"lines (of {len(lines)})") or "(an empty file)"
 
 
 def read_text(workspace: Workspace, path: str) -> str:
-    """A whole file as it stands."""
+    """Return the whole text of a file."""
     data = workspace.read(workspace.resolve(path))
-    if len(data) > MOST_WHOLE:
-        raise RefusedError(f"{path} has {len(data)} bytes; beyond {MOST_WHOLE} none is shown whole")
+    if len(data) > MAX_WHOLE_FILE:
+        raise RefusedError(f"{path} has {len(data)} bytes; the limit is {MAX_WHOLE_FILE}")
     return data.decode("utf-8", "replace")
 
 
@@ -81,7 +81,7 @@ def write_file(workspace: Workspace, path: str, content: str) -> Done:
 
 
 def edit_file(workspace: Workspace, path: str, old_text: str, new_text: str) -> str:
-    """Replace the one occurrence of a text."""
+    """Replace the only occurrence of a text."""
     place = workspace.resolve(path)
     workspace.check_writable(place)
     workspace.check_unchanged(place)
@@ -99,15 +99,15 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise RefusedError("the text holds half of a surrogate pair, which no file can hold") from None
+        raise RefusedError("the text contains half of a surrogate pair, which cannot be written to a file") from None
 
 
 def glob(workspace: Workspace, pattern: str, path: str = ".") -> str:
-    """Paths that match a pattern; `**` stands for any folders."""
+    """Return paths that match a pattern; `**` matches any folders."""
     place = workspace.resolve(path)
     matches = _matcher(pattern)
     found = [_named(place, file) for file in workspace.walk(place) if matches(file.path)]
-    return _bounded(found, MOST_PATHS, "paths") or f"no file matches {pattern}"
+    return _bounded(found, MAX_PATHS, "paths") or f"no file matches {pattern}"
 
 
 def _named(place: Place, file: Found) -> str:
@@ -115,7 +115,7 @@ def _named(place: Place, file: Found) -> str:
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a relative path matches; a pattern without a slash is for the whole depth's file names."""
+    """Return a function that matches relative paths. A pattern without a slash matches only names at the top."""
     if "/" not in pattern and "**" not in pattern:
         return lambda path: "/" not in path and fnmatch.fnmatchcase(path, pattern)
     parts = re.split(r"(\*\*/?|\*|\?|\[[^]]+\])", pattern)
@@ -129,24 +129,24 @@ def _compiled(expression: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(expression)
     except (re.error, OverflowError) as error:
-        raise RefusedError(f"{pattern!r} is no usable pattern: {error}") from None
+        raise RefusedError(f"{pattern!r} is not a valid pattern: {error}") from None
 
 
 def grep(workspace: Workspace, pattern: str, path: str = ".") -> str:
-    """`path:line:text` for each line that a regular expression matches."""
+    """Return `path:line:text` for each line that a regular expression matches."""
     expression = _compiled(pattern, pattern)
     place = workspace.resolve(path)
     found: list[str] = []
     for name, data in _texts(workspace, place):
         lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
-        found += [f"{name}:{number}:{line[:LONGEST_LINE]}" for number, line in lines if expression.search(line)]
-        if len(found) > MOST_MATCHES:
+        found += [f"{name}:{number}:{line[:MAX_LINE]}" for number, line in lines if expression.search(line)]
+        if len(found) > MAX_MATCHES:
             break
-    return _bounded(found, MOST_MATCHES, "matches or more") or f"no line matches {pattern}"
+    return _bounded(found, MAX_MATCHES, "matches or more") or f"no line matches {pattern}"
 
 
 def _texts(workspace: Workspace, place: Place) -> Iterator[tuple[str, bytes]]:
-    """A file, or all files of a folder that are text."""
+    """Yield a file, or all text files below a folder, with its name."""
     before = workspace.stat(place)
     if before is None:
         raise RefusedError(f"there is no file {place.given}")
@@ -160,11 +160,11 @@ def _texts(workspace: Workspace, place: Place) -> Iterator[tuple[str, bytes]]:
 
 
 def list_dir(workspace: Workspace, path: str = ".") -> str:
-    """One entry a line, folders with a slash."""
-    with workspace.itself(workspace.resolve(path)) as folder, os.scandir(folder) as listing:
+    """Return one entry per line, folders with a slash."""
+    with workspace.open_folder(workspace.resolve(path)) as folder, os.scandir(folder) as listing:
         entries = sorted(listing, key=lambda entry: entry.name)
         names = [entry.name + ("/" if entry.is_dir() else "") for entry in entries if entry.name != HIDDEN]
-    return _bounded(names, MOST_PATHS, "entries") or "(an empty directory)"
+    return _bounded(names, MAX_PATHS, "entries") or "(an empty directory)"
 
 
 _OPERATIONS: dict[str, Callable[..., str | Done]] = {
@@ -174,7 +174,7 @@ _OPERATIONS: dict[str, Callable[..., str | Done]] = {
 
 
 def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
-    """Do one request: `{name, input}` → `{content, is_error, created}`."""
+    """Run one request: `{name, input}` → `{content, is_error, created}`."""
     try:
         done = _OPERATIONS[request["name"]](workspace, **request["input"])
     except RefusedError as refusal:
@@ -184,20 +184,21 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     except RecursionError:
         return {"content": "the pattern is nested too deeply", "is_error": True}
     except MemoryError:
-        return {"content": "this takes more memory than there is", "is_error": True}
+        return {"content": "out of memory", "is_error": True}
     content, created = done if isinstance(done, Done) else (done, False)
     return {"content": content, "is_error": False, "created": created}
 
 
 def main() -> None:
-    """Serve until stdin ends, or nobody is left who takes an answer."""
+    """Serve until stdin ends or the worker is gone."""
     workspace = Workspace(Path(sys.argv[1]), Path(sys.argv[2]))
     try:
         for line in sys.stdin.buffer:
             reply = json.dumps(answer(workspace, json.loads(line)))
             sys.stdout.buffer.write(reply.encode() + b"\n")
             sys.stdout.buffer.flush()
-    except ConnectionError:  # the worker was killed; what is left in the buffer would be tried, and fail, once more
+    except ConnectionError:
+        # The worker was killed. A normal exit would try to flush the buffer and fail again.
         os._exit(0)
 
 

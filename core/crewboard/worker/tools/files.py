@@ -1,4 +1,4 @@
-"""File tools: they run in `hands`, never in the worker."""
+"""The file tools. They run in the file-tool server, never in the worker."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,7 +11,7 @@ from crewboard.worker.tools.outcome import Outcome
 
 class ReadFile(Input):
     path: str
-    offset: int = Field(default=1, description="first line, counted from 1")
+    offset: int = Field(default=1, description="first line to read, counted from 1")
     limit: int = Field(default=2000, description="number of lines")
 
 
@@ -35,7 +35,7 @@ class ListDir(Input):
     path: str = "."
 
 
-def _by_hands(name: str) -> Callable[[Context, In], Coroutine[Any, Any, Outcome]]:
+def _in_server(name: str) -> Callable[[Context, In], Coroutine[Any, Any, Outcome]]:
     async def run(context: Context, given: In) -> Outcome:
         return await context.file_tools.ask(name, given.model_dump())
 
@@ -44,25 +44,25 @@ def _by_hands(name: str) -> Callable[[Context, In], Coroutine[Any, Any, Outcome]
 
 READ_FILE: Tool[ReadFile] = Tool(
     "read_file",
-    "Read a text file of the workspace. Lines come numbered. Paths are relative to the workspace's root.",
+    "Read a text file of the workspace, with line numbers. Paths are relative to the workspace's root.",
     ReadFile,
-    _by_hands("read_file"),
+    _in_server("read_file"),
 )
 WRITE_FILE: Tool[WriteFile] = Tool(
-    "write_file", "Create a file of the workspace or replace it whole.", WriteFile, _by_hands("write_file")
+    "write_file", "Create a file in the workspace, or replace its whole content.", WriteFile, _in_server("write_file")
 )
 EDIT_FILE: Tool[EditFile] = Tool(
     "edit_file",
-    "Replace old_text by new_text in a file. old_text must occur exactly once, white space included.",
+    "Replace old_text by new_text in a file. old_text must occur exactly once and match exactly, with white space.",
     EditFile,
-    _by_hands("edit_file"),
+    _in_server("edit_file"),
 )
 GLOB: Tool[Search] = Tool(
-    "glob", "List files whose path matches a pattern such as src/**/*.py.", Search, _by_hands("glob")
+    "glob", "List files whose path matches a pattern such as src/**/*.py.", Search, _in_server("glob")
 )
 GREP: Tool[Search] = Tool(
-    "grep", "Search files for a regular expression; gives path:line:text.", Search, _by_hands("grep")
+    "grep", "Search files for a regular expression. Returns path:line:text.", Search, _in_server("grep")
 )
-LIST_DIR: Tool[ListDir] = Tool("list_dir", "List a folder of the workspace.", ListDir, _by_hands("list_dir"))
+LIST_DIR: Tool[ListDir] = Tool("list_dir", "List a folder of the workspace.", ListDir, _in_server("list_dir"))
 
 TOOLS = (READ_FILE, WRITE_FILE, EDIT_FILE, GLOB, GREP, LIST_DIR)

@@ -1,15 +1,15 @@
-"""What a tool call gives."""
+"""The result of a tool call."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The text of a tool result; an error is one that the model is told of as such."""
+    """The text of a tool result, and whether the model is told that it is an error."""
 
     content: str
     is_error: bool = False
     created: bool = False
     """The call made a new file."""
     consumed: tuple[str, ...] = ()
-    """Ids of mail whose content this already is."""
+    """Ids of mail whose content this result shows, so that it does not enter the conversation again."""

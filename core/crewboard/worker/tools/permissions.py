@@ -1,4 +1,4 @@
-"""Asking before each write and command (`--ask`): what the request says, and which standing rules answer it."""
+"""Permission for each write and command (`--ask`): the request to the operator, and standing rules that answer it."""
 
 import difflib
 import shlex
@@ -13,17 +13,16 @@ from crewboard.records import Request
 from crewboard.store import mailbox, roster
 from crewboard.worker.tools.base import Context
 from crewboard.worker.tools.outcome import Outcome
-from crewboard.worker.tools.waiting import wait_for
 
-_SPECIAL = frozenset("|&;<>()$`\\\n!*?[]{}~#=")
-"""What makes more of a command than one program and its arguments."""
+_SHELL_SYNTAX = frozenset("|&;<>()$`\\\n!*?[]{}~#=")
+"""A command with one of these characters is more than one program with its arguments."""
 
 
 def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
-    """What a rule for this call would cover: a program for bash, a folder for files; None where no rule is offered."""
+    """Return what a rule for this call would cover: a program for bash, a folder for files. None: no rule offered."""
     if tool == "bash":
         command = str(arguments.get("command", ""))
-        if not command.strip() or _SPECIAL & set(command):
+        if not command.strip() or _SHELL_SYNTAX & set(command):
             return None
         try:
             return shlex.split(command)[0]
@@ -34,18 +33,18 @@ def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
 
 
 def is_covered(context: Context, tool: str, arguments: dict[str, Any]) -> bool:
-    """Whether a standing rule says yes."""
+    """Return True if a standing rule allows the call."""
     scope = scope_of(tool, arguments)
-    rules = roster.load(context.run_state.agent.team).rules
+    rules = roster.load(context.team).rules
     return scope is not None and any((r.agent, r.tool, r.scope) == (context.name, tool, scope) for r in rules)
 
 
 async def ask(context: Context, tool: str, arguments: dict[str, Any]) -> Request | None:
-    """Ask the operator for one call; returns the request as it was decided, None where a standing rule says yes.
+    """Ask the operator to allow one call. Return the decided request, or None if a standing rule allows it.
 
     Raises:
-        Interrupted: Somebody wants the agent to read its mail.
-        Leave: The run ends.
+        Interrupted: The agent must read its mail.
+        WorkerExit: The run ends.
     """
     if is_covered(context, tool, arguments):
         return None
@@ -57,26 +56,26 @@ async def ask(context: Context, tool: str, arguments: dict[str, Any]) -> Request
         "scope": scope_of(tool, arguments),
     }
     request = approvals.ask(
-        context.run_state.agent.team,
+        context.team,
         f"permission-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
         "permission",
         context.name,
         OPERATOR,
         payload,
-        context.run_state.now(),
+        context.now(),
     )
-    return await wait_for(context, request, f"asks to use {tool}")
+    return await context.wait_for_decision(request, f"asks to use {tool}")
 
 
 def refusal(tool: str, decided: Request) -> Outcome:
-    """What the model is told of a call that was not allowed."""
-    why = f": {decided.feedback}" if decided.feedback else ""
-    words = f"{tool} was not run: permission {decided.status} by {decided.decided_by}{why}"
-    return Outcome(words, is_error=True, consumed=(approvals.response_id(decided),))
+    """Return what the model is told about a call that was not allowed."""
+    reason = f": {decided.feedback}" if decided.feedback else ""
+    text = f"{tool} was not run: permission {decided.status} by {decided.decided_by}{reason}"
+    return Outcome(text, is_error=True, consumed=(approvals.response_id(decided),))
 
 
 async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str | None:
-    """What a write or an edit would change, as a unified diff."""
+    """Return what a write or an edit would change, as a unified diff."""
     path = str(arguments.get("path", ""))
     if tool == "edit_file":
         before, after = str(arguments.get("old_text", "")), str(arguments.get("new_text", ""))

@@ -1,7 +1,8 @@
-"""The files that file tools may touch, opened in ways that no link, pipe or device can turn against them.
+"""The files that file tools may use, opened so that no symbolic link, pipe or device can lead outside or block.
 
-A path is judged first, for a good error. Then it is walked from the root's own descriptor, folder by folder, never
-through a link: whoever swaps a folder for a link meanwhile gains nothing. Standard library alone, like `hands`.
+A path is checked first, for a good error message. Then it is opened from the root's own descriptor, folder by folder,
+never through a link, so that replacing a folder by a link in between has no effect. Imports only the standard library,
+because the file-tool server uses it.
 """
 
 import contextlib
@@ -14,17 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-LARGEST_FILE = 10 * 1024 * 1024
-"""Bytes; larger files are not read."""
+MAX_FILE = 10 * 1024 * 1024
+"""Bytes. Larger files are not read."""
 
-DEEPEST = 64
-"""Folders below each other that a search goes down."""
+MAX_DEPTH = 64
+"""How many levels of folders a search descends."""
 
 HIDDEN = ".crewboard"
 _SKIPPED = frozenset(
     {HIDDEN, ".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"}
 )
-"""Folders that searches leave out; all but the team's own can still be named."""
+"""Folders that searches skip. All but the team's own can still be read by name."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -32,12 +33,12 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RefusedError(Exception):
-    """A tool call that cannot be done; the text says why."""
+    """A tool call that is refused; the text says why."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A file or folder, by the steps that lead to it from `base`, an open folder. `given` is how the model calls it."""
+    """A file or folder: the `steps` that lead to it from the open folder `base`. `given` is the path in the call."""
 
     given: str
     base: int
@@ -45,18 +46,18 @@ class Place:
 
     @property
     def name(self) -> str:
-        """As the model writes it: from the root."""
+        """Return its path from the root."""
         return "/".join(self.steps) or "."
 
     @property
     def key(self) -> tuple[int, tuple[str, ...]]:
-        """What tells it from every other place."""
+        """Return what identifies it."""
         return self.base, self.steps
 
 
 @dataclass(frozen=True)
 class Found:
-    """A file that a search came upon: its open folder, its name there, and its path from where the search began."""
+    """A file that a search found: its open folder, its name there, and its path from where the search began."""
 
     folder: int
     name: str
@@ -64,31 +65,31 @@ class Found:
 
 
 class Workspace:
-    """Everything inside the root, nothing of `.crewboard` but the results."""
+    """All files below the root, except `.crewboard`; of that, only the results can be read."""
 
     def __init__(self, root: Path, results: Path) -> None:
         self.root = Path(os.path.realpath(root))
-        # Not resolved: a symbolic link in its place must lead nowhere.
+        # Not resolved, because a symbolic link in its place must not be followed.
         self.results = Path(results)
         self._base = os.open(self.root, _FOLDER)
         self._results: int | None = None
         self._seen: dict[tuple[int, tuple[str, ...]], tuple[int, int, int]] = {}
 
     def resolve(self, given: str, *, results: bool = False) -> Place:
-        """The place that `given` means; it need not be there.
+        """Return the place that the path `given` names. It need not exist.
 
         Raises:
-            RefusedError: It lies outside, by `..`, an absolute path or a link, or among the team's own files.
+            RefusedError: It is outside the workspace, or among the team's own files.
         """
         if "\0" in given:
-            raise RefusedError("a path cannot hold a NUL byte")
+            raise RefusedError("a path cannot contain a NUL byte")
         if ".." in Path(given).parts:
-            raise RefusedError(f"{given}: paths with .. are not allowed; give the path from the workspace's root")
+            raise RefusedError(f"{given}: paths with .. are not allowed; use a path from the workspace's root")
         real = Path(os.path.realpath(self.root / given))
         if results and real.is_relative_to(self.results):
             return Place(given, self._open_results(), real.relative_to(self.results).parts)
         if not real.is_relative_to(self.root):
-            raise RefusedError(f"{given} lies outside the workspace {self.root}")
+            raise RefusedError(f"{given} is outside the workspace {self.root}")
         steps = real.relative_to(self.root).parts
         if HIDDEN in (*steps, *Path(given).parts):
             raise RefusedError(f"{given} belongs to the team's own files")
@@ -103,34 +104,32 @@ class Workspace:
         return self._results
 
     def check_writable(self, place: Place) -> None:
-        """Refuse what no agent may change by hand.
+        """Refuse files that agents must not write.
 
         Raises:
-            RefusedError: It is git's, or part of what runs crewboard.
+            RefusedError: It belongs to git, or to the programs that run crewboard.
         """
         if ".git" in place.steps:
             raise RefusedError(f"{place.given} belongs to git; change it with git itself")
         if self.root.joinpath(*place.steps).is_relative_to(sys.prefix):
             raise RefusedError(f"{place.given} belongs to the programs that run this team")
 
-    # ------------------------------------------------------------------------------------------------- one place
-
     @contextmanager
     def folder(self, place: Place, *, make: bool = False) -> Iterator[int]:
-        """The open folder in which a place lies; `make` makes what is missing on the way.
+        """Open the folder that contains a place. `make` creates missing folders on the way.
 
         Raises:
-            RefusedError: Something on the way is not there, or is no folder.
+            RefusedError: A folder on the way does not exist, or is no folder.
         """
         with self._walked(place, place.steps[:-1], make=make) as fd:
             yield fd
 
     @contextmanager
-    def itself(self, place: Place) -> Iterator[int]:
-        """A place that is a folder, open.
+    def open_folder(self, place: Place) -> Iterator[int]:
+        """Open a place that is a folder.
 
         Raises:
-            RefusedError: It is not there, or is no folder.
+            RefusedError: It does not exist, or is no folder.
         """
         with self._walked(place, place.steps) as fd:
             yield fd
@@ -148,7 +147,7 @@ class Workspace:
             os.close(fd)
 
     def stat(self, place: Place) -> os.stat_result | None:
-        """What a place is, without following a link; None if nothing is there."""
+        """Return the metadata of a place, without following a link; None if it does not exist."""
         if not place.steps:
             return os.fstat(place.base)
         try:
@@ -158,18 +157,18 @@ class Workspace:
             return None
 
     def read(self, place: Place) -> bytes:
-        """The bytes of a regular file, which from now on counts as known.
+        """Return the bytes of a regular file, and remember that the agent has read it.
 
         Raises:
             RefusedError: No such file, not a regular one, too large, or binary.
         """
         if not place.steps:
-            raise RefusedError(f"{place.given} is a directory; list_dir shows what is in it")
+            raise RefusedError(f"{place.given} is a directory; use list_dir")
         try:
             with self.folder(place) as folder, _regular(folder, place.steps[-1], place.given) as fd:
                 found = os.fstat(fd)
-                if found.st_size > LARGEST_FILE:
-                    raise RefusedError(f"{place.given} has {found.st_size} bytes; beyond {LARGEST_FILE} none is read")
+                if found.st_size > MAX_FILE:
+                    raise RefusedError(f"{place.given} has {found.st_size} bytes; the limit is {MAX_FILE}")
                 data = _read_all(fd)
         except FileNotFoundError:
             raise RefusedError(f"there is no file {place.given}") from None
@@ -179,21 +178,22 @@ class Workspace:
         return data
 
     def check_unchanged(self, place: Place) -> None:
-        """Refuse to change a file that somebody changed since the agent read it.
+        """Refuse to change a file that has changed since the agent read it.
 
         Raises:
-            RefusedError: It was changed.
+            RefusedError: It has.
         """
         found = self.stat(place)
         if found is not None and place.key in self._seen and self._seen[place.key] != _state(found):
-            raise RefusedError(f"{place.given} was changed by somebody else since you read it; read it again")
+            raise RefusedError(f"{place.given} has changed since you read it; read it again")
 
     def write(self, place: Place, data: bytes) -> None:
-        """Put a file in place in one step, with the permissions it had."""
+        """Replace a file in one step, and keep its permissions."""
         with self.folder(place, make=True) as folder:
             name, temporary = place.steps[-1], f".{os.getpid()}.crewboard-tmp"
+            # A server that was killed may have left one.
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=folder)  # left by a helper that was ended
+                os.unlink(temporary, dir_fd=folder)
             try:
                 with os.fdopen(os.open(temporary, _NEW_FILE, 0o666, dir_fd=folder), "wb") as file:
                     file.write(data)
@@ -207,26 +207,24 @@ class Workspace:
                 raise
             self._seen[place.key] = _state(os.stat(name, dir_fd=folder, follow_symlinks=False))
 
-    # ---------------------------------------------------------------------------------------------------- searches
-
     def walk(self, place: Place) -> Iterator[Found]:
-        """Every regular file below a folder, in order; no link is followed."""
-        with self.itself(place) as fd:
-            yield from _walk(fd, "", DEEPEST)
+        """Yield every regular file below a folder, in order. Follow no link."""
+        with self.open_folder(place) as fd:
+            yield from _walk(fd, "", MAX_DEPTH)
 
     @staticmethod
     def read_found(found: Found) -> bytes | None:
-        """The bytes of a file that a search came upon; None for what is no text or too large."""
+        """Return the bytes of a found file; None if it is binary or too large."""
         try:
             with _regular(found.folder, found.name, found.path) as fd:
-                data = _read_all(fd) if os.fstat(fd).st_size <= LARGEST_FILE else None
+                data = _read_all(fd) if os.fstat(fd).st_size <= MAX_FILE else None
         except (OSError, RefusedError):
             return None
         return None if data is None or is_binary(data) else data
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether these bytes are no text."""
+    """Return True if these bytes are not text."""
     return b"\0" in data[:8192]
 
 
@@ -250,7 +248,7 @@ def _enter(fd: int, step: str, place: Place, *, make: bool) -> int:
 
 @contextmanager
 def _regular(folder: int, name: str, given: str) -> Iterator[int]:
-    """A regular file, open. Looked at before it is opened, because opening a device can have effects, and after."""
+    """Open a regular file. Check before the open too, because opening a device can have effects."""
     _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), given)
     fd = os.open(name, _FILE, dir_fd=folder)
     try:
@@ -262,15 +260,15 @@ def _regular(folder: int, name: str, given: str) -> Iterator[int]:
 
 def _check_regular(found: os.stat_result, given: str) -> None:
     if stat.S_ISDIR(found.st_mode):
-        raise RefusedError(f"{given} is a directory; list_dir shows what is in it")
+        raise RefusedError(f"{given} is a directory; use list_dir")
     if not stat.S_ISREG(found.st_mode):
         raise RefusedError(f"{given} is not a regular file")
 
 
 def _read_all(fd: int) -> bytes:
-    """All of a file that may grow meanwhile, up to the largest size."""
+    """Return the content of a file, at most `MAX_FILE` bytes, as it may grow meanwhile."""
     with os.fdopen(os.dup(fd), "rb") as file:
-        return file.read(LARGEST_FILE)
+        return file.read(MAX_FILE)
 
 
 def _walk(fd: int, prefix: str, depth: int) -> Iterator[Found]:
