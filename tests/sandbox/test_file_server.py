@@ -142,7 +142,7 @@ def test_an_edit_of_a_file_that_changed_meanwhile_is_refused(workspace: Workspac
     ask(workspace, "read_file", path="src/main.py")
     (root / "src/main.py").write_text("print('changed')\n")
     outcome = ask(workspace, "edit_file", path="src/main.py", old_text="changed", new_text="mine")
-    assert "changed by somebody else" in outcome.content
+    assert "has changed since you read it" in outcome.content
     ask(workspace, "read_file", path="src/main.py")
     assert not ask(workspace, "edit_file", path="src/main.py", old_text="changed", new_text="mine").is_error
 
