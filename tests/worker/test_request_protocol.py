@@ -47,7 +47,7 @@ def test_nothing_is_written_before_a_plan_is_approved(guild: Crew) -> None:
     second = eventually(revised, "the revision")
     assert second.supersedes == first.id
     assert "say where it goes" in str(guild.model.asked_by("planner")[-1]["messages"][-1])
-    with pytest.raises(BadDataError, match="not what you saw"):
+    with pytest.raises(BadDataError, match="another sha256"):
         answers.approve(guild.team, second.id, sha256="0" * 64)
     with pytest.raises(BadDataError, match="already rejected"):
         answers.approve(guild.team, first.id)
