@@ -21,7 +21,7 @@ from crewboard.store.layout import TeamDirectory, find_root, find_team, team_dir
 from crewboard.supervisor.launcher import PopenLauncher
 from crewboard.worker.tools.file_server import edit_file, read_file
 from crewboard.worker.tools.workspace import RefusedError, Workspace
-from crewboard_tui.poller import read_live
+from crewboard_tui.queries import read_live
 
 ANOTHER = 65534
 """A user id that files can be given to if the tests run as root."""

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.settings import Settings
-from crewboard_tui.views.base import Framed
+from crewboard_tui.views.base import BaseScreen
 from tests.frozen import Frozen
 
 WAIT_TIMEOUT = 20.0
@@ -49,7 +49,7 @@ class Stage:
     def part(self, ident: str) -> str:
         """Return the text of one part of the frame: strip, heading, alert, keys, status."""
         screen = self.app.screen
-        assert isinstance(screen, Framed)
+        assert isinstance(screen, BaseScreen)
         return "\n".join("".join(span.text for span in line) for line in screen._still(ident).lines)
 
     async def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
@@ -91,7 +91,7 @@ class Stage:
 
     def _is_quiet(self) -> bool:
         screen = self.app.screen
-        is_read = not isinstance(screen, Framed) or self._is_read()
+        is_read = not isinstance(screen, BaseScreen) or self._is_read()
         return getattr(screen, "settled", True) and is_read and self.is_painted
 
     @property
@@ -103,11 +103,11 @@ class Stage:
         screen = self.app.screen
         if screen._callbacks or screen._layout_required or screen._scroll_required:
             return False
-        return not (isinstance(screen, Framed) and screen._is_due)
+        return not (isinstance(screen, BaseScreen) and screen._is_due)
 
     def _is_read(self) -> bool:
         screen = self.app.screen
-        return isinstance(screen, Framed) and self.app.context.snapshot.interest == screen.interest()
+        return isinstance(screen, BaseScreen) and self.app.context.snapshot.answers.keys() == set(screen.queries())
 
     async def press(self, *keys: str) -> None:
         """Press keys one by one, each after the screen has been updated, as a person does."""
@@ -128,9 +128,9 @@ class Stage:
         deadline = time.monotonic() + _READ_TIMEOUT
         while time.monotonic() < deadline:
             screen = self.app.screen
-            if not isinstance(screen, Framed) or not screen.is_ready:
+            if not isinstance(screen, BaseScreen) or not screen.is_ready:
                 return
-            if self.app.context.snapshot.interest == screen.interest():
+            if self.app.context.snapshot.answers.keys() == set(screen.queries()):
                 return
             await asyncio.sleep(0.01)
 
@@ -156,7 +156,7 @@ class Stage:
 
     def _offers(self, key: str) -> bool:
         screen = self.app.screen
-        return isinstance(screen, Framed) and screen.is_ready and key in self.part("keys")
+        return isinstance(screen, BaseScreen) and screen.is_ready and key in self.part("keys")
 
 
 @asynccontextmanager
@@ -173,5 +173,5 @@ async def opened(
     app = CrewboardApp(frozen.team, read_only=read_only, ascii_only=ascii_only, probe=frozen.probe, settings=settings)
     async with app.run_test(size=(width, height)) as pilot:
         stage = Stage(app, pilot)
-        await stage.until(lambda: app.screen.is_mounted and isinstance(app.screen, Framed), "the first screen")
+        await stage.until(lambda: app.screen.is_mounted and isinstance(app.screen, BaseScreen), "the first screen")
         yield stage

@@ -11,10 +11,10 @@ from crewboard.readmodel.processes import ProcessNode, Usage, process_tree
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Intake, RunStarted, ToolResult
 from crewboard.store import journal
+from crewboard_tui.process_history import ProcessHistoryReader
 from crewboard_tui.render.formats import spark
 from crewboard_tui.settings import Settings
-from crewboard_tui.views.agent.process_history import ProcessHistoryReader
-from crewboard_tui.views.base import Framed
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board.activity import paired
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
@@ -55,12 +55,12 @@ async def test_a_page_shows_its_own_whatever_a_view_behind_it_asks_for(frozen: F
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "api", "Mail")
         page, behind = stage.app.screen, stage.app.screen_stack[-2]
-        assert isinstance(page, Framed)
-        assert isinstance(behind, Framed)
+        assert isinstance(page, BaseScreen)
+        assert isinstance(behind, BaseScreen)
         reading = stage.app.context.reading
         # As if a message to the view was still on its way.
-        reading.look_at(behind.interest())
-        await stage.until(lambda: reading._interest == page.interest(), "the reading for the page")
+        reading.look_at(behind.queries())
+        await stage.until(lambda: reading._queries == set(page.queries()), "the reading for the page")
         await stage.sees("what is the cursor parameter")
 
 

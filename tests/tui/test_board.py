@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.widget import Widget
 
 from crewboard.commands.context import Team, choose_team
 from crewboard.errors import UsageError
@@ -12,8 +13,8 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Status
 from crewboard.store import agents, json_files, leases, tasks
 from crewboard_tui import session
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board import roster
-from crewboard_tui.views.numbered import Numbered
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
@@ -205,11 +206,15 @@ async def test_a_zoomed_pane_takes_all_the_room(frozen: Frozen, view: str) -> No
     async with opened(frozen, 170, 50) as stage:
         await stage.press(view)
         screen = stage.app.screen
-        assert isinstance(screen, Numbered)
-        await stage.until(screen.panes, "the panes")
+        assert isinstance(screen, BaseScreen)
+
+        def panes() -> list[Widget]:
+            return [pane for pane in screen.query("#body .pane") if pane.size.width]
+
+        await stage.until(panes, "the panes")
         await stage.settles()
         room = screen.query_one("#body").size
-        for pane in screen.panes():
+        for pane in panes():
             pane.focus()
             await stage.until(lambda pane=pane: pane.has_focus, "the focus on the pane")  # type: ignore[misc]
             await stage.press("z")
@@ -217,7 +222,7 @@ async def test_a_zoomed_pane_takes_all_the_room(frozen: Frozen, view: str) -> No
             await stage.settles()
             assert pane.region.height >= room.height - 1, "the composer keeps its line"
             await stage.press("z")
-            await stage.until(lambda: screen.zoomed is None, "the other panes")
+            await stage.until(lambda: not screen.query("#body .-alone"), "the other panes")
             await stage.settles()
 
 

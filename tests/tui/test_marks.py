@@ -84,3 +84,21 @@ async def test_a_marked_agent_that_the_filter_hides_is_left_alone(frozen: Frozen
         await stage.press("escape")
         await stage.sees("11 agents · 1 marked")
         await stage.can("x", "stop ✓api")
+
+
+@pytest.mark.parametrize("view", ["5", "7"])
+async def test_agents_are_marked_in_every_list_of_agents(frozen: Frozen, stopped: list[str], view: str) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(view, "*")
+        await stage.can("m", "msg ✓11")
+        await stage.can("Esc", "unmark")
+        await stage.press("escape")
+        await stage.until(lambda: "✓" not in stage.part("keys"), "no marks in the footer")
+        await stage.press("/")
+        await stage.write("a:api")
+        await stage.press("enter", "home", "space")
+        await stage.can("x", "stop ✓api")
+        await stage.press("x")
+        await stage.until(lambda: stopped, "the marked agent stopped")
+        await stage.until(lambda: "✓" not in stage.part("keys"), "no marks in the footer")
+    assert stopped == ["api"]

@@ -13,7 +13,8 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
 from crewboard.store import agents
 from crewboard.store.layout import AgentDirectory, TeamDirectory
-from crewboard_tui.poller import BURST, Details, Interest, Pace, Snapshot, TeamPoller
+from crewboard_tui.poller import BURST, Pace, TeamPoller
+from crewboard_tui.queries import Feed, MailTo, Readers, Snapshot, WorkOf
 from tests.crew import eventually
 from tests.frozen import NOW, Frozen, make_empty, make_team
 
@@ -71,17 +72,20 @@ def test_where_there_is_no_team_yet_no_file_events_are_missing(tmp_path: Path) -
 
 def test_only_what_is_looked_at_is_read(listener: Listener) -> None:
     snapshot = listener.next()
-    assert snapshot.activity == ()
-    assert snapshot.letters == ()
+    assert not snapshot.answers
+    assert snapshot.get(WorkOf("api")) is None
 
 
 def test_looking_at_an_agent_reads_its_work_mail_and_live_reply(listener: Listener) -> None:
     listener.next()
-    listener.reading.look_at(Interest(agent="api", mailbox="api"))
+    listener.reading.look_at([WorkOf("api"), MailTo("api")])
     snapshot = listener.next()
-    assert [each.kind for each in snapshot.activity][:2] == ["start", "mail"]
-    assert len(snapshot.letters) == 4
-    assert snapshot.live.startswith("Adding cursor")
+    work, mailbox = snapshot.get(WorkOf("api")), snapshot.get(MailTo("api"))
+    assert work is not None
+    assert mailbox is not None
+    assert [each.kind for each in work.activity][:2] == ["start", "mail"]
+    assert len(mailbox.letters) == 4
+    assert work.live.startswith("Adding cursor")
 
 
 def test_while_nothing_changes_nothing_is_said(listener: Listener) -> None:
@@ -208,9 +212,10 @@ def test_of_a_large_team_each_journal_is_opened_once(tmp_path: Path, monkeypatch
         made.append(agent)
         return ActivityReader(agent)
 
-    monkeypatch.setattr("crewboard_tui.poller.ActivityReader", make)
+    monkeypatch.setattr("crewboard_tui.queries.ActivityReader", make)
     view = TeamReader(team.directory, clock=lambda: NOW, probe=team.probe).read()
-    details = Details(team.directory, team.probe)
+    readers = Readers(team.directory, team.probe)
+    readers.note(view)
     for _ in range(2):
-        details.read(view, Interest(everybody=True))
+        Feed().read(readers, view)
     assert len(made) == 70

@@ -31,6 +31,11 @@ async def test_with_nothing_waiting_the_key_for_the_next_need_says_so(empty: Fro
         (("j",), "D", "seen: not for auth-plan now"),
         (("5",), "C", "cancel: only on the task board"),
         (("7",), "f", "filter: not now"),
+        (("7",), "w", "wide: not now"),
+        (("3",), "space", "mark: only in a list of agents"),
+        (("5",), "s", "sort: only on the Board and in Cost"),
+        (("6",), "x", "stop: select an agent first"),
+        (("3",), "x", "stop: not on the task board"),
         (("j", "enter"), "z", "zoom: only in a numbered view"),
     ],
 )

@@ -100,7 +100,7 @@ async def test_keys_are_dead_for_a_moment_after_the_page_opens(frozen: Frozen, m
         await stage.press("a", "a")
         assert "a approve" not in stage.part("keys")
         assert _request(frozen, "req-004281").status == "pending"
-        stage.app.screen._settle()  # type: ignore[attr-defined]
+        stage.app.screen.page.settle()  # type: ignore[attr-defined]
         await stage.press("a")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
 
@@ -410,9 +410,9 @@ async def test_a_request_that_changed_since_it_was_shown_is_refused(frozen: Froz
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         request = _request(frozen, "req-004281")
-        stage.app.screen.seen = request.model_copy(update={"sha256": "0" * 64})  # type: ignore[attr-defined]
+        stage.app.screen.page.commands.request = request.model_copy(update={"sha256": "0" * 64})  # type: ignore[attr-defined]
         await stage.pilot.pause()
-        stage.app.screen.action_approve()  # type: ignore[attr-defined]
+        await stage.app.screen.action_perform("request.approve")  # type: ignore[attr-defined]
         await stage.sees("has another sha256")
         assert _request(frozen, "req-004281").status == "pending"
 

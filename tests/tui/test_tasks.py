@@ -25,7 +25,7 @@ async def _on(stage: Stage, ident: int) -> None:
     await stage.sees("Tasks · ")
     screen = stage.app.screen
     assert isinstance(screen, TasksScreen)
-    screen.select_task(ident)
+    screen.go_to(str(ident))
     await stage.sees(f"┌─ #{ident} ─")
 
 

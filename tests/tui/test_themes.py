@@ -9,6 +9,7 @@ from textual.theme import Theme
 from textual.widgets import Input
 
 from crewboard_tui import app as dashboard
+from crewboard_tui.queries import Work, WorkOf
 from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
@@ -106,7 +107,11 @@ async def test_reduced_motion_has_no_caret_and_waits_for_the_tick(
         assert "▌" not in stage.all
         with frozen.directory.agent("api").live.open("a") as live:
             live.write("say so in the docs.")
-        await stage.until(lambda: "docs." in stage.app.context.snapshot.live, "the reading")
+
+        def reply() -> str:
+            return (stage.app.context.snapshot.get(WorkOf("api")) or Work()).live
+
+        await stage.until(lambda: "docs." in reply(), "the reading")
         assert "docs." not in stage.all
         stage.app._tick()
         await stage.sees("docs.")

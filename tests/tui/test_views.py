@@ -350,7 +350,7 @@ def test_every_key_stands_in_the_help() -> None:
 
 def test_no_plain_letter_destroys() -> None:
     for key in bindings.KEYS:
-        if key.action in ("end", "resume_fresh", "acknowledge"):
+        if key.id in ("agent.end", "agent.fresh", "agent.acknowledge"):
             assert key.keys.isupper(), key.id
 
 

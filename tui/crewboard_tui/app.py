@@ -37,15 +37,15 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.keymap.palette import Commands
 from crewboard_tui.notifications import WAYS, TerminalNotifications
-from crewboard_tui.poller import Snapshot, TeamPoller
+from crewboard_tui.poller import TeamPoller
+from crewboard_tui.queries import Snapshot
 from crewboard_tui.render.ascii import AsciiFilter
 from crewboard_tui.render.lines import one_line
 from crewboard_tui.render.themes import THEMES, SteadyStylesheet, after
 from crewboard_tui.settings import Settings
 from crewboard_tui.views import registry
-from crewboard_tui.views.base import Framed, is_form
+from crewboard_tui.views.base import BaseScreen, is_form
 from crewboard_tui.views.needs.rows import find_need, need_key
-from crewboard_tui.views.numbered import Numbered
 
 _HERE = Path(__file__).parent
 
@@ -106,11 +106,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._probe = probe
         self.drafts: dict[Path, Drafts] = {}
         """What was written and not sent, by team and by recipient."""
-        self.context = self._sit_down(team, BackgroundJobs(self.post_message), read_only=read_only)
+        self.context = self._context_for(team, BackgroundJobs(self.post_message), read_only=read_only)
         self._add_views()
 
-    def _sit_down(self, team: Team, errands: BackgroundJobs, *, read_only: bool) -> AppContext:
-        """A desk for a team, which nobody reads for yet."""
+    def _context_for(self, team: Team, errands: BackgroundJobs, *, read_only: bool) -> AppContext:
+        """Return the context for a team; its poller is not started yet."""
         may_ring = not read_only and self._probe is None
 
         def publish(snapshot: Snapshot) -> None:
@@ -157,7 +157,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.exit(return_code=ExitCode.TERMINATED)
 
     def on_ready(self) -> None:
-        if not gc.isenabled():  # the start has put it off; frozen again and again, the old would never go
+        if not gc.isenabled():  # the start has put it off; frozen again and again, old objects would never be freed
             gc.freeze()
             gc.enable()
         self.context.reading.start()
@@ -168,12 +168,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.add_mode(mode, partial(_open_view, mode, self.context))
 
     async def turn_to(self, directory: TeamDirectory) -> None:
-        """Show another team: its own desk and views; what was asked of the old one is still done."""
+        """Show another team: its own context and views; jobs of the old one go on."""
         old = self.context
         old.left = True
         old.reading.stop()
         team = replace(old.team, directory=directory)
-        self.context = await asyncio.to_thread(self._sit_down, team, old.jobs, read_only=old.read_only)
+        self.context = await asyncio.to_thread(self._context_for, team, old.jobs, read_only=old.read_only)
         self._unshown = False
         self.title = f"crewboard · {directory.path.name}"
         self.add_mode(_BETWEEN, Screen)
@@ -213,7 +213,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         return [*filters, AsciiFilter()] if self.ascii_only else filters
 
     def on_resize(self, event: events.Resize) -> None:
-        """Paint anew what a terminal forgot that shrank and grew back before anybody looked: its size is no news."""
+        """Paint everything after a terminal shrank and grew back: it forgot its content, and its size is the same."""
         if event.size == self.size:
             self.refresh()
 
@@ -227,7 +227,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if isinstance(event.widget, Input | TextArea):
             event.widget.cursor_blink = False
 
-    # ------------------------------------------------------------------------------------------------ the flow
+    # ------------------------------------------------------------------------------------------------ updates
 
     def _publish(self, reading: TeamPoller, snapshot: Snapshot) -> None:
         """Called in the reading thread."""
@@ -238,8 +238,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
             return  # read for a team that was left meanwhile, be it for this one
         before, self.context.snapshot = self.context.snapshot, message.snapshot
         self.outside.read(message.snapshot.view)
-        # Where motion is reduced, what moves by itself waits for the tick; what somebody asked to see does not.
-        self._unshown = self.settings.reduced_motion and before.interest == message.snapshot.interest
+        # Where motion is reduced, what moves by itself waits for the tick; what the user asked to see does not.
+        self._unshown = self.settings.reduced_motion and before.answers.keys() == message.snapshot.answers.keys()
         if not self._unshown:
             self._show()
 
@@ -253,7 +253,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             message.then(not message.error, message.says)
 
     def _reload_drafts(self) -> None:
-        """Show what came back among the drafts wherever one writes, lest what is typed next takes its place."""
+        """Show what came back among the drafts in every input, so that what is typed next does not replace it."""
         for screen in itertools.chain.from_iterable(self._screen_stacks.values()):
             if isinstance(screen, PromptLine):
                 screen.reload()
@@ -263,7 +263,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def _keep_drafts(self) -> None:
         for screen in itertools.chain.from_iterable(self._screen_stacks.values()):
-            if isinstance(screen, Framed) and screen.is_ready:
+            if isinstance(screen, BaseScreen) and screen.is_ready:
                 screen.keep_drafts()
         news = [drafts.take_over() for drafts in self.drafts.values()]
         for drafts in self.drafts.values():
@@ -288,11 +288,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
         for screen in self._framed():
             screen.show(self.context.snapshot)
 
-    def _framed(self) -> Iterable[Framed]:
+    def _framed(self) -> Iterable[BaseScreen]:
         """The full screens that can be seen, also behind something smaller."""
-        shown: list[Framed] = []
+        shown: list[BaseScreen] = []
         for screen in reversed(self.screen_stack):
-            if isinstance(screen, Framed):
+            if isinstance(screen, BaseScreen):
                 shown.append(screen)
                 break
         return [screen for screen in shown if screen.is_ready]
@@ -315,12 +315,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """Go to a numbered view as it was left; pressed again, to the view itself and its list."""
         again = mode == self.current_mode
         await self.switch_mode(mode)
-        while isinstance(self.screen, Framed) and self.screen.is_over:
+        while isinstance(self.screen, BaseScreen) and self.screen.is_over:
             await self.pop_screen()
         if again:
             await self._pop_to_view()
             for view in self.screen_stack[-1:]:  # none is left if the dashboard was left meanwhile
-                if isinstance(view, Numbered):
+                if isinstance(view, BaseScreen):
                     view.begin()
 
     async def action_teams(self) -> None:
@@ -365,7 +365,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.context.say(_TELLS[self.outside.notify])
 
     def action_halt(self) -> None:
-        """End everybody, once the team's name was typed."""
+        """End all agents, once the team's name was typed."""
         view = self.context.snapshot.view
         living = sum(agent.alive for agent in view.agents)
 
@@ -397,7 +397,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     async def open_view(self, mode: str, at: str = "") -> None:
         await self.switch_mode(mode)
         await self._pop_to_view()
-        if at and isinstance(self.screen, Framed):
+        if at and isinstance(self.screen, BaseScreen):
             self.screen.go_to(at)
 
     async def _pop_to_view(self) -> None:
@@ -427,13 +427,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def open_request(self, request: Request) -> None:
         page = registry.request_screen(self.context, request)
-        if isinstance(self.screen, Framed) and self.screen.IS_REQUEST:
+        if isinstance(self.screen, BaseScreen) and self.screen.IS_REQUEST:
             self.switch_screen(page)
         else:
             self.push_screen(page)
 
     async def open_next_need(self) -> None:
-        screen = next((each for each in reversed(self.screen_stack) if isinstance(each, Framed)), None)
+        screen = next((each for each in reversed(self.screen_stack) if isinstance(each, BaseScreen)), None)
         need = screen.next_need if screen is not None else None
         if need is None:
             self.context.say("nothing needs you", "dim")
@@ -448,11 +448,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
         request = self.context.snapshot.view.request(need.request_id) if need.request_id else None
         if request is not None:
             for below in self.screen_stack:
-                if isinstance(below, Framed) and below.MODE == _NEEDS:  # Esc leads back to the same need
+                if isinstance(below, BaseScreen) and below.MODE == _NEEDS:  # Esc leads back to the same need
                     below.go_to(key)
             self.open_request(request)
             return
-        if isinstance(self.screen, Framed) and self.screen.IS_REQUEST:
+        if isinstance(self.screen, BaseScreen) and self.screen.IS_REQUEST:
             # Its keys answer: it must not wait below the number of a view.
             await self.pop_screen()
         # Other open pages keep their place, and a form keeps what was written into it.

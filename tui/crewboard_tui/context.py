@@ -1,6 +1,6 @@
 """What every screen works with: the team, what was last read of it, and the way to change it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
@@ -12,7 +12,8 @@ from crewboard_tui.background.jobs import BackgroundJobs, Then
 from crewboard_tui.compose.drafts import Drafts
 from crewboard_tui.compose.prompt_line import PromptLine
 from crewboard_tui.keymap import bindings
-from crewboard_tui.poller import Interest, Snapshot, TeamPoller
+from crewboard_tui.poller import TeamPoller
+from crewboard_tui.queries import Query, Snapshot
 
 SAID_FOR = 8.0
 """Seconds that the outcome of a command stays on the screen; a failure stays twice as long."""
@@ -83,7 +84,7 @@ class AppContext:
     said: StatusMessage | None = None
     doing: str = ""
     visited: str | None = None
-    """What somebody needs that was opened last, by its key."""
+    """The need that was opened last, by its key."""
     drafts: Drafts = field(default_factory=Drafts)
 
     @property
@@ -92,11 +93,11 @@ class AppContext:
         return self.team.now()
 
     def key(self, ident: str) -> str:
-        """How the key `ident` is pressed here, for a line that names it."""
+        """Return how the key `ident` is pressed here, for a text that names it."""
         return bindings.show_key(self.keys_of(ident)[0], ascii_only=self.ascii_only)
 
     def keys_of(self, ident: str) -> list[str]:
-        """The keys that do here what the key `ident` does, by their names."""
+        """Return the names of the keys that `ident` is bound to."""
         return self.keys.get(ident, bindings.BY_ID[ident].keys).split(",")
 
     def do(
@@ -118,7 +119,7 @@ class AppContext:
         self.jobs.start(label, command, after, settle)
 
     def do_quietly(self, label: str, command: Callable[[], str]) -> None:
-        """Run a command in a thread of which only a failure is told."""
+        """Run a command in a thread, and report only a failure."""
         self.jobs.start(label, command)
 
     def say(self, text: str, tone: str = "success", lasts: float | None = None) -> None:
@@ -146,9 +147,9 @@ class AppContext:
         self.said = _in_progress(self.doing) if is_busy else None
         return True
 
-    def look_at(self, interest: Interest) -> None:
-        """Have what a screen shows read as well."""
-        self.reading.look_at(interest)
+    def look_at(self, queries: Iterable[Query[object]]) -> None:
+        """Have read what a screen asks."""
+        self.reading.look_at(queries)
 
 
 def _in_progress(label: str) -> StatusMessage:

@@ -8,7 +8,7 @@ from crewboard.readmodel.team import Need, TeamView
 
 @dataclass(frozen=True)
 class News:
-    """What is different since the last reading."""
+    """The needs that came and went since the last reading."""
 
     came: tuple[Need, ...]
     went: tuple[Need, ...]
@@ -21,7 +21,7 @@ class NeedsDiff:
         self._known: dict[Hashable, Need] = {}
 
     def read(self, view: TeamView) -> News:
-        """What came and what went since the last call; at the first, everything there is came."""
+        """Return what came and what went since the last call; at the first call, everything came."""
         before, self._known = self._known, {identity(need): need for need in view.needs}
         return News(
             came=tuple(need for each, need in self._known.items() if each not in before),
@@ -30,5 +30,5 @@ class NeedsDiff:
 
 
 def identity(need: Need) -> Hashable:
-    """What stays the same of a need while its words change: the same for two readings of one."""
+    """Return what identifies a need while its words change."""
     return need.kind, need.agent, need.request_id, need.since if need.kind == "death" else None

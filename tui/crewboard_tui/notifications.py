@@ -15,7 +15,7 @@ from crewboard_tui.widgets.alert_bar import NEED_LOOKS
 Notify = Literal["off", "bell", "desktop"]
 
 WAYS: tuple[Notify, ...] = ("off", "bell", "desktop")
-"""How somebody can be told of a new need, the quietest first."""
+"""The ways to report a new need, the quietest first."""
 
 APART = 5.0
 """Seconds between two bells or notifications; what comes meanwhile is told in one."""
@@ -26,14 +26,14 @@ _MOST = 120
 
 
 def waiting(view: TeamView) -> str:
-    """How many things wait for the operator, by their shapes: `▲2 ✖1`."""
+    """Return how many needs there are, by their glyphs: `▲2 ✖1`."""
     counts = Counter(NEED_LOOKS[need.kind].glyph for need in view.needs)
     glyphs = dict.fromkeys(NEED_LOOKS[kind].glyph for kind in ("plan", "death", *NEED_LOOKS))
     return " ".join(f"{glyph}{counts[glyph]}" for glyph in glyphs if counts[glyph])
 
 
 def title_of(view: TeamView) -> str:
-    """What waits, and the team: `▲2 ✖1 · demo · crewboard`."""
+    """Return the window's title: `▲2 ✖1 · demo · crewboard`."""
     return one_line(" · ".join(part for part in (waiting(view), view.name, "crewboard") if part))
 
 

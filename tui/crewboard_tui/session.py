@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def farewell(team: Team) -> str:
-    """What goes on without the dashboard, and how to come back."""
+    """Return which agents keep running without the dashboard, and how to come back."""
     view = read_team(team.directory)
     living = [agent.name for agent in view.agents if agent.alive]
     typed = CommandLine.of(team)
@@ -42,7 +42,7 @@ def as_it_runs(team: Team) -> Team:
 
 
 def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
-    """What was written and not sent, for whoever leaves; it is kept besides.
+    """Return what was written and not sent, to print when the dashboard is left; it is kept as well.
 
     What answers one of the requests that were `asked` and is over is said and then forgotten: no page shows it.
     """
@@ -95,9 +95,9 @@ def _wake_supervisor(team: Team) -> None:
     try:
         supervisor_client.wake_supervisor(team.directory)
     except (CrewboardError, OSError) as error:
-        log.warning("no supervisor: %s", error)  # a hire rings again, and says so if nobody comes
+        log.warning("no supervisor: %s", error)  # a hire tries again, and reports a failure
 
 
 def speaks_utf8() -> bool:
-    """Whether the terminal is said to show more than ASCII."""
+    """Return True if the terminal is said to show more than ASCII."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -1,7 +1,7 @@
-"""The request protocol: a request or decision is written to its file, then mail about it is sent.
+"""Asking and answering: a request in its file, and the mail that tells of it.
 
-The file alone decides. The ids of the mail are derived from the request's, so that a process that was killed between
-file and mail may repeat both.
+The file is written first and alone decides; the ids of the mail are derived from the request's, so that a writer who
+was killed in between may do it all again.
 """
 
 from pydantic import JsonValue
@@ -17,7 +17,7 @@ SHUTDOWN_TIMEOUT = 30.0
 _WORD: dict[RequestType, str] = {
     "plan_approval": "plan", "shutdown": "reason", "permission": "summary", "question": "question",
 }  # fmt: skip
-"""The field of a payload that its mail shows as text."""
+"""Which part of a payload its mail carries as text."""
 
 
 def ask(
@@ -31,14 +31,14 @@ def ask(
     *,
     supersedes: str | None = None,
 ) -> Request:
-    """Open a request and send `to` mail about it. Asking again with the same id changes nothing."""
+    """Open a request and tell `to` of it; asking again with the same id changes nothing."""
     request = requests.open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
     mailbox.send(team, mail_of(request, now), durable=True)
     return request
 
 
 def mail_of(request: Request, ts: float) -> Message:
-    """Return the mail about a request."""
+    """The mail that tells of a request."""
     return mailbox.compose(
         request.from_, request.to, f"{request.type}_request", str(request.payload.get(_WORD[request.type], "")),
         ident=ask_id(request), ts=ts, metadata={"request_id": request.id},
@@ -56,10 +56,10 @@ def respond(
     sha256: str | None = None,
     edited: str | None = None,
 ) -> Request:
-    """Decide a request and send its author mail about that.
+    """Answer a request and tell who asked.
 
     Raises:
-        BadDataError: The answer changed nothing; the message says why.
+        BadDataError: The answer changed nothing; says why.
     """
     request = requests.decide(team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited)
     approve = None if status == "answered" else status == "approved"
@@ -76,9 +76,9 @@ def respond(
 
 
 def ineffective_reason(message: Message, request: Request | None) -> str | None:
-    """Return why a response has no effect; None if it reports the decision, or is no response.
+    """Why a response decides nothing; None if it tells of what was decided, or is no response.
 
-    `request` is the request that it names, if there is one. The state in its file counts.
+    `request` is the one that it names, if there is one: what counts is the state in its file.
     """
     if not message.type.endswith("_response"):
         return None
@@ -95,7 +95,7 @@ def ineffective_reason(message: Message, request: Request | None) -> str | None:
 
 
 def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | None:
-    """Return the newest open request that `name` shut down. Expire those that waited too long."""
+    """The newest open request that `name` shut down; those that waited too long are expired on the way."""
     newest = None
     for request in requests.pending(team):
         if request.type != "shutdown" or request.to != name:
@@ -108,17 +108,17 @@ def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | No
 
 
 def answer_id(name: str, answer: Answer) -> str:
-    """Return the id of the mail with an agent's answer, the same each time that it is sent."""
+    """The id of the mail that carries an agent's answer, the same however often it is sent."""
     return mailbox.derived_id(name, "answer", answer.run, answer.assignment)
 
 
 def ask_id(request: Request) -> str:
-    """Return the id of the mail about a request."""
+    """The id of the mail that tells of a request."""
     return _mail_id(request.id, "ask")
 
 
 def response_id(request: Request) -> str:
-    """Return the id of the mail about the decision of a request."""
+    """The id of the mail that tells how a request was decided."""
     return _mail_id(request.id, "answer")
 
 

@@ -25,29 +25,29 @@ TASK_GROUPS: dict[str, frozenset[str]] = {
 
 
 FINDS_AGENTS = "words about an agent; s:stuck its state, a:api its name, #14 its task"
-"""What `matches_agent` understands, for whoever types it."""
+"""What `matches_agent` understands, for the hint."""
 
 FINDS_TASKS = "words about a task; s:failed its status, a:api its owner, #14 itself"
-"""What `matches_task` understands, for whoever types it."""
+"""What `matches_task` understands, for the hint."""
 
 
 def in_group(agent: AgentView, group: str) -> bool:
-    """Whether an agent is in a group of states; everybody is in `ALL`."""
+    """Return True if an agent is in a group of states; every agent is in `ALL`."""
     return group == ALL or agent.shown in AGENT_GROUPS[group]
 
 
 def task_in_group(task: Task, view: TeamView, group: str) -> bool:
-    """Whether a task is in a group of states; every one is in `ALL`."""
+    """Return True if a task is in a group of states; every task is in `ALL`."""
     return group == ALL or task_look(task, blocked(task, view.tasks)).word in TASK_GROUPS[group]
 
 
 def matches(text: str, wanted: str) -> bool:
-    """Whether every word of `wanted` is in `text`, in any case."""
+    """Return True if every word of `wanted` is in `text`, in any case."""
     return all(word in text.lower() for word in wanted.lower().split())
 
 
 def matches_agent(agent: AgentView, wanted: str) -> bool:
-    """Whether an agent passes the filter."""
+    """Return True if an agent passes the filter."""
     return all(_agent_has(agent, word) for word in wanted.lower().split())
 
 
@@ -62,7 +62,7 @@ def _agent_has(agent: AgentView, word: str) -> bool:
 
 
 def matches_task(task: Task, wanted: str) -> bool:
-    """Whether a task passes the filter."""
+    """Return True if a task passes the filter."""
     return all(_task_has(task, word) for word in wanted.lower().split())
 
 

@@ -6,225 +6,208 @@ from functools import partial
 from crewboard.commands import control, hire, messages
 from crewboard.errors import UsageError
 from crewboard.names import LEAD
-from crewboard.readmodel.team import AgentView
+from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
 from crewboard_tui.background.jobs import Then
 from crewboard_tui.compose import parser
 from crewboard_tui.compose.composer import Composer, ComposeTarget
 from crewboard_tui.compose.drafts import ALL_AGENTS, TALK, interrupting, to_agents
 from crewboard_tui.compose.parser import Visit
 from crewboard_tui.compose.prompt_line import PromptLine
-from crewboard_tui.keymap.bindings import Key
-from crewboard_tui.views.base import Framed
-from crewboard_tui.views.unavailable_keys import NOT_NOW
+from crewboard_tui.context import AppContext
+from crewboard_tui.keymap.bindings import BY_ID
 
-_FOR_EVERYBODY = frozenset({"pause_all", "broadcast"})
+Unmark = Callable[[Iterable[str]], None]
 
 
-class Writing(Framed):
-    """A screen on which agents can be selected, and written to."""
+class Messaging:
+    """The actions that write, in `actions`. `composer` returns the line at the bottom of the view, if it shows one."""
 
-    def selected_agent(self) -> str | None:
-        """The agent that a key is about."""
-        return None
+    def __init__(self, context: AppContext, composer: Callable[[], Composer | None] = lambda: None) -> None:
+        self._context = context
+        self._composer = composer
+        self.actions = (
+            Action("agent.message", self._message, _why_no_message, _message_label),
+            Action("agent.broadcast", self.broadcast, self.why_no_broadcast, self._broadcast_label),
+            for_fitting("agent.interrupt", self._interrupt, lambda agent: agent.alive),
+            Action("agent.talk", self.talk),
+        )
 
-    def select_agent(self, name: str) -> None:
-        """Put the cursor on an agent, who may not be here yet."""
-
-    def targets(self) -> list[str]:
-        """The agents that a key is for: those that are marked, else the selected one."""
-        name = self.selected_agent()
-        return [name] if name else []
-
-    def marked(self) -> list[str]:
-        """The agents that are marked, as far as they are shown."""
-        return []
-
-    def unmark(self, names: Iterable[str]) -> None:
-        """Something was done to these: marks of theirs have served, and the others that counted with them."""
-
-    def _views(self) -> list[AgentView]:
-        view = self.context.snapshot.view
-        return [agent for name in self.targets() if (agent := view.agent(name)) is not None]
-
-    def _selected(self) -> AgentView | None:
-        name = self.selected_agent()
-        return self.context.snapshot.view.agent(name) if name else None
-
+    @property
     def _names(self) -> list[str]:
-        return [agent.name for agent in self.context.snapshot.view.agents]
-
-    def offers(self, action: str) -> bool | None:
-        if action == "talk":
-            return True
-        if action == "broadcast":
-            return bool(self._names())
-        if action == "message":
-            return bool(self._views())
-        if action == "interrupt":
-            return any(agent.alive for agent in self._views())
-        return super().offers(action)
-
-    def why_not(self, key: Key) -> str:
-        why = super().why_not(key)
-        if why != NOT_NOW:
-            return why
-        if key.action in _FOR_EVERYBODY:
-            return "nobody is running"
-        if key.scope == "agents":
-            names = [agent.name for agent in self._views()]
-            return f"not for {', '.join(names)} now" if names else "select an agent first"
-        return why
+        return [agent.name for agent in self._context.snapshot.view.agents]
 
     # ------------------------------------------------------------------------------------------- where one writes
 
-    @property
-    def composer(self) -> Composer | None:
-        """The line at the bottom, where the screen has one and is wide enough."""
-        found = next(iter(self.query(Composer)), None)
-        return found if found is not None and found.styles.display != "none" else None
-
-    def paint_composer(self) -> None:
-        """Have the composer follow the selection."""
-        composer = self.composer
+    def follow(self, selection: Selection) -> None:
+        """Have the composer follow the selection while it is not in use."""
+        composer = self._composer()
         if composer is not None:
-            names = self.targets()
-            composer.rest(self._message_to(names) if names and not self.context.read_only else None)
+            can_write = selection.targets and not self._context.read_only
+            composer.rest(self._message_to(list(selection.targets), selection.unmark) if can_write else None)
 
-    def write(self, head: ComposeTarget, *, line: bool = False) -> None:
-        """Have something written, in the composer if there is one and no `line` of its own is wanted."""
-        composer = self.composer
+    def write(self, target: ComposeTarget, *, line: bool = False) -> None:
+        """Have a text written in the composer, or in a line of its own if there is none or a `line` is wanted."""
+        composer = self._composer()
         if composer is not None and not line:
-            composer.begin(head)
+            composer.begin(target)
             return
 
         def done(text: str | None) -> None:
-            if text is not None and head.is_sent(text):
-                self.context.drafts.pop(head.draft, None)
-                head.send(text)
+            if text is not None and target.is_sent(text):
+                self._context.drafts.pop(target.draft, None)
+                target.send(text)
 
         def keep(text: str) -> None:
-            self.context.drafts[head.draft] = text
+            self._context.drafts[target.draft] = text
 
         def kept() -> str:
-            return self.context.drafts.get(head.draft, "")
+            return self._context.drafts.get(target.draft, "")
 
-        ask = PromptLine(
-            head.label, kept, hint=head.hint(self.context.key, "line.leave"), changed=keep,
-            names=head.names, prose=True,
-            check=lambda text: head.check(text) if head.is_sent(text) else None,
+        prompt = PromptLine(
+            target.label, kept, hint=target.hint(self._context.key, "line.leave"), changed=keep,
+            names=target.names, prose=True,
+            check=lambda text: target.check(text) if target.is_sent(text) else None,
         )  # fmt: skip
-        ask.pressed = self.context.key
-        self.context.navigator.ask(ask, done)
+        prompt.pressed = self._context.key
+        self._context.navigator.ask(prompt, done)
 
-    def _or_keep(self, draft: Callable[[], str], text: str) -> Then:
-        """What was not sent is a draft again, before what has been written since; for nobody (`""`) it is none."""
+    # ---------------------------------------------------------------------------------------------------- message
 
-        def then(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
-            if not worked and draft():
-                self.keep_draft(draft(), text)
+    def _message(self, selection: Selection) -> None:
+        self.write_to(list(selection.targets), selection.unmark)
 
-        return then
-
-    def keep_draft(self, draft: str, text: str) -> None:
-        """Put a text back among the drafts; whoever shows drafts is told by the app."""
-        since = self.context.drafts.get(draft, "")
-        self.context.drafts[draft] = f"{text}\n{since}" if since else text
-
-    # ------------------------------------------------------------------------------------------- what one writes
-
-    def action_message(self) -> None:
-        self.write_to(self.targets())
-
-    def write_to(self, names: list[str]) -> None:
+    def write_to(self, names: list[str], unmark: Unmark) -> None:
         """Have a text written and sent to some agents."""
         if names:
-            self.write(self._message_to(names))
+            self.write(self._message_to(names, unmark))
 
-    def _message_to(self, names: list[str]) -> ComposeTarget:
-        if names == [LEAD] and LEAD not in self._names():
-            return self._talk_to_lead()
+    def _message_to(self, names: list[str], unmark: Unmark) -> ComposeTarget:
+        if names == [LEAD] and LEAD not in self._names:
+            return self.lead_target()
         return ComposeTarget(
-            f"to {', '.join(names)}", to_agents(names), partial(self._obey, names), partial(self._why_not, names),
-            parser.openings(self._names()),
+            f"to {', '.join(names)}", to_agents(names), partial(self._obey, names, unmark),
+            partial(self._why_not, names), parser.openings(self._names),
         )  # fmt: skip
 
     def _why_not(self, names: list[str], text: str) -> str | None:
         try:
-            parser.read(text, names, self._names())
+            parser.read(text, names, self._names)
         except UsageError as error:
             return str(error)
         return None
 
-    def _obey(self, names: list[str], text: str) -> None:
-        said = parser.read(text, names, self._names())
+    def _obey(self, names: list[str], unmark: Unmark, text: str) -> None:
+        said = parser.read(text, names, self._names)
         if isinstance(said, Visit):
-            navigator = self.context.navigator
+            navigator = self._context.navigator
             navigator.call_later(navigator.open_view, said.view, said.mailbox)
         else:
-            self._send(list(said.names), said.text)
+            self._send(list(said.names), said.text, unmark)
 
-    def _send(self, names: list[str], text: str) -> None:
+    def _send(self, names: list[str], text: str, unmark: Unmark) -> None:
         left = list(names)
-        self.unmark(names)
+        unmark(names)
 
         def send() -> str:
-            messages.send_to_each(left, lambda name: messages.send(self.context.team, name, text))
-            asleep = [name for name in names if not messages.is_listening(self.context.team, name)]
+            messages.send_to_each(left, lambda name: messages.send(self._context.team, name, text))
+            asleep = [name for name in names if not messages.is_listening(self._context.team, name)]
             later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
             return f"sent to {', '.join(names)}{later}"
 
-        self.context.do(f"sending to {', '.join(names)}", send, settle=self._or_keep(lambda: to_agents(left), text))
+        keep = keep_unsent(self._context, lambda: to_agents(left), text)
+        self._context.do(f"sending to {', '.join(names)}", send, settle=keep)
 
-    def action_broadcast(self) -> None:
-        everybody = self._names()
-        names = self.marked() or everybody
-        is_all = sorted(names) == sorted(everybody)
+    # -------------------------------------------------------------------------------------------------- broadcast
+
+    def why_no_broadcast(self, _: Selection) -> str | None:
+        """Return the reason why there is no agent to write to."""
+        return None if self._names else "nobody is running"
+
+    def _broadcast_label(self, selection: Selection) -> str | None:
+        return aimed("write", selection.marked) if selection.marked else None
+
+    def broadcast(self, selection: Selection) -> None:
+        """Have a text written to the marked agents, else to all."""
+        all_names = self._names
+        names = list(selection.marked) or all_names
+        is_all = sorted(names) == sorted(all_names)
         whom, draft = ("everybody", ALL_AGENTS) if is_all else (", ".join(names), to_agents(names))
-        self.write(ComposeTarget(f"to {whom} ({len(names)})", draft, partial(self._broadcast, names, draft)))
+        send = partial(self._broadcast, names, draft, selection.unmark)
+        self.write(ComposeTarget(f"to {whom} ({len(names)})", draft, send))
 
-    def _broadcast(self, names: list[str], kept_as: str, text: str) -> None:
+    def _broadcast(self, names: list[str], kept_as: str, unmark: Unmark, text: str) -> None:
         left = list(names)
-        self.unmark(names)
+        unmark(names)
 
         def send() -> str:
-            told = len(messages.broadcast(self.context.team, text, left))
+            told = len(messages.broadcast(self._context.team, text, left))
             return f"sent to {told} agent{'' if told == 1 else 's'}"
 
         def draft() -> str:
             return kept_as if left == names else to_agents(left)
 
-        self.context.do("sending to all", send, settle=self._or_keep(draft, text))
+        self._context.do("sending to all", send, settle=keep_unsent(self._context, draft, text))
 
-    def action_interrupt(self) -> None:
-        names = [agent.name for agent in self._views() if agent.alive]
+    # -------------------------------------------------------------------------------------------------- interrupt
+
+    def _interrupt(self, selection: Selection) -> None:
+        names = [agent.name for agent in selection.agents if agent.alive]
         whom = interrupting(names)
         if names:
-            self.write(ComposeTarget(whom, whom, partial(self._interrupt, names), nothing="where does it stand?"))
+            send = partial(self._send_interrupt, names, selection.unmark)
+            self.write(ComposeTarget(whom, whom, send, nothing="where does it stand?"))
 
-    def _interrupt(self, names: list[str], text: str) -> None:
+    def _send_interrupt(self, names: list[str], unmark: Unmark, text: str) -> None:
         left = list(names)
-        self.unmark(names)
+        unmark(names)
 
         def interrupt() -> str:
-            messages.send_to_each(left, lambda name: control.interrupt(self.context.team, name, text))
+            messages.send_to_each(left, lambda name: control.interrupt(self._context.team, name, text))
             return f"interrupted: {', '.join(names)} reads it now"
 
-        keep = self._or_keep(lambda: interrupting(left), text)
-        self.context.do(f"interrupting {', '.join(names)}", interrupt, settle=keep)
+        keep = keep_unsent(self._context, lambda: interrupting(left), text)
+        self._context.do(f"interrupting {', '.join(names)}", interrupt, settle=keep)
 
-    def action_talk(self) -> None:
-        self.context.navigator.open_agent(LEAD, "Mail")
+    # --------------------------------------------------------------------------------------------------- the lead
+
+    def talk(self, _: Selection) -> None:
+        """Open the lead's mail, and have a text to the lead written."""
+        self._context.navigator.open_agent(LEAD, "Mail")
         # At once, in a line of its own: what is typed meanwhile must not reach the page, where letters are keys.
-        self.write(self._talk_to_lead(), line=True)
+        self.write(self.lead_target(), line=True)
 
-    def _talk_to_lead(self) -> ComposeTarget:
-        """A line for the lead; who is hired for it if nobody sits in the seat, or resumed."""
-        label = "to the lead" if LEAD in self._names() else "hire a lead: what should the team do?"
-        return ComposeTarget(label, TALK, self._tell)
+    def lead_target(self) -> ComposeTarget:
+        """Return the target that writes to the lead; it is hired if there is none, and resumed if it has ended."""
+        label = "to the lead" if LEAD in self._names else "hire a lead: what should the team do?"
+        return ComposeTarget(label, TALK, self._tell_lead)
 
-    def _tell(self, text: str) -> None:
+    def _tell_lead(self, text: str) -> None:
         def tell() -> str:
-            told = hire.tell_lead(self.context.team, text)
+            told = hire.tell_lead(self._context.team, text)
             return "a lead is hired and reads it" if told.fresh else "sent to the lead"
 
-        self.context.do("telling the lead", tell, settle=self._or_keep(lambda: TALK, text))
+        self._context.do("telling the lead", tell, settle=keep_unsent(self._context, lambda: TALK, text))
+
+
+def _why_no_message(selection: Selection) -> str | None:
+    return None if selection.agents else not_for(selection)
+
+
+def _message_label(selection: Selection) -> str | None:
+    names = [agent.name for agent in selection.agents]
+    return aimed(BY_ID["agent.message"].label, names) if selection.marked and names else None
+
+
+def keep_unsent(context: AppContext, draft: Callable[[], str], text: str) -> Then:
+    """Return a callback that puts a text which was not sent back among the drafts, before what was written since.
+
+    `draft` returns the name of the draft; an empty name keeps nothing.
+    """
+
+    def settle(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+        name = "" if worked else draft()
+        if name:
+            since = context.drafts.get(name, "")
+            context.drafts[name] = f"{text}\n{since}" if since else text
+
+    return settle

@@ -1,67 +1,80 @@
-"""`/`: narrowing what a screen lists to what contains some words, saying so, and Esc, which shows all again."""
+"""Narrowing what a view lists: `/` to what contains some words, `f` to a group of states; Esc shows all again."""
 
-from typing import ClassVar
+from collections.abc import Callable, Iterable
 
-from crewboard_tui.actions.agents import AgentKeys
+from crewboard_tui.actions.filters import ALL
+from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
 from crewboard_tui.compose.prompt_line import PromptLine
 from crewboard_tui.context import AppContext
 
 
-class Findable(AgentKeys):
-    """A screen with something to find in it. `filter` is what it is narrowed to."""
+class Search:
+    """What a list is narrowed to: `words`, and one `group` of states. `changed` is called when either has changed.
 
-    FINDS: ClassVar[str] = "words of a line"
-    """What one may type to find something."""
+    `finds` says what may be typed. `groups` are the groups of states of a numbered view; None on a page.
+    """
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
-        self.filter = ""
+    def __init__(
+        self,
+        context: AppContext,
+        changed: Callable[[], None],
+        finds: str = "words of a line",
+        groups: Iterable[str] | None = None,
+    ) -> None:
+        self._context = context
+        self._changed = changed
+        self._finds = finds
+        self._groups = [ALL, *(groups or ())]
+        self.words = ""
+        self.group = ALL
+        filter_ = Action("view.filter", self._ask)
+        turn = Action("view.group", self._turn_group, lambda _: None if len(self._groups) > 1 else NOT_NOW)
+        self.actions = (filter_,) if groups is None else (filter_, turn)
+        self.layer = Layer(lambda: self.is_narrowed, self.clear)
+        """What Esc closes: the narrowing."""
 
-    def offers(self, action: str) -> bool | None:
-        return True if action == "filter" else super().offers(action)
-
-    def action_filter(self) -> None:
+    def _ask(self, _: Selection) -> None:
         def done(text: str | None) -> None:
             if text is not None:
                 self.narrow(text)
 
-        self.context.navigator.ask(PromptLine("find", self.filter, hint=self.FINDS, changed=self.narrow), done)
+        self._context.navigator.ask(PromptLine("find", self.words, hint=self._finds, changed=self.narrow), done)
 
     def narrow(self, text: str) -> None:
         """Show only what matches `text`."""
-        self.filter = text.strip()
-        self.apply_filter()
-        self.refresh_bindings()
+        self.words = text.strip()
+        self._changed()
 
-    def apply_filter(self) -> None:
-        """The filter has changed."""
-        self.paint(self.context.snapshot)
+    def _turn_group(self, _: Selection) -> None:
+        self.group = self._groups[(self._groups.index(self.group) + 1) % len(self._groups)]
+        self._changed()
 
-    @property
-    def narrowings(self) -> list[str]:
-        """What may be missing, by the word for what lets the rest through."""
-        return [f"filter {self.filter}"] if self.filter else []
+    def clear(self) -> None:
+        """Show all again."""
+        self.group = ALL
+        self.narrow("")
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether something may be missing in its list."""
-        return bool(self.narrowings)
+        """Return True if the list may leave something out."""
+        return bool(self._parts)
+
+    @property
+    def _parts(self) -> list[str]:
+        return [*([self.group] if self.group != ALL else []), *([f"filter {self.words}"] if self.words else [])]
 
     @property
     def narrowed_to(self) -> str:
-        """What its list is narrowed to and which key undoes that, for the pane's title; nothing if it is not.
+        """What the list is narrowed to and the key that undoes it, for the pane's title; empty if it shows all.
 
         As in ` · running · filter api · Esc shows all`.
         """
-        parts = self.narrowings
-        return "".join(f" · {part}" for part in [*parts, f"{self.context.key('view.back')} shows all"]) if parts else ""
+        if not self.is_narrowed:
+            return ""
+        return "".join(f" · {part}" for part in [*self._parts, f"{self._context.key('view.back')} shows all"])
 
-    def nothing_of(self, else_: str) -> str:
-        """What stands in an empty list: how to see more of it, or `else_`, which says what to do first."""
-        return f"nothing here is like that; {self.context.key('view.back')} shows all" if self.is_narrowed else else_
-
-    def action_back(self) -> None:
-        if self.filter:
-            self.narrow("")
-        else:
-            super().action_back()
+    def nothing(self, otherwise: str) -> str:
+        """Return the line of an empty list: how to see more of it, or `otherwise`, which says what to do first."""
+        return (
+            f"nothing here is like that; {self._context.key('view.back')} shows all" if self.is_narrowed else otherwise
+        )

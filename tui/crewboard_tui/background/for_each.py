@@ -11,7 +11,7 @@ def run_for_each(names: Sequence[str], command: Callable[[str], str], done: str)
 
     Raises:
         CrewboardError: What the command raised for the only one.
-        TryLaterError: It did not work for all; says for whom, and why.
+        TryLaterError: It failed for some; the message says for which, and why.
     """
     if len(names) == 1:
         return command(names[0])
@@ -28,7 +28,7 @@ def run_for_each(names: Sequence[str], command: Callable[[str], str], done: str)
 
 
 def _why_not(run: Future[str]) -> str | None:
-    """Why a command did not work; what is no refusal but a fault of ours goes on up."""
+    """Return why a command failed; a bug is raised."""
     try:
         run.result()
     except (CrewboardError, OSError) as error:

@@ -33,17 +33,17 @@ class BackgroundJobs:
         thread.start()
 
     def running(self) -> list[tuple[str, threading.Thread]]:
-        """What is still under way."""
+        """Return the jobs that are still under way."""
         return [(label, thread) for label, thread in self._running if thread.is_alive()]
 
     def hear(self, done: JobDone) -> None:
-        """An outcome is about to be told: whatever is to be done in any case is done."""
+        """Do what is to be done in any case, before an outcome is reported."""
         self._unheard.pop(id(done), None)
         if done.settle is not None:
             done.settle(not done.error, done.says)
 
     def hear_rest(self) -> list[str]:
-        """Hear what came back once nobody listened any more; returns what did not work, as sentences."""
+        """Settle the jobs that ended after the app had stopped; return what failed, as sentences."""
         rest = list(self._unheard.values())
         for done in rest:
             self.hear(done)
@@ -57,7 +57,7 @@ class BackgroundJobs:
         except OSError as error:
             done = JobDone(f"the system refused: {error}", error=True, then=then, settle=settle)
         except Exception as error:
-            # A fault of ours must not vanish in a thread that nobody joins.
+            # A bug must not vanish in a thread that is never joined.
             log.exception("a command failed")
             says = f"an error in crewboard: {type(error).__name__}: {error}"
             done = JobDone(says, error=True, then=then, settle=settle)

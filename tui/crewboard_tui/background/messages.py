@@ -1,11 +1,12 @@
-"""What threads tell the app."""
+"""Messages from threads to the app."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from textual.message import Message
 
-from crewboard_tui.poller import Snapshot, TeamPoller
+from crewboard_tui.poller import TeamPoller
+from crewboard_tui.queries import Snapshot
 
 
 @dataclass

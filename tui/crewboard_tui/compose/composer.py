@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
@@ -16,6 +17,12 @@ from crewboard_tui.compose.draft_input import DraftInput
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import one_line
+
+
+def shown_composer(screen: Screen[Any]) -> "Composer | None":
+    """Return the composer of a screen, if it has one and is wide enough to show it."""
+    found = next(iter(screen.query(Composer)), None)
+    return found if found is not None and found.styles.display != "none" else None
 
 
 @dataclass(frozen=True)

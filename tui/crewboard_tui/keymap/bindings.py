@@ -15,7 +15,8 @@ from textual.keys import format_key
 class Key:
     """One key, or without `keys` a command of the palette only.
 
-    `id` names it in the user's keys.toml; the footer shows `label`, help and palette `says`.
+    `id` names it in the user's keys.toml; the footer shows `label`, help and palette `says`. `action` is a method of a
+    widget or of the app; if it is empty, the screen's action with the same `id` is meant.
     """
 
     id: str
@@ -30,7 +31,8 @@ class Key:
     @property
     def binding(self) -> Binding:
         """Return the key as a Textual binding."""
-        return Binding(self.keys, self.action, self.label, tooltip=self.says, id=self.id, show=self.footer is not None)
+        action = self.action or f"perform('{self.id}')"
+        return Binding(self.keys, action, self.label, tooltip=self.says, id=self.id, show=self.footer is not None)
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -53,7 +55,7 @@ WHERE = {
     "agents": "where an agent is selected",
     "inbox": "in the Inbox",
     "marks": "in a list of agents",
-    "sort": "in a list of agents",
+    "sort": "on the Board and in Cost",
     "list": "in a list",
     "log": "in a text",
     "folds": "in a text",
@@ -68,82 +70,82 @@ KEYS: tuple[Key, ...] = (
     Key("app.next", "!", "app.next_need", "next", "open the next request or need", "app",
         10),
     Key("list.open", "enter", "open", "open", "open it", "list", 20),
-    Key("agent.answer", "a", "answer", "answer", "open its request", "agents", 30, changes=True),
-    Key("agent.resume", "r", "resume", "resume", "resume it with its memory", "agents", 32, changes=True),
-    Key("agent.fresh", "R", "resume_fresh", "fresh", "restart it from its prompt, without memory", "agents", 33,
+    Key("agent.answer", "a", "", "answer", "open its request", "agents", 30, changes=True),
+    Key("agent.resume", "r", "", "resume", "resume it with its memory", "agents", 32, changes=True),
+    Key("agent.fresh", "R", "", "fresh", "restart it from its prompt, without memory", "agents", 33,
         changes=True),
-    Key("agent.acknowledge", "D", "acknowledge", "seen", "acknowledge its crash", "agents", 34, changes=True),
-    Key("agent.message", "m", "message", "msg", "write to the selected agent", "agents", 40, changes=True),
-    Key("agent.broadcast", "b", "broadcast", "all", "write to the marked agents, else to all", "agents", 48,
+    Key("agent.acknowledge", "D", "", "seen", "acknowledge its crash", "agents", 34, changes=True),
+    Key("agent.message", "m", "", "msg", "write to the selected agent", "agents", 40, changes=True),
+    Key("agent.broadcast", "b", "", "all", "write to the marked agents, else to all", "agents", 48,
         changes=True),
-    Key("agent.hire", "n", "hire", "new", "hire an agent", "agents", 42, changes=True),
-    Key("agent.clone", "N", "clone", "clone", "hire another agent like the selected one", "agents",
+    Key("agent.hire", "n", "", "new", "hire an agent", "agents", 42, changes=True),
+    Key("agent.clone", "N", "", "clone", "hire another agent like the selected one", "agents",
         changes=True),
-    Key("agent.stop", "x", "stop", "stop", "ask it to shut down", "agents", 44, changes=True),
-    Key("agent.end", "X", "end", "end it", "end it with its processes: press twice within 2 s", "agents", 46,
+    Key("agent.stop", "x", "", "stop", "ask it to shut down", "agents", 44, changes=True),
+    Key("agent.end", "X", "", "end it", "end it with its processes: press twice within 2 s", "agents", 46,
         changes=True),
-    Key("agent.pause", "p", "pause", "pause", "pause it at its next safe point, or unpause it", "agents", 43,
+    Key("agent.pause", "p", "", "pause", "pause it at its next safe point, or unpause it", "agents", 43,
         changes=True),
-    Key("agent.pause_all", "P", "pause_all", "pause all", "pause all agents; if all are paused, unpause them",
+    Key("agent.pause_all", "P", "", "pause all", "pause all agents; if all are paused, unpause them",
         "agents", changes=True),
-    Key("agent.interrupt", "i", "interrupt", "interrupt", "stop its turn; it then reads your message",
+    Key("agent.interrupt", "i", "", "interrupt", "stop its turn; it then reads your message",
         "agents", 72, changes=True),
-    Key("agent.talk", "l", "talk", "lead", "talk to the lead; hires one if needed", "agents", 75,
+    Key("agent.talk", "l", "", "lead", "talk to the lead; hires one if needed", "agents", 75,
         changes=True),
-    Key("request.approve", "a", "approve", "approve", "approve exactly what is shown", "request", 3, changes=True),
-    Key("request.deny", "d", "deny", "deny", "deny it with feedback", "request", 4, changes=True),
-    Key("request.edit", "e", "edit", "edit→approve", "edit the plan, then approve it", "request", 6, changes=True),
-    Key("request.rule", "A", "approve_rule", "approve+rule", "approve it and later calls that the rule covers",
+    Key("request.approve", "a", "", "approve", "approve exactly what is shown", "request", 3, changes=True),
+    Key("request.deny", "d", "", "deny", "deny it with feedback", "request", 4, changes=True),
+    Key("request.edit", "e", "", "edit→approve", "edit the plan, then approve it", "request", 6, changes=True),
+    Key("request.rule", "A", "", "approve+rule", "approve it and later calls that the rule covers",
         "request", 5, changes=True),
-    Key("request.compare", "=", "compare", "changes", "show changes since the previous revision", "request", 7),
-    Key("request.ask_back", "c", "ask_back", "ask back", "ask a question; the plan is revised",
+    Key("request.compare", "=", "", "changes", "show changes since the previous revision", "request", 7),
+    Key("request.ask_back", "c", "", "ask back", "ask a question; the plan is revised",
         "request", 8, changes=True),
-    Key("request.next", "]", "next_request", "next", "open the next need", "request", 73),
-    Key("edit.send", "ctrl+s", "send", "approve this", "approve the edited plan", "edit", 2, changes=True),
-    Key("hire.send", "ctrl+s", "send", "hire", "hire the agent", "hire", 5, changes=True),
-    Key("hire.cancel", "escape", "back", "cancel", "leave without hiring", "hire", 9),
-    Key("hire.save", "ctrl+p", "save_profile", "save as profile", "save the form as a profile", "hire", 50,
+    Key("request.next", "]", "", "next", "open the next need", "request", 73),
+    Key("edit.send", "ctrl+s", "", "approve this", "approve the edited plan", "edit", 2, changes=True),
+    Key("hire.send", "ctrl+s", "", "hire", "hire the agent", "hire", 5, changes=True),
+    Key("hire.cancel", "escape", "", "cancel", "leave without hiring", "hire", 9),
+    Key("hire.save", "ctrl+p", "", "save as profile", "save the form as a profile", "hire", 50,
         changes=True),
-    Key("hire.load", "ctrl+o", "load_profile", "load profile", "fill the form from a profile", "hire", 52,
+    Key("hire.load", "ctrl+o", "", "load profile", "fill the form from a profile", "hire", 52,
         changes=True),
     Key("form.next", "enter,tab", "screen.next_field", "next field", "go to the next field", "form", 8),
     Key("form.down", "down", "screen.next_field", "", "go to the next field", "form"),
     Key("form.before", "up,shift+tab", "app.focus_previous", "", "go to the previous field", "form"),
     Key("prompt.next", "tab", "app.focus_next", "next field", "go to the next field; Enter adds a line", "prompt", 8),
-    Key("foreground.leave", "b", "to_background", "background", "stop waiting; the agent keeps working",
+    Key("foreground.leave", "b", "", "background", "stop waiting; the agent keeps working",
         "foreground", 12),
     Key("request.choose", "enter", "open", "answer", "answer with the selected option", "choices", 3),
-    Key("request.words", "c", "words", "own words", "answer in your own words", "question", 4, changes=True),
+    Key("request.words", "c", "", "own words", "answer in your own words", "question", 4, changes=True),
     Key("tick.turn", "space", "turn", "yes/no", "switch it on or off", "tick", 6),
     Key("choice.next", "right,l,space", "turn(1)", "change", "choose the next value", "choice", 6),
     Key("choice.before", "left,h", "turn(-1)", "", "choose the previous value", "choice"),
     Key("line.leave", "escape", "leave", "", "leave without sending", "line"),
-    Key("inbox.reply", "m", "reply", "reply", "write to the owner of this mailbox", "inbox", 40, changes=True),
-    Key("inbox.broadcast", "b", "broadcast", "all", "write to all agents", "inbox", 42, changes=True),
-    Key("inbox.unread", "u", "toggle_unread", "unread only", "show only unread messages, or all", "inbox", 44),
-    Key("task.new", "+", "new_task", "new task", "add a task to the board", "tasks", 22, changes=True),
-    Key("task.assign", "a", "assign", "assign", "assign the selected task to an agent", "tasks", 24,
+    Key("inbox.reply", "m", "", "reply", "write to the owner of this mailbox", "inbox", 40, changes=True),
+    Key("inbox.broadcast", "b", "", "all", "write to all agents", "inbox", 42, changes=True),
+    Key("inbox.unread", "u", "", "unread only", "show only unread messages, or all", "inbox", 44),
+    Key("task.new", "+", "", "new task", "add a task to the board", "tasks", 22, changes=True),
+    Key("task.assign", "a", "", "assign", "assign the selected task to an agent", "tasks", 24,
         changes=True),
-    Key("task.block", "b", "block", "wait for", "set the tasks that must be completed first", "tasks", 26,
+    Key("task.block", "b", "", "wait for", "set the tasks that must be completed first", "tasks", 26,
         changes=True),
-    Key("task.cancel", "C", "cancel", "cancel", "cancel the selected task", "tasks", 28, changes=True),
-    Key("task.reopen", "o", "reopen", "reopen", "reopen the selected task for any agent", "tasks", 29,
+    Key("task.cancel", "C", "", "cancel", "cancel the selected task", "tasks", 28, changes=True),
+    Key("task.reopen", "o", "", "reopen", "reopen the selected task for any agent", "tasks", 29,
         changes=True),
     Key("composer.leave", "escape", "leave", "keep", "return to the pane; the text is kept", "composer", 68),
     Key("draft.send", "enter", "submit", "send", "send the text", "draft", 12),
     Key("draft.edit", "ctrl+e", "edit", "editor", "write in $VISUAL or $EDITOR", "draft", 14),
     Key("draft.complete", "tab", "complete", "complete", "complete the name", "draft", 16),
-    Key("view.tab", "]", "next_tab", "tab", "show the next tab", "tabs", 14),
-    Key("view.tab_back", "[", "previous_tab", "", "show the previous tab", "tabs"),
+    Key("view.tab", "]", "", "tab", "show the next tab", "tabs", 14),
+    Key("view.tab_back", "[", "", "", "show the previous tab", "tabs"),
     Key("agent.sort", "s", "sort", "sort", "sort by the next column", "sort", 70),
     Key("agent.reverse", "S", "reverse", "reverse", "reverse the order", "sort"),
     Key("agent.wide", "w", "wide", "wide", "show more columns, or fewer", "sort"),
-    Key("view.group", "f", "turn_group", "filter", "filter by state: needs you, running, idle, done", "view", 73),
-    Key("view.filter", "/", "filter", "find", "show only rows that match your words", "view", 60),
+    Key("view.group", "f", "", "filter", "filter by state: needs you, running, idle, done", "view", 73),
+    Key("view.filter", "/", "", "find", "show only rows that match your words", "view", 60),
     Key("view.pane", "tab", "app.focus_next", "pane", "go to the next pane", "view", 56),
     Key("view.pane_back", "shift+tab", "app.focus_previous", "", "go to the previous pane", "view"),
-    Key("view.zoom", "z", "zoom", "zoom", "show only this pane, or all panes", "view"),
-    Key("view.copy", "y", "copy", "copy", "copy this line or text to the clipboard", "copy",
+    Key("view.zoom", "z", "", "zoom", "show only this pane, or all panes", "view"),
+    Key("view.copy", "y", "", "copy", "copy this line or text to the clipboard", "copy",
         76),
     Key("list.down", "j,down", "down", "", "move down", "list"),
     Key("list.up", "k,up", "up", "", "move up", "list"),
@@ -178,7 +180,7 @@ KEYS: tuple[Key, ...] = (
     Key("app.notify", "", "turn_notify", "notify", "set notifications: off, bell, desktop", "app"),
     Key("app.halt", "", "halt", "halt", "stop all agents; asks for the team's name", "app",
         changes=True),
-    Key("view.back", "escape", "back", "back", "go back one step", "back", 68),
+    Key("view.back", "escape", "", "back", "go back one step", "back", 68),
     Key("help.leave", "escape,q,question_mark", "dismiss", "", "close the help", "help"),
     Key("teams.leave", "escape", "leave", "stay", "stay with this team", "teams", 68),
     Key("teams.leave_too", "q,t", "leave", "", "stay with this team", "teams"),
@@ -195,15 +197,9 @@ NAMES = {
 }  # fmt: skip
 
 
-def of_actions(scope: str, actions: Iterable[str]) -> list[str]:
-    """Return the ids of the given actions in a scope."""
-    wanted = set(actions)
-    return [key.id for key in KEYS if key.scope == scope and key.action in wanted]
-
-
 def bindings(*scopes: str) -> list[Binding]:
-    """Return the bindings of some scopes, for a screen or widget."""
-    return [key.binding for key in KEYS if key.scope in scopes and key.keys]
+    """Return the bindings of some scopes for a screen or widget, without those that a screen's actions do."""
+    return [key.binding for key in KEYS if key.scope in scopes and key.keys and key.action]
 
 
 def name_of(key: Key) -> str:

@@ -10,7 +10,7 @@ from textual.content import Content
 from crewboard_tui.keymap import bindings
 from crewboard_tui.keymap.bindings import Key
 from crewboard_tui.render.lines import pad
-from crewboard_tui.views.base import Framed
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.widgets.footer import press, working_keys
 
 _NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
@@ -79,10 +79,10 @@ class Commands(Provider):
         return others
 
     def _why_not(self, key: Key) -> str:
-        return self.screen.why_not(key) if isinstance(self.screen, Framed) else f"only {bindings.WHERE[key.scope]}"
+        return self.screen.why_not(key) if isinstance(self.screen, BaseScreen) else f"only {bindings.WHERE[key.scope]}"
 
     async def _tell(self, name: str, why_not: str) -> None:
-        if isinstance(self.screen, Framed):
+        if isinstance(self.screen, BaseScreen):
             self.screen.context.say(f"{name}: {why_not}", "warning")
 
     def _run(self, action: str) -> Callable[[], Awaitable[None]]:

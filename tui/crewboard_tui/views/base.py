@@ -1,25 +1,27 @@
-"""The frame of every full screen: counter strip, heading, body, alert line, footer, status line."""
+"""The base of every full screen: the lines around its body, and its actions, which the keys start."""
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import BindingsMap, BindingType
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
 from crewboard.readmodel.team import Need
+from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
+from crewboard_tui.compose.prompt_line import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
-from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.queries import Query, Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, clip, line, say, width_of, wrap
 from crewboard_tui.render.sanitize import safe_text
 from crewboard_tui.views.board.columns import HUGE, MEDIUM, SHORT, TALL, WIDE
 from crewboard_tui.views.needs.rows import need_key
-from crewboard_tui.views.unavailable_keys import DeadKeys
 from crewboard_tui.widgets.alert_bar import alert_line
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from crewboard_tui.widgets.footer import footer_lines
@@ -27,53 +29,83 @@ from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.static_lines import StaticLines
 from crewboard_tui.widgets.status_bar import Badges, strip_line
-from crewboard_tui.widgets.view_tabs import VIEWS
+from crewboard_tui.widgets.view_tabs import VIEWS, tabs_line
 
-CHANGING = frozenset(key.action for key in bindings.KEYS if key.changes)
-"""Actions that change the team: absent where the dashboard is read-only."""
+ONLY_LOOKING = "not while you only look (--read-only)"
+"""Why a key that changes the team does nothing where the dashboard is read-only."""
 
+_CAME_BY_ITSELF = "not taken: what is under the cursor has only just come there; press it again"
+
+_NOTHING_TO_FIND = "nothing to find here"
 
 _COPIED = 60
 """Cells for the beginning of what was copied."""
 
 
-class Framed(DeadKeys):
-    """A full screen. It shows snapshots as they come and says what it needs to have read."""
+class BaseScreen(Screen[None]):
+    """A full screen. It shows snapshots as they come, says what it needs to have read, and offers actions."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (MEDIUM, "-medium"), (WIDE, "-wide"), (HUGE, "-huge")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-middle"), (TALL, "-tall")]
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("view", "copy", "back")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("view")]
     ESCAPE_TO_MINIMIZE = False
-
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__()
-        self.context = desk
-        self._is_due = False
-        """Whether all is shown anew after the next refresh."""
 
     MODE: ClassVar[str] = ""
     """The mode of a numbered view; empty on a page."""
 
+    IS_FORM: ClassVar[bool] = False
+    """Whether leaving it loses what was filled in."""
+
     IS_REQUEST: ClassVar[bool] = False
     """Whether its keys answer a request."""
+
+    def __init__(self, context: AppContext) -> None:
+        super().__init__()
+        self.context = context
+        self.actions: Mapping[str, Action] = {}
+        """What its keys do, by the id of the key."""
+        self.back_layers: Sequence[Layer] = ()
+        """What the key `view.back` closes, the first that is open, before it leaves the screen."""
+        self._is_due = False
+        """Whether all is shown anew after the next refresh."""
+
+    def offer(self, *groups: Iterable[Action]) -> None:
+        """Offer these actions, with their keys; of two that share a key, only the first."""
+        own = (
+            Action("view.copy", self._copy, self._why_no_copy),
+            Action("view.back", self._go_back, self._why_no_back, self._back_label),
+        )
+        by_key: dict[str, Action] = {}
+        for action in itertools.chain(*groups, own):
+            by_key.setdefault(bindings.BY_ID[action.id].keys, action)
+        self.actions = {action.id: action for action in by_key.values()}
+        bound = BindingsMap(bindings.BY_ID[ident].binding for ident in self.actions)
+        self._bindings.key_to_bindings.update(bound.key_to_bindings)
 
     # ------------------------------------------------------------------------------------ what a screen fills in
 
     def go_to(self, key: str) -> None:
         """Put the cursor on the row `key` of the list that this screen is about."""
 
+    def begin(self) -> None:
+        """Give the focus to the list that this screen is about."""
+
+    def selection(self) -> Selection:
+        """Return what the keys act on."""
+        return Selection()
+
     @property
     def is_over(self) -> bool:
-        """Whether what it asks for needs nobody any more."""
+        """Return True if what it asks for is settled."""
         return False
 
     def body(self) -> Iterable[Widget]:
         """The widgets between heading and alert line."""
         return ()
 
-    def heading(self, snapshot: Snapshot, width: int) -> Line:  # noqa: ARG002
-        """The line below the strip."""
-        return ()
+    def heading(self, snapshot: Snapshot, width: int) -> Line:
+        """Return the line below the strip: on a numbered view, all views."""
+        return tabs_line(snapshot.view, self.MODE, width, self.context.key) if self.MODE else ()
 
     def paint(self, snapshot: Snapshot) -> None:
         """Show a snapshot in the body."""
@@ -82,21 +114,21 @@ class Framed(DeadKeys):
         """Show the same snapshot a second later: ages."""
         self.paint(self.context.snapshot)
 
-    def interest(self) -> Interest:
-        """What this screen shows beyond the roster."""
-        return Interest()
+    def queries(self) -> Iterable[Query[object]]:
+        """Return what is to be read for this screen beyond the roster."""
+        return ()
 
     def keep_drafts(self) -> None:
         """Put what is being written among the drafts: asked once a second, and when the screen goes."""
 
     @property
-    def key_labels(self) -> Mapping[str, str]:
-        """What keys are called here and now, by id, where that is not what the table calls them."""
-        return self.focused.key_labels if isinstance(self.focused, CollapsibleList) else {}
+    def settled(self) -> bool:
+        """Return True if its keys are live: a page that has just changed takes no answer for a moment."""
+        return True
 
     @property
     def copied(self) -> str:
-        """What is copied from here: of a list the line or entry under the cursor, of a text all of it."""
+        """The text to copy: of a list the line or entry under the cursor, of a text all of it."""
         return self.focused.copied if isinstance(self.focused, LineList | LineView) else ""
 
     # ------------------------------------------------------------------------------------------------- the frame
@@ -117,20 +149,25 @@ class Framed(DeadKeys):
         self.bindings_updated_signal.subscribe(self, lambda _: self.paint_keys())
         self.refresh_all()
 
+    def on_descendant_focus(self) -> None:
+        # What a pane's border offers depends on where the keys go.
+        if self.MODE and self.is_ready:
+            self.paint(self.context.snapshot)
+
     def on_screen_resume(self) -> None:
         self.refresh_all()
         self.refresh_soon()
 
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:
         # Behind a palette or a line to write in, it can still be seen.
-        if isinstance(self.app.screen, Framed):
+        if isinstance(self.app.screen, BaseScreen):
             self.context.forget_hint(event.time)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
         self.refresh_soon()
 
     def refresh_soon(self) -> None:
-        """Show everything anew once it is laid out: what stands in a pane depends on its width."""
+        """Show everything anew after the next layout: what a pane shows depends on its width."""
         if not self._is_due:
             self._is_due = self.call_after_refresh(self.refresh_all)
 
@@ -143,12 +180,12 @@ class Framed(DeadKeys):
 
     @property
     def is_ready(self) -> bool:
-        """Whether its parts are there: not yet while it is composed, no more while it is taken down."""
+        """Return True if its parts are mounted: not while it is composed, nor while it is removed."""
         return self.is_mounted and any(child.id == "status" for child in reversed(self.children))
 
     def show(self, snapshot: Snapshot) -> None:
         """Show a snapshot; one that was read for a screen behind this one is followed by one that is for this."""
-        self.context.look_at(self.interest())
+        self.context.look_at(self.queries())
         self.paint_frame(snapshot)
         self.paint(snapshot)
         self.paint_keys()
@@ -189,7 +226,7 @@ class Framed(DeadKeys):
         footer.show([*lines, *[()] * (len(footer.lines) - len(lines))])
 
     def paint_status(self) -> None:
-        """What the last command said, else facts about the team."""
+        """Show what the last command said, else facts about the team."""
         said = self.context.said
         if said is not None:
             pieces = wrap(said.text, max(10, self.size.width - 2))[:3]
@@ -214,37 +251,125 @@ class Framed(DeadKeys):
 
     @property
     def next_need(self) -> Need | None:
-        """What the key for the next need opens: the most urgent, or what comes behind the one that was opened here."""
+        """The need that its key opens: the most urgent, or the one after the need that was opened last."""
         needs, visited = self.context.snapshot.view.needs, self.context.visited
         names = [need_key(need) for need in needs]
         at = (names.index(visited) + 1) % len(names) if visited in names and visited == self.shown_need else 0
         return needs[at] if needs else None
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        if action in CHANGING and self.context.read_only:
-            return False
-        if action in CHANGING and isinstance(self.focused, LineList) and self.focused.came_by_itself:
-            return None
-        return self.offers(action)
+    def narrow(self) -> None:
+        """Show the list anew: what it is narrowed to has changed."""
+        self.paint(self.context.snapshot)
+        self.refresh_bindings()
 
-    def offers(self, action: str) -> bool | None:
-        """Whether an action of this screen works now: yes, no (False), or not at the moment (None)."""
-        if action == "copy":
-            return bool(self.copied)
-        return action not in ("filter", "turn_group", "zoom")
+    # -------------------------------------------------------------------------------------------------- the keys
 
-    def action_copy(self) -> None:
-        """Copy what was shown: what could act on a terminal must not do so where it is pasted."""
+    async def action_perform(self, ident: str) -> None:
+        """Do what the key `ident` is for."""
+        result = self.actions[ident].run(self.selection())
+        if result is not None:
+            await result
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        # None, not False: a key that does nothing now is bound all the same, and says why.
+        return True if action != "perform" or self.refusal(str(parameters[0])) is None else None
+
+    def refusal(self, ident: str) -> str | None:
+        """Return the reason why the action `ident` of this screen does nothing now; None if it works."""
+        changes = bindings.BY_ID[ident].changes
+        if changes and self.context.read_only:
+            return ONLY_LOOKING
+        if changes and isinstance(self.focused, LineList) and self.focused.came_by_itself:
+            return _CAME_BY_ITSELF
+        return self.actions[ident].available(self.selection())
+
+    def why_not(self, key: bindings.Key) -> str:
+        """Return the reason why a key of the table does nothing here now."""
+        if key.id in self.actions:
+            return self.refusal(key.id) or NOT_NOW
+        if key.changes and self.context.read_only:
+            return ONLY_LOOKING
+        if self.IS_FORM and key.scope == "app":
+            return "not while this form is open"
+        if key.id == "app.next":
+            return "nothing needs you"
+        is_bound = any(active.binding.id == key.id for active in self.active_bindings.values())
+        return NOT_NOW if is_bound else f"only {bindings.WHERE[key.scope]}"
+
+    @property
+    def key_labels(self) -> Mapping[str, str]:
+        """What keys are called now, by id, where that is not what the table calls them."""
+        selection = self.selection()
+        labels = {ident: action.label(selection) for ident, action in self.actions.items()}
+        own = self.focused.key_labels if isinstance(self.focused, CollapsibleList) else {}
+        return {**{ident: label for ident, label in labels.items() if label is not None}, **own}
+
+    def on_key(self, event: events.Key) -> None:
+        """Say why a key does nothing here; `/` never lets the words after it run as keys."""
+        active = self.active_bindings.get(event.key)
+        if not self.is_current or (active is not None and active.enabled):
+            return
+        key = self._meant(event, active.binding.id if active is not None else None)
+        if key is None:
+            return
+        if key.id == "view.filter" and not self.IS_FORM:
+            self.context.say(_NOTHING_TO_FIND, "warning")
+            self.context.navigator.ask(PromptLine("find", hint=_NOTHING_TO_FIND))
+        else:
+            self.context.say(f"{bindings.name_of(key)}: {self.why_not(key)}", "warning")
+
+    def _meant(self, event: events.Key, bound: str | None) -> bindings.Key | None:
+        """Return the key of the table that was pressed: the one that is bound here, else one that works elsewhere."""
+        pressed = {event.key, event.character}
+        found = [
+            key
+            for key in bindings.KEYS
+            if key.scope in bindings.WHERE and key.says and not pressed.isdisjoint(self.context.keys_of(key.id))
+        ]
+        return next((key for key in found if key.id == bound), next(iter(found), None))
+
+    # --------------------------------------------------------------------------------------------- copy and leave
+
+    def _why_no_copy(self, _: Selection) -> str | None:
+        return None if self.copied else "nothing to copy here"
+
+    def _copy(self, _: Selection) -> None:
+        # What could act on a terminal must not do so where it is pasted.
         text = safe_text(self.copied)
         self.app.copy_to_clipboard(text)
         first, *more = text.strip().splitlines() or [""]
         self.context.say(f"copied: {clip(first, _COPIED)}{f' … and {len(more)} lines more' if more else ''}")
 
-    def action_back(self) -> None:
-        if self.is_current:  # a second key may come while it goes
+    @property
+    def _open_layer(self) -> Layer | None:
+        return next((layer for layer in self.back_layers if layer.is_open()), None)
+
+    def _back_label(self, _: Selection) -> str | None:
+        layer = self._open_layer
+        return layer.label if layer is not None else None
+
+    def _why_no_back(self, _: Selection) -> str | None:
+        return None if self.MODE != "board" or self._open_layer is not None else NOT_NOW
+
+    def _go_back(self, _: Selection) -> None:
+        self.back()
+
+    def back(self) -> None:
+        """Close what is open on this screen, else leave it."""
+        layer = self._open_layer
+        if layer is not None:
+            layer.close()
+        else:
+            self.leave()
+
+    def leave(self) -> None:
+        """Go back to the Board, or from a page to what is below it."""
+        if self.MODE:
+            self.app.switch_mode("board")
+        elif self.is_current:  # a second key may come while it goes
             self.dismiss()
 
 
 def is_form(screen: Screen[Any]) -> bool:
-    """Whether something is being filled in here that leaving would lose."""
-    return isinstance(screen, Framed) and screen.IS_FORM
+    """Return True if leaving this screen would lose what is filled in."""
+    return isinstance(screen, BaseScreen) and screen.IS_FORM

@@ -66,7 +66,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 def help_lines(screen: Screen[Any]) -> list[Line]:
-    """What the keys that work on `screen` do, and the legend of the states."""
+    """Return what the keys that work on `screen` do, and the legend of the states."""
     working = working_keys(screen)
     working += [(key, f":{key.label}") for key in bindings.commands() if screen.app.check_action(key.action, ())]
     lines: list[Line] = []

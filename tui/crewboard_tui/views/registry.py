@@ -11,7 +11,7 @@ from crewboard.records import Request
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap.bindings import Pressed
-from crewboard_tui.views.numbered import Numbered
+from crewboard_tui.views.base import BaseScreen
 
 VIEWS = {
     "board": "BoardScreen",
@@ -26,7 +26,6 @@ VIEWS = {
 
 _PAGES = (
     "agent.screen",
-    "agent.foreground",
     "help",
     "hire.screen",
     "requests.plan_screen",
@@ -35,9 +34,9 @@ _PAGES = (
 )
 
 
-def load(mode: str) -> type[Numbered]:
+def load(mode: str) -> type[BaseScreen]:
     """Return the class of a numbered view."""
-    view: type[Numbered] = getattr(importlib.import_module(f"{__package__}.{mode}.screen"), VIEWS[mode])
+    view: type[BaseScreen] = getattr(importlib.import_module(f"{__package__}.{mode}.screen"), VIEWS[mode])
     return view
 
 
@@ -56,9 +55,9 @@ def agent_page(context: AppContext, name: str, tab: str) -> Screen[None]:
 
 def foreground_page(context: AppContext, name: str, since: float) -> Screen[None]:
     """Return the page of an agent whose result is awaited since `since` (epoch seconds)."""
-    from crewboard_tui.views.agent.foreground import ForegroundPage
+    from crewboard_tui.views.agent.screen import AgentPage
 
-    return ForegroundPage(context, name, since)
+    return AgentPage(context, name, since=since)
 
 
 def hire_screen(context: AppContext, hired: Callable[[str], None], like: AgentView | None) -> Screen[None]:

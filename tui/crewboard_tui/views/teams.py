@@ -19,7 +19,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard_tui.keymap import bindings
 from crewboard_tui.notifications import waiting
 from crewboard_tui.render.lines import Line, Span, pad, say, spread
-from crewboard_tui.views.base import Framed
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.widgets.line_list import LineList, Row
 
 Look = Callable[[TeamDirectory], TeamView]
@@ -63,7 +63,7 @@ class TeamsScreen(ModalScreen[TeamDirectory | None]):
     def _paint_keys(self) -> None:
         """Show the keys of this list in the footer of the screen behind it, whose keys do nothing meanwhile."""
         behind = self.app.screen_stack[-2] if self.is_current else None
-        if isinstance(behind, Framed) and behind.is_ready:
+        if isinstance(behind, BaseScreen) and behind.is_ready:
             behind.paint_keys_of(self)
 
     def on_resize(self) -> None:
@@ -101,7 +101,7 @@ class TeamsScreen(ModalScreen[TeamDirectory | None]):
 
 
 def _summary(view: TeamView) -> Line:
-    """What waits, who is there, and what the team is for."""
+    """Return what waits in a team, how many agents are alive, and what the team is for."""
     alive = sum(agent.alive for agent in view.agents)
     counts = waiting(view)
     return (

@@ -2,7 +2,7 @@
 
 from crewboard.readmodel.team import Need, TeamView
 from crewboard_tui.keymap.bindings import Pressed, default_key
-from crewboard_tui.poller import Snapshot
+from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, clip, one_line, say, spread, width_of
 from crewboard_tui.render.looks import LOOKS, TASK_LOOKS, Look

@@ -123,11 +123,11 @@ class CollapsibleList(LineList):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "turn":
-            return self._here is not None and self._here.folds
+            return (self._here is not None and self._here.folds) or None
         if action == "turn_all":
-            return any(place.folds for place in self._places)
+            return any(place.folds for place in self._places) or None
         if action == "follow":
-            return self._follows
+            return self._follows or None
         return super().check_action(action, parameters)
 
     def action_open(self) -> None:

@@ -1,6 +1,6 @@
 """A scrolling list of lines with a cursor. Only changed rows are repainted, however long the list is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, ClassVar, NamedTuple
@@ -40,7 +40,7 @@ def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
 class LineList(ScrollView, can_focus=True):
     """A list whose cursor stays on its item when rows come, go or change their order."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("list")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("list", "marks")]
 
     @dataclass
     class Moved(Message):
@@ -64,8 +64,21 @@ class LineList(ScrollView, can_focus=True):
         def control(self) -> "LineList":
             return self.rows
 
-    def __init__(self, **kwargs: Any) -> None:
+    @dataclass
+    class Marked(Message):
+        """The marks have changed; the rows show that once they are shown anew."""
+
+        rows: "LineList"
+
+        @property
+        def control(self) -> "LineList":
+            return self.rows
+
+    def __init__(self, *, marks: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self._can_mark = marks
+        self.marked: set[str] = set()
+        """The keys of the marked rows, also of those that are not shown now."""
         self._rows: list[Row] = []
         self._painter = Painter(self)
         self._at = 0
@@ -88,6 +101,28 @@ class LineList(ScrollView, can_focus=True):
     def selected(self) -> str | None:
         """Return the key of the row under the cursor."""
         return self._selected
+
+    @property
+    def shown_marks(self) -> list[str]:
+        """The marked rows; one that is left out of the list counts only once it is shown again."""
+        return [row.key for row in self._rows if row.key in self.marked]
+
+    @property
+    def targets(self) -> list[str]:
+        """The rows that a key acts on: those that are marked and shown, else the one under the cursor."""
+        return self.shown_marks or ([self._selected] if self._selected else [])
+
+    def unmark(self, keys: Iterable[str]) -> None:
+        """Take away the marks that are shown, if one of them is on one of `keys`."""
+        shown = set(self.shown_marks)
+        if not shown.isdisjoint(keys):
+            self.marked -= shown
+            self.marks_changed()
+
+    def marks_changed(self) -> None:
+        """Tell the screen that the marks have changed."""
+        self.post_message(self.Marked(self))
+        self.screen.refresh_bindings()
 
     @property
     def copied(self) -> str:
@@ -227,12 +262,26 @@ class LineList(ScrollView, can_focus=True):
     def action_page_up(self) -> None:
         self._move(self._at - max(1, self.size.height // 2))
 
+    def action_mark(self) -> None:
+        if self._selected:
+            self.marked ^= {self._selected}
+            self.marks_changed()
+            self.action_down()
+
+    def action_mark_all(self) -> None:
+        shown = {row.key for row in self._rows if row.key}
+        self.marked = set() if shown <= self.marked else shown
+        self.marks_changed()
+
     def action_open(self) -> None:
         if self._selected is not None:
             self.post_message(self.Opened(self, self._selected))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        return bool(self._selected) if action == "open" else True
+        if action in ("mark", "mark_all"):
+            return self._can_mark
+        # None: the key is the list's own, and says that it does nothing now.
+        return True if action != "open" or self._selected else None
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)

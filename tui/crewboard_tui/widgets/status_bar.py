@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from crewboard.readmodel.states import URGENCY
 from crewboard.readmodel.team import TeamView
 from crewboard.readmodel.usage import bill_team
-from crewboard_tui.poller import Snapshot
+from crewboard_tui.queries import Snapshot
 from crewboard_tui.render.lines import Line, Span, crop, say, spread, width_of
 from crewboard_tui.render.looks import LOOKS, SEEN_DEATH, TASK_LOOKS, URGENT, Look, look_of
 from crewboard_tui.render.money import NEARLY, bar, money_of

@@ -4,11 +4,11 @@ from crewboard.readmodel.crash_report import CrashReport
 from crewboard.readmodel.processes import ProcessNode
 from crewboard.readmodel.team import AgentView
 from crewboard.records import Exit
-from crewboard_tui.poller import Snapshot
+from crewboard_tui.process_history import KEPT, ProcessHistory
+from crewboard_tui.queries import CrashOf, ProcessOf, Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.formats import spark
 from crewboard_tui.render.lines import Line, Span, crop, say
-from crewboard_tui.views.agent.process_history import KEPT, ProcessHistory
 from crewboard_tui.views.needs.explanation import death_lines, fact_lines
 
 _LABEL = 11
@@ -19,9 +19,9 @@ _TREE = (("PID", 8), ("CPU TIME", 10), ("RSS", 7))
 
 def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:
     """Return the lines of the Process tab, for a running or an ended worker."""
-    vitals = snapshot.vitals if snapshot.vitals and snapshot.vitals.agent == agent.name else ProcessHistory(agent.name)
-    autopsy = snapshot.crash_report
-    if not agent.alive and autopsy is not None and autopsy.agent == agent.name:
+    vitals = snapshot.get(ProcessOf(agent.name)) or ProcessHistory(agent.name)
+    autopsy = snapshot.get(CrashOf(agent.name))
+    if not agent.alive and autopsy is not None:
         return _ended(agent, autopsy, now, width)
     lines = [*_history(vitals, width), *_facts(agent, width), *_tree(vitals.family, width)]
     return [*lines, *_log(vitals.log_lines, width)]

@@ -1,24 +1,27 @@
 """The page of one agent: everything about it, on tabs."""
 
 from collections.abc import Iterable
-from typing import ClassVar
+from functools import partial
 
 from textual import events, on
-from textual.binding import BindingType
 from textual.widget import Widget
 
 from crewboard.names import LEAD
 from crewboard.readmodel.team import AgentView
+from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.filters import matches
-from crewboard_tui.actions.search import Findable
-from crewboard_tui.compose.composer import Composer
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, select
+from crewboard_tui.actions.search import Search
+from crewboard_tui.compose.composer import Composer, shown_composer
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings
-from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.queries import Query, Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, plain, width_of
 from crewboard_tui.render.looks import look_of
+from crewboard_tui.views.agent.foreground import Foreground
 from crewboard_tui.views.agent.tabs import NAMES, TABS, Page, Tab, seat_mail
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
@@ -27,16 +30,28 @@ from crewboard_tui.widgets.static_lines import StaticLines
 from crewboard_tui.widgets.view_tabs import crumbs_line
 
 
-class AgentPage(Findable):
-    """Everything about one agent, on tabs that `[` and `]` turn."""
+class AgentPage(BaseScreen):
+    """Everything about one agent, on tabs that `[` and `]` turn.
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("tabs")]
-    FINDS = "words on this tab, also of what is folded"
+    With `since` (epoch seconds), the result of what it does since then is awaited here.
+    """
 
-    def __init__(self, desk: AppContext, name: str, tab: str = "Now") -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext, name: str, tab: str = "Now", since: float | None = None) -> None:
+        super().__init__(context)
         self.agent_name = name
         self._at = NAMES.index(tab)
+        self._foreground = Foreground(context, name, since) if since is not None else None
+        self.search = Search(context, self.narrow, "words on this tab, also of what is folded")
+        self._messaging = Messaging(context, partial(shown_composer, self))
+        self.back_layers = (self.search.layer,)
+        own = [
+            Action("view.tab", lambda _: self._turn(1)),
+            Action("view.tab_back", lambda _: self._turn(-1)),
+            Action("agent.talk", self._talk),
+        ]
+        if self._foreground is not None:
+            own.append(Action("foreground.leave", self._to_background, self._why_no_background))
+        self.offer(own, AgentActions(context).actions, self._messaging.actions, self.search.actions)
 
     @property
     def tab(self) -> Tab:
@@ -56,29 +71,33 @@ class AgentPage(Findable):
         yield LineView(id="facts", classes="pane", follow=False, follows=False)
         yield CollapsibleList(id="folds", classes="pane")
         yield Composer(self.context)
+        if self._foreground is not None:
+            yield StaticLines(id="foreground")
 
     def on_mount(self) -> None:
         self._open_pane()
 
-    def interest(self) -> Interest:
-        return self.tab.interest(self.agent_name)
+    def queries(self) -> Iterable[Query[object]]:
+        return self.tab.queries(self.agent_name)
 
-    def selected_agent(self) -> str | None:
-        return self.agent_name
-
-    def offers(self, action: str) -> bool | None:
-        return True if action in ("next_tab", "previous_tab") else super().offers(action)
+    def selection(self) -> Selection:
+        return select(self.context.snapshot.view, self.agent_name)
 
     # ------------------------------------------------------------------------------------------------ painting
 
     def paint(self, snapshot: Snapshot) -> None:
         agent = snapshot.view.agent(self.agent_name)
         self.query_one("#tabs", StaticLines).show([self._tabs(agent)])
-        self.paint_composer()
+        self._messaging.follow(self.selection())
         if agent is None:
             self._paint_absent(snapshot)
         else:
             self._paint_tab(agent, snapshot)
+        if self._foreground is not None:
+            if self._foreground.outcome is None:
+                self._foreground.read(snapshot)
+                self.refresh_bindings()
+            self.query_one("#foreground", StaticLines).show([self._foreground.line])
 
     def _pane(self) -> LineView | CollapsibleList:
         if self.tab.folds:
@@ -93,20 +112,20 @@ class AgentPage(Findable):
             return
         words = f"nobody sits in the lead's seat: {self.context.key('agent.talk')} writes to the lead, and hires one"
         folds: list[CollapsibleRow] = []
-        if self.tab.name == "Mail" and isinstance(pane, CollapsibleList) and snapshot.interest == self.interest():
+        if self.tab.name == "Mail" and isinstance(pane, CollapsibleList):
             folds = seat_mail(snapshot, pane.row_width)
         if folds:
             title(
                 pane,
                 f"{LEAD} · {words}",
-                self.narrowed_to.removeprefix(" · ") or "what came to the seat; you read it meanwhile",
+                self.search.narrowed_to.removeprefix(" · ") or "what came to the seat; you read it meanwhile",
             )
         self._fill(pane, [], folds, words)
 
     def _paint_tab(self, agent: AgentView, snapshot: Snapshot) -> None:
         tab, pane = self.tab, self._pane()
         title(pane, _head(agent, self.context.now), self._foot(pane))
-        if snapshot.interest != self.interest():
+        if not all(query in snapshot.answers for query in self.queries()):
             self._fill(pane, [], [], "")
             return
         width = pane.row_width if isinstance(pane, CollapsibleList) else pane.line_width
@@ -116,12 +135,12 @@ class AgentPage(Findable):
     def _fill(
         self, pane: LineView | CollapsibleList, lines: list[Line], folds: list[CollapsibleRow], nothing: str
     ) -> None:
-        nothing = self.nothing_of(nothing) if folds or lines else nothing
+        nothing = self.search.nothing(nothing) if folds or lines else nothing
         if isinstance(pane, CollapsibleList):
-            found = [fold for fold in folds if fold.has(self.filter)]
+            found = [fold for fold in folds if fold.has(self.search.words)]
             pane.read(found, nothing, self.tab.head(pane.row_width) if self.tab.head else None)
         else:
-            shown = [line for line in lines if matches(plain(line), self.filter)]
+            shown = [line for line in lines if matches(plain(line), self.search.words)]
             pane.show(shown or [(Span(nothing, "dim"),)])
 
     @property
@@ -136,7 +155,7 @@ class AgentPage(Findable):
         """What the pane is narrowed to, and whether it follows its end."""
         follow = self.context.key("fold.follow" if isinstance(pane, CollapsibleList) else "log.follow")
         rest = follow_words(pane, follow) if pane.follows else self.tab.below
-        return f"{self.narrowed_to} · {rest}".strip(" ·")
+        return f"{self.search.narrowed_to} · {rest}".strip(" ·")
 
     def _tabs(self, agent: AgentView | None) -> Line:
         """Every tab; short of room the open one between its neighbours."""
@@ -157,24 +176,18 @@ class AgentPage(Findable):
 
     # ------------------------------------------------------------------------------------------------- turning
 
-    def action_talk(self) -> None:
+    def _talk(self, selection: Selection) -> None:
         if self.agent_name != LEAD:
-            super().action_talk()
+            self._messaging.talk(selection)
             return
         self._turn(NAMES.index("Mail") - self._at)
-        self.write(self._talk_to_lead())
-
-    def action_next_tab(self) -> None:
-        self._turn(1)
-
-    def action_previous_tab(self) -> None:
-        self._turn(-1)
+        self._messaging.write(self._messaging.lead_target())
 
     def _turn(self, by: int) -> None:
         self._at = (self._at + by) % len(TABS)
-        self.filter = ""
+        self.search.words = ""
         self._open_pane()
-        self.context.look_at(self.interest())
+        self.context.look_at(self.queries())
         self.paint(self.context.snapshot)
         # A pane that was hidden knows its width once it is laid out.
         self.call_after_refresh(self.refresh_all)
@@ -189,6 +202,21 @@ class AgentPage(Findable):
         else:
             pane.restart()
         pane.focus()
+
+    # ---------------------------------------------------------------------------------------------- foreground
+
+    def _why_no_background(self, _: Selection) -> str | None:
+        return None if self._foreground is not None and self._foreground.outcome is None else NOT_NOW
+
+    def _to_background(self, _: Selection) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        if self._foreground is not None and self._foreground.outcome is None:
+            self.context.say(f"{self.agent_name} works in the background; its result comes by mail")
+        super().leave()
+
+    # --------------------------------------------------------------------------------------------------- events
 
     @on(LineView.Scrolled)
     @on(LineList.Moved, "#folds")

@@ -5,8 +5,21 @@ from dataclasses import dataclass
 
 from crewboard.names import LEAD
 from crewboard.protocol.addressing import operator_mailboxes
+from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.team import AgentView
-from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.queries import (
+    CallsOf,
+    CrashOf,
+    Mailbox,
+    MailFrom,
+    MailTo,
+    ProcessOf,
+    Query,
+    Snapshot,
+    TouchedFiles,
+    Work,
+    WorkOf,
+)
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line
 from crewboard_tui.views.agent.cost import cost_lines
@@ -42,7 +55,7 @@ class Tab:
     """
 
     name: str
-    interest: Callable[[str], Interest]
+    queries: Callable[[str], tuple[Query[object], ...]]
     lines: Callable[[Page], list[Line]] | None = None
     folds: Callable[[Page], list[CollapsibleRow]] | None = None
     head: Callable[[int], Line] | None = None
@@ -58,34 +71,34 @@ class Tab:
 
 def _now(page: Page) -> list[Line]:
     agent, snapshot = page.agent, page.snapshot
-    if agent.shown == "dead" and snapshot.crash_report is not None:
-        return death_lines(snapshot.crash_report, page.now, page.width)
-    live = snapshot.live if agent.alive else ""
-    recent = activity_lines(snapshot.activity[-_RECENT:], live, page.width, caret=page.caret)
+    report, work = snapshot.get(CrashOf(agent.name)), snapshot.get(WorkOf(agent.name)) or Work()
+    if agent.shown == "dead" and report is not None:
+        return death_lines(report, page.now, page.width)
+    live = work.live if agent.alive else ""
+    recent = activity_lines(work.activity[-_RECENT:], live, page.width, caret=page.caret)
     return [*recent, (), *fact_lines(_facts(agent), page.width)]
 
 
 def _mail(page: Page) -> list[CollapsibleRow]:
     agent, snapshot = page.agent, page.snapshot
     box = MailboxInfo(agent.name, unread=agent.unread)
-    received = [*snapshot.prompts, *snapshot.letters]
-    return mail_folds(
-        received, snapshot.sent, box, operator_mailboxes(snapshot.view.names), page.width, snapshot.view.asked
-    )
+    mailbox, sent = snapshot.get(MailTo(agent.name)) or Mailbox(), snapshot.get(MailFrom(agent.name)) or ()
+    received = [*mailbox.prompts, *mailbox.letters]
+    return mail_folds(received, sent, box, operator_mailboxes(snapshot.view.names), page.width, snapshot.view.asked)
 
 
 def seat_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
     """Return the mail for the lead while there is no lead."""
     box = MailboxInfo(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
-    return mail_folds(
-        snapshot.letters, snapshot.sent, box, operator_mailboxes(snapshot.view.names), width, snapshot.view.asked
-    )
+    mailbox, sent = snapshot.get(MailTo(LEAD)) or Mailbox(), snapshot.get(MailFrom(LEAD)) or ()
+    return mail_folds(mailbox.letters, sent, box, operator_mailboxes(snapshot.view.names), width, snapshot.view.asked)
 
 
 def _transcript(page: Page) -> list[CollapsibleRow]:
     alive = page.agent.alive
-    live = page.snapshot.live if alive else ""
-    return transcript_folds(page.snapshot.activity, live, page.now, page.width, alive=alive, caret=page.caret)
+    work = page.snapshot.get(WorkOf(page.agent.name)) or Work()
+    live = work.live if alive else ""
+    return transcript_folds(work.activity, live, page.now, page.width, alive=alive, caret=page.caret)
 
 
 def _tasks(page: Page) -> list[Line]:
@@ -99,11 +112,11 @@ def _process(page: Page) -> list[Line]:
 
 
 def _files(page: Page) -> list[CollapsibleRow]:
-    return file_folds(page.snapshot.touches, page.agent.name, page.now, page.width)
+    return file_folds(page.snapshot.get(TouchedFiles()) or FileActivity(), page.agent.name, page.now, page.width)
 
 
 def _cost(page: Page) -> list[Line]:
-    return cost_lines(page.agent, page.snapshot.view, page.snapshot.calls, page.width)
+    return cost_lines(page.agent, page.snapshot.view, page.snapshot.get(CallsOf(page.agent.name)) or (), page.width)
 
 
 def _facts(agent: AgentView) -> list[tuple[str, str]]:
@@ -123,16 +136,16 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
 
 
 TABS: tuple[Tab, ...] = (
-    Tab("Now", lambda name: Interest(agent=name, crash_report=name), _now, follows=True),
-    Tab("Mail", lambda name: Interest(mailbox=name, sent=name), folds=_mail, head=mail_head, follows=True,
+    Tab("Now", lambda name: (WorkOf(name), CrashOf(name)), _now, follows=True),
+    Tab("Mail", lambda name: (MailTo(name), MailFrom(name)), folds=_mail, head=mail_head, follows=True,
         nothing="no mail yet"),
-    Tab("Transcript", lambda name: Interest(agent=name), folds=_transcript, follows=True,
+    Tab("Transcript", lambda name: (WorkOf(name),), folds=_transcript, follows=True,
         nothing="nothing in its journal yet"),
-    Tab("Tasks", lambda _: Interest(), _tasks, nothing="it owns no task"),
-    Tab("Files", lambda _: Interest(touches=True), folds=_files, head=file_head,
+    Tab("Tasks", lambda _: (), _tasks, nothing="it owns no task"),
+    Tab("Files", lambda _: (TouchedFiles(),), folds=_files, head=file_head,
         nothing="no file changed with file tools", below="changes made by shell commands are not tracked here"),
-    Tab("Process", lambda name: Interest(crash_report=name, process=name), _process),
-    Tab("Cost", lambda name: Interest(calls=name), _cost),
+    Tab("Process", lambda name: (CrashOf(name), ProcessOf(name)), _process),
+    Tab("Cost", lambda name: (CallsOf(name),), _cost),
 )  # fmt: skip
 """The tabs from left to right."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 
 from crewboard.readmodel.activity import Activity
-from crewboard_tui.poller import FeedLine
+from crewboard_tui.queries import FeedLine
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, exact_lines, line, one_line, plain, spread, wrap
 from crewboard_tui.views.board.activity import feed_lines, live_lines, paired, shown

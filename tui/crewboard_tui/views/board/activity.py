@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from crewboard.readmodel.activity import Activity
-from crewboard_tui.poller import FeedLine
+from crewboard_tui.queries import FeedLine
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, clip, one_line, spread, wrap
 

@@ -1,6 +1,6 @@
 """The roster: all agents of the team, the most urgent first."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, ClassVar
@@ -58,13 +58,12 @@ class _Seen:
 class Roster(LineList):
     """The list of agents. It is reordered only while no cursor key is pressed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("marks", "sort")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("sort")]
 
     def __init__(self, pressed: bindings.Pressed, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(marks=True, **kwargs)
         self._no_match = (Span(f" No matches · {pressed('view.back')} clears the filter", "dim"),)
         self.order = Order()
-        self.marked: set[str] = set()
         self.wide = False
         self._seen = _Seen()
         self._touched_at = float("-inf")
@@ -104,24 +103,9 @@ class Roster(LineList):
         self._touched_at = float("-inf")
         self.tick(self._seen.now)
 
-    @property
-    def targets(self) -> list[str]:
-        """Return the agents that a key acts on: the marked ones that are shown, else the selected one."""
-        return self.shown_marks or ([self.selected] if self.selected else [])
-
-    @property
-    def shown_marks(self) -> list[str]:
-        """Return the marked agents that are shown; hidden ones do not count."""
-        return [row.key for row in self.rows if row.key in self.marked]
-
-    def unmark(self, names: Iterable[str]) -> bool:
-        """If one of `names` is marked, remove all shown marks and return True."""
-        shown = set(self.shown_marks)
-        if shown.isdisjoint(names):
-            return False
-        self.marked -= shown
+    def marks_changed(self) -> None:
         self.tick(self._seen.now)
-        return True
+        super().marks_changed()
 
     def on_key(self) -> None:
         self._touched_at = monotonic()
@@ -143,18 +127,5 @@ class Roster(LineList):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "wide":
-            return self.app.size.width < HUGE
+            return self.app.size.width < HUGE or None
         return super().check_action(action, parameters)
-
-    def action_mark(self) -> None:
-        if self.selected:
-            self.marked ^= {self.selected}
-            self.tick(self._seen.now)
-            self.action_down()
-            self.screen.refresh_bindings()
-
-    def action_mark_all(self) -> None:
-        shown = {row.key for row in self.rows if row.key}
-        self.marked = set() if shown <= self.marked else shown
-        self.tick(self._seen.now)
-        self.screen.refresh_bindings()

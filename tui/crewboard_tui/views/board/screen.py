@@ -1,29 +1,34 @@
 """`1` Board: who needs me, who does what, and what the selected agent says, was told and works on."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar
+from functools import partial
 
 from textual import on
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
 from crewboard.commands.cli_hint import command_for
 from crewboard.readmodel.team import AgentView
-from crewboard_tui.actions.filters import AGENT_GROUPS, ALL, FINDS_AGENTS
-from crewboard_tui.compose.composer import Composer
-from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.filters import AGENT_GROUPS, FINDS_AGENTS
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Layer, Selection, select, select_in
+from crewboard_tui.actions.search import Search
+from crewboard_tui.compose.composer import Composer, shown_composer
+from crewboard_tui.context import AppContext
+from crewboard_tui.queries import MailTo, Query, Snapshot, SpendingRate, WorkOf
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, hang, one_line, say, spread
 from crewboard_tui.render.money import spent
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board.activity import activity_lines
 from crewboard_tui.views.board.columns import HIGH, HUGE, WIDE
 from crewboard_tui.views.board.roster import Roster
 from crewboard_tui.views.cost.rows import CostRows
 from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.needs.rows import find_need, need_rows
-from crewboard_tui.views.numbered import Numbered
+from crewboard_tui.views.panes import Panes
 from crewboard_tui.views.tasks.rows import tally, task_rows
 from crewboard_tui.widgets.line_list import LineList, Row, keep_order
 from crewboard_tui.widgets.line_view import LineView
@@ -49,14 +54,24 @@ _LISTS_BESIDE = frozenset({"board-needs", "board-cost"})
 _NAMED = (("agent", "hire"), ("app", "help"), ("app", "palette"), ("app", "leave"))
 
 
-class BoardScreen(Numbered):
+class BoardScreen(BaseScreen):
     """The view that one keeps open."""
 
     MODE = "board"
-    STATES = AGENT_GROUPS
-    FINDS = FINDS_AGENTS
-    BINDINGS: ClassVar[list[BindingType]] = []
     AUTO_FOCUS = "#roster"
+
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self.panes = Panes(self)
+        self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
+        self._messaging = Messaging(context, partial(shown_composer, self))
+        marks = Layer(lambda: bool(self._marked), lambda: self.query_one(Roster).unmark(self._marked), "unmark")
+        self.back_layers = (marks, self.panes.layer, self.search.layer)
+        agents = AgentActions(context)
+        self.offer(agents.actions, self._messaging.actions, self.search.actions, self.panes.actions)
+
+    def begin(self) -> None:
+        self.panes.begin()
 
     def body(self) -> Iterable[Widget]:
         yield Roster(self.context.key, id="roster", classes="pane")
@@ -75,13 +90,16 @@ class BoardScreen(Numbered):
         return spread(tabs, (Span(f"{self._sorted()} ", "dim"),), width) if self.size.width >= WIDE else tabs
 
     def _sorted(self) -> str:
-        """How the roster is sorted: beside the views where there is room, else in the roster's title."""
+        """Return the order of the roster, for the heading if there is room, else for its title."""
         order = self.query_one(Roster).order
         return f"sort:{order.by}{' reversed' if order.reverse else ''}"
 
-    def interest(self) -> Interest:
-        name = self.selected_agent()
-        return Interest(agent=name, mailbox=name, rate=self._tells_cost)
+    def queries(self) -> Iterable[Query[object]]:
+        name = self._selected
+        if name:
+            yield from (WorkOf(name), MailTo(name))
+        if self._tells_cost:
+            yield SpendingRate()
 
     @property
     def _tells_cost(self) -> bool:
@@ -94,28 +112,35 @@ class BoardScreen(Numbered):
         lines.append((Span(" " * _INDENT), say(command_for(self.context.team, _SPAWN))))
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]
 
-    def selected_agent(self) -> str | None:
+    @property
+    def _selected(self) -> str | None:
+        """The agent under the cursor of the roster."""
         return self.query_one(Roster).selected if self.is_mounted else None
 
-    def select_agent(self, name: str) -> None:
-        self.query_one(Roster).want(name)
+    @property
+    def _marked(self) -> list[str]:
+        """The marked agents, unless the keys act on a list next to the roster."""
+        return self.query_one(Roster).shown_marks if self.is_mounted and self._beside() is None else []
 
     def go_to(self, key: str) -> None:
         # A new agent is shown whatever the list was narrowed to.
-        if self.is_narrowed:
-            self.group = ALL
-            self.narrow("")
-        self.select_agent(key)
+        if self.search.is_narrowed:
+            self.search.clear()
+        self.query_one(Roster).want(key)
         self.begin()
 
-    def targets(self) -> list[str]:
-        beside = self._beside()
-        if beside is not None:
-            return [beside] if beside else []
-        return self.query_one(Roster).targets if self.is_mounted else []
+    def selection(self) -> Selection:
+        if not self.is_mounted:
+            return Selection()
+        view, roster, beside = self.context.snapshot.view, self.query_one(Roster), self._beside()
+        found = select_in(view, roster) if beside is None else select(view, beside)
+        if self.focused is not None and self.focused.id == "board-tasks":
+            # With the cursor on a task, no key may end an agent that stands elsewhere.
+            found = replace(found, agents=())
+        return replace(found, unmark=roster.unmark, show_agent=roster.want)
 
     def _beside(self) -> str | None:
-        """Whom the row under the cursor is about, in a list beside the roster; empty if it is about no agent."""
+        """The agent of the row under the cursor, in a list next to the roster; empty if the row has none."""
         rows = self.focused if isinstance(self.focused, LineList) else None
         if rows is None or rows.id not in _LISTS_BESIDE:
             return None
@@ -123,38 +148,6 @@ class BoardScreen(Numbered):
             need = find_need(self.context.snapshot.view, rows.selected)
             return need.agent if need else ""
         return rows.selected or ""
-
-    def _selected(self) -> AgentView | None:
-        beside = self._beside()
-        return super()._selected() if beside is None else self.context.snapshot.view.agent(beside)
-
-    def _views(self) -> list[AgentView]:
-        # Where the cursor stands on a task, no key may end an agent that stands elsewhere.
-        on_task = self.focused is not None and self.focused.id == "board-tasks"
-        return [] if on_task else super()._views()
-
-    def marked(self) -> list[str]:
-        return self.query_one(Roster).shown_marks if self.is_mounted and self._beside() is None else []
-
-    def unmark(self, names: Iterable[str]) -> None:
-        roster = self.query_one(Roster)
-        if roster.unmark(names):
-            self.paint_composer()
-            self.refresh_bindings()
-
-    @property
-    def key_labels(self) -> Mapping[str, str]:
-        labels = super().key_labels
-        return {**labels, "view.back": "unmark"} if self.marked() else labels
-
-    def offers(self, action: str) -> bool | None:
-        return True if action == "back" and self.marked() else super().offers(action)
-
-    def action_back(self) -> None:
-        if self.marked():
-            self.unmark(self.marked())
-        else:
-            super().action_back()
 
     # ----------------------------------------------------------------------------------------------- painting
 
@@ -165,7 +158,7 @@ class BoardScreen(Numbered):
         self._paint_inbox(snapshot)
         self._paint_needs(snapshot)
         self._paint_cost(snapshot)
-        self.paint_composer()
+        self._messaging.follow(self.selection())
 
     def tick(self) -> None:
         self.query_one(Roster).tick(self.context.now)
@@ -176,24 +169,25 @@ class BoardScreen(Numbered):
         roster = self.query_one(Roster)
         roster.read(snapshot.view, self.context.now)
         count = len(snapshot.view.agents)
-        shown = f"{sum(bool(row.key) for row in roster.rows)} of " if self.is_narrowed else ""
+        shown = f"{sum(bool(row.key) for row in roster.rows)} of " if self.search.is_narrowed else ""
         parts = [f"{shown}{count} agent{'' if count == 1 else 's'}"]
         parts += [_marks(len(roster.marked), len(roster.shown_marks))] if roster.marked else []
         order = "" if self.size.width >= WIDE else f" · {self._sorted()}"
-        title(roster, f"Team{order}{self.narrowed_to}", " · ".join(parts))
+        title(roster, f"Team{order}{self.search.narrowed_to}", " · ".join(parts))
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
         peek = self.query_one("#peek", LineView)
-        name = self.selected_agent()
+        name = self._selected
         agent = snapshot.view.agent(name) if name else None
         if agent is None:
             title(peek, "Welcome" if not snapshot.view.agents else "Peek", "")
             peek.show(self._welcome(snapshot, peek.line_width) if not snapshot.view.agents else [])
             return
         title(peek, f"Peek · {agent.name}", follow_words(peek, self.context.key("log.follow")))
-        if snapshot.interest.agent == agent.name:
-            live = snapshot.live if agent.alive else ""
-            recent = snapshot.activity[-120:]
+        work = snapshot.get(WorkOf(agent.name))
+        if work is not None:
+            live = work.live if agent.alive else ""
+            recent = work.activity[-120:]
             lines = activity_lines(recent, live, peek.line_width, caret=not self.context.reduced_motion)
             peek.show(lines or [_nothing_yet(agent)])
 
@@ -215,7 +209,7 @@ class BoardScreen(Numbered):
 
     def _paint_inbox(self, snapshot: Snapshot) -> None:
         inbox = self.query_one("#board-inbox", MessageList)
-        name = self.selected_agent()
+        name = self._selected
         agent = snapshot.view.agent(name) if name else None
         if not inbox.size.width:
             return
@@ -224,11 +218,12 @@ class BoardScreen(Numbered):
             inbox.show([Row("", (Span("the selected agent's mail stands here", "dim"),))])
             return
         title(inbox, f"Inbox · {agent.name}")
-        if snapshot.interest.mailbox == agent.name:
+        mailbox = snapshot.get(MailTo(agent.name))
+        if mailbox is not None:
             nothing = "no mail" + (
                 "" if self.context.read_only else f"; {self.context.key('agent.message')} writes some"
             )
-            inbox.read(snapshot.letters, MailboxInfo(agent.name, unread=agent.unread), nothing, snapshot.view.asked)
+            inbox.read(mailbox.letters, MailboxInfo(agent.name, unread=agent.unread), nothing, snapshot.view.asked)
 
     def _paint_needs(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#board-needs", LineList)
@@ -245,25 +240,26 @@ class BoardScreen(Numbered):
             rows.set_class(not self._tells_cost, "-low")
             self.refresh_soon()  # what stands in it depends on the room that it gets
         elif rows.size.width:
-            title(rows, spent(snapshot.view, snapshot.rate))
+            title(rows, spent(snapshot.view, snapshot.get(SpendingRate())))
             rows.read(snapshot.view, "")
 
     # ------------------------------------------------------------------------------------------------- events
 
     @on(LineList.Moved, "#roster")
     def _look_at_selected(self) -> None:
-        self.context.look_at(self.interest())
+        self.context.look_at(self.queries())
         self.query_one("#peek", LineView).restart()
         self.query_one("#board-inbox", MessageList).restart()
         self._paint_peek(self.context.snapshot)
         self._paint_inbox(self.context.snapshot)
-        self.paint_composer()
+        self._messaging.follow(self.selection())
         self.paint_keys()
 
+    @on(LineList.Marked, "#roster")
     @on(LineList.Moved, "#board-needs")
     @on(LineList.Moved, "#board-cost")
     def _aim_elsewhere(self) -> None:
-        self.paint_composer()
+        self._messaging.follow(self.selection())
         self.paint_keys()
 
     @on(LineList.Opened, "#roster")
@@ -276,7 +272,7 @@ class BoardScreen(Numbered):
 
     @on(LineList.Opened, "#board-inbox")
     async def _open_inbox(self) -> None:
-        await self.context.navigator.open_view("inbox", self.selected_agent() or "")
+        await self.context.navigator.open_view("inbox", self._selected or "")
 
     @on(LineList.Opened, "#board-needs")
     async def _open_need(self, event: LineList.Opened) -> None:
@@ -291,10 +287,11 @@ class BoardScreen(Numbered):
     def _followed(self) -> None:
         self._paint_peek(self.context.snapshot)
 
-    def apply_filter(self) -> None:
+    def narrow(self) -> None:
         roster = self.query_one(Roster)
-        roster.reorder(replace(roster.order, filter=self.filter, group=self.group))
+        roster.reorder(replace(roster.order, filter=self.search.words, group=self.search.group))
         self._paint_roster(self.context.snapshot)
+        self.refresh_bindings()
 
     def refresh_bindings(self) -> None:
         super().refresh_bindings()
@@ -304,7 +301,7 @@ class BoardScreen(Numbered):
 
 
 def _marks(all_: int, shown: int) -> str:
-    """How many are marked, and how many of them count for nothing while they are left out of the list."""
+    """Return how many agents are marked, and how many of those the list leaves out, which do not count."""
     return f"{all_} marked" + (f" ({all_ - shown} not shown)" if shown < all_ else "")
 
 

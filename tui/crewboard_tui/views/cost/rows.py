@@ -114,9 +114,9 @@ def head_line(columns: Sequence[Column], by: str) -> Line:
     return (Span("  " + " ".join(cells), "dim"),)
 
 
-def account_line(account: Account, columns: Sequence[Column], tone: str = "") -> Line:
+def account_line(account: Account, columns: Sequence[Column], tone: str = "", *, marked: bool = False) -> Line:
     """Return one row."""
-    spans = [account.shape, Span(" ")]
+    spans = [account.shape, Span("✓" if marked else " ", "marked")]
     for column in columns:
         cell = column.cell(account)
         spans.append(Span(pad(cell.text, column.width, column.align) + " ", f"{cell.tone} {tone}".strip()))
@@ -140,11 +140,12 @@ class CostRows(LineList):
     def read(self, view: TeamView, wanted: str) -> None:
         """Show the costs of all agents that match `wanted`."""
         self._view, self._filter = view, wanted
+        self.marked &= set(view.names)
         shown = [agent for agent in view.agents if matches_agent(agent, wanted)]
         rows = self._settled(accounts(shown, self.by, reverse=self.reverse))
         team = Account(_TEAM, "", bill_team(view), Context(), Span(" "))
         columns = lay_out([*rows, team], self.row_width)
-        lines = [Row(row.name, account_line(row, columns)) for row in rows]
+        lines = [Row(row.name, account_line(row, columns, marked=row.name in self.marked)) for row in rows]
         last = Row("", account_line(team, columns, "bold"))
         self.show([*lines, last] if view.agents else [Row("", (Span("no agents yet", "dim"),))],
                   head_line(columns, self.by) if view.agents else None)  # fmt: skip
@@ -163,6 +164,15 @@ class CostRows(LineList):
         self._touched_at = float("-inf")
         if self._view is not None:
             self.read(self._view, self._filter)
+
+    def marks_changed(self) -> None:
+        if self._view is not None:
+            self.read(self._view, self._filter)
+        super().marks_changed()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        # The columns are those that fit: there are no others to show.
+        return None if action == "wide" else super().check_action(action, parameters)
 
     def action_sort(self) -> None:
         self.by, self.reverse = SORTS[(SORTS.index(self.by) + 1) % len(SORTS)], False

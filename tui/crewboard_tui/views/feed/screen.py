@@ -1,24 +1,39 @@
-"""`6` Feed: everything that everybody does, newest last."""
+"""`6` Feed: everything that agents do, newest last."""
 
 from collections.abc import Iterable
 
 from textual import on
 from textual.widget import Widget
 
+from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.filters import matches
-from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.search import Search
+from crewboard_tui.context import AppContext
+from crewboard_tui.queries import Feed, Query, Snapshot
 from crewboard_tui.views.agent.transcript import feed_folds
-from crewboard_tui.views.numbered import Numbered
+from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.views.panes import Panes, first_hire
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.pane_title import follow_words, title
 
 
-class FeedScreen(Numbered):
+class FeedScreen(BaseScreen):
     """One stream of all journals; Enter unfolds a line to all of it."""
 
     MODE = "feed"
     AUTO_FOCUS = "#feed"
+
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self.panes = Panes(self)
+        self.search = Search(context, self.narrow, groups=())
+        self.back_layers = (self.panes.layer, self.search.layer)
+        self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
+
+    def begin(self) -> None:
+        self.panes.begin()
 
     def body(self) -> Iterable[Widget]:
         yield CollapsibleList(id="feed", classes="pane")
@@ -26,21 +41,23 @@ class FeedScreen(Numbered):
     def on_mount(self) -> None:
         self.query_one("#feed", CollapsibleList).begin(follows=True)
 
-    def interest(self) -> Interest:
-        return Interest(everybody=True)
+    def queries(self) -> Iterable[Query[object]]:
+        return (Feed(),)
 
     def paint(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#feed", CollapsibleList)
         shown = [
-            each for each in snapshot.feed if matches(f"{each.agent} {each.what.kind} {each.what.text}", self.filter)
+            each
+            for each in snapshot.get(Feed()) or ()
+            if matches(f"{each.agent} {each.what.kind} {each.what.text}", self.search.words)
         ]
-        nobody = "nothing yet; what agents do will stand here" if snapshot.view.agents else self.hires
-        pane.read(feed_folds(shown, pane.row_width), self.nothing_of(nobody))
+        nothing = "nothing yet; what agents do will stand here" if snapshot.view.agents else first_hire(self.context)
+        pane.read(feed_folds(shown, pane.row_width), self.search.nothing(nothing))
         self._say_whether_it_follows()
 
     def _say_whether_it_follows(self) -> None:
         pane = self.query_one("#feed", CollapsibleList)
-        title(pane, f"Feed{self.narrowed_to}", follow_words(pane, self.context.key("fold.follow")))
+        title(pane, f"Feed{self.search.narrowed_to}", follow_words(pane, self.context.key("fold.follow")))
 
     def tick(self) -> None:
         """Nothing here has an age."""

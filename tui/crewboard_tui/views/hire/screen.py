@@ -3,10 +3,8 @@
 import shlex
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import ClassVar
 
 from textual import on
-from textual.binding import BindingType
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
@@ -16,14 +14,14 @@ from crewboard.commands.cli_hint import CommandLine
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.readmodel.team import AgentView
 from crewboard.records import Profile
+from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
 from crewboard_tui.compose.drafts import HIRE
 from crewboard_tui.compose.prompt_line import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings
-from crewboard_tui.poller import Snapshot
+from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, hang, say
-from crewboard_tui.views.base import Framed
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board.columns import TALL
 from crewboard_tui.views.hire import profiles
 from crewboard_tui.views.hire.form import HireForm
@@ -34,14 +32,13 @@ from crewboard_tui.widgets.static_lines import StaticLines
 from crewboard_tui.widgets.view_tabs import crumbs_line
 
 
-class HireScreen(Framed):
+class HireScreen(BaseScreen):
     """The form. `^s` hires; the form stays until the worker is up, and says why if it does not come.
 
     It begins with the terms of the agent `like`, for another one.
     """
 
     IS_FORM = True
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("hire")]
     AUTO_FOCUS = "#hire-name"
 
     def __init__(self, context: AppContext, hired: Callable[[str], None], like: AgentView | None = None) -> None:
@@ -59,6 +56,14 @@ class HireScreen(Framed):
         self._refused: str | None = None
         self._typed = CommandLine.of(context.team)
         self._shelf = profiles.folder(context.team.environment)
+        self.offer(
+            (
+                Action("hire.send", lambda _: self._send(), self._why_no_send),
+                Action("hire.cancel", lambda _: self.back()),
+                Action("hire.save", lambda _: self._save_profile(), self._why_no_profile),
+                Action("hire.load", lambda _: self._load_profile(), self._why_no_profile),
+            )
+        )
 
     @property
     def form(self) -> HireForm:
@@ -94,7 +99,7 @@ class HireScreen(Framed):
         self.refresh_bindings()
 
     def _word(self, wrong: list[Problem], marked: list[str]) -> Line:
-        """How far the form is; what is wrong with the `marked` fields is told there."""
+        """Return how far the form is; the `marked` fields say themselves what is wrong with them."""
         send = Span(self.context.key("hire.send"), "key")
         if self._busy:
             return (Span("it is coming up …", "info"),)
@@ -134,24 +139,26 @@ class HireScreen(Framed):
     def action_next_field(self) -> None:
         self.focus_next()
 
-    def offers(self, action: str) -> bool | None:
-        if action == "send":
-            return self.is_ready and not self._busy and not self.problems()
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "next_field":
             return not isinstance(self.focused, TextArea)
-        if action in ("save_profile", "load_profile"):
-            return not self._busy
-        return super().offers(action)
+        return super().check_action(action, parameters)
 
-    def action_back(self) -> None:
+    def _why_no_send(self, _: Selection) -> str | None:
+        return None if self.is_ready and not self._busy and not self.problems() else NOT_NOW
+
+    def _why_no_profile(self, _: Selection) -> str | None:
+        return NOT_NOW if self._busy else None
+
+    def leave(self) -> None:
         self.keep_drafts()
         if self._is_written and HIRE in self.context.drafts and not self._busy:
             self.context.say(f"not hired; {self.context.key('agent.hire')} shows the prompt again")
-        super().action_back()
+        super().leave()
 
     @property
     def _is_written(self) -> bool:
-        """Whether the prompt is no longer what the form began with; a form that is not there has none."""
+        """Return True if the prompt was changed since the form was opened."""
         return self.is_ready and self.form.prompt != self._first[1].prompt
 
     def keep_drafts(self) -> None:
@@ -170,7 +177,7 @@ class HireScreen(Framed):
             self._is_sent = True
             self._keep(self._kept_elsewhere)
 
-    def action_send(self) -> None:
+    def _send(self) -> None:
         hire = self.form.hire()
         self._busy = True
         self._say_word()
@@ -206,7 +213,7 @@ class HireScreen(Framed):
 
     # ---------------------------------------------------------------------------------------------- profiles
 
-    def action_save_profile(self) -> None:
+    def _save_profile(self) -> None:
         try:
             profile = self.form.profile()
         except UsageError as error:
@@ -230,7 +237,7 @@ class HireScreen(Framed):
         path = profiles.save(self._shelf, name, profile)
         return f"kept as {name}, without a key, in {formats.homely(path)}"
 
-    def action_load_profile(self) -> None:
+    def _load_profile(self) -> None:
         shelf = profiles.load_all(self._shelf)
         damaged = f"damaged, left out: {', '.join(shelf.damaged)}" if shelf.damaged else ""
         if not shelf.profiles:

@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from functools import partial
 from time import monotonic
-from typing import ClassVar
 
 from textual import events, on
-from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
@@ -15,15 +13,18 @@ from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol.addressing import is_operator_mailbox, mailboxes, operator_mailboxes
 from crewboard.readmodel.mail import Letter
 from crewboard.readmodel.team import TeamView
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection, select
+from crewboard_tui.actions.search import Search
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings
-from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
 from crewboard_tui.render.lines import Span, pad, spread, width_of
 from crewboard_tui.render.looks import look_of
-from crewboard_tui.views.base import Framed
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList, unread_of, whole_letter
 from crewboard_tui.views.inbox.threads import story_lines
-from crewboard_tui.views.numbered import Numbered
+from crewboard_tui.views.panes import Panes
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import title
@@ -32,19 +33,30 @@ LOOKED_AT = 1.5
 """Seconds on the screen after which what was in sight of the operator's own mail is read, once that is left."""
 
 
-class InboxScreen(Numbered):
+class InboxScreen(BaseScreen):
     """Mailboxes left, their mail right; Enter reads one message in full."""
 
     MODE = "inbox"
-    FINDS = "words of a message, its author or its type"
     AUTO_FOCUS = "#boxes"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("inbox")]
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
         self._unread_only = False
         self._seen: dict[str, int] = {}
         self._came_at = monotonic()
+        self.panes = Panes(self)
+        self.search = Search(context, self.narrow, "words of a message, its author or its type", groups=())
+        self._messaging = Messaging(context)
+        self.back_layers = (self.panes.layer, self.search.layer, Layer(self._is_in_mail, self._leave_mail))
+        own = (
+            Action("inbox.reply", self._reply, self._why_no_reply),
+            Action("inbox.broadcast", self._messaging.broadcast, self._messaging.why_no_broadcast),
+            Action("inbox.unread", self._toggle_unread),
+        )
+        self.offer(own, AgentActions(context).actions, self._messaging.actions, self.search.actions, self.panes.actions)
+
+    def begin(self) -> None:
+        self.panes.begin()
 
     def body(self) -> Iterable[Widget]:
         with Horizontal():
@@ -53,8 +65,9 @@ class InboxScreen(Numbered):
         letter = LineView(id="letter", classes="pane", follow=False, follows=False)
         yield letter
 
-    def interest(self) -> Interest:
-        return Interest(mailbox=self._box_name())
+    def queries(self) -> Iterable[Query[object]]:
+        name = self._box_name()
+        return (MailTo(name),) if name else ()
 
     def _box_name(self) -> str | None:
         return (self.query_one("#boxes", LineList).selected or OPERATOR) if self.is_mounted else None
@@ -62,18 +75,10 @@ class InboxScreen(Numbered):
     def go_to(self, key: str) -> None:
         self.query_one("#boxes", LineList).want(key)
 
-    def selected_agent(self) -> str | None:
+    def selection(self) -> Selection:
         name = self._box_name()
-        return name if name and self.context.snapshot.view.agent(name) else None
-
-    def offers(self, action: str) -> bool | None:
-        if action == "reply":
-            return self._writes_to() is not None
-        if action == "message":
-            return False
-        if action == "toggle_unread":
-            return True
-        return super().offers(action)
+        view = self.context.snapshot.view
+        return select(view, name if name and view.agent(name) else None)
 
     # ----------------------------------------------------------------------------------------------- painting
 
@@ -89,42 +94,42 @@ class InboxScreen(Numbered):
 
     def _shown(self, snapshot: Snapshot) -> list[Letter]:
         box = self._box(snapshot.view)
-        if snapshot.interest.mailbox != box.name:
-            return []
-        letters = unread_of(snapshot.letters, box) if self._unread_only else list(snapshot.letters)
-        words = self.filter.lower().split()
+        mailbox = snapshot.get(MailTo(box.name)) or Mailbox()
+        letters = unread_of(mailbox.letters, box) if self._unread_only else list(mailbox.letters)
+        words = self.search.words.lower().split()
         return [each for each in letters if all(word in _haystack(each) for word in words)]
 
     def _paint_mail(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#mail", MessageList)
         box = self._box(snapshot.view)
-        pane.follows = self.query_one("#letter") not in (self.focused, self.zoomed)
+        pane.follows = self.query_one("#letter") not in (self.focused, self.panes.zoomed)
         pane.read(self._shown(snapshot), box, self._nothing(box), snapshot.view.asked)
         title(pane, _whose(box, pane.size.width - 2), self._narrowed)
         self._note_seen()
         self._paint_letter()
 
     def _note_seen(self) -> None:
-        """How far the operator's own mail was in sight so far; what a filter leaves out was not."""
+        """Note how far the operator's own mail was in sight; what a filter leaves out was not."""
         snapshot, pane = self.context.snapshot, self.query_one("#mail", MessageList)
         name = self._box_name()
-        in_sight = self.is_current and self.zoomed in (None, pane) and not self.filter
-        if not in_sight or name not in operator_mailboxes(snapshot.view.names) or snapshot.interest.mailbox != name:
+        in_sight = self.is_current and self.panes.zoomed in (None, pane) and not self.search.words
+        mailbox = snapshot.get(MailTo(name)) if name else None
+        if not in_sight or not name or name not in operator_mailboxes(snapshot.view.names) or mailbox is None:
             return
         seen = pane.shown_to(self._seen.get(name, 0))
-        last = snapshot.letters[-1].end if snapshot.letters else 0
+        last = mailbox.letters[-1].end if mailbox.letters else 0
         # What is damaged behind the last message can never be in sight.
-        self._seen[name] = seen if seen < last else snapshot.mail_end
+        self._seen[name] = seen if seen < last else mailbox.end
 
     @property
     def _narrowed(self) -> str:
-        """What is left out of a mailbox, and which keys show it."""
+        """What the list leaves out of a mailbox, and the keys that show it."""
         unread = f" · unread only · {self.context.key('inbox.unread')} shows the rest" if self._unread_only else ""
-        return f"{unread}{self.narrowed_to}".removeprefix(" · ")
+        return f"{unread}{self.search.narrowed_to}".removeprefix(" · ")
 
     def _nothing(self, box: MailboxInfo) -> str:
-        """What stands in a mailbox without mail."""
-        if self.filter:
+        """Return the line of a mailbox without mail."""
+        if self.search.words:
             return f"no mail matches; {self.context.key('view.back')} shows all"
         if self._unread_only:
             return f"nothing unread; {self.context.key('inbox.unread')} shows all"
@@ -149,7 +154,7 @@ class InboxScreen(Numbered):
         self._note_read(keep=self._box_name())
         self._came_at = monotonic()
         self.query_one("#mail", MessageList).restart()
-        self.context.look_at(self.interest())
+        self.context.look_at(self.queries())
         self._paint_mail(self.context.snapshot)
         self.paint_keys()
 
@@ -165,7 +170,7 @@ class InboxScreen(Numbered):
 
     @on(LineList.Opened, "#mail")
     def _into_letter(self) -> None:
-        self.read_in(self.query_one("#letter"))
+        self.panes.read_in(self.query_one("#letter"))
 
     def on_screen_resume(self) -> None:
         if not self._seen:  # it was left, and not only covered
@@ -173,7 +178,7 @@ class InboxScreen(Numbered):
 
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:  # noqa: ARG002
         # A palette or a help page on top still shows the mail behind it.
-        if isinstance(self.app.screen, Framed):
+        if isinstance(self.app.screen, BaseScreen):
             self._note_read(keep=None)
 
     def on_unmount(self) -> None:
@@ -192,30 +197,34 @@ class InboxScreen(Numbered):
         messages.mark_read(self.context.team, name, offset)
         return ""
 
-    def action_toggle_unread(self) -> None:
+    def _toggle_unread(self, _: Selection) -> None:
         self._unread_only = not self._unread_only
         self._paint_mail(self.context.snapshot)
 
     def _writes_to(self) -> str | None:
-        """Whom a reply goes to: the owner of the mailbox, or who wrote to the operator."""
-        agent = self.selected_agent()
+        """Return the name that a reply goes to: the owner of the mailbox, or the author of the operator's message."""
+        agent = self.selection().agent
         if agent is not None:
-            return agent
+            return agent.name
         letter = self.query_one("#mail", MessageList).letter if self.is_mounted else None
         author = letter.message.from_ if letter else ""
         return author if self.context.snapshot.view.agent(author) else None
 
-    def action_reply(self) -> None:
+    def _why_no_reply(self, _: Selection) -> str | None:
+        return None if self._writes_to() is not None else NOT_NOW
+
+    def _reply(self, selection: Selection) -> None:
         name = self._writes_to()
         if name is not None:
-            self.write_to([name])
+            self._messaging.write_to([name], selection.unmark)
 
-    def action_back(self) -> None:
-        focused = self.focused.id if self.focused else ""
-        if focused in ("mail", "letter") and not self.filter and self.zoomed is None:
-            self.query_one("#mail" if focused == "letter" else "#boxes").focus()
-            return
-        super().action_back()
+    def _is_in_mail(self) -> bool:
+        return self.focused is not None and self.focused.id in ("mail", "letter")
+
+    def _leave_mail(self) -> None:
+        """Give the focus back: from a message to its mailbox, from there to the mailboxes."""
+        in_letter = self.focused is not None and self.focused.id == "letter"
+        self.query_one("#mail" if in_letter else "#boxes").focus()
 
     @property
     def copied(self) -> str:
@@ -225,7 +234,7 @@ class InboxScreen(Numbered):
 
 
 def _whose(box: MailboxInfo, width: int) -> str:
-    """Which mailbox it is, who reads it, and how much is new there, as far as there is room."""
+    """Return the name of a mailbox, its reader, and how much is new there, as far as there is room."""
     if not box.operators:
         unread = f"{box.name} · {box.unread} unread"
         whole = f"{unread} · seen as its worker sees it"

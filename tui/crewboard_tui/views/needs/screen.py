@@ -7,12 +7,17 @@ from textual.widget import Widget
 
 from crewboard.readmodel.needs import response_times_today
 from crewboard.readmodel.team import Need, TeamView
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Selection, select
+from crewboard_tui.actions.search import Search
 from crewboard_tui.context import AppContext
-from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.queries import CrashOf, Query, Snapshot
 from crewboard_tui.render import formats
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.needs.explanation import why_lines
 from crewboard_tui.views.needs.rows import find_need, need_rows
-from crewboard_tui.views.numbered import Numbered
+from crewboard_tui.views.panes import Panes, nothing_row
 from crewboard_tui.widgets.line_list import LineList, keep_order
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import title
@@ -20,23 +25,30 @@ from crewboard_tui.widgets.pane_title import title
 _NOTHING = "nobody needs you; plans to approve, questions and deaths will stand here"
 
 
-class NeedsScreen(Numbered):
+class NeedsScreen(BaseScreen):
     """The list, and the evidence for what is selected. What comes while one looks is added at the end."""
 
     MODE = "needs"
     AUTO_FOCUS = "#needs"
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
         self._order: list[str] = []
+        self.panes = Panes(self)
+        self.search = Search(context, self.narrow, groups=())
+        self.back_layers = (self.panes.layer, self.search.layer)
+        self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
+
+    def begin(self) -> None:
+        self.panes.begin()
 
     def body(self) -> Iterable[Widget]:
         yield LineList(id="needs", classes="pane")
         yield LineView(id="why", classes="pane", follow=False, follows=False)
 
-    def interest(self) -> Interest:
+    def queries(self) -> Iterable[Query[object]]:
         need = self.selected_need()
-        return Interest(agent=need.agent, crash_report=need.agent) if need else Interest()
+        return (CrashOf(need.agent),) if need else ()
 
     def selected_need(self) -> Need | None:
         """The need under the cursor."""
@@ -50,9 +62,9 @@ class NeedsScreen(Numbered):
     def shown_need(self) -> str | None:
         return self.query_one("#needs", LineList).selected if self.is_mounted else None
 
-    def selected_agent(self) -> str | None:
+    def selection(self) -> Selection:
         need = self.selected_need()
-        return need.agent if need else None
+        return select(self.context.snapshot.view, need.agent if need else None)
 
     def go_to(self, key: str) -> None:
         self.query_one("#needs", LineList).want(key)
@@ -63,12 +75,14 @@ class NeedsScreen(Numbered):
 
     def paint(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#needs", LineList)
-        found = {row.key: row for row in need_rows(snapshot.view, self.context.now, rows.row_width, self.filter)}
+        found = {row.key: row for row in need_rows(snapshot.view, self.context.now, rows.row_width, self.search.words)}
         self._order = keep_order(self._order, list(found))
-        rows.show([found[key] for key in self._order] or [self.nothing(_NOTHING)])
-        shown = f"{len(found)} of {len(snapshot.view.needs)}" if self.is_narrowed else len(found)
+        rows.show([found[key] for key in self._order] or [nothing_row(self.search.nothing(_NOTHING))])
+        shown = f"{len(found)} of {len(snapshot.view.needs)}" if self.search.is_narrowed else len(found)
         title(
-            rows, f"Needs you · {shown} · most urgent first{self.narrowed_to}", _record(snapshot.view, self.context.now)
+            rows,
+            f"Needs you · {shown} · most urgent first{self.search.narrowed_to}",
+            _record(snapshot.view, self.context.now),
         )
         self._paint_why(snapshot)
 
@@ -81,11 +95,11 @@ class NeedsScreen(Numbered):
             return
         opens = bool(need.request_id) and self.query_one("#needs").has_focus
         title(pane, f"{need.agent} · why", f"{self.context.key('list.open')} open" if opens else "")
-        pane.show(why_lines(need, snapshot.view, snapshot.crash_report, self.context.now, pane.line_width))
+        pane.show(why_lines(need, snapshot.view, snapshot.get(CrashOf(need.agent)), self.context.now, pane.line_width))
 
     @on(LineList.Moved, "#needs")
     def _explain(self) -> None:
-        self.context.look_at(self.interest())
+        self.context.look_at(self.queries())
         self.query_one("#why", LineView).restart()
         self._paint_why(self.context.snapshot)
         self.paint_keys()
@@ -101,6 +115,6 @@ class NeedsScreen(Numbered):
 
 
 def _record(view: TeamView, now: float) -> str:
-    """How quick the answers of today were."""
+    """Return how quickly today's requests were answered."""
     found = response_times_today(view.asked, now)
     return f"answered today {found.count} · median {formats.long_age(found.median)}" if found else ""

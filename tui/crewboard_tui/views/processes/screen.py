@@ -7,13 +7,19 @@ from textual.widget import Widget
 
 from crewboard.readmodel.team import AgentView
 from crewboard.records import describe_exit
+from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.filters import AGENT_GROUPS, FINDS_AGENTS, in_group, matches_agent
-from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import Selection, marks_layer, select_in
+from crewboard_tui.actions.search import Search
+from crewboard_tui.context import AppContext
+from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, pad, say
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.agent.process import process_lines
-from crewboard_tui.views.numbered import Numbered
+from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.views.panes import Panes, first_hire, nothing_row
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import title
@@ -21,60 +27,87 @@ from crewboard_tui.widgets.pane_title import title
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
 
 
-class ProcessesScreen(Numbered):
+class ProcessesScreen(BaseScreen):
     """One process per worker, with what it started."""
 
     MODE = "processes"
-    STATES = AGENT_GROUPS
-    FINDS = FINDS_AGENTS
     AUTO_FOCUS = "#processes"
 
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self.panes = Panes(self)
+        self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
+        self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
+        self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
+
+    def begin(self) -> None:
+        self.panes.begin()
+
     def body(self) -> Iterable[Widget]:
-        yield LineList(id="processes", classes="pane")
+        yield LineList(marks=True, id="processes", classes="pane")
         yield LineView(id="process", classes="pane", follow=False, follows=False)
 
-    def interest(self) -> Interest:
-        name = self.selected_agent()
-        return Interest(crash_report=name, process=name)
+    def queries(self) -> Iterable[Query[object]]:
+        name = self._selected
+        return (CrashOf(name), ProcessOf(name)) if name else ()
 
-    def selected_agent(self) -> str | None:
-        return self.query_one("#processes", LineList).selected if self.is_mounted else None
+    def selection(self) -> Selection:
+        return select_in(self.context.snapshot.view, self._rows) if self.is_mounted else Selection()
+
+    @property
+    def _rows(self) -> LineList:
+        return self.query_one("#processes", LineList)
+
+    @property
+    def _selected(self) -> str | None:
+        return self._rows.selected if self.is_mounted else None
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows = self.query_one("#processes", LineList)
-        everybody = snapshot.view.agents
-        shown = [agent for agent in everybody if matches_agent(agent, self.filter) and in_group(agent, self.group)]
+        rows = self._rows
+        rows.marked &= set(snapshot.view.names)
+        shown = [
+            agent
+            for agent in snapshot.view.agents
+            if matches_agent(agent, self.search.words) and in_group(agent, self.search.group)
+        ]
         head = "".join(pad(name, width) for name, width in _HEAD) + "HOW"
-        found = [Row(agent.name, process_line(agent)) for agent in shown]
-        rows.show(found or [self.nothing(self.hires)], (Span(head, "dim"),) if shown else None)
+        found = [Row(agent.name, process_line(agent, marked=agent.name in rows.marked)) for agent in shown]
+        rows.show(
+            found or [nothing_row(self.search.nothing(first_hire(self.context)))],
+            (Span(head, "dim"),) if shown else None,
+        )
         living = sum(agent.alive for agent in snapshot.view.agents)
         supervisor = snapshot.view.supervisor
         title(
             rows,
-            f"Processes · {living} worker{'' if living == 1 else 's'}{self.narrowed_to}",
+            f"Processes · {living} worker{'' if living == 1 else 's'}{self.search.narrowed_to}",
             f"supervisor {supervisor.pid if supervisor.alive else 'none'}",
         )
         self._paint_process(snapshot)
 
     def _paint_process(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#process", LineView)
-        name = self.selected_agent()
+        name = self._selected
         agent = snapshot.view.agent(name) if name else None
         title(pane, agent.name if agent else "Process")
         pane.show(process_lines(agent, snapshot, self.context.now, pane.line_width) if agent else [])
 
     @on(LineList.Moved, "#processes")
     def _explain(self) -> None:
-        self.context.look_at(self.interest())
+        self.context.look_at(self.queries())
         self._paint_process(self.context.snapshot)
         self.paint_keys()
+
+    @on(LineList.Marked, "#processes")
+    def _show_marks(self) -> None:
+        self.paint(self.context.snapshot)
 
     @on(LineList.Opened, "#processes")
     def _open(self, event: LineList.Opened) -> None:
         self.context.navigator.open_agent(event.key)
 
 
-def process_line(agent: AgentView) -> Line:
+def process_line(agent: AgentView, *, marked: bool = False) -> Line:
     """One worker."""
     look = look_of(agent)
     usage = agent.usage
@@ -90,4 +123,5 @@ def process_line(agent: AgentView) -> Line:
     widths = [width for _, width in _HEAD[1:]]
     text = "".join(pad(cell, width - 1) + " " for cell, width in zip(cells, widths, strict=True))
     how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
-    return (Span(f"{look.glyph} ", look.tone), Span(text, "warning" if agent.unsafe else ""), say(how, look.tone))
+    shape = (Span(look.glyph, look.tone), Span("✓" if marked else " ", "marked"))
+    return (*shape, Span(text, "warning" if agent.unsafe else ""), say(how, look.tone))

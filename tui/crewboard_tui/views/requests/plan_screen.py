@@ -1,53 +1,65 @@
 """Reviewing a plan, or a permission: all of it to read, then one key."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import ClassVar
 
 from textual import on
-from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input
 
-from crewboard.commands import answers, rules
-from crewboard.commands.cli_hint import command_for
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import display_name, question_in
 from crewboard.records import Request
+from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
+from crewboard_tui.actions.requests import newest_of, revision_of
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings
-from crewboard_tui.poller import Interest, Snapshot
+from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, say
+from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board.columns import SHORT
-from crewboard_tui.views.requests.base import RequestScreen
+from crewboard_tui.views.requests.base import RequestPage
 from crewboard_tui.views.requests.feedback import Feedback
-from crewboard_tui.views.requests.outcome import newest_of, revision_of
 from crewboard_tui.views.requests.plan_editor import PlanEditor
 from crewboard_tui.views.requests.plan_impact import stake_lines
-from crewboard_tui.views.requests.request_text import permission_text, plan_text, revision_text
+from crewboard_tui.views.requests.request_text import asked, permission_text, plan_text, revision_text
 from crewboard_tui.views.requests.rule_scope import covers, scope_of
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.static_lines import StaticLines
 
-_ABOUT_PLANS = frozenset({"edit", "compare", "ask_back"})
-"""Answers that lead to another revision; after a no to a single call the agent goes on without it."""
+_NO_PLAN = "only about a plan"
+"""Why what leads to another revision does nothing: after a no to a single call the agent goes on without it."""
 
 
-class ReviewScreen(RequestScreen):
+class ReviewScreen(BaseScreen):
     """A plan (or a single tool call) that waits for a yes or a no."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("edit")]
+    IS_REQUEST = True
     AUTO_FOCUS = "#plan"
 
-    def __init__(self, desk: AppContext, request: Request) -> None:
-        super().__init__(desk, request)
+    def __init__(self, context: AppContext, request: Request) -> None:
+        super().__init__(context)
+        self.page = RequestPage(self, request, self._title_word)
         self._editing = False
         self._comparing = False
         self._other_place = 0
         """How far the plan is scrolled while revisions are compared, and the other way round."""
-        self.editor = PlanEditor(desk, request)
-        self.feedback = Feedback(desk, request.id, self._leave_feedback)
+        self.editor = PlanEditor(context, request)
+        self.feedback = Feedback(context, request.id, self._leave_feedback)
+        self.back_layers = (
+            Layer(lambda: self.feedback.denying or self.feedback.has_cursor, self._leave_feedback),
+            Layer(lambda: self._editing, self._read_on),
+        )
+        own = (
+            Action("edit.send", lambda _: self._send_edit(), self._why_no_send),
+            Action("request.approve", lambda _: self._approve_as_shown(), self._why_no_answer),
+            Action("request.rule", lambda _: self._approve_rule(), self._why_no_rule),
+            Action("request.deny", lambda _: self.feedback.deny(), self._why_no_answer),
+            Action("request.edit", lambda _: self._edit(), self._why_no_revision, self._edit_label),
+            Action("request.ask_back", lambda _: self.feedback.deny(ask=True), self._why_no_revision),
+            Action("request.compare", lambda _: self._compare(), self._why_no_compare),
+        )
+        self.offer(own, self.page.actions)
 
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
@@ -58,55 +70,76 @@ class ReviewScreen(RequestScreen):
 
     @property
     def _is_plan(self) -> bool:
-        return self.seen.type == "plan_approval"
+        return self.page.seen.type == "plan_approval"
 
     @property
     def _scope(self) -> str | None:
-        """What a rule would cover; None where none is offered."""
-        return scope_of(self.seen)
+        """The scope of the rule that is offered; None if there is none."""
+        return scope_of(self.page.seen)
 
     @property
     def _before(self) -> Request | None:
         """The revision before."""
-        return next((each for each in self.context.snapshot.view.asked if each.id == self.seen.supersedes), None)
+        return next((each for each in self.context.snapshot.view.asked if each.id == self.page.seen.supersedes), None)
 
     @property
     def _pair(self) -> tuple[Request, Request] | None:
         """The revisions to compare: what came in the place of this one, else what it came in the place of."""
-        if (newest := newest_of(self.seen, self.context.snapshot.view)) is not None:
-            return self.seen, newest
-        return (self._before, self.seen) if self._before is not None else None
+        if (newest := newest_of(self.page.seen, self.context.snapshot.view)) is not None:
+            return self.page.seen, newest
+        return (self._before, self.page.seen) if self._before is not None else None
 
     @property
     def copied(self) -> str:
         """What is shown: while revisions are compared, how they differ."""
-        return self.query_one("#plan", LineView).copied if self._comparing else super().copied
+        if self._comparing:
+            return self.query_one("#plan", LineView).copied
+        return asked(self.page.seen) or super().copied
 
-    def title_word(self) -> str:
+    def _title_word(self) -> str:
         if not self._is_plan:
-            return self.seen.type.upper()
-        return f"PLAN v{revision_of(self.seen, self.context.snapshot.view)}"
+            return self.page.seen.type.upper()
+        return f"PLAN v{revision_of(self.page.seen, self.context.snapshot.view)}"
 
     def on_mount(self) -> None:
+        self.page.pause()
         self._show_mode()
         if self.editor.rewritten:
             edit = self.context.key("request.edit")
             self.context.say(f"what you made of this plan is kept: {edit} shows it", "warning")
 
+    def on_screen_resume(self) -> None:
+        self.page.pause()  # a key that was meant to lead elsewhere may have led back here
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:
+        return self.page.heading(snapshot, width)
+
+    @property
+    def is_over(self) -> bool:
+        return self.page.is_over
+
+    @property
+    def settled(self) -> bool:
+        return self.page.settled
+
+    @property
+    def shown_need(self) -> str | None:
+        return self.page.need
+
     # ------------------------------------------------------------------------------------------------ painting
 
-    def interest(self) -> Interest:
-        return Interest(touches=self._is_plan)
+    def queries(self) -> Iterable[Query[object]]:
+        return (TouchedFiles(),) if self._is_plan else ()
 
     @property
     def _touches(self) -> FileActivity | None:
-        """Which files everybody read and changed; None while that is not read yet."""
-        snapshot = self.context.snapshot
-        return snapshot.touches if snapshot.interest == self.interest() else None
+        """The files that agents read and changed; None while that is not read yet."""
+        return self.context.snapshot.get(TouchedFiles())
 
-    def paint_request(self, snapshot: Snapshot) -> None:  # noqa: ARG002  the request is shown as it was opened
-        self.feedback.end(over=bool(self.fate))
-        self.show_facts([*self._kept_edit(), *self.head_lines(), *self._answer_before(), *self._stakes()])
+    def paint(self, snapshot: Snapshot) -> None:
+        self.page.read(snapshot)
+        self.feedback.end(over=bool(self.page.fate))
+        self.page.show_facts([*self._kept_edit(), *self.page.head_lines(), *self._answer_before(), *self._stakes()])
         plan = self.query_one("#plan", LineView)
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
             plan.show(self._whole(plan.line_width))
@@ -119,7 +152,7 @@ class ReviewScreen(RequestScreen):
         return [(Span(f"your edit is kept: {self.context.key('request.edit')} shows it", "warning"),)]
 
     def _answer_before(self) -> list[Line]:
-        """What was said to the revision before: whether this one heeds it is what one looks for."""
+        """Return what was answered to the revision before, to compare this one with."""
         before = self._before
         if before is None or not before.feedback or before.decided_by is None:
             return []
@@ -129,8 +162,8 @@ class ReviewScreen(RequestScreen):
         return [(Span(f"{one_line(display_name(before.decided_by)).upper()} {did:<6}", "dim"), say(said, "bold"))]
 
     def _stakes(self) -> list[Line]:
-        """What it touches, on one line each; the whole lists stand below the plan."""
-        found = stake_lines(self.seen, self._touches, self.context.now)
+        """Return what it touches, one line each; the whole lists are below the plan."""
+        found = stake_lines(self.page.seen, self._touches, self.context.now)
         if self._scope is not None:
             found.append(
                 (
@@ -142,15 +175,15 @@ class ReviewScreen(RequestScreen):
         return found
 
     def _covers(self) -> str:
-        return covers(self.seen, self._scope or "")
+        return covers(self.page.seen, self._scope or "")
 
     def _whole(self, width: int) -> list[Line]:
         if not self._is_plan:
-            return [*permission_text(self.seen, width), *self._rule_text(width)]
+            return [*permission_text(self.page.seen, width), *self._rule_text(width)]
         if self._comparing and (pair := self._pair):
             before, after = (f"v{revision_of(each, self.context.snapshot.view)}" for each in pair)
             return revision_text(*pair, (before, after), width)
-        return plan_text(self.seen, self._touches, self.context.now, width)
+        return plan_text(self.page.seen, self._touches, self.context.now, width)
 
     def _rule_text(self, width: int) -> list[Line]:
         if self._scope is None:
@@ -180,7 +213,7 @@ class ReviewScreen(RequestScreen):
         self.refresh_soon()
 
     def _title(self) -> str:
-        """What stands in the pane, and whether it is all there is."""
+        """Return the title of the pane: what it shows, and whether there is more."""
         if self._comparing:
             return f"What changed · {self.context.key('request.compare')} shows the plan"
         if self.editor.rewritten:
@@ -189,44 +222,38 @@ class ReviewScreen(RequestScreen):
 
     # ------------------------------------------------------------------------------------------------ answers
 
-    def offers(self, action: str) -> bool | None:
-        if action == "send":
-            return super().offers(action) if self._editing else False
-        if action in _ABOUT_PLANS and not self._is_plan:
-            return False
-        if action == "compare":
-            return self._pair is not None and not self._editing
-        if action == "approve_rule" and self._scope is None:
-            return False
-        if action in ("approve", "approve_rule", "deny", "ask_back", "edit") and self._editing:
-            return False
-        return super().offers(action)
+    def _why_no_answer(self, selection: Selection) -> str | None:
+        why = self.page.why_no_answer(selection)
+        return NOT_NOW if why is None and self._editing else why
 
-    def why_not(self, key: bindings.Key) -> str:
-        if key.action in _ABOUT_PLANS and not self._is_plan:
-            return "only about a plan"
-        return super().why_not(key)
+    def _why_no_revision(self, selection: Selection) -> str | None:
+        return self._why_no_answer(selection) if self._is_plan else _NO_PLAN
 
-    @property
-    def key_labels(self) -> Mapping[str, str]:
-        return {"request.edit": "your edit"} if self.editor.rewritten else {}
+    def _why_no_rule(self, selection: Selection) -> str | None:
+        return self.page.why_over() if self._scope is None else self._why_no_answer(selection)
 
-    def action_approve(self) -> None:
+    def _why_no_send(self, selection: Selection) -> str | None:
+        return self.page.why_no_answer(selection) if self._editing else self.page.why_over()
+
+    def _why_no_compare(self, _: Selection) -> str | None:
+        if not self._is_plan:
+            return _NO_PLAN
+        return None if self._pair is not None and not self._editing else NOT_NOW
+
+    def _edit_label(self, _: Selection) -> str | None:
+        return "your edit" if self.editor.rewritten else None
+
+    def _approve_as_shown(self) -> None:
         self._answer("approving", partial(self._approve, self.feedback.with_yes, None))
 
-    def action_approve_rule(self) -> None:
+    def _approve_rule(self) -> None:
         if self.feedback.with_yes:
             rule, yes = self.context.key("request.rule"), self.context.key("request.approve")
             self.context.say(f"{rule} sends no feedback: empty the box first, or approve with {yes}", "warning")
             return
-        self._answer("approving", self._approve_rule)
+        self._answer("approving", partial(self.page.commands.approve_with_rule, self._covers()))
 
-    def _approve_rule(self) -> str:
-        _, rule = rules.approve_with_rule(self.context.team, self.seen.id, sha256=self.seen.sha256)
-        revoke = command_for(self.context.team, f"rules revoke {rule.id}")
-        return f"approved, and from now on {self._covers()}; `{revoke}` takes it back"
-
-    def action_compare(self) -> None:
+    def _compare(self) -> None:
         plan = self.query_one("#plan", LineView)
         here, self._other_place = self._other_place, plan.scroll_offset.y
         self._comparing = not self._comparing
@@ -234,23 +261,17 @@ class ReviewScreen(RequestScreen):
         self.paint(self.context.snapshot)
         plan.scroll_to(y=here, animate=False, force=True)
 
-    def action_ask_back(self) -> None:
-        self.feedback.deny(ask=True)
-
-    def action_deny(self) -> None:
-        self.feedback.deny()
-
-    def action_edit(self) -> None:
+    def _edit(self) -> None:
         self._editing = True
         self._show_mode()
         self.editor.focus()
 
-    def action_send(self) -> None:
+    def _send_edit(self) -> None:
         self._answer("approving", partial(self._approve, self.feedback.with_yes, self.editor.text), edit=True)
 
     @on(Input.Submitted, "#feedback")
     def _feedback_done(self) -> None:
-        if self.offers("deny"):
+        if self.refusal("request.deny") is None:
             self._deny()
 
     def _deny(self) -> None:
@@ -263,19 +284,16 @@ class ReviewScreen(RequestScreen):
     def _answer(self, label: str, command: Callable[[], str], *, no: bool = False, edit: bool = False) -> None:
         """Give an answer in a thread; whether it is a `no`, and whether the `edit` of the plan goes along with it."""
         settle = partial(self._forget_drafts, no, edit)
-        self.context.do(f"{label} what {self.seen.from_} asks", command, self.answered, settle=settle)
+        self.context.do(f"{label} what {self.page.seen.from_} asks", command, self.page.answered, settle=settle)
 
     def _approve(self, feedback: str | None, edited: str | None) -> str:
-        answers.approve(self.context.team, self.seen.id, feedback=feedback, sha256=self.seen.sha256, edited=edited)
-        how = "approved as you edited it" if edited is not None else "approved"
+        said = self.page.commands.approve(feedback, edited)
         left_out = ["your words for a no were not sent"] if self.feedback.with_no else []
         left_out += ["your edit was not sent"] if self.editor.rewritten and edited is None else []
-        return "; ".join([f"{how}: {self.seen.from_} goes on", *left_out])
+        return "; ".join([said, *left_out])
 
     def _reject(self, feedback: str) -> str:
-        answers.reject(self.context.team, self.seen.id, feedback, sha256=self.seen.sha256)
-        asks = question_in(feedback) is not None
-        said = f"asked back: {self.seen.from_} reads it" if asks else f"denied: {self.seen.from_} reads why"
+        said = self.page.commands.reject(feedback)
         left_out = ["your words for a yes were not sent"] if self.feedback.with_yes else []
         left_out += ["your edit was not sent"] if self.editor.rewritten else []
         return "; ".join([said, *left_out])
@@ -308,14 +326,9 @@ class ReviewScreen(RequestScreen):
         self.feedback.rest()
         self.editor.focus()
 
-    def action_back(self) -> None:
-        if self.feedback.denying or self.feedback.has_cursor:
-            self._leave_feedback()
-        elif self._editing:
-            self._read_on()
-        else:
-            self.keep_drafts()
-            super().action_back()
+    def leave(self) -> None:
+        self.keep_drafts()
+        super().leave()
 
     def on_unmount(self) -> None:
         self.keep_drafts()

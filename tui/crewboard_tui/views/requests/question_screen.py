@@ -1,6 +1,6 @@
 """Answering a question: one of the choices, or in words of one's own."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
 
@@ -11,34 +11,48 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input
 
-from crewboard.commands import answers
 from crewboard.records import Request
+from crewboard_tui.actions.registry import Action, Layer, unavailable
 from crewboard_tui.compose.draft_input import DraftInput, unescape_newlines
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
-from crewboard_tui.poller import Snapshot
+from crewboard_tui.queries import Snapshot
 from crewboard_tui.render.lines import Line, Span, crop, say, width_of, wrap
+from crewboard_tui.views.base import ONLY_LOOKING, BaseScreen
 from crewboard_tui.views.board.columns import TALL
-from crewboard_tui.views.requests.base import ANSWERS, RequestScreen
+from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
 from crewboard_tui.views.requests.plan_text import plan_lines
-from crewboard_tui.views.unavailable_keys import ONLY_LOOKING
+from crewboard_tui.views.requests.request_text import asked
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.pane_title import title
 from crewboard_tui.widgets.static_lines import StaticLines
 
+_ABOUT_PLANS = (
+    "request.approve", "request.rule", "request.deny", "request.edit", "request.compare", "request.ask_back",
+)  # fmt: skip
+"""Keys of the other requests."""
 
-class QuestionScreen(RequestScreen):
-    """A question of an agent, who waits for the answer."""
 
-    TITLE_WORD = "QUESTION"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("question")]
+class QuestionScreen(BaseScreen):
+    """A question of an agent, which waits for the answer."""
 
-    def __init__(self, desk: AppContext, request: Request) -> None:
-        super().__init__(desk, request)
+    IS_REQUEST = True
+
+    def __init__(self, context: AppContext, request: Request) -> None:
+        super().__init__(context)
+        self.page = RequestPage(self, request, lambda: "QUESTION")
         options = request.payload.get("options")
         self.options = [str(option) for option in options] if isinstance(options, list) else []
         self._warned = False
+        words = Action(
+            "request.words",
+            lambda _: self._write(),
+            lambda _: self.page.why_over() if self.page.fate else None,
+            lambda _: None if self.options else "answer",
+        )
+        self.back_layers = (Layer(self._is_writing, self._rest),)
+        self.offer((words,), self.page.actions, unavailable(self.page.why_over, *_ABOUT_PLANS))
 
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
@@ -50,7 +64,7 @@ class QuestionScreen(RequestScreen):
         yield choices
         with Vertical(id="answer-frame", classes="pane"):
             hint = self._how_to_write() if self.app.size.height < TALL else ""
-            kept = self.context.drafts.get(self.seen.id, "")
+            kept = self.context.drafts.get(self.page.seen.id, "")
             answer = DraftInput(kept, prose=True, id="answer", placeholder=hint)
             answer.keep = self._keep
             answer.refuse = partial(self.context.say, tone="error")
@@ -71,17 +85,41 @@ class QuestionScreen(RequestScreen):
     @property
     def _kept(self) -> str:
         """Words that were written and not sent."""
-        return self.context.drafts.get(self.seen.id, "").strip()
+        return self.context.drafts.get(self.page.seen.id, "").strip()
 
     def on_mount(self) -> None:
+        self.page.pause()
         self._rest()
 
+    def on_screen_resume(self) -> None:
+        self.page.pause()  # a key that was meant to lead elsewhere may have led back here
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:
+        return self.page.heading(snapshot, width)
+
+    @property
+    def is_over(self) -> bool:
+        return self.page.is_over
+
+    @property
+    def settled(self) -> bool:
+        return self.page.settled
+
+    @property
+    def shown_need(self) -> str | None:
+        return self.page.need
+
+    @property
+    def copied(self) -> str:
+        return asked(self.page.seen) or super().copied
+
     def _rest(self) -> None:
-        """Have the keys live: nobody writes before they say so, lest a key for the page is taken for an answer."""
+        """Give the keys to the page: a key that is meant for it must not be taken for an answer."""
         self.query_one("#choices" if self.options else "#question").focus()
 
-    def paint_request(self, snapshot: Snapshot) -> None:  # noqa: ARG002  the request is shown as it was opened
-        self.show_facts(self.head_lines(), 2 if self.fate else 1)
+    def paint(self, snapshot: Snapshot) -> None:
+        self.page.read(snapshot)
+        self.page.show_facts(self.page.head_lines(), 2 if self.page.fate else 1)
         question = self.query_one("#question", LineView)
         choices = self.query_one("#choices", LineList)
         title(choices, self._how_to_choose())
@@ -90,31 +128,20 @@ class QuestionScreen(RequestScreen):
         answer = self.query_one("#answer", DraftInput)
         answer.can_focus = answer.sends = self.may_answer
         choices.show([Row(str(at), _choice(option, choices.row_width)) for at, option in enumerate(self.options)])
-        lines = plan_lines(str(self.seen.payload.get("question", "")), question.line_width)
+        lines = plan_lines(str(self.page.seen.payload.get("question", "")), question.line_width)
         question.show(lines + _in_full(self.options, choices.row_width, question.line_width))
 
-    def offers(self, action: str) -> bool | None:
-        if action in ANSWERS:
-            return False
-        if action == "words":
-            return not self.fate
-        return super().offers(action)
-
     def why_not(self, key: bindings.Key) -> str:
-        if key.action != "open" or self.may_answer:
+        if key.id != "list.open" or self.may_answer:
             return super().why_not(key)
-        return ONLY_LOOKING if self.context.read_only else f"not now:{(self.fate or '').rstrip()}"
-
-    @property
-    def key_labels(self) -> Mapping[str, str]:
-        return {} if self.options else {"request.words": "answer"}
+        return ONLY_LOOKING if self.context.read_only else self.page.why_over()
 
     @property
     def may_answer(self) -> bool:
-        """Whether the answer is open still, and one's own to give."""
-        return not self.context.read_only and not self.fate
+        """Return True if the question can still be answered from here."""
+        return not self.context.read_only and not self.page.fate
 
-    def action_words(self) -> None:
+    def _write(self) -> None:
         self.query_one("#answer").focus()
 
     @on(LineList.Opened, "#choices")
@@ -138,37 +165,30 @@ class QuestionScreen(RequestScreen):
         if not self.may_answer:
             return
         if not self.settled:
-            self.say_too_soon()
+            self.context.say(TOO_SOON, "warning")
             return
-
-        def answer() -> str:
-            answers.answer(self.context.team, self.seen.id, text)
-            return f"answered: {self.seen.from_} goes on"
-
-        self.context.do(f"answering {self.seen.from_}", answer, self.answered, settle=self._forget_draft)
+        answer = partial(self.page.commands.answer, text)
+        self.context.do(f"answering {self.page.seen.from_}", answer, self._answered, settle=self._forget_draft)
 
     def _forget_draft(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         if worked:
-            self.context.drafts.pop(self.seen.id, None)
+            self.context.drafts.pop(self.page.seen.id, None)
 
-    def answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
+    def _answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
         if worked:
             for answer in self.query(DraftInput):
                 answer.clear()
-        super().answered(worked, says)
+        self.page.answered(worked, says)
 
-    def action_back(self) -> None:
-        if self.query_one("#answer").has_focus:
-            self._rest()
-            return
-        super().action_back()
+    def _is_writing(self) -> bool:
+        return self.query_one("#answer").has_focus
 
     def _keep(self, text: str) -> None:
         """At once: when the page goes, what stands in its line is gone before it; an emptied answer is no draft."""
         if text:
-            self.context.drafts[self.seen.id] = text
+            self.context.drafts[self.page.seen.id] = text
         else:
-            self.context.drafts.pop(self.seen.id, None)
+            self.context.drafts.pop(self.page.seen.id, None)
 
 
 class Choices(LineList):
@@ -178,7 +198,7 @@ class Choices(LineList):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "open" and isinstance(self.screen, QuestionScreen) and not self.screen.may_answer:
-            return False
+            return None
         return super().check_action(action, parameters)
 
 

@@ -9,7 +9,7 @@ from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Task, describe_exit
 from crewboard.store.tasks import CLOSED, terminal_state
 from crewboard_tui.actions.filters import matches_task
-from crewboard_tui.poller import Snapshot
+from crewboard_tui.queries import Snapshot, WorkOf
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, clip, one_line, pad, say, spread
 from crewboard_tui.render.looks import TASK_LOOKS, Look, look_of, task_look
@@ -158,10 +158,10 @@ def _why(task: Task, snapshot: Snapshot) -> str:
     """Return why a task failed, in its owner's words."""
     if task.owner is None or snapshot.view.agent(task.owner) is None:
         return "nothing here says why"
-    if snapshot.interest.agent != task.owner:
-        # The data is not read yet.
-        return ""
-    said = why_failed(task, snapshot.activity)
+    work = snapshot.get(WorkOf(task.owner))
+    if work is None:
+        return ""  # not read yet
+    said = why_failed(task, work.activity)
     return clip(one_line(said), _MOST_OF_WHY) if said else f"the journal of {task.owner} does not say"
 
 

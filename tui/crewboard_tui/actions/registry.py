@@ -1,0 +1,146 @@
+"""An action: a key of the table, whether it can be used on a selection, and what it does."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.records import Task
+from crewboard_tui.keymap.bindings import BY_ID
+from crewboard_tui.render.lines import clip, one_line
+
+NOT_NOW = "not now"
+"""Why a key does nothing, where there is no better reason."""
+
+_NAME = 10
+"""Cells for the name of a marked agent in the footer."""
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the keys of a view act on.
+
+    `targets` are the names of the marked agents, else of the agent under the cursor; `agents` are those of them that
+    are on the team. `agent` is the one under the cursor, `marked` are the names of marked agents, `task` is the task
+    under the cursor. An action calls `unmark` with the names that it was done to, and `show_agent` or `show_task` to
+    put the cursor on something new.
+    """
+
+    targets: tuple[str, ...] = ()
+    agents: tuple[AgentView, ...] = ()
+    agent: AgentView | None = None
+    marked: tuple[str, ...] = ()
+    task: Task | None = None
+    unmark: Callable[[Iterable[str]], None] = _ignore
+    show_agent: Callable[[str], None] = _ignore
+    show_task: Callable[[int], None] = _ignore
+
+
+def select(view: TeamView, name: str | None) -> Selection:
+    """Return the selection of one agent, or of none."""
+    agent = view.agent(name) if name else None
+    return Selection((name,) if name else (), (agent,) if agent is not None else (), agent)
+
+
+class Rows(Protocol):
+    """A list of agents that can be marked."""
+
+    @property
+    def selected(self) -> str | None:
+        """The name under the cursor."""
+
+    @property
+    def targets(self) -> list[str]:
+        """The marked names that are shown, else the one under the cursor."""
+
+    @property
+    def shown_marks(self) -> list[str]:
+        """The marked names that are shown."""
+
+    def unmark(self, keys: Iterable[str]) -> None:
+        """Take the marks away after something was done to these."""
+
+
+def select_in(view: TeamView, rows: Rows) -> Selection:
+    """Return the selection in a list of agents that can be marked."""
+    return Selection(
+        targets=tuple(rows.targets),
+        agents=tuple(agent for name in rows.targets if (agent := view.agent(name)) is not None),
+        agent=view.agent(rows.selected) if rows.selected else None,
+        marked=tuple(rows.shown_marks),
+        unmark=rows.unmark,
+    )
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something that a key does to the selection of a view.
+
+    `id` names the key in the table, with its label and its help. `available` returns the reason why it does nothing
+    now, or None if it works. `label` returns a name for the footer that fits the selection better than the table's.
+    """
+
+    id: str
+    run: Callable[[Selection], Awaitable[None] | None]
+    available: Callable[[Selection], str | None] = lambda _: None
+    label: Callable[[Selection], str | None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Something on a view that the key `view.back` closes before it leaves the view."""
+
+    is_open: Callable[[], bool]
+    close: Callable[[], None]
+    label: str | None = None
+
+
+def unavailable(reason: Callable[[], str], *ids: str) -> tuple[Action, ...]:
+    """Return actions that a view takes only to say why they do not work on it."""
+    return tuple(Action(ident, _ignore, lambda _: reason()) for ident in ids)
+
+
+# ------------------------------------------------------------------------------------------------ for several agents
+
+
+def for_fitting(
+    ident: str,
+    run: Callable[[Selection], None],
+    fits: Callable[[AgentView], bool],
+    label: Callable[[Selection], str | None] = lambda _: None,
+) -> Action:
+    """Return an action on those of the selected agents that it `fits`."""
+
+    def available(selection: Selection) -> str | None:
+        return None if any(map(fits, selection.agents)) else not_for(selection)
+
+    def aimed_label(selection: Selection) -> str | None:
+        names = [agent.name for agent in selection.agents if fits(agent)]
+        return aimed(label(selection) or BY_ID[ident].label, names) if selection.marked else label(selection)
+
+    return Action(ident, run, available, aimed_label)
+
+
+def not_for(selection: Selection) -> str:
+    """Return the reason why an action about agents does not work on this selection."""
+    names = ", ".join(agent.name for agent in selection.agents)
+    return f"not for {names} now" if names else "select an agent first"
+
+
+def aimed(label: str, names: Sequence[str]) -> str:
+    """Return a label that says which marked agents a key acts on: the cursor may be on another."""
+    whom = clip(one_line(names[0]), _NAME) if len(names) == 1 else str(len(names))
+    return f"{label} ✓{whom}"
+
+
+def marks_layer(rows: Callable[[], Rows]) -> Layer:
+    """Return what Esc closes first in a list of agents: its marks."""
+
+    def close() -> None:
+        rows().unmark(rows().shown_marks)
+
+    return Layer(lambda: bool(rows().shown_marks), close, "unmark")

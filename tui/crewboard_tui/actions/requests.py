@@ -1,0 +1,107 @@
+"""Answering a request, and what has become of one since its page was opened."""
+
+from crewboard.commands import answers, rules
+from crewboard.commands.cli_hint import command_for
+from crewboard.readmodel.mail import question_in
+from crewboard.readmodel.team import TeamView
+from crewboard.records import Request
+from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
+from crewboard_tui.context import AppContext
+from crewboard_tui.keymap import bindings
+from crewboard_tui.render import formats
+
+
+class RequestActions:
+    """The commands that answer one request, exactly as it was when its page was opened; they run in a thread.
+
+    `actions` holds the action that opens what needs the operator next.
+    """
+
+    def __init__(self, context: AppContext, request: Request) -> None:
+        self._context = context
+        self.request = request
+        self.actions = (Action("request.next", self._open_next, self._why_no_next),)
+
+    def approve(self, feedback: str | None, edited: str | None) -> str:
+        """Say yes, to the plan as it is `edited` if that is given."""
+        request = self.request
+        answers.approve(self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited)
+        return f"{'approved' if edited is None else 'approved as you edited it'}: {request.from_} goes on"
+
+    def approve_with_rule(self, covers: str) -> str:
+        """Say yes, and from now on to everything that the rule `covers`."""
+        _, rule = rules.approve_with_rule(self._context.team, self.request.id, sha256=self.request.sha256)
+        revoke = command_for(self._context.team, f"rules revoke {rule.id}")
+        return f"approved, and from now on {covers}; `{revoke}` takes it back"
+
+    def reject(self, feedback: str) -> str:
+        """Say no, or no for now with a question."""
+        answers.reject(self._context.team, self.request.id, feedback, sha256=self.request.sha256)
+        asks = question_in(feedback) is not None
+        return f"asked back: {self.request.from_} reads it" if asks else f"denied: {self.request.from_} reads why"
+
+    def answer(self, text: str) -> str:
+        """Answer a question."""
+        answers.answer(self._context.team, self.request.id, text)
+        return f"answered: {self.request.from_} goes on"
+
+    # ------------------------------------------------------------------------------------------------------- next
+
+    @property
+    def _waits_instead(self) -> Request | None:
+        """The revision that came in the place of this one, while it is pending."""
+        newest = newest_of(self.request, self._context.snapshot.view)
+        return newest if newest is not None and newest.status == "pending" else None
+
+    def _why_no_next(self, _: Selection) -> str | None:
+        others = any(need.request_id != self.request.id for need in self._context.snapshot.view.needs)
+        return None if self._waits_instead or others else NOT_NOW
+
+    async def _open_next(self, _: Selection) -> None:
+        if (newest := self._waits_instead) is not None:
+            self._context.navigator.open_request(newest)
+        else:
+            await self._context.navigator.open_next_need()
+
+
+def fate_of(seen: Request, view: TeamView, pressed: bindings.Pressed = bindings.default_key) -> str | None:
+    """Return what has become of a request since it was opened, and the key that helps; None while it is pending."""
+    newest = newest_of(seen, view)
+    if newest is not None and newest.status == "pending":
+        shows, opens = pressed("request.compare"), pressed("request.next")
+        return f" replaced by revision {newest.id}: {shows} shows what changed, {opens} opens it "
+    if newest is not None:
+        return f" replaced by revision {newest.id}, which is {newest.status} "
+    now = next((request for request in view.asked if request.id == seen.id), None)
+    if now is None:
+        return None
+    if now.status != "pending":
+        by = f" by {'you' if now.decided_by == 'operator' else now.decided_by}" if now.decided_by else ""
+        return f" {now.status}{by} at {formats.clock(now.decided_at or 0)} "
+    if now.sha256 != seen.sha256:
+        return f" it has changed since you opened it: leave with {pressed('view.back')} and open it again "
+    return None
+
+
+def newest_of(request: Request, view: TeamView) -> Request | None:
+    """The last revision that came in the place of a request; None while it is the last itself."""
+    successors = {each.supersedes: each for each in view.asked if each.supersedes}
+    newest = None
+    seen = {request.id}
+    while (after := successors.get((newest or request).id)) is not None and after.id not in seen:
+        seen.add(after.id)
+        newest = after
+    return newest
+
+
+def revision_of(request: Request, view: TeamView) -> int:
+    """Return which revision of a plan a request is, counted from 1."""
+    by_id = {each.id: each for each in view.asked}
+    seen = {request.id}
+    number = 1
+    before = request.supersedes
+    while before is not None and before not in seen and before in by_id:
+        seen.add(before)
+        number += 1
+        before = by_id[before].supersedes
+    return number

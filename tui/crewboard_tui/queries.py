@@ -1,0 +1,264 @@
+"""What a view can have read beyond the roster: typed queries, the readers that they share, and the answers.
+
+A view names its queries; the poller runs them in its thread and publishes a snapshot of `{query: answer}`. A query that
+only one view asks may stand next to that view.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, cast
+
+from crewboard.names import LEAD, OPERATOR
+from crewboard.protocol.addressing import mailboxes
+from crewboard.readmodel.activity import Activity, ActivityReader
+from crewboard.readmodel.crash_report import CrashReport, examine
+from crewboard.readmodel.file_activity import FileAccessReader, FileActivity
+from crewboard.readmodel.mail import Letter, MailReader
+from crewboard.readmodel.processes import Probe
+from crewboard.readmodel.team import TeamView
+from crewboard.readmodel.usage import Call, CallReader, rate
+from crewboard.records import OperatorState
+from crewboard.store import files, json_files
+from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard_tui.process_history import ProcessHistory, ProcessHistoryReader
+
+_KEPT = 64
+"""Readers of one kind that are kept; more if the team has more agents, which are read in turn."""
+
+_SEATS = 2
+"""Mailboxes beside those of the agents: the operator's and the lead's."""
+
+_LIVE_TAIL = 16 * 1024
+_FEED_MOST = 400
+
+R = TypeVar("R")
+T = TypeVar("T")
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Readers:
+    """The readers of one team. They are kept, so that a second look at the same thing reads only what is new."""
+
+    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
+        self.team = team
+        self._kept = _KEPT
+        self._readers: dict[type, OrderedDict[str, Any]] = {}
+        self._answers: dict[Hashable, tuple[object, Any]] = {}
+        self.processes = ProcessHistoryReader(team, probe)
+
+    def note(self, view: TeamView) -> None:
+        """Take notice of a new reading of the team, before queries are run on it."""
+        self.processes.note(view)
+        self._kept = max(_KEPT, len(view.agents) + _SEATS)
+
+    def keep(self, kind: type[R], name: str, make: Callable[[], R]) -> R:
+        """Return the reader of this kind for `name`, made if need be; those unused for longest are dropped."""
+        readers = self._readers.setdefault(kind, OrderedDict())
+        if name not in readers:
+            readers[name] = make()
+            while len(readers) > self._kept:
+                readers.popitem(last=False)
+        readers.move_to_end(name)
+        return cast("R", readers[name])
+
+    def unless_known(self, query: Hashable, evidence: object, make: Callable[[], T]) -> T:
+        """Return the last answer to a query if it rests on the same evidence, else a new one."""
+        known = self._answers.get(query)
+        if known is None or known[0] != evidence:
+            known = self._answers[query] = (evidence, make())
+        return cast("T", known[1])
+
+    def activity(self, name: str) -> tuple[Activity, ...]:
+        """Return what an agent did."""
+        return tuple(self.keep(ActivityReader, name, lambda: ActivityReader(self.team.agent(name))).read())
+
+    def calls(self, name: str) -> CallReader:
+        """Return the reader of an agent's model calls."""
+        return self.keep(CallReader, name, lambda: CallReader(self.team.agent(name)))
+
+    def mail(self, name: str) -> MailReader:
+        """Return the reader of a mailbox."""
+        return self.keep(MailReader, name, lambda: MailReader(self.team, name, since=self._read_to(name)))
+
+    def _read_to(self, name: str) -> int | None:
+        """Return how far the operator has read its own mailbox: what is new there is shown, however much it is."""
+        if name not in (OPERATOR, LEAD):
+            return None
+        state = json_files.load_or_none(self.team.operator, OperatorState)
+        return state.read.get(name, 0) if state else 0
+
+
+class Query(Hashable, Protocol[Answer_co]):
+    """Something to read for a view: a frozen dataclass, equal to another that asks the same."""
+
+    def read(self, readers: Readers, view: TeamView) -> Answer_co:
+        """Return the answer. Called in the poller's thread."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The team, and the answers to what the screen asked, read at one time.
+
+    `hinted` says whether file events arrive; `problem` is why the last reading failed.
+    """
+
+    view: TeamView
+    answers: Mapping[Query[object], Any] = field(default_factory=dict)
+    hinted: bool = True
+    problem: str | None = None
+
+    def get(self, query: Query[T]) -> T | None:
+        """Return the answer to a query; None while it is not read yet."""
+        return cast("T | None", self.answers.get(query))
+
+
+# --------------------------------------------------------------------------------------- queries that views share
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an agent did, and the reply that is being streamed."""
+
+    activity: tuple[Activity, ...] = ()
+    live: str = ""
+
+
+@dataclass(frozen=True)
+class WorkOf:
+    """What one agent does."""
+
+    agent: str
+
+    def read(self, readers: Readers, view: TeamView) -> Work:
+        """Return nothing for an agent that is not on the team."""
+        if view.agent(self.agent) is None:
+            return Work()
+        return Work(readers.activity(self.agent), read_live(readers.team.agent(self.agent)))
+
+
+@dataclass(frozen=True)
+class Mailbox:
+    """What lies in a mailbox up to the byte `end`. `prompts` are what the agent was hired to do."""
+
+    letters: tuple[Letter, ...] = ()
+    end: int = 0
+    prompts: tuple[Letter, ...] = ()
+
+
+@dataclass(frozen=True)
+class MailTo:
+    """One mailbox."""
+
+    name: str
+
+    def read(self, readers: Readers, view: TeamView) -> Mailbox:  # noqa: ARG002
+        """Return what lies in it."""
+        reader = readers.mail(self.name)
+        letters = tuple(reader.read())
+        return Mailbox(letters, reader.offset, tuple(reader.prompts))
+
+
+@dataclass(frozen=True)
+class MailFrom:
+    """What one agent wrote to others."""
+
+    author: str
+
+    def read(self, readers: Readers, view: TeamView) -> tuple[Letter, ...]:
+        """Return it as it lies in the mailboxes of the others: there it has the times of delivery and reading."""
+        boxes = set(mailboxes(view.names)) - {self.author}
+        found = [letter for name in sorted(boxes) for letter in readers.mail(name).read()]
+        return tuple(letter for letter in found if letter.message.from_ == self.author)
+
+
+@dataclass(frozen=True)
+class CrashOf:
+    """How an agent ended."""
+
+    agent: str
+
+    def read(self, readers: Readers, view: TeamView) -> CrashReport | None:
+        """Return the report; None while the agent is alive."""
+        agent = view.agent(self.agent)
+        if agent is None or agent.alive:
+            return None
+        evidence = (agent.run, agent.exit, agent.unread, view.tasks)
+        return readers.unless_known(self, evidence, lambda: examine(readers.team, view, agent))
+
+
+@dataclass(frozen=True)
+class ProcessOf:
+    """The process of an agent over time."""
+
+    agent: str
+
+    def read(self, readers: Readers, view: TeamView) -> ProcessHistory:
+        """Return its history, its children, and the end of its log."""
+        return readers.processes.read(view, self.agent)
+
+
+@dataclass(frozen=True)
+class CallsOf:
+    """The model calls of an agent."""
+
+    agent: str
+
+    def read(self, readers: Readers, view: TeamView) -> tuple[Call, ...]:  # noqa: ARG002
+        """Return the calls, oldest first."""
+        return tuple(readers.calls(self.agent).read())
+
+
+@dataclass(frozen=True)
+class SpendingRate:
+    """What the team costs in an hour."""
+
+    def read(self, readers: Readers, view: TeamView) -> float | None:
+        """Return dollars; None where that is not known."""
+        return rate([readers.calls(agent.name) for agent in view.agents], view.now)
+
+
+@dataclass(frozen=True)
+class TouchedFiles:
+    """The files that the agents read and changed."""
+
+    def read(self, readers: Readers, view: TeamView) -> FileActivity:
+        """Return them, oldest first; indexed here, away from the screen, and only if one was added."""
+        found = [
+            touch
+            for name in view.names
+            for touch in readers.keep(
+                FileAccessReader,
+                name,
+                lambda name=name: FileAccessReader(readers.team.agent(name)),  # type: ignore[misc]
+            ).read()
+        ]
+        return readers.unless_known(self, found, lambda: FileActivity(found))
+
+
+@dataclass(frozen=True)
+class FeedLine:
+    """One thing that an agent did."""
+
+    agent: str
+    what: Activity
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The latest work of all agents."""
+
+    def read(self, readers: Readers, view: TeamView) -> tuple[FeedLine, ...]:
+        """Return it, oldest first."""
+        lines = [FeedLine(name, what) for name in view.names for what in readers.activity(name)]
+        return tuple(sorted(lines, key=lambda each: each.what.ts)[-_FEED_MOST:])
+
+
+def read_live(agent: AgentDirectory) -> str:
+    """Return the reply that is being streamed, or its end if it is long."""
+    try:
+        with open(agent.live, "rb", opener=files.open_existing) as file:
+            file.seek(max(0, file.seek(0, 2) - _LIVE_TAIL))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
