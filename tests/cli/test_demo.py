@@ -51,7 +51,7 @@ def test_the_headless_demo_exits_with_0_and_leaves_nothing(
     assert ran.code == 0, ran.out + ran.err
     for scene in (
         "killed courier", "killed by SIGKILL", "resumes courier", "approves the plan (as you)",
-        "answers the question", "asks reviewer for a summary", "the sample's tests pass", "all went as it should",
+        "answers the question", "asks reviewer for a summary", "the sample's tests pass", "finished as expected",
     ):  # fmt: skip
         assert scene in ran.out
     assert "no language model" in ran.out

@@ -473,7 +473,9 @@ async def test_a_profile_is_kept_and_fills_the_form_again(frozen: Frozen, tmp_pa
         await stage.press("escape", "n", "ctrl+o")
         await stage.sees("load profile ›", "patcher")
         await stage.press("p", "tab", "enter")
-        await stage.sees("filled from the profile patcher", "Fix the grammar", "[x] a plan", "Name     patcher")
+        await stage.sees(
+            "filled from the profile patcher", "Fix the grammar", "[x] an approved plan", "Name     patcher"
+        )
     file = tmp_path / ".config" / "crewboard" / "profiles" / "patcher.json"
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
@@ -507,7 +509,7 @@ async def test_a_name_that_was_typed_stays_when_a_profile_is_loaded(frozen: Froz
 
 def test_a_profile_never_holds_a_key(tmp_path: Path) -> None:
     secret = Profile(type="code", prompt="use sk-ant-api03-abcdefghijklmnop to ask")
-    with pytest.raises(UsageError, match="a profile holds none"):
+    with pytest.raises(UsageError, match="contains an API key"):
         profiles.save(tmp_path, "patcher", secret)
     assert list(tmp_path.iterdir()) == []
 
@@ -525,7 +527,7 @@ async def test_a_clone_begins_with_the_terms_of_the_selected_agent(frozen: Froze
     agents.change_spec(frozen.directory.agent("parser"), lambda old: _with(old, terms))
     async with opened(frozen, 120, 36) as stage:
         await stage.press("N")
-        await stage.sees("Name     parser2", "Be parser", "grammar", "[x] a plan", "turns 7", "‹ none ›")
+        await stage.sees("Name     parser2", "Be parser", "grammar", "[x] an approved plan", "turns 7", "‹ none ›")
         await stage.sees("✓ ready: ^s hires it")
         assert "unsafe" not in stage.all
 

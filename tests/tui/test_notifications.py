@@ -96,11 +96,11 @@ async def test_the_palette_switches_the_way_of_telling(frozen: Frozen) -> None:
     async with opened(frozen, settings=Settings(notify="off")) as stage:
         await stage.press(":")
         await stage.write("notify")
-        await stage.sees("by the bell")
+        await stage.sees("set notifications: off, bell, desktop")
         await stage.until(lambda: all(each.is_finished for each in stage.app.workers), "the end of the search")
         await stage.press("down", "enter")
         await stage.until(lambda: stage.app.outside.notify == "bell", "the bell")
-        await stage.sees("rings the bell of this terminal")
+        await stage.sees("Notifications: terminal bell")
 
 
 async def test_a_setting_that_means_nothing_is_named(frozen: Frozen) -> None:

@@ -136,7 +136,7 @@ async def test_feedback_goes_along_with_a_yes(frozen: Frozen) -> None:
         await _open_plan(stage)
         await stage.press("tab")
         await stage.write("mind the cache")
-        await stage.sees("⏎ when it is written, then a sends it with your yes")
+        await stage.sees("⏎ when done, then a sends it with your approval")
         await stage.press("escape")
         await stage.can("a", "approve")
         await stage.press("a")
@@ -148,7 +148,7 @@ async def test_feedback_is_ended_by_the_key_that_its_title_names(frozen: Frozen)
     async with opened(frozen, 80, 24, settings=Settings(keys={"draft.send": "f5"})) as stage:
         await _open_plan(stage)
         await stage.press("tab", "g", "o")
-        await stage.sees("f5 when it is written, then a sends it with your yes")
+        await stage.sees("f5 when done, then a sends it with your approval")
         await stage.press("f5", "a")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
         assert _request(frozen, "req-004281").feedback == "go"
@@ -201,7 +201,7 @@ async def test_approval_feedback_and_rejection_reason_are_kept_apart(frozen: Fro
         await stage.sees("Why not?", "half a reason")
         assert "with love" not in stage.all
         await stage.press("escape")
-        await stage.sees("with love", "a sends it with your yes · d shows what is kept for a no")
+        await stage.sees("with love", "a sends it with your approval · d shows the kept refusal")
         await stage.press("a")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
         await stage.sees("your words for a no were not sent")
@@ -313,10 +313,10 @@ async def test_during_an_edit_the_field_names_only_keys_that_work(frozen: Frozen
         await stage.press("escape")
         await stage.sees("Kept for a refusal · d continues")
         await stage.press("tab")
-        await stage.sees("to go with your yes · Esc d shows what is kept for a no")
+        await stage.sees("sent with your approval · Esc d shows the kept refusal")
         await stage.write("go")
         await stage.press("escape")
-        await stage.sees("a sends it with your yes · d shows what is kept for a no")
+        await stage.sees("a sends it with your approval · d shows the kept refusal")
 
 
 async def test_an_editor_that_was_left_as_it_was_says_nothing(frozen: Frozen) -> None:
@@ -478,7 +478,7 @@ async def test_words_beside_an_edit_lead_back_to_the_edit(frozen: Frozen) -> Non
         await stage.press("e", "x", "tab")
         await stage.write("but log")
         await stage.press("enter")
-        await stage.sees("^s sends it with your yes")
+        await stage.sees("^s sends it with your approval")
         await stage.until(lambda: getattr(stage.app.focused, "id", "") == "editor", "the edit")
         await stage.press("ctrl+s")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
@@ -715,7 +715,7 @@ async def test_asking_back_is_a_no_with_a_question(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         await stage.press("c")
-        await stage.sees("What do you ask?", "│ Question:")
+        await stage.sees("Your question · ⏎ asks for a revision", "│ Question:")
         await stage.press("enter")
         await stage.sees("say why")
         await stage.press("escape")

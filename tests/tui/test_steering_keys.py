@@ -112,7 +112,7 @@ async def test_halt_ends_all_agents_once_the_team_name_is_typed(
         for typed, says in (("yes", "nobody was ended"), ("demo", "everybody is ended; the files stay")):
             await stage.press(":")
             await stage.write("halt")
-            await stage.sees("end everybody; asks for the team's name")
+            await stage.sees("stop all agents; asks for the team's name")
             await stage.until(lambda: all(each.is_finished for each in stage.app.workers), "the end of the search")
             await stage.press("enter")
             await stage.sees("the team's name ›", "Type demo")

@@ -94,7 +94,7 @@ def test_a_second_start_of_a_name_at_work_is_refused(guild: Crew) -> None:
     guild.wait_for("twice", "idle")
     with pytest.raises(UsageError, match="type explore"):
         guild.hire("twice", "code", "again")
-    with pytest.raises(UsageError, match="other terms"):
+    with pytest.raises(UsageError, match="other options"):
         guild.hire("twice", "explore", "again", plan=True)
     more = guild.hire("twice", "explore", "List all Python files again")
     assert not more.fresh

@@ -62,9 +62,9 @@ _BETWEEN = "between"
 """The mode of the moment in which one team's views are gone and the next one's are not there."""
 
 _TELLS = {
-    "off": "what comes to need you makes no sound",
-    "bell": "what comes to need you rings the bell of this terminal",
-    "desktop": "what comes to need you is a notification of this terminal's desktop",
+    "off": "Notifications off",
+    "bell": "Notifications: terminal bell",
+    "desktop": "Notifications: desktop, through this terminal",
 }
 
 

@@ -40,7 +40,7 @@ def play(stage: Stage) -> int:
     """Play every scene and return the exit code."""
     started = time.monotonic()
     say(f"demo: a team of {len(stage.scenario.agents)} on a scratch copy of the sample project, {stage.root}")
-    say("demo: the offline model answers; it is not a language model")
+    say("demo: the offline model answers; it is no language model")
     if words := stage.lack_of_sandbox():
         say(f"demo: {words}")
     try:
