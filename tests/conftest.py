@@ -93,5 +93,5 @@ def guild_on(guild: Crew) -> Iterator[Callable[..., Crew]]:
 
 @pytest.fixture
 def crew(crew_on: Callable[..., Crew]) -> Crew:
-    """Make a team of real workers on the embedded model."""
+    """Make a team of real workers on the offline model."""
     return crew_on()

@@ -1,4 +1,4 @@
-"""A team of real workers for tests: real processes and files, the embedded model over loopback."""
+"""A team of real workers for tests: real processes and files, the offline model over loopback."""
 
 import contextlib
 import os

@@ -318,7 +318,7 @@ def _work(frozen: Frozen) -> None:
         "plan": PLAN,
         "files": ["keys/ring.py", "settings.py", "middleware/auth.py", "migrations/0042.py", "tests/test_keyring.py"],
         "commands": ["alembic upgrade head", "pytest"],
-        "risk": "schema change; everybody is logged out if the ring is empty",
+        "risk": "schema change; all users are logged out if the ring is empty",
     }
     frozen.asks("req-004281", "plan_approval", "auth-plan", 252, payload, supersedes="req-004270")
     question: dict[str, JsonValue] = {

@@ -1,4 +1,4 @@
-"""The embedded model, recording when each request arrived."""
+"""The offline model, recording when each request arrived."""
 
 import threading
 import time

@@ -42,7 +42,7 @@ def team(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
 
 @pytest.fixture
 def offline(tmp_path: Path) -> Iterator[Cli]:
-    """Return the command line on the embedded model; end all that it starts, and check that nothing is left.
+    """Return the command line on the offline model; end all that it starts, and check that nothing is left.
 
     Commands that go on are processes of their own, the others run in the tests' own.
     """

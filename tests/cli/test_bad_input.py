@@ -44,7 +44,7 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("resume", "scout"), 2, ("there is no agent 'scout'",)),
         (("resume",), 2, ("--all",)),
         (("resume", "scout", "--all"), 2, ("--all",)),
-        (("send", "nobody", "hi"), 2, ("no agent of this team is called 'nobody'", "operator, lead")),
+        (("send", "missing", "hi"), 2, ("no agent of this team is called 'missing'", "operator, lead")),
         (("send", "lead", " "), 2, ("empty",)),
         (("broadcast", "hi"), 2, ("no agent to send it to",)),
         (("inbox", "../../etc/passwd"), 2, ("no agent of this team",)),
@@ -94,7 +94,7 @@ def test_a_key_that_cannot_be_sent_is_named_and_not_shown(cli: Cli) -> None:
     assert "secret" not in ran.err
 
 
-@pytest.mark.parametrize("arguments", [SPAWN, ("send", "nobody", "hi"), ("task", "add", " "), ("resume", "x"), ()])
+@pytest.mark.parametrize("arguments", [SPAWN, ("send", "missing", "hi"), ("task", "add", " "), ("resume", "x"), ()])
 def test_a_mistake_leaves_no_team_behind(cli: Cli, arguments: tuple[str, ...]) -> None:
     assert cli(*arguments).code != 0
     assert list(cli.root.iterdir()) == []

@@ -64,7 +64,7 @@ def test_every_step_names_a_team_that_is_not_the_default(cli: Cli) -> None:
 
 
 def test_a_step_of_an_offline_team_works_where_it_is_pasted(offline: Cli) -> None:
-    """Run in a shell that does not select the embedded model and has no key."""
+    """Run in a shell that does not select the offline model and has no key."""
     shell = offline.with_environment(CREWBOARD_OFFLINE="")
     assert shell("team", "create", "other").code == 0
     assert shell("team", "create", "crew").code == 0

@@ -389,7 +389,7 @@ def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
     assert "explore  reads the workspace" in cli("types").out
 
 
-def test_doctor_says_what_works_and_how_to_mend_the_rest(cli: Cli) -> None:
+def test_doctor_says_what_works_and_how_to_fix_the_rest(cli: Cli) -> None:
     looked = cli("doctor", "--json")
     assert looked.code == 0, "to say what does not work is what it is for"
     found = {check["name"]: check for check in looked.json}

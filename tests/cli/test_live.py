@@ -1,4 +1,4 @@
-"""The command line with real workers on the embedded model: the first steps of a user."""
+"""The command line with real workers on the offline model: the first steps of a user."""
 
 import json
 import signal

@@ -34,7 +34,7 @@ def test_holding_and_letting_go(crew: Crew, live: Cli) -> None:
 
 def test_who_is_not_there_cannot_be_steered(cli: Cli, directory: TeamDirectory) -> None:
     for command in ("pause", "unpause", "interrupt"):
-        assert cli(command, "nobody").code == 2
+        assert cli(command, "missing").code == 2
     assert cli("pause").code == 2
     assert cli("pause", "scout", "--all").code == 2
     assert cli("lead", " ").code == 2
@@ -43,7 +43,7 @@ def test_who_is_not_there_cannot_be_steered(cli: Cli, directory: TeamDirectory) 
 def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     assert cli("approver", "lead").code == 0
     assert roster.load(directory).plan_approver == "lead"
-    assert cli("approver", "nobody").code == 2
+    assert cli("approver", "missing").code == 2
     assert cli("budget", "$20").code == 0
     assert "$20.00" in cli("budget").out
     assert json.loads(cli("budget", "--json").out) == {"budget": "$20"}

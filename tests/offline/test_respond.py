@@ -275,8 +275,8 @@ def test_a_file_is_not_overwritten_by_loose_talk(desk: NewDesk, project: Path) -
 
 
 def test_mail_to_nobody_is_reported(desk: NewDesk) -> None:
-    worker = desk(answers={"send_message": [("nobody on this team is called bob", True)]})
-    assert "nobody on this team is called bob" in worker.ask("Tell bob hello")
+    worker = desk(answers={"send_message": [("no agent of this team is called bob", True)]})
+    assert "no agent of this team is called bob" in worker.ask("Tell bob hello")
     assert worker.used == ["send_message"]
 
 

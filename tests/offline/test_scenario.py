@@ -101,7 +101,7 @@ def test_scout_surveys_and_tells_fixer_where_the_fault_is(desk: NewDesk, project
     assert f"`inkpot/store.py` ({len((project / 'inkpot/store.py').read_text().splitlines())} lines)" in answer
 
 
-def test_fixer_mends_it_when_its_plan_is_approved(desk: NewDesk, project: Path) -> None:
+def test_fixer_edits_after_its_plan_is_approved(desk: NewDesk, project: Path) -> None:
     fixer = hired(desk, project, "fixer", submit_plan=[APPROVED])
     answer = fixer.ask(AGENTS["fixer"].prompt)
     plan = next(given for name, given in fixer.calls if name == "submit_plan")

@@ -1,4 +1,4 @@
-"""The offline model as a process of its own: it starts, is the only one, and ends when nobody needs it."""
+"""The offline model as a process of its own: it starts, is the only one, and ends when no worker needs it."""
 
 import os
 import signal
@@ -120,7 +120,7 @@ def test_it_stays_as_long_as_somebody_needs_it(servers: Servers, who: str) -> No
 async def test_who_comes_at_the_last_moment_is_still_served(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The address is taken away before the last look, so that nobody reads it and is then left alone."""
+    """Remove the address before the last look, so that no worker reads the address of a server that ends."""
     held = leases.take(directory.model_lock)
     assert held is not None
     info = ModelServerInfo(pid=os.getpid(), url="http://127.0.0.1:1")

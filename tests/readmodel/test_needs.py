@@ -1,4 +1,4 @@
-"""Who needs the operator: whatever nobody else can answer."""
+"""The list of needs: what only the operator can answer."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A name that is given again: whoever bears it now is shown, and nothing of who bore it before."""
+"""A name that is used again: the new agent is shown, and nothing of the old one."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tests.frozen import NOW, Frozen, make_team
 
 @pytest.fixture
 def frozen(tmp_path: Path) -> Frozen:
-    """Eleven agents, of whom `parser` died."""
+    """Make eleven agents; `parser` died."""
     return make_team(tmp_path)
 
 

@@ -101,7 +101,7 @@ def test_a_reader_remembers_whom_it_saw_alive(tmp_path: Path) -> None:
 
 def test_who_begins_while_the_team_is_read_is_not_taken_for_dead(tmp_path: Path) -> None:
     class Beginning(FrozenProbe):
-        """Somebody takes the lease, and writes the status, just after it was seen free."""
+        """Report the lease as free once, then as held: the worker started in between."""
 
         asked = 0
 

@@ -19,7 +19,7 @@ def _sent(kind: str, content: str, to: str = "lead") -> Event:
 @pytest.mark.parametrize(
     ("event", "text"),
     [
-        (Intake(ts=1, run=1, prompt="mend it", prompt_from="operator"), "you: mend it"),
+        (Intake(ts=1, run=1, prompt="fix it", prompt_from="operator"), "you: fix it"),
         (_mail("operator", "api", "task_assignment", "task 9"), "you: assigns task 9"),
         (_mail("lead", "api", "shutdown_request", ""), "lead: please shut down"),
         (_mail("operator", "api", "plan_approval_response", "approved", approve=True), "you: approves the plan"),

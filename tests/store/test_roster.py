@@ -33,7 +33,7 @@ def test_members_are_put_in_replaced_and_dropped_in_place(directory: TeamDirecto
     assert found is not None
     assert found.type == "test"
     roster.drop(directory, "a")
-    roster.drop(directory, "nobody")
+    roster.drop(directory, "missing")
     assert names(directory) == ["b", "c"]
 
 

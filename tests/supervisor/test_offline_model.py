@@ -1,4 +1,4 @@
-"""The embedded model's server starts in the background: the supervisor never waits for it."""
+"""The offline model's server starts in the background: the supervisor never waits for it."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Workers that are forked from a warm parent are as good as new: nobody else's secrets, files, dice or signals."""
+"""Workers forked by the prefork server start clean: no secrets, files, random state or signals of another process."""
 
 import dataclasses
 import os

@@ -107,7 +107,7 @@ def test_a_successor_adopts_who_lives_and_can_end_them(guild: Crew) -> None:
     assert eventually(lambda: guild.see("adopted").exit, "the record of its end").reason == "killed"
 
 
-def test_a_death_that_nobody_watched_is_found_and_told(guild: Crew) -> None:
+def test_a_death_without_a_supervisor_is_found_and_reported(guild: Crew) -> None:
     guild.run("unwatched", "explore", "List all Python files")
     process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
     eventually(lambda: not supervisor_client.is_alive(guild.directory), "its end")
@@ -120,7 +120,7 @@ def test_a_death_that_nobody_watched_is_found_and_told(guild: Crew) -> None:
         record = agents.exit_record(guild.agent("unwatched"))
         return record is not None and record.buried
 
-    eventually(buried, "the burial")
+    eventually(buried, "the finalized exit record")
     assert guild.see("unwatched").state in ("vanished", "crashed")
     assert guild.see("unwatched").since == gone.since
 

@@ -62,7 +62,7 @@ async def test_esc_keeps_a_message_for_later(frozen: Frozen) -> None:
 async def test_a_broadcast_goes_to_all_agents(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("b")
-        await stage.sees("to everybody (11)")
+        await stage.sees("to all agents (11)")
         await stage.write("freeze")
         await stage.press("enter")
         await stage.sees("sent to 11 agents")

@@ -280,17 +280,17 @@ def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monk
     monkeypatch.chdir("/")
     assert f"`crewboard --root {frozen.directory.root} --team demo --offline`" in session.farewell(frozen.team)
     frozen.probe.held.clear()
-    assert session.farewell(frozen.team).startswith("Nobody of demo is running.")
+    assert session.farewell(frozen.team).startswith("No agent of demo is running.")
 
 
 def test_the_farewell_names_no_team_where_none_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".crewboard").mkdir()
     monkeypatch.chdir(tmp_path)
     words = session.farewell(Team(choose_team(tmp_path, None)))
-    assert words == "Nobody of default is running. `crewboard` opens the board again."
+    assert words == "No agent of default is running. `crewboard` opens the board again."
 
 
-def test_without_a_key_a_team_keeps_its_embedded_model(frozen: Frozen) -> None:
+def test_without_a_key_a_team_keeps_its_offline_model(frozen: Frozen) -> None:
     keyless, keyed = replace(frozen.team, environment={}), replace(frozen.team, environment={"ANTHROPIC_API_KEY": "x"})
     assert not session.as_it_runs(keyless).offline
     held = leases.take(frozen.directory.model_lock)

@@ -126,7 +126,7 @@ async def test_a_line_hides_nothing_but_the_footer(frozen: Frozen) -> None:
         await stage.settles()
         before = stage.text
         await stage.press("b")
-        await stage.sees("to everybody")
+        await stage.sees("to all agents")
         alert = next(at for at, text in enumerate(before) if "parser died" in text)
         assert stage.text[: alert + 1] == before[: alert + 1]
 

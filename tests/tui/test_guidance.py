@@ -219,6 +219,6 @@ async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> No
     async with opened(empty, 80, 24) as stage:
         await stage.press(":")
         await stage.write("pause")
-        await stage.sees("pause         select an agent first", "pause all     nobody is running")
+        await stage.sees("pause         select an agent first", "pause all     no agent is running")
         await stage.press("enter", "enter")
         await stage.sees(" pause: select an agent first")

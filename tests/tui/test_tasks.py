@@ -310,7 +310,7 @@ async def test_a_closed_task_is_reopened_without_an_owner(frozen: Frozen, status
         await _on(stage, 9)
         await stage.can("o", "reopen")
         await stage.press("o")
-        await stage.sees("task 9 is open again, for anybody to take; a assigns it")
+        await stage.sees("task 9 is open again, for any agent to take; a assigns it")
         await stage.until(lambda: "o reopen" not in stage.part("keys"), "a task that is open")
     task = _task(frozen, 9)
     assert (task.status, task.owner, task.last_owner) == ("pending", None, None)

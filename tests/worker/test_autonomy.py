@@ -151,7 +151,8 @@ def test_a_task_waits_a_while_for_who_is_being_brought_back(guild: Crew) -> None
 def test_a_task_that_waits_for_others_begins_when_they_are_done(guild: Crew) -> None:
     guild.model.give("heir", says("here"), says("began"))
     guild.run("heir", "explore", "be here")
-    first = board.add_task(guild.team, "comes first", required_type="plan")  # nobody here claims it
+    # No agent of this team has the type, so none claims it.
+    first = board.add_task(guild.team, "comes first", required_type="plan")
     second = board.add_task(guild.team, "comes second", blocked_by=[first.id], owner="heir")
     (sent,) = [m for m in mailbox.read(guild.directory, "heir").messages if m.type == "task_assignment"]
 
@@ -186,7 +187,7 @@ def test_cost_comes_from_the_price_table_or_is_unknown(tmp_path: Path) -> None:
     assert table.cost("claude-sonnet-5-5-20260929", used) == pytest.approx(12.0)
     assert table.cost("claude-haiku-5-5", Tokens(input=100_000)) == pytest.approx(0.01)
     assert table.cost("claude-haiku-5-5", Tokens(input=100_001)) == pytest.approx(0.05, rel=1e-3)
-    assert table.cost("somebody-elses", used) is None
+    assert table.cost("other-model", used) is None
     (tmp_path / ".crewboard").mkdir()
     own = 'as_of = "2027-01-01"\n[[mine]]\ninput = 1\noutput = 2\ncache_read = 0\ncache_write = 0\n'
     (tmp_path / ".crewboard/prices.toml").write_text(own)

@@ -54,7 +54,8 @@ def test_if_the_hire_options_are_lost_the_agent_has_to_ask(guild: Crew) -> None:
 def test_an_idle_agent_repairs_its_damaged_status(crew: Crew) -> None:
     crew.run("idler", "explore", "List all Python files")
     crew.wait_for("idler", "idle")
-    crew.kill("idler", signal.SIGSTOP)  # or it would mend the file before anybody looks
+    # Stopped, because it would repair the file before the test looks.
+    crew.kill("idler", signal.SIGSTOP)
     crew.agent("idler").status.write_bytes(b"\xff\x00{")
     assert crew.see("idler").state != "idle"
     crew.kill("idler", signal.SIGCONT)

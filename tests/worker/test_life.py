@@ -1,4 +1,4 @@
-"""Killing and resuming: nothing is lost, doubled or run twice; nobody is falsely alive."""
+"""Killing and resuming: nothing is lost, duplicated or run twice, and no dead agent is shown as alive."""
 
 import asyncio
 import signal
@@ -44,15 +44,15 @@ def test_a_killed_worker_shows_its_signal_and_releases_its_task(guild: Crew) -> 
     assert tasks.load(guild.directory, task.id).last_owner == "fixer"
     eventually(lambda: not any(process.start_ticks(pid) for pid in children), "the end of the command")
 
-    def told(whom: str) -> list[str]:
-        letters = mailbox.read(guild.directory, whom).messages
+    def told(name: str) -> list[str]:
+        letters = mailbox.read(guild.directory, name).messages
         return [m.content for m in letters if m.type == "teammate_terminated" and m.content.startswith("fixer ")]
 
     eventually(lambda: told("other") and told("lead"), "the others being told")
     assert told("lead") == ["fixer ended: killed by SIGKILL"]
 
 
-def test_a_deleted_team_needs_nobody(crew: Crew) -> None:
+def test_a_deleted_team_has_no_needs(crew: Crew) -> None:
     crew.run("scout", "explore", "List all Python files")
     crew.kill("scout")
     crew.wait_for("scout", "crashed")

@@ -93,7 +93,7 @@ def test_an_open_gate_and_a_waiting_plan_survive_a_kill(guild: Crew) -> None:
     request = guild.pending("plan_approval", "tenacious")
     guild.kill("tenacious")
     guild.wait_for("tenacious", "crashed")
-    eventually(lambda: requests.load(guild.directory, request.id).status == "cancelled", "the burial")  # type: ignore[union-attr]
+    eventually(lambda: requests.load(guild.directory, request.id).status == "cancelled", "the cancelled request")  # type: ignore[union-attr]
     hire.resume(guild.team, "tenacious")
     again = guild.pending("plan_approval", "tenacious")
     assert again.id == request.id
@@ -294,7 +294,7 @@ def test_a_lead_is_told_who_is_not_there_to_read_it(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="kid", agent_type="code", prompt="wait for it")
     orders = [
         spawn,
-        calls("broadcast", content="anybody?"),
+        calls("broadcast", content="all ready?"),
         calls("request_plan", teammate="kid", task="more"),
         calls("task_create", subject="later", assigned_to="kid"),
         calls("request_shutdown", teammate="lead"),

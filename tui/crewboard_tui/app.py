@@ -371,11 +371,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
         def done(text: str | None) -> None:
             if text is not None and text.strip() == view.name:
-                self.context.do("ending everybody", self._halt)
+                self.context.do("ending all agents", self._halt)
             else:
-                self.context.say(f"nobody was ended: that takes the team's name, {view.name}", "warning")
+                self.context.say(f"no agent was ended: type the team's name, {view.name}", "warning")
 
-        hint = f"Type {view.name} · the files stay · {self.context.key('line.leave')} ends nobody"
+        hint = f"Type {view.name} · the files stay · {self.context.key('line.leave')} ends none"
         ask = PromptLine(f"end all {living}: the team's name", hint=hint)
         self.push_screen(ask, done)
 
@@ -383,7 +383,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         from crewboard.commands import stop
 
         stop.delete(self.context.team, now=True)
-        return f"everybody is ended; the files stay, {self.context.key('agent.resume')} brings one back"
+        return f"all agents are ended; the files stay, {self.context.key('agent.resume')} resumes one"
 
     async def action_leave(self) -> None:
         if not await self._goes_to_form():

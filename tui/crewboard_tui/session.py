@@ -31,13 +31,13 @@ def farewell(team: Team) -> str:
     typed = CommandLine.of(team)
     back, stop = typed(), typed("stop NAME")
     if not living:
-        return f"Nobody of {view.name} is running. `{back}` opens the board again."
+        return f"No agent of {view.name} is running. `{back}` opens the board again."
     goes, them = ("goes", "it") if len(living) == 1 else ("go", "one")
     return f"{safe_line(', '.join(living))} {goes} on. `{back}` comes back, `{stop}` ends {them}."
 
 
 def as_it_runs(team: Team) -> Team:
-    """The team; one that runs on the embedded model goes on with it where there is no key for another."""
+    """Return the team; keep it on the offline model if it already runs on it."""
     return replace(team, environment={**team.environment, env.OFFLINE: "1"}) if runs_offline(team) else team
 
 
@@ -46,15 +46,15 @@ def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
 
     What answers one of the requests that were `asked` and is over is said and then forgotten: no page shows it.
     """
-    texts = {whom: text for whom, text in drafts.items() if text.strip()}
-    for whom in texts:
-        request = request_of(whom, asked)
+    texts = {to: text for to, text in drafts.items() if text.strip()}
+    for to in texts:
+        request = request_of(to, asked)
         if request is not None and request.status != "pending":
-            del drafts[whom]
+            del drafts[to]
     drafts.keep()
     return [
-        f"Not sent{', but kept' if whom in drafts.safe else ''} ({safe_line(called(whom, asked))}): {safe_text(text)}"
-        for whom, text in texts.items()
+        f"Not sent{', but kept' if to in drafts.safe else ''} ({safe_line(called(to, asked))}): {safe_text(text)}"
+        for to, text in texts.items()
     ]
 
 

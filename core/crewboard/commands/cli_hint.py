@@ -47,7 +47,7 @@ def command_for(team: Team, command: str) -> str:
 
 
 def runs_offline(team: Team) -> bool:
-    """Return True if agents started in this environment use the embedded model.
+    """Return True if agents started in this environment use the offline model.
 
     A team that has used it continues with it if there is no API key.
     """

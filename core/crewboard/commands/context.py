@@ -34,7 +34,7 @@ class Team:
 
     @property
     def offline(self) -> bool:
-        """True if agents started in this environment use the embedded model."""
+        """True if agents started in this environment use the offline model."""
         return env.is_offline(self.environment)
 
     @property
@@ -178,7 +178,7 @@ def check_credentials(environment: Mapping[str, str]) -> None:
     if not keys:
         raise CredentialsError(
             "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), "
-            "or try the embedded model with --offline"
+            "or try the offline model with --offline"
         )
     for name, key in keys.items():
         if not _VALID_KEY.fullmatch(key):

@@ -10,7 +10,7 @@ from crewboard.records.base import Record, Time, check_depth
 MAX_MESSAGE_ID = 64
 
 STARTS_WORK = frozenset({"message", "broadcast", "interrupt", "result", "error", "task_assignment"})
-"""Types that enter the conversation and start work, whoever the recipient is."""
+"""Types that enter the conversation and start work, for every recipient."""
 
 JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated"})
 """Types that enter with the next turn but start none."""

@@ -22,7 +22,7 @@ class Supervisor(Record):
 
 
 class ModelServerInfo(Record):
-    """`model.lock`: the process that serves the embedded model to this team, and its base URL."""
+    """`model.lock`: the process that serves the offline model to this team, and its base URL."""
 
     pid: int
     url: str

@@ -133,7 +133,7 @@ class TeamDirectory:
 
     @property
     def model_lock(self) -> Path:
-        """Lease of the embedded model's server; holds its pid and address."""
+        """Lease of the offline model's server; holds its pid and address."""
         return self.path / "model.lock"
 
     @property

@@ -1,4 +1,4 @@
-"""The process that serves the embedded model: started for the first worker that needs it, ended with the supervisor."""
+"""The process that serves the offline model: started for the first worker that needs it, ended with the supervisor."""
 
 import logging
 import os
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class OfflineModel:
-    """The embedded model's server of one team."""
+    """The offline model's server of one team."""
 
     def __init__(self, team: TeamDirectory, launcher: PopenLauncher) -> None:
         self._team = team
@@ -31,7 +31,7 @@ class OfflineModel:
         self._started_at: float | None = None
 
     def worker_environment(self, environment: Mapping[str, str]) -> dict[str, str] | None:
-        """Return the environment of a worker. It names the embedded model's server if the worker uses that.
+        """Return the environment of a worker. It names the offline model's server if the worker uses that.
 
         Start the server if it is not there. Return None while it starts; ask again after a moment.
         """
@@ -54,7 +54,7 @@ class OfflineModel:
         if time.monotonic() - self._started_at < START_TIMEOUT:
             return None
         self._started_at = None
-        log.error("the embedded model did not start; see %s", self._team.model_log)
+        log.error("the offline model did not start; see %s", self._team.model_log)
         return _UNREACHABLE
 
     def _start(self, environment: Mapping[str, str]) -> None:

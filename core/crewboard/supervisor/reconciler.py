@@ -39,7 +39,7 @@ EXIT_STATUS_TIMEOUT = 2.0
 """Seconds to wait until the kernel tells how a process ended that is not a child of this one."""
 
 _MODEL_POLL = 0.02
-"""Seconds until the next pass while the embedded model starts."""
+"""Seconds until the next pass while the offline model starts."""
 
 log = logging.getLogger(__name__)
 

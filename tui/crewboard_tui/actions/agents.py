@@ -86,16 +86,16 @@ class AgentActions:
         return f"{name} goes on"
 
     def _why_no_pause_all(self, _: Selection) -> str | None:
-        return None if any(agent.alive for agent in self._team) else "nobody is running"
+        return None if any(agent.alive for agent in self._team) else "no agent is running"
 
     def _pause_all_label(self, _: Selection) -> str | None:
         return "all go on" if _are_held(self._team) else None
 
     def _pause_all(self, _: Selection) -> None:
         if _are_held(self._team):
-            self._context.do("letting everybody go on", self._unpause_everyone)
+            self._context.do("continuing all agents", self._unpause_everyone)
         else:
-            self._context.do("pausing everybody", self._pause_everyone)
+            self._context.do("pausing all agents", self._pause_everyone)
 
     def _pause_everyone(self) -> str:
         held, again = len(control.pause_all(self._context.team)), self._context.key("agent.pause_all")
@@ -119,10 +119,10 @@ class AgentActions:
         armed, at = self._armed
         if names != armed or monotonic() - at > AGAIN_WITHIN:
             self._armed = (names, monotonic())
-            whom = ", ".join(sorted(names))
+            listed = ", ".join(sorted(names))
             end, stop = self._context.key("agent.end"), self._context.key("agent.stop")
             words = (
-                f"{end} again within {AGAIN_WITHIN:.0f} s ends {whom} and everything it started; {stop} asks instead"
+                f"{end} again within {AGAIN_WITHIN:.0f} s ends {listed} and everything it started; {stop} asks instead"
             )
             self._context.say(words, "warning bold", AGAIN_WITHIN)
             return

@@ -121,7 +121,7 @@ class Messaging:
 
     def why_no_broadcast(self, _: Selection) -> str | None:
         """Return the reason why there is no agent to write to."""
-        return None if self._names else "nobody is running"
+        return None if self._names else "no agent is running"
 
     def _broadcast_label(self, selection: Selection) -> str | None:
         return aimed("write", selection.marked) if selection.marked else None
@@ -131,9 +131,9 @@ class Messaging:
         all_names = self._names
         names = list(selection.marked) or all_names
         is_all = sorted(names) == sorted(all_names)
-        whom, draft = ("everybody", ALL_AGENTS) if is_all else (", ".join(names), to_agents(names))
+        to, draft = ("all agents", ALL_AGENTS) if is_all else (", ".join(names), to_agents(names))
         send = partial(self._broadcast, names, draft, selection.unmark)
-        self.write(ComposeTarget(f"to {whom} ({len(names)})", draft, send))
+        self.write(ComposeTarget(f"to {to} ({len(names)})", draft, send))
 
     def _broadcast(self, names: list[str], kept_as: str, unmark: Unmark, text: str) -> None:
         left = list(names)
@@ -152,10 +152,10 @@ class Messaging:
 
     def _interrupt(self, selection: Selection) -> None:
         names = [agent.name for agent in selection.agents if agent.alive]
-        whom = interrupting(names)
+        target = interrupting(names)
         if names:
             send = partial(self._send_interrupt, names, selection.unmark)
-            self.write(ComposeTarget(whom, whom, send, nothing="where does it stand?"))
+            self.write(ComposeTarget(target, target, send, nothing="where does it stand?"))
 
     def _send_interrupt(self, names: list[str], unmark: Unmark, text: str) -> None:
         left = list(names)

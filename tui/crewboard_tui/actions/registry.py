@@ -133,8 +133,8 @@ def not_for(selection: Selection) -> str:
 
 def aimed(label: str, names: Sequence[str]) -> str:
     """Return a label that says which marked agents a key acts on: the cursor may be on another."""
-    whom = clip(one_line(names[0]), _NAME) if len(names) == 1 else str(len(names))
-    return f"{label} ✓{whom}"
+    shown = clip(one_line(names[0]), _NAME) if len(names) == 1 else str(len(names))
+    return f"{label} ✓{shown}"
 
 
 def marks_layer(rows: Callable[[], Rows]) -> Layer:

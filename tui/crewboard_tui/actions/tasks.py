@@ -120,7 +120,7 @@ class TaskActions:
         def reopen() -> str:
             board.update_task(self._context.team, task.id, status="pending")
             assign = self._context.key("task.assign")
-            return f"task {task.id} is open again, for anybody to take; {assign} assigns it"
+            return f"task {task.id} is open again, for any agent to take; {assign} assigns it"
 
         self._context.do(f"opening #{task.id} again", reopen)
 

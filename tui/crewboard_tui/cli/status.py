@@ -49,7 +49,7 @@ def describe(view: TeamView, team: Team) -> list[str]:
 
 def _head(view: TeamView, typed: CommandLine) -> list[str]:
     supervisor = f"supervisor {view.supervisor.pid or 'starting'}" if view.supervisor.alive else "no supervisor"
-    model = "embedded model (no language model)" if view.model_backend == "offline" else "Messages API"
+    model = "offline model (no language model)" if view.model_backend == "offline" else "Messages API"
     lines = [cut(f"team {view.name} · {supervisor} · {model}", columns()), f"root {view.root}"]
     if view.description:
         lines.append(cut(view.description, columns()))
