@@ -7,7 +7,8 @@ import pytest
 
 from crewboard.errors import StorageError, UsageError
 from crewboard.store import roster
-from crewboard.store.layout import TeamDirectory, find_root, find_team, team_directories
+from crewboard.store.layout import TeamDirectory, find_root, team_directories
+from crewboard.store.roster import find_team
 
 
 def made(root: Path, name: str) -> TeamDirectory:

@@ -17,7 +17,8 @@ from crewboard.records import OperatorState, Spec
 from crewboard.sandbox.sandbox import open_sandbox
 from crewboard.store import files, json_files, leases, mailbox, roster
 from crewboard.store import layout as layout_module
-from crewboard.store.layout import TeamDirectory, find_root, find_team, team_directories
+from crewboard.store.layout import TeamDirectory, find_root, team_directories
+from crewboard.store.roster import find_team
 from crewboard.supervisor.launcher import PopenLauncher
 from crewboard.worker.tools.file_server import edit_file, read_file
 from crewboard.worker.tools.workspace import RefusedError, Workspace

@@ -13,7 +13,8 @@ from crewboard.errors import CredentialsError, CrewboardError, UsageError
 from crewboard.names import OPERATOR, check_team
 from crewboard.records import Config, Member
 from crewboard.store import roster
-from crewboard.store.layout import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, find_team, team_directories
+from crewboard.store.layout import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, team_directories
+from crewboard.store.roster import find_team
 
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 _VALID_KEY = re.compile(r"[!-~]+")

@@ -310,17 +310,3 @@ def team_directories(root: Path) -> list[TeamDirectory]:
     except OSError as error:
         raise StorageError(f"cannot read {root / HOME}: {error.strerror}") from error
     return [team for team in map(TeamDirectory, folders) if team.exists()]
-
-
-def find_team(root: Path, name: str) -> TeamDirectory | None:
-    """Return the team called `name`, else the team in the directory `name`, else None."""
-    from crewboard.store import roster
-
-    teams = team_directories(root)
-    for team in teams:
-        try:
-            if roster.load(team).name == name:
-                return team
-        except CrewboardError:
-            continue
-    return next((team for team in teams if team.path.name == name), None)

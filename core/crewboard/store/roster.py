@@ -1,11 +1,12 @@
 """`config.json`: who is on the team, and its settings."""
 
 from collections.abc import Callable
+from pathlib import Path
 
-from crewboard.errors import UsageError
+from crewboard.errors import CrewboardError, UsageError
 from crewboard.records import Config, Member
 from crewboard.store import json_files
-from crewboard.store.layout import TeamDirectory
+from crewboard.store.layout import TeamDirectory, team_directories
 
 _CACHE: dict[TeamDirectory, json_files.CachedFile[Config]] = {}
 
@@ -87,3 +88,15 @@ def drop(team: TeamDirectory, name: str) -> Config:
         config.members = [member for member in config.members if member.name != name]
 
     return change(team, edit)
+
+
+def find_team(root: Path, name: str) -> TeamDirectory | None:
+    """Return the team called `name`, else the team in the directory `name`, else None."""
+    teams = team_directories(root)
+    for team in teams:
+        try:
+            if load(team).name == name:
+                return team
+        except CrewboardError:
+            continue
+    return next((team for team in teams if team.path.name == name), None)

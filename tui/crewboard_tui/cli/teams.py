@@ -9,7 +9,8 @@ from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import check_team
 from crewboard.store import leases, roster
-from crewboard.store.layout import TeamDirectory, find_team, team_directories
+from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard.store.roster import find_team
 from crewboard_tui.cli import options
 from crewboard_tui.cli.options import LazyGroup, Session
 from crewboard_tui.cli.output import as_json, note, say, say_json, table
