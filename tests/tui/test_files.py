@@ -8,7 +8,7 @@ import pytest
 from crewboard.readmodel.file_activity import IN_USE, FileAccess, FileAccessReader, FileActivity
 from crewboard.records import Request
 from crewboard_tui.views.agent.files import file_folds
-from crewboard_tui.views.requests.plan_impact import stake_lines
+from crewboard_tui.views.requests.request_text import plan_impact_lines
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -138,7 +138,7 @@ def test_a_count_of_files_reads_as_one(files: list[str], words: str) -> None:
         {"id": "q", "type": "plan_approval", "from": "docs", "to": "operator", "payload": {"files": files}}
     )
     touched = FileActivity([FileAccess(NOW - 9, name, "a.py", "read") for name in ("api", "ui")])
-    said = "".join(span.text for span in stake_lines(request, touched, NOW)[0])
+    said = "".join(span.text for span in plan_impact_lines(request, touched, NOW)[0])
     assert words in said
 
 

@@ -39,6 +39,21 @@ def set_budget(team: Team, amount: str | None) -> None:
     roster.change(team.directory, edit)
 
 
+def scope_of(request: Request) -> str | None:
+    """Return the scope of a rule for this request; None if no rule is offered."""
+    scope = request.payload.get("scope")
+    return scope if request.type == "permission" and isinstance(scope, str) else None
+
+
+def covers(request: Request, scope: str) -> str:
+    """Describe which further calls a rule of this scope allows."""
+    who, tool = request.from_, str(request.payload.get("tool", ""))
+    if tool == "bash":
+        return f"any single command of {who} that starts {scope}"
+    folder = "the top folder" if scope in (".", "") else f"{scope}/"
+    return f"every {tool} of {who} directly in {folder}"
+
+
 def approve_with_rule(team: Team, request_id: str, *, sha256: str | None = None) -> tuple[Request, Rule]:
     """Approve a permission request, and add the rule that it proposes.
 
@@ -48,8 +63,7 @@ def approve_with_rule(team: Team, request_id: str, *, sha256: str | None = None)
     """
     request_id = answers.find(team, request_id)
     request = requests.load(team.directory, request_id)
-    scope = request.payload.get("scope") if request is not None else None
-    if request is not None and (request.type != "permission" or not isinstance(scope, str)):
+    if request is not None and scope_of(request) is None:
         raise UsageError(f"request {request_id} proposes no rule; approve it without --rule")
     decided = answers.approve(team, request_id, sha256=sha256)
     rule = Rule(

@@ -16,7 +16,6 @@ from crewboard_tui.cli import options
 from crewboard_tui.cli.options import Session
 from crewboard_tui.cli.output import age, as_json, clock, indented, note, say, say_json
 from crewboard_tui.render.sanitize import safe_line
-from crewboard_tui.views.requests.rule_scope import covers, scope_of
 
 _BODY = {"plan_approval": "plan", "question": "question", "shutdown": "reason"}
 _BESIDE = ("options", "files", "commands", "risk")
@@ -58,8 +57,8 @@ def _show(request: Request, typed: CommandLine) -> None:
         say(indented(f"answer: {request.feedback}"))
     if request.status == "pending" and (ways := [how for what, how in answers(request, typed) if what != READ]):
         say(f"    → {in_a_row(ways)}")
-        if (scope := scope_of(request)) is not None:
-            say(f"    → {typed(f'approve {request.id} --rule')}   also allows {safe_line(covers(request, scope))}")
+        if (scope := rules.scope_of(request)) is not None:
+            say(f"    → {typed(f'approve {request.id} --rule')}   also allows {safe_line(rules.covers(request, scope))}")
 
 
 def _body(request: Request) -> str:

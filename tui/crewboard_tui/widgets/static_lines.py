@@ -1,16 +1,19 @@
-"""A few lines without a cursor: status bar, alert bar, footer. Only changed lines are repainted."""
+"""Lines without a cursor: status bar, alert bar, footer, and pane titles. Only changes are repainted."""
 
 from typing import Any
 
 from textual import events
+from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard_tui.keymap import bindings
-from crewboard_tui.render.lines import Line
+from crewboard_tui.render.lines import Line, one_line
 from crewboard_tui.render.painter import Painter
+from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from crewboard_tui.widgets.footer import press
+from crewboard_tui.widgets.line_view import LineView
 
 
 class StaticLines(Widget):
@@ -53,3 +56,18 @@ class StaticLines(Widget):
         ident = event.style.meta.get("key")
         if ident:
             await press(self.app, self.screen, str(ident))
+
+
+def title(pane: Widget, above: str, below: str = "") -> None:
+    """Set a pane's titles if they changed: each assignment repaints the frame."""
+    wanted = Content(one_line(above)), Content(one_line(below))
+    if pane.border_title != wanted[0]:
+        pane.border_title = wanted[0]
+    if pane.border_subtitle != wanted[1]:
+        pane.border_subtitle = wanted[1]
+
+
+def follow_words(pane: LineView | CollapsibleList, key: str) -> str:
+    """Describe whether a pane follows its end, with the `key` that switches it."""
+    words = f"follow:{'on' if pane.follow else 'off'}"
+    return f"{key} {words}" if pane.has_focus else words

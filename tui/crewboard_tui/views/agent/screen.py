@@ -8,6 +8,7 @@ from textual.widget import Widget
 
 from crewboard.names import LEAD
 from crewboard.readmodel.team import AgentView
+from crewboard.records import describe_exit
 from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.filters import matches
 from crewboard_tui.actions.messaging import Messaging
@@ -15,19 +16,57 @@ from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, select
 from crewboard_tui.actions.search import Search
 from crewboard_tui.compose.composer import Composer, shown_composer
 from crewboard_tui.context import AppContext
-from crewboard_tui.queries import Query, Snapshot
+from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render import formats
-from crewboard_tui.render.lines import Line, Span, plain, width_of
+from crewboard_tui.render.lines import Line, Span, line, plain, say, width_of
 from crewboard_tui.render.looks import look_of
-from crewboard_tui.views.agent.foreground import Foreground
 from crewboard_tui.views.agent.tabs import NAMES, TABS, Page, Tab, seat_mail
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.pane_title import follow_words, title
-from crewboard_tui.widgets.static_lines import StaticLines
+from crewboard_tui.widgets.static_lines import StaticLines, follow_words, title
 from crewboard_tui.widgets.view_tabs import crumbs_line
+
+_RESULTS = {
+    "answer": (" it sent its result", "success bold"),
+    "error": (" it failed; the reason is above", "error bold"),
+}
+"""Kinds of activity that end an assignment, with their text."""
+
+
+class Foreground:
+    """The wait for what an agent does since `since` (epoch seconds). `outcome` is None until it is over."""
+
+    def __init__(self, context: AppContext, name: str, since: float) -> None:
+        self._context = context
+        self._name = name
+        self._since = since
+        self.outcome: Line | None = None
+
+    @property
+    def line(self) -> Line:
+        """What has come of it, or which key puts the agent to the background."""
+        back, leave = self._context.key("view.back"), self._context.key("foreground.leave")
+        waits = line(
+            Span(" foreground: waiting for the result; ", "info"), Span(back, "key"), Span("/", "info"),
+            Span(leave, "key"), Span(" moves it to the background", "info"),
+        )  # fmt: skip
+        return self.outcome or waits
+
+    def read(self, snapshot: Snapshot) -> None:
+        """Look for the outcome."""
+        work = snapshot.get(WorkOf(self._name))
+        if work is None:
+            return
+        for each in work.activity:
+            if each.kind in _RESULTS and each.ts >= self._since:
+                back = self._context.key("view.back")
+                self.outcome = line(Span(*_RESULTS[each.kind]), Span("  "), Span(back, "key"), " goes back")
+                return
+        agent = snapshot.view.agent(self._name)
+        if agent is not None and agent.exit is not None and not agent.alive and agent.exit.at >= self._since:
+            self.outcome = line(say(f" it ended without a result: {describe_exit(agent.exit)}", "error bold"))
 
 
 class AgentPage(BaseScreen):

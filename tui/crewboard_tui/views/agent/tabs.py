@@ -1,12 +1,17 @@
 """The tabs of an agent's page, and the data that each shows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from crewboard.names import LEAD
 from crewboard.protocol.addressing import operator_mailboxes
+from crewboard.readmodel.crash_report import CrashReport
 from crewboard.readmodel.file_activity import FileActivity
-from crewboard.readmodel.team import AgentView
+from crewboard.readmodel.processes import ProcessNode
+from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.readmodel.usage import Bill, Call, bill_agent, hit_rate
+from crewboard.records import Exit
+from crewboard_tui.process_history import KEPT, ProcessHistory
 from crewboard_tui.queries import (
     CallsOf,
     CrashOf,
@@ -21,19 +26,26 @@ from crewboard_tui.queries import (
     WorkOf,
 )
 from crewboard_tui.render import formats
-from crewboard_tui.render.lines import Line
-from crewboard_tui.views.agent.cost import cost_lines
+from crewboard_tui.render.formats import spark
+from crewboard_tui.render.lines import Line, Span, crop, pad, say
+from crewboard_tui.render.money import bar, context_share, money_of, near, percent, why_no_money
 from crewboard_tui.views.agent.files import file_folds, file_head
 from crewboard_tui.views.agent.mail import mail_folds, mail_head
-from crewboard_tui.views.agent.process import process_lines
 from crewboard_tui.views.agent.transcript import transcript_folds
 from crewboard_tui.views.board.activity import activity_lines
 from crewboard_tui.views.inbox.message_list import MailboxInfo
-from crewboard_tui.views.needs.explanation import death_lines, fact_lines
+from crewboard_tui.views.needs.rows import death_lines, fact_lines
 from crewboard_tui.views.tasks.rows import task_line
 from crewboard_tui.widgets.collapsible_list import CollapsibleRow
 
 _RECENT = 40
+_LABEL = 11
+_VALUE = 7
+_A_CORE = 100.0
+_TREE = (("PID", 8), ("CPU TIME", 10), ("RSS", 7))
+_BAR = 20
+_KINDS = (("input", "in"), ("output", "out"), ("cache_read", "from the cache"), ("cache_write", "into the cache"))
+_CALL = (("TIME", 9), ("TOOK", 6), ("IN", 7), ("OUT", 7), ("CACHED", 7), ("WRITTEN", 8), ("HIT", 5), ("COST", 7))
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,157 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
         ("context", context),
         ("last error", agent.last_error or ""),
     ]
+
+
+def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:
+    """Return the lines of the Process tab, for a running or an ended worker."""
+    vitals = snapshot.get(ProcessOf(agent.name)) or ProcessHistory(agent.name)
+    autopsy = snapshot.get(CrashOf(agent.name))
+    if not agent.alive and autopsy is not None:
+        return _ended(agent, autopsy, now, width)
+    lines = [*_history(vitals, width), *_process_facts(agent, width), *_tree(vitals.family, width)]
+    return [*lines, *_log(vitals.log_lines, width)]
+
+
+def _ended(agent: AgentView, autopsy: CrashReport, now: float, width: int) -> list[Line]:
+    lines = death_lines(autopsy, now, width)
+    return [*lines, *fact_lines([("exit", _record(agent.exit))], width)]
+
+
+def _record(record: Exit | None) -> str:
+    """Return the content of `exit.json` in short form."""
+    if record is None:
+        return "none: no supervisor saw it end"
+    code = f"code {record.code}" if record.code is not None else "no code"
+    signal = f"signal {record.signal}" if record.signal is not None else "no signal"
+    told = "the team is notified" if record.buried else "the team is not notified yet"
+    return f"run {record.run}, {record.reason or 'no reason'}, {code}, {signal}; {told}"
+
+
+def _process_facts(agent: AgentView, width: int) -> list[Line]:
+    return fact_lines(
+        [
+            ("process", f"pid {agent.pid}, run {agent.run}" if agent.alive else "none"),
+            ("state", f"{agent.state} since {formats.clock(agent.since)}" if agent.since else agent.state),
+            ("why", agent.reason),
+            ("sandbox", agent.sandbox),
+            ("last error", agent.last_error or ""),
+        ],
+        width,
+    )
+
+
+def _history(vitals: ProcessHistory, width: int) -> list[Line]:
+    """Return current CPU and memory, their history, and their peaks."""
+    if not vitals.history:
+        return []
+    cpu = [usage.cpu_percent for usage in vitals.history]
+    memory = [float(usage.rss_bytes) for usage in vitals.history]
+    return [
+        _course("CPU", f"{cpu[-1]:.0f}%", cpu, max(_A_CORE, *cpu), f"peak {max(cpu):.0f}%", width),
+        _course(
+            "memory",
+            formats.size(int(memory[-1])),
+            memory,
+            max(memory),
+            f"peak {formats.size(int(max(memory)))}",
+            width,
+        ),
+    ]
+
+
+def _course(name: str, value: str, values: list[float], top: float, peak: str, width: int) -> Line:
+    room = min(KEPT, width - _LABEL - _VALUE - len(peak) - 2)
+    bars = spark(values, room, top)
+    return (
+        Span(f"{name:<{_LABEL}}", "dim"),
+        Span(f"{value:<{_VALUE}}"),
+        Span(bars, "info"),
+        Span(f"  {peak}", "dim"),
+    )
+
+
+def _tree(relatives: tuple[ProcessNode, ...], width: int) -> list[Line]:
+    if not relatives:
+        return []
+    head = "".join(f"{name:<{size}}" for name, size in _TREE) + "COMMAND"
+    return [(), (Span(head, "dim"),), *(crop(_relative(each), width) for each in relatives)]
+
+
+def _relative(each: ProcessNode) -> Line:
+    numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", formats.size(each.rss_bytes))
+    text = "".join(f"{cell:<{size}}" for cell, (_, size) in zip(numbers, _TREE, strict=True))
+    branch = "  " * (each.depth - 1) + "└ " if each.depth else ""
+    return (Span(text), Span(branch, "dim"), say(each.command, "" if each.depth else "bold"))
+
+
+def _log(lines: tuple[str, ...], width: int) -> list[Line]:
+    if not lines:
+        return []
+    return [(), (Span("the end of its log", "dim"),), *(crop((say(line),), width) for line in lines)]
+
+
+def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: int) -> list[Line]:
+    """Return the lines of the Cost tab; calls newest first."""
+    lines = [*_summary(agent, view), (), *_token_lines(bill_agent(agent))]
+    if calls:
+        head = "".join(pad(name, size, "right") for name, size in _CALL)
+        lines += [(), (Span(head, "dim"),), *map(_call_line, reversed(calls))]
+    return [crop(line, width) for line in lines]
+
+
+def _summary(agent: AgentView, view: TeamView) -> list[Line]:
+    bill = bill_agent(agent)
+    filled = context_share(agent.context)
+    window = f"{percent(filled)} of {formats.count(agent.context.limit)}" if filled is not None else "—"
+    return [
+        (_label("model"), say(agent.model or "—")),
+        (_label("money"), *_money(bill, view)),
+        (_label("budget"), *_budget(bill)),
+        (_label("context"), Span(window, near(filled)), *bar(filled, _BAR)),
+    ]
+
+
+def _money(bill: Bill, view: TeamView) -> Line:
+    if bill.partial:
+        return (Span(why_no_money(view), "dim"),)
+    return (Span(money_of(bill), "bold"),)
+
+
+def _budget(bill: Bill) -> Line:
+    if bill.budget is None:
+        return (Span("none", "dim"),)
+    if bill.share is None:
+        return (Span(f"{bill.budget}; how much of it is used is not known", "warning"),)
+    return (Span(f"{percent(bill.share)} of {bill.budget}", near(bill.share)), *bar(bill.share, _BAR))
+
+
+def _token_lines(bill: Bill) -> list[Line]:
+    lines: list[Line] = [
+        (
+            _label("tokens" if not at else ""),
+            Span(f"{formats.count(getattr(bill.tokens, kind)):>7}  "),
+            Span(words, "dim"),
+        )
+        for at, (kind, words) in enumerate(_KINDS)
+    ]
+    hits = percent(hit_rate(bill.tokens))
+    return [*lines, (_label("cache hits"), Span(f"{hits:>7}  "), Span("of all prompts", "dim"))]
+
+
+def _call_line(call: Call) -> Line:
+    used = call.usage
+    cells = (
+        formats.clock(call.ts), formats.took(call.seconds) or "—",
+        *(formats.count(getattr(used, kind)) for kind, _ in _KINDS),
+        percent(hit_rate(used)), formats.money(call.usd) if call.usd is not None else "—",
+    )  # fmt: skip
+    text = "".join(pad(cell, size, "right") for cell, (_, size) in zip(cells, _CALL, strict=True))
+    return (Span(text), Span("  summary" if call.summary else "", "dim"))
+
+
+def _label(text: str) -> Span:
+    return Span(f"{text:<{_LABEL}}", "dim")
 
 
 TABS: tuple[Tab, ...] = (

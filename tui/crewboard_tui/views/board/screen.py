@@ -25,14 +25,14 @@ from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board.activity import activity_lines
 from crewboard_tui.views.board.columns import HIGH, HUGE, WIDE
 from crewboard_tui.views.board.roster import Roster
-from crewboard_tui.views.cost.rows import CostRows
+from crewboard_tui.views.cost.screen import CostRows
 from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.needs.rows import find_need, need_rows
 from crewboard_tui.views.panes import Panes
 from crewboard_tui.views.tasks.rows import tally, task_rows
 from crewboard_tui.widgets.line_list import LineList, Row, keep_order
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.pane_title import follow_words, title
+from crewboard_tui.widgets.static_lines import follow_words, title
 from crewboard_tui.widgets.view_tabs import tabs_line
 
 _WELCOME = (

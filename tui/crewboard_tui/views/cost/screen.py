@@ -1,25 +1,199 @@
 """`7` Cost: what each agent has used, in tokens and in money."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, ClassVar
 
 from textual import on
+from textual.binding import BindingType
 from textual.widget import Widget
 
 from crewboard import pricing
 from crewboard.errors import BadDataError
+from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.readmodel.usage import Bill, bill_agent, bill_team, hit_rate
+from crewboard.records import Context
 from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.filters import FINDS_AGENTS
+from crewboard_tui.actions.filters import FINDS_AGENTS, matches_agent
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in
 from crewboard_tui.actions.search import Search
 from crewboard_tui.context import AppContext
+from crewboard_tui.keymap import bindings
 from crewboard_tui.queries import Query, Snapshot, SpendingRate
-from crewboard_tui.render.money import spent
+from crewboard_tui.render import formats
+from crewboard_tui.render.lines import Align, Line, Span, one_line, pad
+from crewboard_tui.render.looks import look_of
+from crewboard_tui.render.money import context_share, money_of, near, percent, spent
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.cost.rows import CostRows
 from crewboard_tui.views.panes import Panes
-from crewboard_tui.widgets.line_list import LineList
-from crewboard_tui.widgets.pane_title import title
+from crewboard_tui.widgets.line_list import SETTLE, LineList, Row, keep_order
+from crewboard_tui.widgets.static_lines import title
+
+
+@dataclass(frozen=True)
+class Account:
+    """One row: the cost of an agent or of the team."""
+
+    name: str
+    model: str
+    bill: Bill
+    context: Context
+    shape: Span
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `order` sorts the largest first; when space is short, the highest `rank` is omitted first."""
+
+    title: str
+    width: int
+    cell: Callable[[Account], Span]
+    order: Callable[[Account], Any]
+    align: Align = "right"
+    rank: int = 0
+    has: Callable[[Account], bool] = lambda _: True
+
+
+def _tokens(kind: str) -> Callable[[Account], Span]:
+    return lambda account: Span(formats.count(getattr(account.bill.tokens, kind)))
+
+
+def _most_of(kind: str) -> Callable[[Account], int]:
+    return lambda account: -getattr(account.bill.tokens, kind)
+
+
+def _share_cell(share: float | None) -> Span:
+    return Span(percent(share), near(share))
+
+
+def _hits(account: Account) -> Span:
+    hits = hit_rate(account.bill.tokens)
+    return Span(percent(hits), "dim" if hits is None else "")
+
+
+def _money(account: Account) -> Span:
+    return Span(money_of(account.bill), "dim" if account.bill.usd is None else "")
+
+
+def _budget(account: Account) -> Span:
+    return Span(str(account.bill.budget or "—").removesuffix(" tokens"), "" if account.bill.budget else "dim")
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("AGENT", 14, lambda a: Span(a.name), lambda _: 0, "left"),
+    Column("MODEL", 11, lambda a: Span(one_line(a.model).removeprefix("claude-"), "dim"), lambda a: a.model, "left", 7),
+    Column("IN", 6, _tokens("input"), _most_of("input"), rank=2),
+    Column("OUT", 6, _tokens("output"), _most_of("output"), rank=3),
+    Column("CACHED", 6, _tokens("cache_read"), _most_of("cache_read"), rank=6),
+    Column("WRITTEN", 7, _tokens("cache_write"), _most_of("cache_write"), rank=8),
+    Column("HIT", 4, _hits, lambda a: -(hit_rate(a.bill.tokens) or 0), rank=5),
+    Column("COST", 7, _money, lambda a: -(a.bill.usd or 0)),
+    Column("BUDGET", 7, _budget, lambda a: a.bill.budget is None, rank=1, has=lambda a: a.bill.budget is not None),
+    Column("USED", 5, lambda a: _share_cell(a.bill.share), lambda a: -(a.bill.share or 0),
+           has=lambda a: a.bill.budget is not None),
+    Column("CTX", 4, lambda a: _share_cell(context_share(a.context)), lambda a: -(context_share(a.context) or 0),
+           rank=4),
+)  # fmt: skip
+"""The columns from left to right; CACHED are tokens read from the cache, WRITTEN those written to it."""
+
+SORTS = ("COST", "IN", "OUT", "CACHED", "WRITTEN", "HIT", "USED", "CTX", "AGENT")
+"""The sort columns, in the order in which the key cycles through them."""
+
+_TEAM = "TEAM"
+_ORDER = {column.title: column.order for column in COLUMNS}
+
+
+def accounts(agents: Sequence[AgentView], by: str, *, reverse: bool) -> list[Account]:
+    """Return a row for each agent in the order of column `by`, equal ones by name."""
+    rows = [Account(a.name, a.model, bill_agent(a), a.context, Span(look_of(a).glyph, look_of(a).tone)) for a in agents]
+    return sorted(rows, key=lambda row: (_ORDER[by](row), row.name), reverse=reverse)
+
+
+def lay_out(rows: Sequence[Account], width: int) -> list[Column]:
+    """Return the columns that have data and fit into `width` cells."""
+    longest = max((len(row.name) for row in rows), default=0)
+    names = replace(COLUMNS[0], width=min(max(5, longest), COLUMNS[0].width))
+    chosen = [names, *(column for column in COLUMNS[1:] if any(map(column.has, rows)))]
+    while sum(column.width + 1 for column in chosen) + 1 > width and any(column.rank for column in chosen):
+        chosen.remove(max(chosen, key=lambda column: column.rank))
+    return chosen
+
+
+def head_line(columns: Sequence[Column], by: str) -> Line:
+    """Return the titles, with a mark at the sort column."""
+    cells = [pad(column.title + ("⌄" if column.title == by else ""), column.width, column.align) for column in columns]
+    return (Span("  " + " ".join(cells), "dim"),)
+
+
+def account_line(account: Account, columns: Sequence[Column], tone: str = "", *, marked: bool = False) -> Line:
+    """Return one row."""
+    spans = [account.shape, Span("✓" if marked else " ", "marked")]
+    for column in columns:
+        cell = column.cell(account)
+        spans.append(Span(pad(cell.text, column.width, column.align) + " ", f"{cell.tone} {tone}".strip()))
+    return tuple(spans)
+
+
+class CostRows(LineList):
+    """The table. The team's row is always last."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("sort")]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.by = SORTS[0]
+        self.reverse = False
+        self._view: TeamView | None = None
+        self._filter = ""
+        self._names: list[str] = []
+        self._touched_at = float("-inf")
+
+    def read(self, view: TeamView, wanted: str) -> None:
+        """Show the costs of all agents that match `wanted`."""
+        self._view, self._filter = view, wanted
+        self.marked &= set(view.names)
+        shown = [agent for agent in view.agents if matches_agent(agent, wanted)]
+        rows = self._settled(accounts(shown, self.by, reverse=self.reverse))
+        team = Account(_TEAM, "", bill_team(view), Context(), Span(" "))
+        columns = lay_out([*rows, team], self.row_width)
+        lines = [Row(row.name, account_line(row, columns, marked=row.name in self.marked)) for row in rows]
+        last = Row("", account_line(team, columns, "bold"))
+        self.show([*lines, last] if view.agents else [Row("", (Span("no agents yet", "dim"),))],
+                  head_line(columns, self.by) if view.agents else None)  # fmt: skip
+
+    def _settled(self, rows: list[Account]) -> list[Account]:
+        """Return the rows in order; keep the previous order while the cursor moves."""
+        wanted = [row.name for row in rows]
+        moved = monotonic() - self._touched_at < SETTLE
+        self._names = keep_order(self._names, wanted) if moved else wanted
+        return sorted(rows, key=lambda row: self._names.index(row.name))
+
+    def on_key(self) -> None:
+        self._touched_at = monotonic()
+
+    def _again(self) -> None:
+        self._touched_at = float("-inf")
+        if self._view is not None:
+            self.read(self._view, self._filter)
+
+    def marks_changed(self) -> None:
+        if self._view is not None:
+            self.read(self._view, self._filter)
+        super().marks_changed()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        # The columns are those that fit: there are no others to show.
+        return None if action == "wide" else super().check_action(action, parameters)
+
+    def action_sort(self) -> None:
+        self.by, self.reverse = SORTS[(SORTS.index(self.by) + 1) % len(SORTS)], False
+        self._again()
+
+    def action_reverse(self) -> None:
+        self.reverse = not self.reverse
+        self._again()
 
 
 class CostScreen(BaseScreen):

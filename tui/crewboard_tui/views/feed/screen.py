@@ -16,7 +16,7 @@ from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.panes import Panes, first_hire
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from crewboard_tui.widgets.line_list import LineList
-from crewboard_tui.widgets.pane_title import follow_words, title
+from crewboard_tui.widgets.static_lines import follow_words, title
 
 
 class FeedScreen(BaseScreen):

@@ -24,8 +24,7 @@ from crewboard_tui.render.lines import Line, Span, hang, say
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board.columns import TALL
 from crewboard_tui.views.hire import profiles
-from crewboard_tui.views.hire.form import HireForm
-from crewboard_tui.views.hire.validation import Problem, free_name, problems, spawn_words, terms_of
+from crewboard_tui.views.hire.form import HireForm, Problem, free_name, problems, spawn_words, terms_of
 from crewboard_tui.widgets.form.checkbox import Checkbox
 from crewboard_tui.widgets.form.select import Select
 from crewboard_tui.widgets.static_lines import StaticLines

@@ -27,7 +27,7 @@ from crewboard_tui.views.inbox.threads import story_lines
 from crewboard_tui.views.panes import Panes
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.pane_title import title
+from crewboard_tui.widgets.static_lines import title
 
 LOOKED_AT = 1.5
 """Seconds on the screen after which what was in sight of the operator's own mail is read, once that is left."""

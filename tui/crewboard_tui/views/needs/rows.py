@@ -1,12 +1,19 @@
-"""The rows of Needs-you, the most urgent first, with reason and age."""
+"""The rows of Needs-you, most urgent first, and the explanation of one need: the evidence for the decision."""
 
+from crewboard.readmodel.crash_report import CrashReport
 from crewboard.readmodel.needs import tasks_blocked_by
-from crewboard.readmodel.team import Need, TeamView
+from crewboard.readmodel.team import AgentView, Need, TeamView
+from crewboard.records import Request
 from crewboard_tui.actions.filters import matches
 from crewboard_tui.render import formats
-from crewboard_tui.render.lines import Line, Span, pad, say, spread
+from crewboard_tui.render.lines import Line, Span, clip, one_line, pad, say, spread, wrap
+from crewboard_tui.render.looks import TASK_LOOKS
+from crewboard_tui.render.markdown import markdown_lines
 from crewboard_tui.widgets.alert_bar import NEED_LOOKS
 from crewboard_tui.widgets.line_list import Row
+
+_LABEL = 11
+_HOLDS_UP = "holds up"
 
 _FREES_FROM = 50
 """Below this width the summary takes the whole line."""
@@ -56,3 +63,84 @@ def _frees(view: TeamView, need: Need, word: str) -> str:
 def held_by(view: TeamView, need: Need) -> str:
     """Return the tasks that a need blocks, by number and subject."""
     return ", ".join(f"#{task.id} {task.subject}" for task in tasks_blocked_by(view, need))
+
+
+def why_lines(need: Need, view: TeamView, autopsy: CrashReport | None, now: float, width: int) -> list[Line]:
+    """Return the explanation of one need."""
+    agent = view.agent(need.agent)
+    if need.kind == "death" and autopsy is not None and autopsy.agent == need.agent:
+        return death_lines(autopsy, now, width)
+    request = view.request(need.request_id) if need.request_id else None
+    if request is not None:
+        return _request_lines(request, view, need, width)
+    facts = [
+        ("what", need.summary),
+        ("since", f"{formats.clock(need.since)}, {formats.long_age(now - need.since)} ago"),
+        (_HOLDS_UP, held_by(view, need)),
+        *(_agent_facts(agent) if agent else []),
+    ]
+    return fact_lines(facts, width)
+
+
+def death_lines(autopsy: CrashReport, now: float, width: int) -> list[Line]:
+    """Return how an agent died and what it left."""
+    lived = f", {formats.long_age(autopsy.at - autopsy.began)} old" if autopsy.began is not None else ""
+    pid = f", pid {autopsy.pid}" if autopsy.pid else ""
+    ago = formats.long_age(now - autopsy.at)
+    head = f"{autopsy.how} at {formats.clock(autopsy.at)}, {ago} ago; run {autopsy.run}{lived}{pid}"
+    tool = autopsy.last_tool
+    outcome = "" if tool is None or tool.finished else "   (outcome unknown)"
+    freed = ", ".join(f"#{task.id} {task.subject}" for task in autopsy.freed)
+    unread = f"{autopsy.unread} unread"
+    unread += f" (from {', '.join(autopsy.unread_from)})" if autopsy.unread_from else ""
+    lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(head, width, "  ")]
+    lines += fact_lines(
+        [
+            ("state", autopsy.rested.describe(autopsy.at) if autopsy.rested else ""),
+            ("last tool", f"{tool.text}{outcome}" if tool else "none in this run"),
+            (TASK_LOOKS["orphaned"].word, freed),
+            ("mail", unread if autopsy.unread else ""),
+            ("last lines", "\n".join(autopsy.log_lines)),
+            ("last steps", "" if autopsy.log_lines else _deeds(autopsy, width)),
+        ],
+        width,
+    )
+    return lines
+
+
+def _deeds(autopsy: CrashReport, width: int) -> str:
+    """Return its last actions, one per line: the only evidence if its log is empty."""
+    lines = (f"{formats.clock(deed.ts)} {deed.kind:<5} {one_line(deed.text)}" for deed in autopsy.last_activity)
+    return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"
+
+
+def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> list[Line]:
+    payload = request.payload
+    lines = fact_lines([(_HOLDS_UP, held_by(view, need)), ("risk", str(payload.get("risk") or ""))], width)
+    body = payload.get("plan") or payload.get("question") or payload.get("summary") or ""
+    lines += markdown_lines(str(body), width)
+    options = payload.get("options")
+    if isinstance(options, list):
+        # No numbers: digits switch views and would not choose an option.
+        lines += [(Span("  • ", "dim"), say(str(option))) for option in options]
+    return lines
+
+
+def _agent_facts(agent: AgentView) -> list[tuple[str, str]]:
+    usage = f"{agent.usage.cpu_percent:.0f}% CPU, {formats.size(agent.usage.rss_bytes)}" if agent.usage else ""
+    return [
+        ("doing", agent.doing),
+        ("process", f"pid {agent.pid}, run {agent.run}{', ' + usage if usage else ''}" if agent.alive else "none"),
+        ("last error", agent.last_error or ""),
+    ]
+
+
+def fact_lines(facts: list[tuple[str, str]], width: int) -> list[Line]:
+    """Return names and values, values wrapped; omit empty ones."""
+    lines: list[Line] = []
+    for name, value in facts:
+        if not value:
+            continue
+        for at, piece in enumerate(wrap(value, max(1, width - _LABEL))):
+            lines.append((Span(f"{'' if at else name:<{_LABEL}}", "dim"), Span(piece)))
+    return lines

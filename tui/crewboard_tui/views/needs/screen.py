@@ -15,12 +15,11 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.queries import CrashOf, Query, Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.needs.explanation import why_lines
-from crewboard_tui.views.needs.rows import find_need, need_rows
+from crewboard_tui.views.needs.rows import find_need, need_rows, why_lines
 from crewboard_tui.views.panes import Panes, nothing_row
 from crewboard_tui.widgets.line_list import LineList, keep_order
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.pane_title import title
+from crewboard_tui.widgets.static_lines import title
 
 _NOTHING = "nobody needs you; plans to approve, questions and deaths will stand here"
 

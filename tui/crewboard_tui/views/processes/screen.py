@@ -17,12 +17,12 @@ from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, pad, say
 from crewboard_tui.render.looks import look_of
-from crewboard_tui.views.agent.process import process_lines
+from crewboard_tui.views.agent.tabs import process_lines
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.panes import Panes, first_hire, nothing_row
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.pane_title import title
+from crewboard_tui.widgets.static_lines import title
 
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
 

@@ -1,4 +1,7 @@
-"""The feedback box. A comment on an approval and the reason of a refusal are separate texts."""
+"""What the user writes to answer a request: feedback, and an edited plan. Both are kept as drafts until sent.
+
+A comment on an approval and the reason of a refusal are separate texts.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,11 +10,14 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.events import Key
+from textual.widgets import TextArea
 
 from crewboard.readmodel.mail import QUESTION
+from crewboard.records import Request
 from crewboard_tui.compose.draft_input import DraftInput
-from crewboard_tui.compose.drafts import for_no
+from crewboard_tui.compose.drafts import edit_of, for_no
 from crewboard_tui.context import AppContext
+from crewboard_tui.render.sanitize import safe_text
 
 _YES, _NO = 0, 1
 """What a text is for."""
@@ -177,3 +183,33 @@ class Feedback(Vertical):
                 self._desk.drafts[draft] = text
             else:
                 self._desk.drafts.pop(draft, None)
+
+
+class PlanEditor(TextArea):
+    """The plan of a request, with the edits so far."""
+
+    def __init__(self, desk: AppContext, request: Request) -> None:
+        self._drafts = desk.drafts
+        self._draft = edit_of(request.id)
+        self._original = safe_text(str(request.payload.get("plan", "")))
+        self._is_sent = False
+        super().__init__(self.rewritten or self._original, id="editor", classes="pane", soft_wrap=True)
+        self.cursor_blink = False
+        self.border_title = Content(f"Edit, then {desk.key('edit.send')} approves what stands here")
+
+    @property
+    def rewritten(self) -> str:
+        """Return the kept edit of the plan; empty if there is none."""
+        return self._drafts.get(self._draft, "")
+
+    def keep(self) -> None:
+        """Keep the text as a draft, unless it equals the plan or was sent."""
+        if self._is_sent or self.text == self._original:
+            self._drafts.pop(self._draft, None)
+        else:
+            self._drafts[self._draft] = self.text
+
+    def sent(self) -> None:
+        """Drop the draft: the edited plan was sent."""
+        self._is_sent = True
+        self.keep()

@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input
 
+from crewboard.commands.rules import covers, scope_of
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import display_name, question_in
 from crewboard.records import Request
@@ -19,11 +20,14 @@ from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, say
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board.columns import SHORT
 from crewboard_tui.views.requests.base import RequestPage
-from crewboard_tui.views.requests.feedback import Feedback
-from crewboard_tui.views.requests.plan_editor import PlanEditor
-from crewboard_tui.views.requests.plan_impact import stake_lines
-from crewboard_tui.views.requests.request_text import asked, permission_text, plan_text, revision_text
-from crewboard_tui.views.requests.rule_scope import covers, scope_of
+from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
+from crewboard_tui.views.requests.request_text import (
+    asked,
+    permission_text,
+    plan_impact_lines,
+    plan_text,
+    revision_text,
+)
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.static_lines import StaticLines
 
@@ -163,7 +167,7 @@ class ReviewScreen(BaseScreen):
 
     def _stakes(self) -> list[Line]:
         """Return what it touches, one line each; the whole lists are below the plan."""
-        found = stake_lines(self.page.seen, self._touches, self.context.now)
+        found = plan_impact_lines(self.page.seen, self._touches, self.context.now)
         if self._scope is not None:
             found.append(
                 (

@@ -18,15 +18,14 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render.lines import Line, Span, crop, say, width_of, wrap
+from crewboard_tui.render.markdown import markdown_lines
 from crewboard_tui.views.base import ONLY_LOOKING, BaseScreen
 from crewboard_tui.views.board.columns import TALL
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
-from crewboard_tui.views.requests.plan_text import plan_lines
 from crewboard_tui.views.requests.request_text import asked
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.pane_title import title
-from crewboard_tui.widgets.static_lines import StaticLines
+from crewboard_tui.widgets.static_lines import StaticLines, title
 
 _ABOUT_PLANS = (
     "request.approve", "request.rule", "request.deny", "request.edit", "request.compare", "request.ask_back",
@@ -128,7 +127,7 @@ class QuestionScreen(BaseScreen):
         answer = self.query_one("#answer", DraftInput)
         answer.can_focus = answer.sends = self.may_answer
         choices.show([Row(str(at), _choice(option, choices.row_width)) for at, option in enumerate(self.options)])
-        lines = plan_lines(str(self.page.seen.payload.get("question", "")), question.line_width)
+        lines = markdown_lines(str(self.page.seen.payload.get("question", "")), question.line_width)
         question.show(lines + _in_full(self.options, choices.row_width, question.line_width))
 
     def why_not(self, key: bindings.Key) -> str:

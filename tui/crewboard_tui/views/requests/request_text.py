@@ -1,11 +1,23 @@
-"""The full content of a request, for reading and copying."""
+"""The content of a request as lines: the full text, what a plan affects, and what changed between revisions."""
 
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Request
-from crewboard_tui.render.lines import Line, Span, changed, diff_lines, exact_lines, say, wrap
-from crewboard_tui.views.requests.plan_impact import file_lines, texts
-from crewboard_tui.views.requests.plan_text import plan_lines
+from crewboard_tui.render.lines import (
+    Line,
+    Span,
+    changed,
+    diff_lines,
+    exact_lines,
+    one_line,
+    say,
+    spread,
+    width_of,
+    wrap,
+)
+from crewboard_tui.render.markdown import markdown_lines
+from crewboard_tui.views.agent.files import open_by, shared_line
 
+_LABEL = 10
 _FILES = ("files", "Files it names")
 _LISTS = (("commands", "Commands it names"), ("risk", "Risk"))
 
@@ -26,7 +38,7 @@ def asked(request: Request) -> str:
 
 def plan_text(request: Request, touches: FileActivity | None, now: float, width: int) -> list[Line]:
     """Return a plan and what was submitted with it; `touches` is None until it is read."""
-    lines = plan_lines(str(request.payload.get("plan", "")), width)
+    lines = markdown_lines(str(request.payload.get("plan", "")), width)
     if files := file_lines(request, touches, now, width):
         lines += [(), (Span(_FILES[1], "bold"),), *files]
     for name, title in _LISTS:
@@ -66,4 +78,59 @@ def permission_text(request: Request, width: int) -> list[Line]:
         lines += [(), *exact_lines(str(payload["summary"]), width, "bold")]
     for name, value in [*call.items(), *((name, payload[name]) for name in payload if name not in _KNOWN)]:
         lines += [(), (say(name, "dim"),), *exact_lines(value if isinstance(value, str) else str(value), width)]
+    return lines
+
+
+def texts(value: object) -> list[str]:
+    """Return a payload's list of strings; a single string is a list of one."""
+    if isinstance(value, list):
+        return [one_line(str(each)) for each in value]
+    return [one_line(str(value))] if value else []
+
+
+def plan_impact_lines(request: Request, touches: FileActivity | None, now: float) -> list[Line]:
+    """Return files, commands and risk, one line each; `touches` is None until it is read."""
+    payload = request.payload
+    lines: list[Line] = []
+    if files := texts(payload.get("files")):
+        lines.append((_label("FILES"), *_touches(request, files, touches, now)))
+    if commands := texts(payload.get("commands")):
+        lines.append((_label("COMMANDS"), Span("bash: "), say(" · ".join(commands))))
+    if payload.get("risk"):
+        lines.append((Span(f"{'RISK':<{_LABEL}}", "warning bold"), say(str(payload["risk"]))))
+    return lines
+
+
+def _label(text: str) -> Span:
+    return Span(f"{text:<{_LABEL}}", "dim")
+
+
+def _touches(request: Request, files: list[str], touches: FileActivity | None, now: float) -> Line:
+    """Return the number of files and who else has them open, then their names."""
+    count = Span(f"{len(files)} file{'s' if len(files) > 1 else ''}")
+    names = (Span(" · ", "dim"), say(" · ".join(files), "dim"))
+    if touches is None:
+        return (count, *names)
+    shared = {path: touches.others(path, request.from_, now) for path in files}
+    both = [path for path in files if shared[path]]
+    if not both:
+        return (count, Span(" · not open elsewhere", "success"), *names)
+    who = sorted({touch.agent for path in both for touch in shared[path]})
+    clash = any(touch.changed for path in both for touch in shared[path])
+    warning = Span("  ⚠ overlap", "warning bold") if clash else Span("")
+    which = "" if len(files) == 1 else "all " if both == files else f"{len(both)} "
+    return (count, Span(f" · {which}also open in {', '.join(who)}", "warning" if clash else ""), warning, *names)
+
+
+def file_lines(request: Request, touches: FileActivity | None, now: float, width: int) -> list[Line]:
+    """Return each file of the plan, with the recent accesses of other agents below."""
+    lines: list[Line] = []
+    for path in texts(request.payload.get("files")):
+        shared = touches.others(path, request.from_, now) if touches else []
+        *above, last = wrap(f"  {path}", width, "    ") or ("",)
+        lines += [(Span(piece),) for piece in above]
+        who = open_by(shared)
+        fits = bool(shared) and width_of((Span(last), *who)) < width
+        lines.append(spread((Span(last),), who, width) if fits else (Span(last),))
+        lines += [(Span("    "), *shared_line(touch, now)) for touch in shared]
     return lines

@@ -17,12 +17,12 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render.lines import Line
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.needs.explanation import fact_lines
+from crewboard_tui.views.needs.rows import fact_lines
 from crewboard_tui.views.panes import Panes, nothing_row
 from crewboard_tui.views.tasks.rows import is_orphan, tally, task_detail, task_rows
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.pane_title import title
+from crewboard_tui.widgets.static_lines import title
 
 _ABOUT_THE_OWNER = ("agent.answer", "agent.stop", "agent.end", "agent.pause", "agent.interrupt", "agent.fresh")
 """Keys about agents that could be pressed here and meant for the task."""

@@ -16,7 +16,7 @@ _FENCE = re.compile(r"\s*(?:```|~~~)")
 _INLINE = re.compile(r"(`[^`]+`|\*\*[^*]+\*\*)")
 
 
-def plan_lines(text: str, width: int) -> list[Line]:
+def markdown_lines(text: str, width: int) -> list[Line]:
     """Return Markdown in lines of at most `width` cells: headings bold, code apart, list items hanging."""
     lines: list[Line] = []
     fenced = False
