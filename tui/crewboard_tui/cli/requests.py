@@ -58,7 +58,9 @@ def _show(request: Request, typed: CommandLine) -> None:
     if request.status == "pending" and (ways := [how for what, how in answers(request, typed) if what != READ]):
         say(f"    → {in_a_row(ways)}")
         if (scope := rules.scope_of(request)) is not None:
-            say(f"    → {typed(f'approve {request.id} --rule')}   also allows {safe_line(rules.covers(request, scope))}")
+            say(
+                f"    → {typed(f'approve {request.id} --rule')}   also allows {safe_line(rules.covers(request, scope))}"
+            )
 
 
 def _body(request: Request) -> str:
