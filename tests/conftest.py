@@ -19,7 +19,7 @@ from tests.model import ModelServer
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-_TEAMS_OF_MODULES = {"guild", "shared"}
+_TEAMS_OF_MODULES = {"shared_crew", "shared"}
 
 
 # First, because pytest-xdist reads the groups in its own hook.
@@ -72,23 +72,36 @@ def crew_on(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
 
 
 @pytest.fixture(scope="module")
-def guild(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+def shared_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
     """Make one team for all tests of a module, because starting one takes seconds.
 
-    Each test uses agent names and files of its own. It gives replies to its agents (`guild.model.give`), or has a model
-    server of its own (`guild_on`). It may end its own agents and the supervisor, whose successor adopts the others.
+    Each test uses agent names and files of its own. It gives replies to its agents (`shared_crew.model.give`), or has
+    a model server of its own (`shared_crew_on`). It may end its own agents and the supervisor, whose successor adopts
+    the others.
     """
     with ModelServer() as model:
-        crew = Crew(tmp_path_factory.mktemp("guild"), model)
+        crew = Crew(tmp_path_factory.mktemp("shared"), model)
         yield crew
         crew.end()
 
 
 @pytest.fixture
-def guild_on(guild: Crew) -> Iterator[Callable[..., Crew]]:
-    """Return a function that makes views of the `guild` with a model server of their own, like `crew_on`."""
+def shared_crew_on(shared_crew: Crew) -> Iterator[Callable[..., Crew]]:
+    """Return a function that makes views of the `shared_crew` with a model server of their own, like `crew_on`."""
     with ExitStack() as stack:
-        yield _maker(stack, guild.root)
+        yield _maker(stack, shared_crew.root)
+
+
+@pytest.fixture(scope="module")
+def guild(shared_crew: Crew) -> Crew:
+    """Return the `shared_crew` under its former name, which `tests/worker/test_work.py` still uses."""
+    return shared_crew
+
+
+@pytest.fixture
+def guild_on(shared_crew_on: Callable[..., Crew]) -> Callable[..., Crew]:
+    """Return `shared_crew_on` under its former name."""
+    return shared_crew_on
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from anthropic import Anthropic
 
 from tests.model import ModelServer
-from tests.offline.desk import Desk
+from tests.offline.minimal_agent import MinimalAgent
 
-NewDesk = Callable[..., Desk]
+NewAgent = Callable[..., MinimalAgent]
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def module_client() -> Iterator[Anthropic]:
 
 
 @pytest.fixture
-def desk(client: Anthropic, tmp_path: Path) -> NewDesk:
-    def make(**given: Any) -> Desk:
-        return Desk(client, **{"root": tmp_path, **given})
+def new_agent(client: Anthropic, tmp_path: Path) -> NewAgent:
+    def make(**given: Any) -> MinimalAgent:
+        return MinimalAgent(client, **{"root": tmp_path, **given})
 
     return make

@@ -7,8 +7,8 @@ import pytest
 from anthropic import Anthropic
 
 from crewboard.untrusted import delimit
-from tests.offline.conftest import NewDesk
-from tests.offline.desk import APPROVED, CODE, LOOK, PLAN_REQUIRED, TEAM, Desk, rejected
+from tests.offline.conftest import NewAgent
+from tests.offline.minimal_agent import APPROVED, CODE, LOOK, PLAN_REQUIRED, TEAM, MinimalAgent, rejected
 
 CODER: dict[str, Any] = {"type": "code", "tools": (*CODE, *TEAM)}
 TESTER: dict[str, Any] = {"type": "test", "tools": ("bash", *LOOK, *TEAM)}
@@ -81,17 +81,17 @@ FREE: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
 
 @pytest.mark.parametrize(("who", "prompt", "tools", "words"), FREE.values(), ids=FREE.keys())
 def test_a_free_prompt(
-    desk: NewDesk, project: Path, who: dict[str, Any], prompt: str, tools: list[str], words: list[str]
+    new_agent: NewAgent, project: Path, who: dict[str, Any], prompt: str, tools: list[str], words: list[str]
 ) -> None:
-    worker = desk(root=project, **who)
+    worker = new_agent(root=project, **who)
     answer = worker.ask(prompt)
     assert worker.used == tools
     for word in words:
         assert word in answer
 
 
-def test_what_is_written_is_what_was_asked_for(desk: NewDesk, tmp_path: Path) -> None:
-    worker = desk(**CODER)
+def test_what_is_written_is_what_was_asked_for(new_agent: NewAgent, tmp_path: Path) -> None:
+    worker = new_agent(**CODER)
     for prompt, path, content in [
         ("Create a file a.txt containing hello. world", "a.txt", "hello. world"),
         ("Write b.txt with the content one", "b.txt", "one"),
@@ -102,8 +102,8 @@ def test_what_is_written_is_what_was_asked_for(desk: NewDesk, tmp_path: Path) ->
         assert (tmp_path / path).read_text() == content
 
 
-def test_a_command_is_run_as_it_stands(desk: NewDesk) -> None:
-    worker = desk(**CODER)
+def test_a_command_is_run_as_it_stands(new_agent: NewAgent) -> None:
+    worker = new_agent(**CODER)
     for prompt, command in [
         ("run: sleep 0 && echo 'a; then b. C' | cat", "sleep 0 && echo 'a; then b. C' | cat"),
         ("Execute `echo x`, then report.", "echo x"),
@@ -117,15 +117,15 @@ def test_a_command_is_run_as_it_stands(desk: NewDesk) -> None:
         assert worker.calls[-1] == ("bash", {"command": command})
 
 
-def test_the_projects_own_way_to_test_comes_before_the_usual_one(desk: NewDesk) -> None:
-    worker = desk(**TESTER, rules="- Run the tests with `make test`, or `false`.")
+def test_the_projects_own_way_to_test_comes_before_the_usual_one(new_agent: NewAgent) -> None:
+    worker = new_agent(**TESTER, rules="- Run the tests with `make test`, or `false`.")
     worker.ask("Run the tests")
     assert worker.calls[-1] == ("bash", {"command": "make test"})
 
 
-def test_a_failing_test_is_named(desk: NewDesk) -> None:
+def test_a_failing_test_is_named(new_agent: NewAgent) -> None:
     output = "FAIL: test_a (t.A)\nnoise\nRan 3 tests in 0.1s\n\nFAILED (failures=1)\n[exit code 1]"
-    answer = desk(**TESTER, answers={"bash": [output]}).ask("run the tests")
+    answer = new_agent(**TESTER, answers={"bash": [output]}).ask("run the tests")
     assert "ended with exit code 1" in answer
     assert "FAIL: test_a (t.A)" in answer
     assert "FAILED (failures=1)" in answer
@@ -134,8 +134,8 @@ def test_a_failing_test_is_named(desk: NewDesk) -> None:
 # ----------------------------------------------------------------------------------------------------- plans
 
 
-def test_a_plan_quotes_the_task_and_is_carried_out_when_approved(desk: NewDesk, tmp_path: Path) -> None:
-    worker = desk(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
+def test_a_plan_quotes_the_task_and_is_carried_out_when_approved(new_agent: NewAgent, tmp_path: Path) -> None:
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
     answer = worker.ask("Create a file made.txt containing hi")
     assert worker.used == ["submit_plan", "write_file"]
     plan = worker.calls[0][1]
@@ -145,9 +145,9 @@ def test_a_plan_quotes_the_task_and_is_carried_out_when_approved(desk: NewDesk, 
     assert "I wrote made.txt" in answer
 
 
-def test_a_rejected_plan_is_revised_with_the_exact_feedback(desk: NewDesk, tmp_path: Path) -> None:
+def test_a_rejected_plan_is_revised_with_the_exact_feedback(new_agent: NewAgent, tmp_path: Path) -> None:
     told = [rejected("Name the *owner*:\nfirst."), rejected("Better."), APPROVED]
-    worker = desk(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": list(told)})
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": list(told)})
     worker.ask("Create made.txt containing hi")
     assert worker.used == ["submit_plan", "submit_plan", "submit_plan", "write_file"]
     assert "> Name the *owner*:\n> first." in worker.calls[1][1]["plan"]
@@ -155,23 +155,23 @@ def test_a_rejected_plan_is_revised_with_the_exact_feedback(desk: NewDesk, tmp_p
     assert (tmp_path / "made.txt").exists()
 
 
-def test_a_task_unknown_to_every_rule_still_gets_a_required_plan(desk: NewDesk) -> None:
-    worker = desk(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
+def test_a_task_unknown_to_every_rule_still_gets_a_required_plan(new_agent: NewAgent) -> None:
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
     assert "The plan is approved. Nothing in it is in my phrasebook" in worker.ask("Make the moss greener")
     assert "> Make the moss greener" in worker.calls[0][1]["plan"]
-    assert "do not know" in desk(**CODER).ask("Make the moss greener")
+    assert "do not know" in new_agent(**CODER).ask("Make the moss greener")
 
 
-def test_a_plan_that_is_not_decided_changes_nothing(desk: NewDesk, tmp_path: Path) -> None:
+def test_a_plan_that_is_not_decided_changes_nothing(new_agent: NewAgent, tmp_path: Path) -> None:
     undecided = ("The plan was cancelled; submit one again if you still need to.", True)
-    worker = desk(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [undecided]})
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [undecided]})
     assert "cancelled" in worker.ask("Create made.txt containing hi")
     assert worker.used == ["submit_plan"]
     assert not (tmp_path / "made.txt").exists()
 
 
-def test_an_agent_that_only_plans_says_that_it_may_not_write(desk: NewDesk) -> None:
-    planner = desk(type="plan", tools=(*LOOK, *TEAM, "submit_plan"), answers={"submit_plan": [APPROVED]})
+def test_an_agent_that_only_plans_says_that_it_may_not_write(new_agent: NewAgent) -> None:
+    planner = new_agent(type="plan", tools=(*LOOK, *TEAM, "submit_plan"), answers={"submit_plan": [APPROVED]})
     answer = planner.ask("Submit a plan to create made.txt containing hi")
     assert planner.used == ["submit_plan"]
     assert "may not use write_file" in answer
@@ -180,25 +180,25 @@ def test_an_agent_that_only_plans_says_that_it_may_not_write(desk: NewDesk) -> N
 # ----------------------------------------------------------------------------------------------- tasks, people
 
 
-def test_an_assigned_task_is_done_and_completed(desk: NewDesk, project: Path) -> None:
-    worker = desk(root=project, answers={"task_claim": ["task 3 is yours: List all Python files"]})
+def test_an_assigned_task_is_done_and_completed(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project, answers={"task_claim": ["task 3 is yours: List all Python files"]})
     answer = worker.ask("Task 3: List all Python files", kind="task_assignment")
     assert worker.used == ["task_claim", "glob", "task_update"]
     assert worker.calls[-1][1] == {"task_id": 3, "status": "completed"}
     assert "4 files" in answer
 
 
-def test_a_claimed_task_says_itself_what_to_do(desk: NewDesk, project: Path) -> None:
-    worker = desk(root=project, answers={"task_claim": ["task 5 is yours: Search for TODO"]})
+def test_a_claimed_task_says_itself_what_to_do(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project, answers={"task_claim": ["task 5 is yours: Search for TODO"]})
     assert "shop/till.py:2" in worker.ask("Claim task 5.")
     assert worker.used == ["task_claim", "grep", "task_update"]
 
 
-def test_a_task_that_nobody_can_do_has_failed(desk: NewDesk) -> None:
-    worker = desk(answers={"task_claim": ["task 3 is yours: Make the moss greener"]})
+def test_a_task_that_no_agent_can_do_has_failed(new_agent: NewAgent) -> None:
+    worker = new_agent(answers={"task_claim": ["task 3 is yours: Make the moss greener"]})
     assert "I changed nothing" in worker.ask("Task 3: Make the moss greener", kind="task_assignment")
     assert worker.calls[-1] == ("task_update", {"task_id": 3, "status": "failed"})
-    hired = desk()
+    hired = new_agent()
     hired.hear("Make the moss greener")
     hired.hear("Your task is #7 Moss (in_progress, ada). Say with task_update when it is done.", "notice", "system")
     hired.work()
@@ -206,8 +206,8 @@ def test_a_task_that_nobody_can_do_has_failed(desk: NewDesk) -> None:
 
 
 @pytest.mark.parametrize("begins", ["Your task is", "The API was unavailable. Go on with"])
-def test_a_task_that_the_board_alone_tells_of_is_done(desk: NewDesk, project: Path, begins: str) -> None:
-    worker = desk(root=project)
+def test_a_task_that_the_board_alone_tells_of_is_done(new_agent: NewAgent, project: Path, begins: str) -> None:
+    worker = new_agent(root=project)
     worker.ask("Wait for mail.")
     notice = f"{begins} #7 Search for TODO (in_progress, ada). Say with task_update when it is done.\n\nAll of them."
     assert "shop/till.py:2" in worker.ask(notice, "notice", "system")
@@ -217,8 +217,8 @@ def test_a_task_that_the_board_alone_tells_of_is_done(desk: NewDesk, project: Pa
 OWN = "Your task is #7 Look around (in_progress, ada). Say with task_update when it is completed or failed."
 
 
-def test_the_task_that_one_was_hired_for_is_closed_at_the_end(desk: NewDesk, project: Path) -> None:
-    worker = desk(root=project)
+def test_the_task_that_one_was_hired_for_is_closed_at_the_end(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project)
     worker.hear("List all Python files")
     worker.hear(OWN, "notice", "system")
     worker.work()
@@ -226,8 +226,8 @@ def test_the_task_that_one_was_hired_for_is_closed_at_the_end(desk: NewDesk, pro
     assert worker.used == ["glob", "task_update"]
 
 
-def test_mail_that_comes_while_a_task_is_closed_is_worked_on_too(desk: NewDesk, project: Path) -> None:
-    worker = desk(root=project)
+def test_mail_that_comes_while_a_task_is_closed_is_worked_on_too(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project)
     worker.hear("List all Python files")
     worker.hear(OWN, "notice", "system")
     worker.on_call = lambda tool: worker.hear("Search for TODO", "message") if tool == "task_update" else None
@@ -246,23 +246,23 @@ def test_mail_that_comes_while_a_task_is_closed_is_worked_on_too(desk: NewDesk, 
     assert "may not" not in answers[0]
 
 
-def test_who_is_reminded_of_a_task_closes_it(desk: NewDesk) -> None:
-    worker = desk(answers={"task_claim": [("look first", True)]})
+def test_who_is_reminded_of_a_task_closes_it(new_agent: NewAgent) -> None:
+    worker = new_agent(answers={"task_claim": [("look first", True)]})
     worker.ask("Claim task 4")
     notice = "You ended your turn, and #4 look (in_progress, ada) is still in progress. Use task_update to say what."
     assert "Task 4 is completed" in worker.ask(notice, "notice", "system")
     assert worker.calls[1:] == [("task_update", {"task_id": 4, "status": "completed"})]
 
 
-def test_the_operators_answer_is_told(desk: NewDesk) -> None:
-    worker = desk(answers={"ask_operator": ["the operator answers: spaces, please"]})
+def test_the_operators_answer_is_told(new_agent: NewAgent) -> None:
+    worker = new_agent(answers={"ask_operator": ["the operator answers: spaces, please"]})
     answer = worker.ask("Ask me: tabs or spaces?")
     assert worker.calls == [("ask_operator", {"question": "tabs or spaces?"})]
     assert "The operator answered: spaces, please" in answer
 
 
-def test_a_file_is_not_overwritten_by_loose_talk(desk: NewDesk, project: Path) -> None:
-    worker = desk(root=project, **CODER)
+def test_a_file_is_not_overwritten_by_loose_talk(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project, **CODER)
     for talk in (
         "Add a test to tests/test_till.py",
         "Write shop/till.py with better names",
@@ -274,14 +274,14 @@ def test_a_file_is_not_overwritten_by_loose_talk(desk: NewDesk, project: Path) -
     assert (project / "shop/till.py").read_text().startswith("def pay")
 
 
-def test_mail_to_nobody_is_reported(desk: NewDesk) -> None:
-    worker = desk(answers={"send_message": [("no agent of this team is called bob", True)]})
+def test_mail_to_an_unknown_name_is_reported(new_agent: NewAgent) -> None:
+    worker = new_agent(answers={"send_message": [("no agent of this team is called bob", True)]})
     assert "no agent of this team is called bob" in worker.ask("Tell bob hello")
     assert worker.used == ["send_message"]
 
 
-def test_a_summary_says_what_was_done_and_nothing_else(desk: NewDesk, project: Path) -> None:
-    worker = desk(root=project, **CODER, answers={"ask_operator": ["the operator answers: blue"]})
+def test_a_summary_says_what_was_done_and_nothing_else(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project, **CODER, answers={"ask_operator": ["the operator answers: blue"]})
     worker.ask("Read README.md. Run `exit 4`. Ask me which colour")
     told = worker.ask("Please send me a summary of what you did", kind="message")
     assert worker.used == ["read_file", "bash", "ask_operator"]
@@ -289,8 +289,8 @@ def test_a_summary_says_what_was_done_and_nothing_else(desk: NewDesk, project: P
         assert words in told
 
 
-def test_an_interrupt_is_answered_with_where_things_stand(desk: NewDesk, project: Path) -> None:
-    worker = desk(root=project)
+def test_an_interrupt_is_answered_with_where_things_stand(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project)
     worker.hear("Search for TODO")
     worker.run_tools(worker.reply())
     told = worker.ask("Where do you stand?", kind="interrupt")
@@ -298,15 +298,15 @@ def test_an_interrupt_is_answered_with_where_things_stand(desk: NewDesk, project
     assert "4 files" in worker.ask("List all Python files", kind="message")
 
 
-def test_mail_of_teammates_that_asks_for_nothing_is_only_read(desk: NewDesk) -> None:
-    worker = desk()
+def test_mail_of_teammates_that_asks_for_nothing_is_only_read(new_agent: NewAgent) -> None:
+    worker = new_agent()
     assert "bob" in worker.ask("The sky is blue.", kind="message", author="bob")
     assert worker.used == []
     assert worker.ask("free for work", kind="idle_notification", author="bob")
 
 
-def test_mail_that_arrives_during_the_work_is_answered_too(desk: NewDesk, project: Path) -> None:
-    worker = desk(root=project)
+def test_mail_that_arrives_during_the_work_is_answered_too(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project)
     worker.hear("Search for TODO")
     worker.run_tools(worker.reply())
     worker.hear("List all Python files", kind="message")
@@ -319,8 +319,8 @@ def test_mail_that_arrives_during_the_work_is_answered_too(desk: NewDesk, projec
 # ----------------------------------------------------------------------------------------------- long work
 
 
-def test_a_result_that_was_left_out_is_not_guessed(desk: NewDesk, project: Path) -> None:
-    worker = desk(root=project)
+def test_a_result_that_was_left_out_is_not_guessed(new_agent: NewAgent, project: Path) -> None:
+    worker = new_agent(root=project)
     worker.hear("List all Python files")
     worker.run_tools(worker.reply())
     worker.messages[-1]["content"][0]["content"] = "(left out to save room; call the tool again if you need it)"
@@ -329,8 +329,8 @@ def test_a_result_that_was_left_out_is_not_guessed(desk: NewDesk, project: Path)
     assert "No file" not in answer
 
 
-def test_a_summary_is_an_extract_and_says_so(desk: NewDesk) -> None:
-    worker = desk(tools=())
+def test_a_summary_is_an_extract_and_says_so(new_agent: NewAgent) -> None:
+    worker = new_agent(tools=())
     worker.rules = "You summarise the work of an agent."
     asked = (
         "Summarise the work below.\n\n" + delimit("operator", "prompt", "p", "run: ls") + "\nassistant calls bash: ls"
@@ -341,8 +341,8 @@ def test_a_summary_is_an_extract_and_says_so(desk: NewDesk) -> None:
     assert "no language model" in answer
 
 
-def test_work_goes_on_from_a_summary(desk: NewDesk, tmp_path: Path) -> None:
-    worker = desk(**CODER, rules=PLAN_REQUIRED)
+def test_work_goes_on_from_a_summary(new_agent: NewAgent, tmp_path: Path) -> None:
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED)
     mail = delimit("operator", "prompt", "p", "Create made.txt containing hi")
     kept = f"{mail}\n\nYour plan, which is approved:\n# Plan"
     worker.hear(
@@ -352,7 +352,7 @@ def test_work_goes_on_from_a_summary(desk: NewDesk, tmp_path: Path) -> None:
     assert worker.used == ["write_file"]
 
 
-def test_an_interrupted_tool_is_reported_and_not_run_again(desk: NewDesk) -> None:
-    worker: Desk = desk(**CODER, answers={"bash": [("interrupted, outcome unknown", True)]})
+def test_an_interrupted_tool_is_reported_and_not_run_again(new_agent: NewAgent) -> None:
+    worker: MinimalAgent = new_agent(**CODER, answers={"bash": [("interrupted, outcome unknown", True)]})
     assert "interrupted, outcome unknown" in worker.ask("run: rm x")
     assert worker.used == ["bash"]

@@ -16,8 +16,8 @@ from crewboard.offline.reply import Speed, events
 from crewboard.offline.results import fill
 from crewboard.offline.scenario import Branch, ScenarioAgent, ScriptedCall, Turn, copy_sample, load, play
 from tests.model import ModelServer
-from tests.offline.conftest import NewDesk
-from tests.offline.desk import APPROVED, PLAN_REQUIRED, Desk, rejected, run
+from tests.offline.conftest import NewAgent
+from tests.offline.minimal_agent import APPROVED, PLAN_REQUIRED, MinimalAgent, rejected, run
 
 DEMO = load("demo")
 AGENTS = {agent.name: agent for agent in DEMO.agents}
@@ -29,9 +29,9 @@ def project(tmp_path: Path) -> Path:
     return copy_sample(tmp_path / "inkpot")
 
 
-def hired(desk: NewDesk, project: Path, name: str, **answers: Any) -> Desk:
+def hired(new_agent: NewAgent, project: Path, name: str, **answers: Any) -> MinimalAgent:
     agent = AGENTS[name]
-    return desk(
+    return new_agent(
         root=project,
         name=name,
         type=agent.type,
@@ -90,8 +90,8 @@ def test_the_sample_is_copied_without_what_python_left_there(tmp_path: Path) -> 
 # ----------------------------------------------------------------------------------------------------- walks
 
 
-def test_scout_surveys_and_tells_fixer_where_the_fault_is(desk: NewDesk, project: Path) -> None:
-    scout = hired(desk, project, "scout")
+def test_scout_surveys_and_tells_fixer_where_the_fault_is(new_agent: NewAgent, project: Path) -> None:
+    scout = hired(new_agent, project, "scout")
     answer = scout.ask(AGENTS["scout"].prompt)
     sent = next(given for name, given in scout.calls if name == "send_message")
     assert sent["to"] == "fixer"
@@ -101,8 +101,8 @@ def test_scout_surveys_and_tells_fixer_where_the_fault_is(desk: NewDesk, project
     assert f"`inkpot/store.py` ({len((project / 'inkpot/store.py').read_text().splitlines())} lines)" in answer
 
 
-def test_fixer_edits_after_its_plan_is_approved(desk: NewDesk, project: Path) -> None:
-    fixer = hired(desk, project, "fixer", submit_plan=[APPROVED])
+def test_fixer_edits_after_its_plan_is_approved(new_agent: NewAgent, project: Path) -> None:
+    fixer = hired(new_agent, project, "fixer", submit_plan=[APPROVED])
     answer = fixer.ask(AGENTS["fixer"].prompt)
     plan = next(given for name, given in fixer.calls if name == "submit_plan")
     assert plan["files"] == ["inkpot/store.py"]
@@ -114,8 +114,10 @@ def test_fixer_edits_after_its_plan_is_approved(desk: NewDesk, project: Path) ->
     assert output.endswith("OK\n[exit code 0]")
 
 
-def test_fixer_revises_a_rejected_plan_as_often_as_it_takes(desk: NewDesk, project: Path) -> None:
-    fixer = hired(desk, project, "fixer", submit_plan=[rejected("Say more of the risk."), rejected("Now?"), APPROVED])
+def test_fixer_revises_a_rejected_plan_as_often_as_it_takes(new_agent: NewAgent, project: Path) -> None:
+    fixer = hired(
+        new_agent, project, "fixer", submit_plan=[rejected("Say more of the risk."), rejected("Now?"), APPROVED]
+    )
     fixer.ask(AGENTS["fixer"].prompt)
     plans = [given["plan"] for name, given in fixer.calls if name == "submit_plan"]
     assert len(plans) == 3
@@ -124,21 +126,21 @@ def test_fixer_revises_a_rejected_plan_as_often_as_it_takes(desk: NewDesk, proje
     assert fixer.used.count("edit_file") == 1
 
 
-def test_fixer_says_so_when_it_could_not_do_it(desk: NewDesk, project: Path) -> None:
+def test_fixer_says_so_when_it_could_not_do_it(new_agent: NewAgent, project: Path) -> None:
     store = project / "inkpot/store.py"
     store.write_text(store.read_text().replace("path.stem, reverse", "int(path.stem), reverse"))
-    answer = hired(desk, project, "fixer", submit_plan=[APPROVED]).ask(AGENTS["fixer"].prompt)
+    answer = hired(new_agent, project, "fixer", submit_plan=[APPROVED]).ask(AGENTS["fixer"].prompt)
     assert "could not make the change" in answer
     assert "occurs 0 times" in answer
 
     undecided = ("The plan was expired; submit one again if you still need to.", True)
-    answer = hired(desk, project, "fixer", submit_plan=[undecided]).ask(AGENTS["fixer"].prompt)
+    answer = hired(new_agent, project, "fixer", submit_plan=[undecided]).ask(AGENTS["fixer"].prompt)
     assert "changed nothing" in answer
 
 
-def test_fixer_does_not_call_tests_passed_that_fail(desk: NewDesk, project: Path) -> None:
+def test_fixer_does_not_call_tests_passed_that_fail(new_agent: NewAgent, project: Path) -> None:
     fixer = hired(
-        desk, project, "fixer", submit_plan=[APPROVED], bash=["Ran 1 test\n\nFAILED (errors=1)\n[exit code 1]"]
+        new_agent, project, "fixer", submit_plan=[APPROVED], bash=["Ran 1 test\n\nFAILED (errors=1)\n[exit code 1]"]
     )
     answer = fixer.ask(AGENTS["fixer"].prompt)
     assert "do not pass yet" in answer
@@ -149,8 +151,10 @@ def test_fixer_does_not_call_tests_passed_that_fail(desk: NewDesk, project: Path
     ("answer", "consequence"),
     [("move to .trash", "a rename"), ("keep deleting", "stays as it is"), ("ask Ann", "Both ways")],
 )
-def test_reviewer_builds_on_the_operators_answer(desk: NewDesk, project: Path, answer: str, consequence: str) -> None:
-    reviewer = hired(desk, project, "reviewer", ask_operator=[f"the operator answers: {answer}"])
+def test_reviewer_builds_on_the_operators_answer(
+    new_agent: NewAgent, project: Path, answer: str, consequence: str
+) -> None:
+    reviewer = hired(new_agent, project, "reviewer", ask_operator=[f"the operator answers: {answer}"])
     review = reviewer.ask(AGENTS["reviewer"].prompt)
     question = next(given for name, given in reviewer.calls if name == "ask_operator")
     assert question["options"] == ["keep deleting", "move to .trash"]
@@ -158,16 +162,16 @@ def test_reviewer_builds_on_the_operators_answer(desk: NewDesk, project: Path, a
     assert consequence in review
 
 
-def test_reviewer_answers_a_request_for_a_summary(desk: NewDesk, project: Path) -> None:
-    reviewer = hired(desk, project, "reviewer", ask_operator=["the operator answers: move to .trash"])
+def test_reviewer_answers_a_request_for_a_summary(new_agent: NewAgent, project: Path) -> None:
+    reviewer = hired(new_agent, project, "reviewer", ask_operator=["the operator answers: move to .trash"])
     reviewer.ask(AGENTS["reviewer"].prompt)
     summary = reviewer.ask("Give me a summary, please", kind="message")
     for words in ("read_file inkpot/store.py", "ask_operator", "move to .trash", "# Review: how inkpot removes notes"):
         assert words in summary
 
 
-def test_a_summary_requested_during_the_review_comes_with_it(desk: NewDesk, project: Path) -> None:
-    reviewer = hired(desk, project, "reviewer", ask_operator=["the operator answers: keep deleting"])
+def test_a_summary_requested_during_the_review_comes_with_it(new_agent: NewAgent, project: Path) -> None:
+    reviewer = hired(new_agent, project, "reviewer", ask_operator=["the operator answers: keep deleting"])
     reviewer.hear(AGENTS["reviewer"].prompt)
     reviewer.run_tools(reviewer.reply())
     reviewer.hear("Send me a summary and list all Python files", kind="message")
@@ -178,13 +182,13 @@ def test_a_summary_requested_during_the_review_comes_with_it(desk: NewDesk, proj
     assert reviewer.used[-1] == "glob"
 
 
-def test_tester_runs_the_tests_and_again_when_fixer_says_so(desk: NewDesk, project: Path) -> None:
-    tester = hired(desk, project, "tester")
+def test_tester_runs_the_tests_and_again_when_fixer_says_so(new_agent: NewAgent, project: Path) -> None:
+    tester = hired(new_agent, project, "tester")
     first = tester.ask(AGENTS["tester"].prompt)
     assert "exit code 1: Ran 15 tests" in first
     assert "note 12" in first
 
-    fixer = hired(desk, project, "fixer", submit_plan=[APPROVED])
+    fixer = hired(new_agent, project, "fixer", submit_plan=[APPROVED])
     fixer.ask(AGENTS["fixer"].prompt)
     told = next(given for name, given in fixer.calls if name == "send_message")
     assert told["to"] == "tester"
@@ -197,8 +201,8 @@ def test_tester_runs_the_tests_and_again_when_fixer_says_so(desk: NewDesk, proje
     assert f"`{TESTS}` ended with exit code 0" in second
 
 
-def test_tester_follows_fixer_even_during_its_first_run(desk: NewDesk, project: Path) -> None:
-    tester = hired(desk, project, "tester")
+def test_tester_follows_fixer_even_during_its_first_run(new_agent: NewAgent, project: Path) -> None:
+    tester = hired(new_agent, project, "tester")
     tester.hear(AGENTS["tester"].prompt)
     tester.run_tools(tester.reply())
     tester.hear("The fix is in. Claim task 5 and run the tests again.", kind="message", author="fixer")
@@ -206,13 +210,13 @@ def test_tester_follows_fixer_even_during_its_first_run(desk: NewDesk, project: 
     assert tester.used.count("bash") == 2
 
 
-def test_what_scout_tells_fixer_does_not_change_what_fixer_does(desk: NewDesk, project: Path) -> None:
-    scout = hired(desk, project, "scout")
+def test_what_scout_tells_fixer_does_not_change_what_fixer_does(new_agent: NewAgent, project: Path) -> None:
+    scout = hired(new_agent, project, "scout")
     scout.ask(AGENTS["scout"].prompt)
     told = next(given["content"] for name, given in scout.calls if name == "send_message")
-    undisturbed = hired(desk, project, "fixer", submit_plan=[("no", True)])
+    undisturbed = hired(new_agent, project, "fixer", submit_plan=[("no", True)])
     undisturbed.ask(AGENTS["fixer"].prompt)
-    fixer = hired(desk, project, "fixer", submit_plan=[("no", True)])
+    fixer = hired(new_agent, project, "fixer", submit_plan=[("no", True)])
     fixer.hear(AGENTS["fixer"].prompt)
     fixer.run_tools(fixer.reply())
     fixer.hear(told, kind="message", author="scout")
@@ -220,8 +224,8 @@ def test_what_scout_tells_fixer_does_not_change_what_fixer_does(desk: NewDesk, p
     assert fixer.calls == undisturbed.calls
 
 
-def test_courier_goes_on_where_it_was_killed(desk: NewDesk, project: Path) -> None:
-    courier = hired(desk, project, "courier")
+def test_courier_goes_on_where_it_was_killed(new_agent: NewAgent, project: Path) -> None:
+    courier = hired(new_agent, project, "courier")
     courier.hear(AGENTS["courier"].prompt)
     for _ in range(4):
         courier.run_tools(courier.reply())
@@ -231,7 +235,7 @@ def test_courier_goes_on_where_it_was_killed(desk: NewDesk, project: Path) -> No
         for block in courier.messages[-1]["content"]
         if block["type"] == "tool_use"
     ]
-    again = hired(desk, project, "courier")
+    again = hired(new_agent, project, "courier")
     again.messages = [*courier.messages, {"role": "user", "content": results}]
     answer = again.work()
     assert courier.used.count("read_file") == 3
@@ -244,8 +248,8 @@ def test_courier_goes_on_where_it_was_killed(desk: NewDesk, project: Path) -> No
     ]
 
 
-def test_who_was_interrupted_listens_instead_of_going_on(desk: NewDesk, project: Path) -> None:
-    courier = hired(desk, project, "courier")
+def test_who_was_interrupted_listens_instead_of_going_on(new_agent: NewAgent, project: Path) -> None:
+    courier = hired(new_agent, project, "courier")
     courier.hear(AGENTS["courier"].prompt)
     for _ in range(3):
         courier.run_tools(courier.reply())
@@ -254,8 +258,8 @@ def test_who_was_interrupted_listens_instead_of_going_on(desk: NewDesk, project:
     assert courier.used.count("read_file") == 2
 
 
-def test_a_shutdown_request_is_accepted_in_mid_script(desk: NewDesk, project: Path) -> None:
-    courier = hired(desk, project, "courier")
+def test_a_shutdown_request_is_accepted_in_mid_script(new_agent: NewAgent, project: Path) -> None:
+    courier = hired(new_agent, project, "courier")
     courier.hear(AGENTS["courier"].prompt)
     courier.run_tools(courier.reply())
     courier.tools = (*courier.tools, "shutdown_response")
@@ -263,9 +267,9 @@ def test_a_shutdown_request_is_accepted_in_mid_script(desk: NewDesk, project: Pa
     assert courier.calls[-1] == ("shutdown_response", {"approve": True})
 
 
-def test_another_prompt_is_no_part_of_the_scenario(desk: NewDesk, project: Path) -> None:
-    assert hired(desk, project, "scout").ask("say hi") == "hi"
-    impostor = desk(root=project, name="bob")
+def test_another_prompt_is_no_part_of_the_scenario(new_agent: NewAgent, project: Path) -> None:
+    assert hired(new_agent, project, "scout").ask("say hi") == "hi"
+    impostor = new_agent(root=project, name="bob")
     assert impostor.ask(AGENTS["scout"].prompt) != AGENTS["scout"].turns[-1].text
 
 
@@ -343,5 +347,5 @@ def test_the_pace_stretches_all_but_the_least_delay() -> None:
 def test_a_paced_server_takes_its_time(project: Path) -> None:
     with ModelServer(pace=0.2) as server, Anthropic(base_url=server.url, api_key="offline") as client:
         began = monotonic()
-        hired(lambda **given: Desk(client, **given), project, "scout").ask("say hi")
+        hired(lambda **given: MinimalAgent(client, **given), project, "scout").ask("say hi")
         assert monotonic() - began > 0.15 * 0.2

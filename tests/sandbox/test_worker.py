@@ -38,13 +38,13 @@ def path_for(level: Level, folder: Path) -> str:
 
 
 def test_a_worker_runs_its_tools_in_the_sandbox(
-    guild_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
+    shared_crew_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     look = (
         "echo made > made; cat .crewboard/default/config.json; env; cat /proc/*/environ | tr '\\0' '\\n'; echo $TMPDIR"
     )
     name = f"maker-{level}"
-    crew = guild_on(
+    crew = shared_crew_on(
         [calls("bash", command=look), calls("write_file", path=f"written-{level}", content="x\n"), says("done")],
         PATH=path_for(level, tmp_path_factory.mktemp("bin")),
     )
@@ -64,8 +64,10 @@ def test_a_worker_runs_its_tools_in_the_sandbox(
     assert not [path for path, data in contents(crew.directory.path).items() if KEY.encode() in data]
 
 
-def test_a_type_that_executes_is_not_hired_without_a_sandbox(guild_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = guild_on({"unsafe": [calls("bash", command="echo free"), says("done")]}, CREWBOARD_SANDBOX="none")
+def test_a_type_that_executes_is_not_hired_without_a_sandbox(
+    shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew = shared_crew_on({"unsafe": [calls("bash", command="echo free"), says("done")]}, CREWBOARD_SANDBOX="none")
     with pytest.raises(NoSandboxError, match="install bubblewrap"):
         crew.hire("maker", "code", "work")
     assert roster.load(crew.directory).member("maker") is None
@@ -84,11 +86,11 @@ def test_a_type_that_executes_is_not_hired_without_a_sandbox(guild_on: Make, mon
 
 
 def test_nothing_outlives_a_worker_that_is_killed(
-    guild_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
+    shared_crew_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     mark = long_sleep()
     command = f"setsid nohup sleep {mark} & (setsid sleep {mark} &) ; sleep {mark}"
-    crew = guild_on([calls("bash", command=command)], PATH=path_for(level, tmp_path_factory.mktemp("bin")))
+    crew = shared_crew_on([calls("bash", command=command)], PATH=path_for(level, tmp_path_factory.mktemp("bin")))
     crew.hire(f"killed-{level}", "test", "work")
     eventually(lambda: len(running(f"sleep\0{mark}")) == 3, "the command")
     crew.kill(f"killed-{level}")

@@ -42,10 +42,10 @@ def warm(crew: Crew) -> Crew:
 
 
 @pytest.fixture(scope="module")
-def hearth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+def prefork_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
     """The same for tests that hire under names of their own, and leave a parent that is ready."""
     with ModelServer() as model:
-        crew = Crew(tmp_path_factory.mktemp("hearth"), model)
+        crew = Crew(tmp_path_factory.mktemp("prefork"), model)
         parent_of(crew)
         yield crew
         crew.end()
@@ -120,36 +120,36 @@ def opened(crew: Crew, name: str) -> list[str]:
 # ---------------------------------------------------------------------------------------------------- as good as new
 
 
-def test_a_forked_worker_is_a_full_process_of_its_own(hearth: Crew) -> None:
-    pid = hire(hearth, "scout")
+def test_a_forked_worker_is_a_full_process_of_its_own(prefork_crew: Crew) -> None:
+    pid = hire(prefork_crew, "scout")
     assert is_forked(pid)
     assert os.getsid(pid) == os.getpgid(pid) == pid
     worker = psutil.Process(pid)
-    assert worker.ppid() == hearth.supervisor_pid()
-    assert str(hearth.agent("scout").path) in worker.cmdline()
+    assert worker.ppid() == prefork_crew.supervisor_pid()
+    assert str(prefork_crew.agent("scout").path) in worker.cmdline()
     assert "crewboard.worker" in worker.cmdline()
 
 
-def test_a_forked_worker_and_a_new_one_are_alike_to_the_kernel(hearth: Crew) -> None:
-    forked, new = hire(hearth, "forked"), hire(hearth, "new", **COLD)
+def test_a_forked_worker_and_a_new_one_are_alike_to_the_kernel(prefork_crew: Crew) -> None:
+    forked, new = hire(prefork_crew, "forked"), hire(prefork_crew, "new", **COLD)
     assert is_forked(forked)
     assert not is_forked(new)
     assert traits(forked) == traits(new)
     with insight():  # a worker that has just become idle may still have its mail open
-        eventually(lambda: opened(hearth, "forked") == opened(hearth, "new"), "the same open files")
-        assert "/" in opened(hearth, "forked")
+        eventually(lambda: opened(prefork_crew, "forked") == opened(prefork_crew, "new"), "the same open files")
+        assert "/" in opened(prefork_crew, "forked")
 
 
-def test_the_end_of_a_forked_worker_has_its_code_or_signal(hearth: Crew) -> None:
-    hire(hearth, "ended")
-    hearth.kill("ended", signal.SIGABRT)
-    seen = hearth.wait_for("ended", "crashed")
+def test_the_end_of_a_forked_worker_has_its_code_or_signal(prefork_crew: Crew) -> None:
+    hire(prefork_crew, "ended")
+    prefork_crew.kill("ended", signal.SIGABRT)
+    seen = prefork_crew.wait_for("ended", "crashed")
     assert seen.exit is not None
     assert seen.exit.signal == signal.SIGABRT
-    broken = hearth.agent("broken")
+    broken = prefork_crew.agent("broken")
     broken.journal.mkdir(parents=True)  # so that the worker cannot begin, nor write down how it ended
-    hearth.hire("broken", "explore", "List all Python files")
-    seen = hearth.wait_for("broken", "crashed")
+    prefork_crew.hire("broken", "explore", "List all Python files")
+    seen = prefork_crew.wait_for("broken", "crashed")
     assert seen.exit is not None
     assert seen.exit.code == 74
     assert "journal" in broken.log.read_text()
@@ -189,15 +189,15 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_each_worker_calls_with_its_own_key_and_holds_no_other(keys: list[str], hearth: Crew) -> None:
-    scout = hire(hearth, "first", ANTHROPIC_API_KEY="key-of-the-first")
+def test_each_worker_calls_with_its_own_key_and_holds_no_other(keys: list[str], prefork_crew: Crew) -> None:
+    scout = hire(prefork_crew, "first", ANTHROPIC_API_KEY="key-of-the-first")
     assert set(keys) == {"key-of-the-first"}
     keys.clear()
-    second = hire(hearth, "other", ANTHROPIC_API_KEY="key-of-the-other")
+    second = hire(prefork_crew, "other", ANTHROPIC_API_KEY="key-of-the-other")
     assert set(keys) == {"key-of-the-other"}
     assert is_forked(scout)
     assert is_forked(second)
-    parent = parent_of(hearth)
+    parent = parent_of(prefork_crew)
     with insight():
         assert memory_holds(second, b"key-of-the-other")  # so that not finding it elsewhere says something
         assert not memory_holds(second, b"key-of-the-first")
@@ -206,8 +206,8 @@ def test_each_worker_calls_with_its_own_key_and_holds_no_other(keys: list[str], 
         assert not memory_holds(parent, b"key-of-the-other")
 
 
-def test_the_prefork_server_has_one_thread_and_no_secrets(hearth: Crew) -> None:
-    parent = parent_of(hearth)
+def test_the_prefork_server_has_one_thread_and_no_secrets(prefork_crew: Crew) -> None:
+    parent = parent_of(prefork_crew)
     assert psutil.Process(parent).num_threads() == 1
     with insight():
         names = {entry.partition(b"=")[0].decode() for entry in process.environment(parent).split(b"\0") if entry}
@@ -224,12 +224,12 @@ def test_import_time_settings_need_a_new_interpreter() -> None:
 # -------------------------------------------------------------------------------------------- where there is no warmth
 
 
-def test_without_a_prefork_server_workers_are_new_interpreters(hearth: Crew) -> None:
-    pid = hire(hearth, "cold", **COLD)
+def test_without_a_prefork_server_workers_are_new_interpreters(prefork_crew: Crew) -> None:
+    pid = hire(prefork_crew, "cold", **COLD)
     assert not is_forked(pid)
     assert os.getsid(pid) == pid
-    hearth.kill("cold")
-    seen = hearth.wait_for("cold", "crashed")
+    prefork_crew.kill("cold")
+    seen = prefork_crew.wait_for("cold", "crashed")
     assert seen.exit is not None
     assert seen.exit.signal == signal.SIGKILL
 
@@ -264,14 +264,14 @@ def test_a_prefork_server_that_hangs_at_start_is_not_waited_for(crew: Crew) -> N
     assert crew.see("scout").run == 1
 
 
-def test_code_that_changed_is_never_run_by_an_old_parent(hearth: Crew) -> None:
-    old = parent_of(hearth)
-    scout = hire(hearth, "older")
+def test_code_that_changed_is_never_run_by_an_old_parent(prefork_crew: Crew) -> None:
+    old = parent_of(prefork_crew)
+    scout = hire(prefork_crew, "older")
     os.utime(Path(crewboard.__file__).with_name("py.typed"))
-    hire(hearth, "younger")
+    hire(prefork_crew, "younger")
     eventually(lambda: not process.start_ticks(old), "its end")
     assert process.start_ticks(scout)
-    assert parent_of(hearth) != old
+    assert parent_of(prefork_crew) != old
 
 
 # --------------------------------------------------------------------------------------------------------- the ends

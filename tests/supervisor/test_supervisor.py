@@ -32,110 +32,112 @@ def test_many_callers_at_once_get_one_supervisor(crew: Crew) -> None:
     assert "Traceback" not in log
 
 
-def test_the_supervisor_has_no_key_and_runs_in_the_root_folder(guild: Crew) -> None:
-    supervisor_client.wake_supervisor(guild.directory)
-    pid = guild.supervisor_pid()
+def test_the_supervisor_has_no_key_and_runs_in_the_root_folder(shared_crew: Crew) -> None:
+    supervisor_client.wake_supervisor(shared_crew.directory)
+    pid = shared_crew.supervisor_pid()
     assert b"ANTHROPIC" not in process.environment(pid)
     assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
 
 
-def test_its_socket_is_for_its_user_alone(guild: Crew) -> None:
-    supervisor_client.wake_supervisor(guild.directory)
-    holder = leases.holder(guild.directory.supervisor_lock, Supervisor)
+def test_its_socket_is_for_its_user_alone(shared_crew: Crew) -> None:
+    supervisor_client.wake_supervisor(shared_crew.directory)
+    holder = leases.holder(shared_crew.directory.supervisor_lock, Supervisor)
     assert holder is not None
     socket = Path(holder.socket)
     assert socket.stat().st_mode & 0o077 == 0
     assert socket.parent.stat().st_mode & 0o077 == 0
 
 
-def test_the_same_run_is_started_once_despite_repeated_requests(guild: Crew) -> None:
-    guild.run("twice", "explore", "List all Python files", once=True)
-    guild.wait_for("twice", "exited")
+def test_the_same_run_is_started_once_despite_repeated_requests(shared_crew: Crew) -> None:
+    shared_crew.run("twice", "explore", "List all Python files", once=True)
+    shared_crew.wait_for("twice", "exited")
     for _ in range(3):
-        supervisor_client.request_start(guild.directory, "twice", 1, guild.environment)
-    hire.resume(guild.team, "twice")
-    assert runs(guild, "twice") == [1, 2]
+        supervisor_client.request_start(shared_crew.directory, "twice", 1, shared_crew.environment)
+    hire.resume(shared_crew.team, "twice")
+    assert runs(shared_crew, "twice") == [1, 2]
 
 
-def test_concurrent_resumes_start_an_agent_once(guild: Crew) -> None:
-    guild.run("wanted", "explore", "List all Python files")
+def test_concurrent_resumes_start_an_agent_once(shared_crew: Crew) -> None:
+    shared_crew.run("wanted", "explore", "List all Python files")
     for number in (2, 3, 4):
-        stop.stop_now(guild.team, "wanted")
+        stop.stop_now(shared_crew.team, "wanted")
         with ThreadPoolExecutor(4) as callers:
-            resumed = list(callers.map(lambda _: hire.resume(guild.team, "wanted"), range(4)))
+            resumed = list(callers.map(lambda _: hire.resume(shared_crew.team, "wanted"), range(4)))
         assert resumed == [number] * 4
-        assert guild.wait_for("wanted", "idle").run == number
-    assert runs(guild, "wanted") == [1, 2, 3, 4]
+        assert shared_crew.wait_for("wanted", "idle").run == number
+    assert runs(shared_crew, "wanted") == [1, 2, 3, 4]
 
 
-def test_resume_returns_the_run_that_another_caller_started(guild: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-    guild.run("raised", "explore", "List all Python files")
-    stop.stop_now(guild.team, "raised")
+def test_resume_returns_the_run_that_another_caller_started(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared_crew.run("raised", "explore", "List all Python files")
+    stop.stop_now(shared_crew.team, "raised")
     first: list[int] = []
     is_held = leases.is_held
 
     def held(path: Path) -> bool:
         if not first:
             first.append(0)
-            first[0] = hire.resume(guild.team, "raised")  # between two looks of the second caller
+            first[0] = hire.resume(shared_crew.team, "raised")  # between two looks of the second caller
         return is_held(path)
 
     monkeypatch.setattr(leases, "is_held", held)
-    assert hire.resume(guild.team, "raised") == first[0] == 2
+    assert hire.resume(shared_crew.team, "raised") == first[0] == 2
 
 
-def test_whoever_lives_is_ended_whatever_run_is_wanted(guild: Crew) -> None:
-    guild.run("wedged", "explore", "List all Python files")
-    spec = agents.spec(guild.agent("wedged"))
+def test_whoever_lives_is_ended_whatever_run_is_wanted(shared_crew: Crew) -> None:
+    shared_crew.run("wedged", "explore", "List all Python files")
+    spec = agents.spec(shared_crew.agent("wedged"))
     assert spec is not None
-    agents.change_spec(guild.agent("wedged"), lambda _: spec.model_copy(update={"run": 7}))
-    stop.stop_now(guild.team, "wedged")
-    eventually(lambda: guild.see("wedged").exit, "the record of its end")  # its supervisor's, if it had to be killed
-    assert guild.see("wedged").state == "exited"
+    agents.change_spec(shared_crew.agent("wedged"), lambda _: spec.model_copy(update={"run": 7}))
+    stop.stop_now(shared_crew.team, "wedged")
+    eventually(
+        lambda: shared_crew.see("wedged").exit, "the record of its end"
+    )  # its supervisor's, if it had to be killed
+    assert shared_crew.see("wedged").state == "exited"
 
 
-def test_a_successor_adopts_who_lives_and_can_end_them(guild: Crew) -> None:
-    guild.run("adopted", "explore", "List all Python files")
-    pid = guild.pid("adopted")
-    old = guild.supervisor_pid()
+def test_a_successor_adopts_who_lives_and_can_end_them(shared_crew: Crew) -> None:
+    shared_crew.run("adopted", "explore", "List all Python files")
+    pid = shared_crew.pid("adopted")
+    old = shared_crew.supervisor_pid()
     process.send_signal(old, signal.SIGKILL)
-    eventually(lambda: not supervisor_client.is_alive(guild.directory), "its end")
-    stop.stop_now(guild.team, "adopted")
-    assert guild.supervisor_pid() != old
+    eventually(lambda: not supervisor_client.is_alive(shared_crew.directory), "its end")
+    stop.stop_now(shared_crew.team, "adopted")
+    assert shared_crew.supervisor_pid() != old
     eventually(lambda: process.start_ticks(pid) == 0, "the end of what held its lease")
-    assert guild.see("adopted").state == "exited"
-    assert eventually(lambda: guild.see("adopted").exit, "the record of its end").reason == "killed"
+    assert shared_crew.see("adopted").state == "exited"
+    assert eventually(lambda: shared_crew.see("adopted").exit, "the record of its end").reason == "killed"
 
 
-def test_a_death_without_a_supervisor_is_found_and_reported(guild: Crew) -> None:
-    guild.run("unwatched", "explore", "List all Python files")
-    process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
-    eventually(lambda: not supervisor_client.is_alive(guild.directory), "its end")
-    guild.kill("unwatched")
-    gone = guild.wait_for("unwatched", "vanished")
+def test_a_death_without_a_supervisor_is_found_and_reported(shared_crew: Crew) -> None:
+    shared_crew.run("unwatched", "explore", "List all Python files")
+    process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)
+    eventually(lambda: not supervisor_client.is_alive(shared_crew.directory), "its end")
+    shared_crew.kill("unwatched")
+    gone = shared_crew.wait_for("unwatched", "vanished")
     assert gone.shown == "dead"
-    supervisor_client.ensure_running(guild.directory)
+    supervisor_client.ensure_running(shared_crew.directory)
 
     def buried() -> bool:
-        record = agents.exit_record(guild.agent("unwatched"))
+        record = agents.exit_record(shared_crew.agent("unwatched"))
         return record is not None and record.buried
 
     eventually(buried, "the finalized exit record")
-    assert guild.see("unwatched").state in ("vanished", "crashed")
-    assert guild.see("unwatched").since == gone.since
+    assert shared_crew.see("unwatched").state in ("vanished", "crashed")
+    assert shared_crew.see("unwatched").since == gone.since
 
 
-def test_no_exit_reason_is_shown_before_the_supervisor_knows_it(guild: Crew) -> None:
-    guild.run("adoptee", "explore", "List all Python files")
-    old = guild.supervisor_pid()
+def test_no_exit_reason_is_shown_before_the_supervisor_knows_it(shared_crew: Crew) -> None:
+    shared_crew.run("adoptee", "explore", "List all Python files")
+    old = shared_crew.supervisor_pid()
     process.send_signal(old, signal.SIGKILL)
-    eventually(lambda: not supervisor_client.is_alive(guild.directory), "its end")
-    supervisor_client.ensure_running(guild.directory)
-    eventually(lambda: guild.view().supervisor.pid not in (None, old), "a successor")
-    now = guild.team.now()
-    reader = TeamReader(guild.directory, clock=lambda: now)  # however long the successor takes
+    eventually(lambda: not supervisor_client.is_alive(shared_crew.directory), "its end")
+    supervisor_client.ensure_running(shared_crew.directory)
+    eventually(lambda: shared_crew.view().supervisor.pid not in (None, old), "a successor")
+    now = shared_crew.team.now()
+    reader = TeamReader(shared_crew.directory, clock=lambda: now)  # however long the successor takes
     reader.read()
-    guild.kill("adoptee")
+    shared_crew.kill("adoptee")
     reasons: list[str] = []
 
     def is_known() -> bool:
@@ -156,21 +158,21 @@ def test_no_supervisor_is_started_when_all_ends_are_finalized(crew: Crew) -> Non
     assert not supervisor_client.is_alive(crew.directory)
 
 
-def test_a_start_whose_caller_died_is_reported_to_the_operator(guild: Crew) -> None:
+def test_a_start_whose_caller_died_is_reported_to_the_operator(shared_crew: Crew) -> None:
     from crewboard.records import HireOptions, Member, Spec
     from crewboard.store import roster
 
     def needs() -> list[str]:
-        return [need.kind for need in guild.view().needs if need.agent == "unborn"]
+        return [need.kind for need in shared_crew.view().needs if need.agent == "unborn"]
 
-    guild.agent("unborn").path.mkdir()
-    long_ago = guild.team.now() - 60
+    shared_crew.agent("unborn").path.mkdir()
+    long_ago = shared_crew.team.now() - 60
     agents.change_spec(
-        guild.agent("unborn"),
+        shared_crew.agent("unborn"),
         lambda _: Spec(prompt="x", prompt_id="p", type="explore", model="m", flags=HireOptions(), at=long_ago),
     )
-    roster.put(guild.directory, Member(name="unborn", type="explore"))
+    roster.put(shared_crew.directory, Member(name="unborn", type="explore"))
     assert needs() == ["failed_start"]
-    hire.resume(guild.team, "unborn")
-    guild.wait_for("unborn", "idle", "working")
+    hire.resume(shared_crew.team, "unborn")
+    shared_crew.wait_for("unborn", "idle", "working")
     assert needs() == []

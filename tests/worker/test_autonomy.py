@@ -42,17 +42,17 @@ def test_idle_agents_claim_fitting_tasks_one_at_a_time(crew_on: Make) -> None:
     assert [m.metadata["task_id"] for m in claimed] == [1, 2]
 
 
-def test_a_killed_owner_gets_its_task_back_when_it_returns(guild: Crew) -> None:
-    guild.model.give("ann", says("hello"), calls("bash", command="sleep 300"))
-    guild.run("ann", "test", "hello", autoclaim=True, unsafe_no_sandbox=True)
-    task = board.add_task(guild.team, "wait")
-    guild.model.give("ann", *done(task.id))
-    eventually(lambda: "sleep" in guild.see("ann").doing, "the command")
-    guild.kill("ann")
-    guild.wait_for("ann", "crashed")
-    eventually(lambda: tasks.load(guild.directory, task.id).status == "pending", "the task's return")
-    hire.resume(guild.team, "ann")
-    eventually(lambda: tasks.load(guild.directory, task.id).status == "completed", "the task")
+def test_a_killed_owner_gets_its_task_back_when_it_returns(shared_crew: Crew) -> None:
+    shared_crew.model.give("ann", says("hello"), calls("bash", command="sleep 300"))
+    shared_crew.run("ann", "test", "hello", autoclaim=True, unsafe_no_sandbox=True)
+    task = board.add_task(shared_crew.team, "wait")
+    shared_crew.model.give("ann", *done(task.id))
+    eventually(lambda: "sleep" in shared_crew.see("ann").doing, "the command")
+    shared_crew.kill("ann")
+    shared_crew.wait_for("ann", "crashed")
+    eventually(lambda: tasks.load(shared_crew.directory, task.id).status == "pending", "the task's return")
+    hire.resume(shared_crew.team, "ann")
+    eventually(lambda: tasks.load(shared_crew.directory, task.id).status == "completed", "the task")
 
 
 def lose(crew: Crew, name: str) -> Task:
@@ -66,117 +66,121 @@ def lose(crew: Crew, name: str) -> Task:
     return tasks.load(crew.directory, task.id)
 
 
-def test_a_killed_owner_that_is_resumed_goes_on_with_its_task(guild: Crew) -> None:
-    lost = lose(guild, "cleo")
-    guild.model.give("cleo", *done(lost.id))
-    hire.resume(guild.team, "cleo")
-    eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
-    assert tasks.load(guild.directory, lost.id).owner == "cleo"
+def test_a_killed_owner_that_is_resumed_goes_on_with_its_task(shared_crew: Crew) -> None:
+    lost = lose(shared_crew, "cleo")
+    shared_crew.model.give("cleo", *done(lost.id))
+    hire.resume(shared_crew.team, "cleo")
+    eventually(lambda: tasks.load(shared_crew.directory, lost.id).status == "completed", "the task")
+    assert tasks.load(shared_crew.directory, lost.id).owner == "cleo"
 
 
-def test_with_an_older_journal_the_task_comes_from_the_status(guild: Crew) -> None:
-    lost = lose(guild, "olga")
-    journal = guild.agent("olga").journal
+def test_with_an_older_journal_the_task_comes_from_the_status(shared_crew: Crew) -> None:
+    lost = lose(shared_crew, "olga")
+    journal = shared_crew.agent("olga").journal
     lines = [json.loads(line) for line in journal.read_bytes().splitlines()]
     journal.write_text("".join(json.dumps({k: v for k, v in each.items() if k != "task"}) + "\n" for each in lines))
-    guild.model.give("olga", *done(lost.id))
-    hire.resume(guild.team, "olga")
-    eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
+    shared_crew.model.give("olga", *done(lost.id))
+    hire.resume(shared_crew.team, "olga")
+    eventually(lambda: tasks.load(shared_crew.directory, lost.id).status == "completed", "the task")
 
 
-def test_a_resumed_agent_hears_nothing_of_its_completed_task(guild: Crew) -> None:
-    task = board.add_task(guild.team, "wait with nora", required_type="explore")  # or who autoclaims takes it first
-    guild.model.give("nora", says("later"), says("later still"), says("back"))
-    guild.run("nora", "explore", "begin", task=task.id)
-    guild.wait_for("nora", "idle")
-    board.update_task(guild.team, task.id, status="completed")
-    guild.kill("nora")
-    guild.wait_for("nora", "crashed")
-    hire.resume(guild.team, "nora")
-    guild.wait_for("nora", "idle")
+def test_a_resumed_agent_hears_nothing_of_its_completed_task(shared_crew: Crew) -> None:
+    task = board.add_task(
+        shared_crew.team, "wait with nora", required_type="explore"
+    )  # or who autoclaims takes it first
+    shared_crew.model.give("nora", says("later"), says("later still"), says("back"))
+    shared_crew.run("nora", "explore", "begin", task=task.id)
+    shared_crew.wait_for("nora", "idle")
+    board.update_task(shared_crew.team, task.id, status="completed")
+    shared_crew.kill("nora")
+    shared_crew.wait_for("nora", "crashed")
+    hire.resume(shared_crew.team, "nora")
+    shared_crew.wait_for("nora", "idle")
     assert not [
-        event for event in guild.events("nora") if isinstance(event, Intake) and "any more" in str(event.notices)
+        event for event in shared_crew.events("nora") if isinstance(event, Intake) and "any more" in str(event.notices)
     ]
 
 
-def test_who_comes_back_is_told_once_that_others_have_its_task(guild: Crew) -> None:
-    lost = lose(guild, "dora")
-    guild.model.give("elsa", calls("task_claim", task_id=lost.id), says("mine now"), says("not done yet"))
-    guild.run("elsa", "code", "take it", unsafe_no_sandbox=True)
-    guild.model.give("dora", says("a pity"))
+def test_who_comes_back_is_told_once_that_others_have_its_task(shared_crew: Crew) -> None:
+    lost = lose(shared_crew, "dora")
+    shared_crew.model.give("elsa", calls("task_claim", task_id=lost.id), says("mine now"), says("not done yet"))
+    shared_crew.run("elsa", "code", "take it", unsafe_no_sandbox=True)
+    shared_crew.model.give("dora", says("a pity"))
     for _ in range(2):
-        hire.resume(guild.team, "dora")
-        guild.wait_for("dora", "idle")
-        guild.kill("dora")
-        guild.wait_for("dora", "crashed")
-    notices = [notice for event in guild.events("dora") if isinstance(event, Intake) for notice in event.notices]
+        hire.resume(shared_crew.team, "dora")
+        shared_crew.wait_for("dora", "idle")
+        shared_crew.kill("dora")
+        shared_crew.wait_for("dora", "crashed")
+    notices = [notice for event in shared_crew.events("dora") if isinstance(event, Intake) for notice in event.notices]
     why = f"task {lost.id} is in progress by elsa"
     assert len(notices[1:]) == 1
     assert why in notices[1]
-    assert why in str(guild.model.asked_by("dora")[-1]["messages"])
-    assert tasks.load(guild.directory, lost.id).owner == "elsa"
+    assert why in str(shared_crew.model.asked_by("dora")[-1]["messages"])
+    assert tasks.load(shared_crew.directory, lost.id).owner == "elsa"
 
 
-def test_who_starts_anew_leaves_what_it_had_to_others(guild: Crew) -> None:
-    lost = lose(guild, "fay")
-    guild.model.give("fay", says("something else"))
-    guild.run("fay", "code", "something else", unsafe_no_sandbox=True)
-    guild.model.give("gina", says("here"), *done(lost.id))
-    guild.run("gina", "code", "hello", autoclaim=True, unsafe_no_sandbox=True)
-    eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
-    assert tasks.load(guild.directory, lost.id).owner == "gina"
-    assert guild.see("fay").alive
-    stop.stop_now(guild.team, "gina")
+def test_who_starts_anew_leaves_what_it_had_to_others(shared_crew: Crew) -> None:
+    lost = lose(shared_crew, "fay")
+    shared_crew.model.give("fay", says("something else"))
+    shared_crew.run("fay", "code", "something else", unsafe_no_sandbox=True)
+    shared_crew.model.give("gina", says("here"), *done(lost.id))
+    shared_crew.run("gina", "code", "hello", autoclaim=True, unsafe_no_sandbox=True)
+    eventually(lambda: tasks.load(shared_crew.directory, lost.id).status == "completed", "the task")
+    assert tasks.load(shared_crew.directory, lost.id).owner == "gina"
+    assert shared_crew.see("fay").alive
+    stop.stop_now(shared_crew.team, "gina")
 
 
-def test_a_task_waits_a_while_for_who_is_being_brought_back(guild: Crew) -> None:
-    lost = lose(guild, "hugo")
+def test_a_task_waits_a_while_for_who_is_being_brought_back(shared_crew: Crew) -> None:
+    lost = lose(shared_crew, "hugo")
 
     def bring_back(at: float) -> None:
         """As `resume` does that is killed before it rings."""
-        spec = agents.spec(guild.agent("hugo"))
+        spec = agents.spec(shared_crew.agent("hugo"))
         assert spec is not None
-        agents.change_spec(guild.agent("hugo"), lambda _: spec.model_copy(update={"run": 2, "at": at}))
+        agents.change_spec(shared_crew.agent("hugo"), lambda _: spec.model_copy(update={"run": 2, "at": at}))
 
     bring_back(time.time())
-    guild.model.give("ida", says("here"), *done(lost.id))
-    guild.run("ida", "code", "hello", autoclaim=True, unsafe_no_sandbox=True)
-    guild.wait_for("ida", "idle")
-    assert tasks.load(guild.directory, lost.id).status == "pending"
+    shared_crew.model.give("ida", says("here"), *done(lost.id))
+    shared_crew.run("ida", "code", "hello", autoclaim=True, unsafe_no_sandbox=True)
+    shared_crew.wait_for("ida", "idle")
+    assert tasks.load(shared_crew.directory, lost.id).status == "pending"
     bring_back(time.time() - 61)
-    eventually(lambda: tasks.load(guild.directory, lost.id).status == "completed", "the task")
-    stop.stop_now(guild.team, "ida")
+    eventually(lambda: tasks.load(shared_crew.directory, lost.id).status == "completed", "the task")
+    stop.stop_now(shared_crew.team, "ida")
 
 
-def test_a_task_that_waits_for_others_begins_when_they_are_done(guild: Crew) -> None:
-    guild.model.give("heir", says("here"), says("began"))
-    guild.run("heir", "explore", "be here")
+def test_a_task_that_waits_for_others_begins_when_they_are_done(shared_crew: Crew) -> None:
+    shared_crew.model.give("heir", says("here"), says("began"))
+    shared_crew.run("heir", "explore", "be here")
     # No agent of this team has the type, so none claims it.
-    first = board.add_task(guild.team, "comes first", required_type="plan")
-    second = board.add_task(guild.team, "comes second", blocked_by=[first.id], owner="heir")
-    (sent,) = [m for m in mailbox.read(guild.directory, "heir").messages if m.type == "task_assignment"]
+    first = board.add_task(shared_crew.team, "comes first", required_type="plan")
+    second = board.add_task(shared_crew.team, "comes second", blocked_by=[first.id], owner="heir")
+    (sent,) = [m for m in mailbox.read(shared_crew.directory, "heir").messages if m.type == "task_assignment"]
 
     def picked_up() -> bool:
-        return any(sent in event.messages for event in guild.events("heir") if isinstance(event, Intake))
+        return any(sent in event.messages for event in shared_crew.events("heir") if isinstance(event, Intake))
 
     eventually(picked_up, "the assignment being picked up")
-    assert len(guild.model.asked_by("heir")) == 1
-    board.update_task(guild.team, first.id, status="completed")
-    assert guild.answer_to("heir", sent.id).text == "began"
-    assert tasks.load(guild.directory, second.id).owner == "heir"
-    assert f"Your task is #{second.id} comes second (in_progress, heir)" in str(guild.model.asked_by("heir")[1])
-    reminder, *_ = eventually(lambda: guild.model.asked_by("heir")[2:], "the reminder of a task that is not closed")
+    assert len(shared_crew.model.asked_by("heir")) == 1
+    board.update_task(shared_crew.team, first.id, status="completed")
+    assert shared_crew.answer_to("heir", sent.id).text == "began"
+    assert tasks.load(shared_crew.directory, second.id).owner == "heir"
+    assert f"Your task is #{second.id} comes second (in_progress, heir)" in str(shared_crew.model.asked_by("heir")[1])
+    reminder, *_ = eventually(
+        lambda: shared_crew.model.asked_by("heir")[2:], "the reminder of a task that is not closed"
+    )
     assert "blocked" not in str(reminder["messages"][-1])
 
 
-def test_a_used_up_budget_is_warned_of_and_ends_the_worker(guild: Crew) -> None:
-    guild.model.give("spender", *[calls("list_dir")] * 99)
-    answer = guild.run("spender", "explore", "go", budget="30k")
+def test_a_used_up_budget_is_warned_of_and_ends_the_worker(shared_crew: Crew) -> None:
+    shared_crew.model.give("spender", *[calls("list_dir")] * 99)
+    answer = shared_crew.run("spender", "explore", "go", budget="30k")
     assert answer.code == 79
-    seen = guild.wait_for("spender", "exited")
+    seen = shared_crew.wait_for("spender", "exited")
     assert seen.exit is not None
     assert (seen.exit.code, seen.exit.reason) == (79, "budget")
-    kinds = [m.type for m in mailbox.read(guild.directory, "lead").messages if m.from_ == "spender"]
+    kinds = [m.type for m in mailbox.read(shared_crew.directory, "lead").messages if m.from_ == "spender"]
     assert kinds[:2] == ["budget_warning", "error"]
 
 
@@ -225,10 +229,10 @@ def test_a_budget_in_money_needs_a_model_with_a_price(crew: Crew) -> None:
     assert crew.team.config.members == []
 
 
-def test_a_long_conversation_never_exceeds_a_small_window(guild_on: Make) -> None:
+def test_a_long_conversation_never_exceeds_a_small_window(shared_crew_on: Make) -> None:
     window = 9000
     replies = [calls("read_file", path="big.txt") for _ in range(40)]
-    crew = guild_on(script=[*replies, says("the end")], window=window)
+    crew = shared_crew_on(script=[*replies, says("the end")], window=window)
     (crew.root / "big.txt").write_text("a line of some length\n" * 200)
     hired = crew.hire("reader", "explore", "Read it forty times, and remember the word heron")
     assert crew.answer(hired).text == "the end"
@@ -242,10 +246,10 @@ def test_a_long_conversation_never_exceeds_a_small_window(guild_on: Make) -> Non
     assert "heron" in str(crew.model.requests[-1]["messages"])
 
 
-def test_a_conversation_is_summarised_and_goes_on_across_a_kill(guild_on: Make) -> None:
+def test_a_conversation_is_summarised_and_goes_on_across_a_kill(shared_crew_on: Make) -> None:
     window = 9000
     replies = [Reply([{"type": "text", "text": "word " * 700}, *calls("list_dir").content]) for _ in range(12)]
-    crew = guild_on(script=[*replies, says("the end")], window=window)
+    crew = shared_crew_on(script=[*replies, says("the end")], window=window)
     hired = crew.hire("distiller", "explore", "Remember the word heron")
     eventually(lambda: any(isinstance(e, Summary) for e in crew.events("distiller")), "a summary")
     if crew.see("distiller").alive:

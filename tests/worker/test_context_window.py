@@ -19,23 +19,25 @@ Make = Callable[..., Crew]
 TOO_LONG = Fault(kind="status", status=400, message="prompt is too long: 210000 tokens > 200000 maximum")
 
 
-def test_text_of_many_tokens_is_counted_as_the_api_counts_it(guild_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_of_many_tokens_is_counted_as_the_api_counts_it(
+    shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reply, "CHARACTERS_A_TOKEN", 1)
     keys = {"type": "text", "text": "9f3c1e77a0 " * 100}
     replies = [*[reply.Reply([keys, *calls("list_dir").content])] * 20, says("the end")]
-    crew = guild_on(script={"counter": replies}, window=20_000)
+    crew = shared_crew_on(script={"counter": replies}, window=20_000)
     assert crew.run("counter", "explore", "Read it, and remember the word heron").text == "the end"
     summaries = [event for event in crew.events("counter") if isinstance(event, Summary)]
     assert len(crew.model.requests) == 21 + len(summaries), "a request was refused"
 
 
-def test_a_request_that_the_api_finds_too_long_is_made_shorter(guild_on: Make) -> None:
-    crew = guild_on(script=[calls("list_dir"), says("the end")], faults=[None, TOO_LONG])
+def test_a_request_that_the_api_finds_too_long_is_made_shorter(shared_crew_on: Make) -> None:
+    crew = shared_crew_on(script=[calls("list_dir"), says("the end")], faults=[None, TOO_LONG])
     assert crew.run("shortener", "explore", "go").text == "the end"
 
 
-def test_an_api_that_finds_everything_too_long_is_reported(guild_on: Make) -> None:
-    crew = guild_on(script=[says("the end")], faults=[TOO_LONG] * 20)
+def test_an_api_that_finds_everything_too_long_is_reported(shared_crew_on: Make) -> None:
+    crew = shared_crew_on(script=[says("the end")], faults=[TOO_LONG] * 20)
     answer = crew.run("reporter", "explore", "go")
     assert "too long" in str(answer.error)
     assert len(crew.model.requests) < 20
@@ -59,10 +61,10 @@ def test_a_window_that_is_always_full_is_reported(crew_on: Make) -> None:
     assert len(crew.model.requests) < 30
 
 
-def test_what_people_said_outlives_a_summary(guild_on: Make) -> None:
+def test_what_people_said_outlives_a_summary(shared_crew_on: Make) -> None:
     asks, plans = calls("ask_operator", question="Which colour?"), calls("submit_plan", plan="Paint it.")
     reads = [reply.Reply([{"type": "text", "text": "word " * 500}, *calls("read_file", path="big.txt").content])] * 12
-    crew = guild_on(script={"rememberer": [asks, plans, *reads, says("the end")]}, window=12_000)
+    crew = shared_crew_on(script={"rememberer": [asks, plans, *reads, says("the end")]}, window=12_000)
     (crew.root / "big.txt").write_text("a line of some length\n" * 200)
     hired = crew.hire("rememberer", "plan", "Find out", plan=True)
     answers.answer(crew.team, crew.pending("question", "rememberer").id, "mauve")
@@ -92,11 +94,11 @@ def slow_summary(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow_summary")
-def test_work_survives_many_summaries_and_a_kill_during_one(guild_on: Make) -> None:
+def test_work_survives_many_summaries_and_a_kill_during_one(shared_crew_on: Make) -> None:
     window, turns = 9_000, 80
     found = {"type": "text", "text": "word " * 1000}
     works = [reply.Reply([found, *calls("list_dir").content])] * turns
-    crew = guild_on(script={"survivor": [*works, says("the end")]}, window=window)
+    crew = shared_crew_on(script={"survivor": [*works, says("the end")]}, window=window)
     hired = crew.hire("survivor", "explore", "Look everywhere, and remember the word heron")
     eventually(lambda: any(body["system"].startswith("You summarise") for body in crew.model.requests), "a summary")
     crew.kill("survivor")

@@ -16,36 +16,36 @@ DAMAGE = {"bytes": b"\xff\x00{", "nothing": b"", "list": b"[]", "deep": DEEP}
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_an_agent_whose_spec_is_damaged_answers_still(guild: Crew, name: str) -> None:
-    guild.run(name, "explore", "List all Python files")
-    guild.agent(name).spec.write_bytes(DAMAGE[name])
-    sent = messages.send(guild.team, name, "Give me a summary")
+def test_an_agent_whose_spec_is_damaged_answers_still(shared_crew: Crew, name: str) -> None:
+    shared_crew.run(name, "explore", "List all Python files")
+    shared_crew.agent(name).spec.write_bytes(DAMAGE[name])
+    sent = messages.send(shared_crew.team, name, "Give me a summary")
 
     def told() -> bool:
-        letters = mailbox.read(guild.directory, "lead").messages
+        letters = mailbox.read(shared_crew.directory, "lead").messages
         return any(m.type == "result" and m.metadata["answers"] == [sent.id] for m in letters)
 
     eventually(told, "the result's mail")
 
 
-def test_an_agent_with_a_damaged_spec_keeps_its_hire_options(guild: Crew) -> None:
+def test_an_agent_with_a_damaged_spec_keeps_its_hire_options(shared_crew: Crew) -> None:
     terms = HireOptions(ask=True, budget="90k", max_turns=7, autoclaim=True)
-    guild.run("bound", "explore", "List all Python files", **terms.model_dump())
-    guild.agent("bound").spec.write_bytes(b"garbage")
-    stop.stop_now(guild.team, "bound")
-    hire.resume(guild.team, "bound")
-    spec = agents.spec(guild.agent("bound"))
+    shared_crew.run("bound", "explore", "List all Python files", **terms.model_dump())
+    shared_crew.agent("bound").spec.write_bytes(b"garbage")
+    stop.stop_now(shared_crew.team, "bound")
+    hire.resume(shared_crew.team, "bound")
+    spec = agents.spec(shared_crew.agent("bound"))
     assert spec is not None
     assert spec.flags == terms
 
 
-def test_if_the_hire_options_are_lost_the_agent_has_to_ask(guild: Crew) -> None:
-    agent = guild.agent("unbound")
-    guild.run("unbound", "explore", "List all Python files")
-    stop.stop_now(guild.team, "unbound")
+def test_if_the_hire_options_are_lost_the_agent_has_to_ask(shared_crew: Crew) -> None:
+    agent = shared_crew.agent("unbound")
+    shared_crew.run("unbound", "explore", "List all Python files")
+    stop.stop_now(shared_crew.team, "unbound")
     agent.spec.write_bytes(b"garbage")
     agent.journal.unlink()
-    recovery.want_killed(guild.team, "unbound")
+    recovery.want_killed(shared_crew.team, "unbound")
     spec = agents.spec(agent)
     assert spec is not None
     assert spec.flags.ask
@@ -63,26 +63,26 @@ def test_an_idle_agent_repairs_its_damaged_status(crew: Crew) -> None:
     assert list(crew.agent("idler").path.glob("status.json.damaged-*"))
 
 
-def test_the_supervisor_survives_damaged_tasks_and_requests(guild: Crew) -> None:
-    guild.run("steady", "explore", "List all Python files")
+def test_the_supervisor_survives_damaged_tasks_and_requests(shared_crew: Crew) -> None:
+    shared_crew.run("steady", "explore", "List all Python files")
     for number, (what, content) in enumerate(DAMAGE.items(), 7):
-        (guild.directory.tasks / f"{number}.json").write_bytes(content)
-        (guild.directory.requests / f"question-{number}.json").write_bytes(content)
-        guild.answer_to("steady", messages.send(guild.team, "steady", "Give me a summary").id)
-        assert "Traceback" not in guild.directory.supervisor_log.read_text(), what
+        (shared_crew.directory.tasks / f"{number}.json").write_bytes(content)
+        (shared_crew.directory.requests / f"question-{number}.json").write_bytes(content)
+        shared_crew.answer_to("steady", messages.send(shared_crew.team, "steady", "Give me a summary").id)
+        assert "Traceback" not in shared_crew.directory.supervisor_log.read_text(), what
 
 
-def test_a_supervisor_with_a_damaged_lock_can_still_be_woken(guild: Crew) -> None:
-    guild.run("rung", "explore", "List all Python files")
-    guild.directory.supervisor_lock.write_bytes(b"\xff\x00{")
-    stop.stop_now(guild.team, "rung")
-    assert guild.see("rung").state == "exited"
+def test_a_supervisor_with_a_damaged_lock_can_still_be_woken(shared_crew: Crew) -> None:
+    shared_crew.run("rung", "explore", "List all Python files")
+    shared_crew.directory.supervisor_lock.write_bytes(b"\xff\x00{")
+    stop.stop_now(shared_crew.team, "rung")
+    assert shared_crew.see("rung").state == "exited"
 
 
-def test_a_new_supervisor_can_end_a_worker_with_a_damaged_lease(guild: Crew) -> None:
-    guild.run("leased", "explore", "List all Python files")
-    guild.agent("leased").lease.write_bytes(b"\xff\x00{")
-    process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
-    eventually(lambda: not supervisor_client.is_alive(guild.directory), "the end of the supervisor")
-    stop.stop_now(guild.team, "leased")
-    assert guild.see("leased").state == "exited"
+def test_a_new_supervisor_can_end_a_worker_with_a_damaged_lease(shared_crew: Crew) -> None:
+    shared_crew.run("leased", "explore", "List all Python files")
+    shared_crew.agent("leased").lease.write_bytes(b"\xff\x00{")
+    process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)
+    eventually(lambda: not supervisor_client.is_alive(shared_crew.directory), "the end of the supervisor")
+    stop.stop_now(shared_crew.team, "leased")
+    assert shared_crew.see("leased").state == "exited"

@@ -28,24 +28,24 @@ from tests.model import calls, says
 Make = Callable[..., Crew]
 
 
-def test_a_killed_worker_shows_its_signal_and_releases_its_task(guild: Crew) -> None:
-    guild.run("other", "explore", "List all Python files")
-    task = board.add_task(guild.team, "look at it")
-    guild.hire("fixer", "test", "run: sleep 300", task=task.id, unsafe_no_sandbox=True)
-    eventually(lambda: "sleep 300" in guild.see("fixer").doing, "the command")
-    children = process.descendants(guild.pid("fixer"))
-    guild.kill("fixer")
-    seen = guild.wait_for("fixer", "crashed")
+def test_a_killed_worker_shows_its_signal_and_releases_its_task(shared_crew: Crew) -> None:
+    shared_crew.run("other", "explore", "List all Python files")
+    task = board.add_task(shared_crew.team, "look at it")
+    shared_crew.hire("fixer", "test", "run: sleep 300", task=task.id, unsafe_no_sandbox=True)
+    eventually(lambda: "sleep 300" in shared_crew.see("fixer").doing, "the command")
+    children = process.descendants(shared_crew.pid("fixer"))
+    shared_crew.kill("fixer")
+    seen = shared_crew.wait_for("fixer", "crashed")
     assert seen.exit is not None
     assert seen.exit.signal == signal.SIGKILL
-    (need,) = [need for need in guild.view().needs if need.agent == "fixer"]
+    (need,) = [need for need in shared_crew.view().needs if need.agent == "fixer"]
     assert (need.kind, need.summary) == ("death", "died: killed by SIGKILL, last tool bash sleep 300")
-    eventually(lambda: tasks.load(guild.directory, task.id).status == "pending", "the task's return")
-    assert tasks.load(guild.directory, task.id).last_owner == "fixer"
+    eventually(lambda: tasks.load(shared_crew.directory, task.id).status == "pending", "the task's return")
+    assert tasks.load(shared_crew.directory, task.id).last_owner == "fixer"
     eventually(lambda: not any(process.start_ticks(pid) for pid in children), "the end of the command")
 
     def told(name: str) -> list[str]:
-        letters = mailbox.read(guild.directory, name).messages
+        letters = mailbox.read(shared_crew.directory, name).messages
         return [m.content for m in letters if m.type == "teammate_terminated" and m.content.startswith("fixer ")]
 
     eventually(lambda: told("other") and told("lead"), "the others being told")
@@ -65,73 +65,73 @@ def test_a_deleted_team_has_no_needs(crew: Crew) -> None:
     assert crew.see("late").state == "exited"
 
 
-def test_a_tool_that_was_running_is_never_run_again_by_itself(guild: Crew) -> None:
-    guild.model.give("interrupted", calls("bash", command="echo ran >> log; sleep 300"), says("checked"))
-    log = guild.root / "log"
+def test_a_tool_that_was_running_is_never_run_again_by_itself(shared_crew: Crew) -> None:
+    shared_crew.model.give("interrupted", calls("bash", command="echo ran >> log; sleep 300"), says("checked"))
+    log = shared_crew.root / "log"
     # Landlock lets a command write to a file of the root, not make one.
     log.touch()
-    hired = guild.hire("interrupted", "code", "do it", unsafe_no_sandbox=True)
+    hired = shared_crew.hire("interrupted", "code", "do it", unsafe_no_sandbox=True)
     eventually(log.read_text, "the command")
-    guild.kill("interrupted")
-    guild.wait_for("interrupted", "crashed")
-    hiring.resume(guild.team, "interrupted")
-    assert guild.answer(hired).text == "checked"
-    (result,) = [event for event in guild.events("interrupted") if isinstance(event, ToolResult)]
+    shared_crew.kill("interrupted")
+    shared_crew.wait_for("interrupted", "crashed")
+    hiring.resume(shared_crew.team, "interrupted")
+    assert shared_crew.answer(hired).text == "checked"
+    (result,) = [event for event in shared_crew.events("interrupted") if isinstance(event, ToolResult)]
     assert "outcome unknown" in result.content
     assert result.seconds is None
     assert log.read_text() == "ran\n"
 
 
-def test_a_journal_tells_of_the_death_of_the_run_before(guild: Crew) -> None:
-    guild.run("mourned", "explore", "List all Python files")
-    guild.kill("mourned")
-    guild.wait_for("mourned", "crashed")
-    work = ActivityReader(guild.agent("mourned"))
+def test_a_journal_tells_of_the_death_of_the_run_before(shared_crew: Crew) -> None:
+    shared_crew.run("mourned", "explore", "List all Python files")
+    shared_crew.kill("mourned")
+    shared_crew.wait_for("mourned", "crashed")
+    work = ActivityReader(shared_crew.agent("mourned"))
     assert [(each.kind, each.text) for each in work.read()][-1] == ("died", "killed by SIGKILL, run 1")
-    hiring.resume(guild.team, "mourned")
-    guild.wait_for("mourned", "idle")
-    stop.stop(guild.team, "mourned")
-    guild.wait_for("mourned", "exited")
+    hiring.resume(shared_crew.team, "mourned")
+    shared_crew.wait_for("mourned", "idle")
+    stop.stop(shared_crew.team, "mourned")
+    shared_crew.wait_for("mourned", "exited")
     ends = [(each.kind, each.text) for each in work.read() if each.kind in ("start", "died", "end")]
     assert [kind for kind, _ in ends] == ["start", "died", "start", "end"]
     assert ends[1] == ("died", "killed by SIGKILL, run 1")
-    hiring.resume(guild.team, "mourned")
-    guild.wait_for("mourned", "idle")
+    hiring.resume(shared_crew.team, "mourned")
+    shared_crew.wait_for("mourned", "idle")
     again = [each.kind for each in work.read() if each.kind in ("start", "died", "end")]
     assert again == ["start", "died", "start", "end", "start"], "an orderly end is told once"
 
 
-def test_workers_go_on_without_their_supervisor(guild: Crew) -> None:
-    guild.run("served", "explore", "List all Python files")
-    process.send_signal(guild.supervisor_pid(), signal.SIGKILL)
-    eventually(lambda: not guild.view().supervisor.alive, "the end of the supervisor")
-    sent = messages.send(guild.team, "served", "Give me a summary")
-    guild.answer_to("served", sent.id)
-    guild.hire("newcomer", "explore", "List all Python files")
-    eventually(lambda: guild.view().supervisor.alive, "a new supervisor")
-    guild.kill("served")
-    seen = guild.wait_for("served", "crashed", "vanished")
+def test_workers_go_on_without_their_supervisor(shared_crew: Crew) -> None:
+    shared_crew.run("served", "explore", "List all Python files")
+    process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)
+    eventually(lambda: not shared_crew.view().supervisor.alive, "the end of the supervisor")
+    sent = messages.send(shared_crew.team, "served", "Give me a summary")
+    shared_crew.answer_to("served", sent.id)
+    shared_crew.hire("newcomer", "explore", "List all Python files")
+    eventually(lambda: shared_crew.view().supervisor.alive, "a new supervisor")
+    shared_crew.kill("served")
+    seen = shared_crew.wait_for("served", "crashed", "vanished")
     assert seen.exit is None or seen.exit.signal in (signal.SIGKILL, None)
 
 
-def test_a_fresh_hire_keeps_the_mail_but_not_the_conversation(guild: Crew) -> None:
-    guild.run("renewed", "explore", "List all Python files", once=True)
-    guild.wait_for("renewed", "exited")
-    messages.send(guild.team, "renewed", "while you were away")
-    again = guild.hire("renewed", "explore", "List all Markdown files", once=True)
+def test_a_fresh_hire_keeps_the_mail_but_not_the_conversation(shared_crew: Crew) -> None:
+    shared_crew.run("renewed", "explore", "List all Python files", once=True)
+    shared_crew.wait_for("renewed", "exited")
+    messages.send(shared_crew.team, "renewed", "while you were away")
+    again = shared_crew.hire("renewed", "explore", "List all Markdown files", once=True)
     assert again.fresh
     assert again.run == 2
-    guild.answer(again)
-    conversation = str(guild.model.asked_by("renewed")[-1]["messages"])
+    shared_crew.answer(again)
+    conversation = str(shared_crew.model.asked_by("renewed")[-1]["messages"])
     assert "while you were away" in conversation
     assert "Python files" not in conversation
 
 
-def test_stop_asks_an_idle_agent_and_it_leaves(guild: Crew) -> None:
-    guild.run("willing", "explore", "List all Python files")
-    guild.wait_for("willing", "idle")
-    stop.stop(guild.team, "willing")
-    seen = guild.wait_for("willing", "exited")
+def test_stop_asks_an_idle_agent_and_it_leaves(shared_crew: Crew) -> None:
+    shared_crew.run("willing", "explore", "List all Python files")
+    shared_crew.wait_for("willing", "idle")
+    stop.stop(shared_crew.team, "willing")
+    seen = shared_crew.wait_for("willing", "exited")
     assert seen.exit is not None
     assert (seen.exit.code, seen.exit.reason) == (0, "shutdown")
 
@@ -170,17 +170,17 @@ async def test_an_idle_agent_decides_before_the_mail_arrives(idler: RunState) ->
     assert letter.picked_up_at is not None
 
 
-def test_work_left_undone_at_a_stop_stays_unread(guild: Crew) -> None:
-    guild.run("leaver", "explore", "List all Python files")
-    guild.wait_for("leaver", "idle")
-    control.pause(guild.team, "leaver")
-    guild.wait_for("leaver", "paused")
-    sent = messages.send(guild.team, "leaver", "more work")
-    stop.stop(guild.team, "leaver")
-    guild.wait_for("leaver", "exited")
-    (work,) = [each for each in MailReader(guild.directory, "leaver").read() if each.message.id == sent.id]
+def test_work_left_undone_at_a_stop_stays_unread(shared_crew: Crew) -> None:
+    shared_crew.run("leaver", "explore", "List all Python files")
+    shared_crew.wait_for("leaver", "idle")
+    control.pause(shared_crew.team, "leaver")
+    shared_crew.wait_for("leaver", "paused")
+    sent = messages.send(shared_crew.team, "leaver", "more work")
+    stop.stop(shared_crew.team, "leaver")
+    shared_crew.wait_for("leaver", "exited")
+    (work,) = [each for each in MailReader(shared_crew.directory, "leaver").read() if each.message.id == sent.id]
     assert work.picked_up_at is None
-    assert guild.see("leaver").unread > 0
+    assert shared_crew.see("leaver").unread > 0
 
 
 async def test_a_cancelled_shutdown_request_ends_no_agent(idler: RunState, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,23 +194,23 @@ async def test_a_cancelled_shutdown_request_ends_no_agent(idler: RunState, monke
     assert (decided.status, decided.decided_by) == ("cancelled", "operator")
 
 
-def test_stop_now_ends_a_busy_agent_with_all_that_it_started(guild: Crew) -> None:
-    guild.hire("busy", "test", "run: (setsid sleep 300 &) ; sleep 300", unsafe_no_sandbox=True)
-    eventually(lambda: "sleep" in guild.see("busy").doing, "the command")
-    eventually(lambda: len(process.descendants(guild.pid("busy"))) >= 3, "its children")
-    family = process.descendants(guild.pid("busy"))
-    stop.stop_now(guild.team, "busy")
-    assert guild.see("busy").state == "exited"
+def test_stop_now_ends_a_busy_agent_with_all_that_it_started(shared_crew: Crew) -> None:
+    shared_crew.hire("busy", "test", "run: (setsid sleep 300 &) ; sleep 300", unsafe_no_sandbox=True)
+    eventually(lambda: "sleep" in shared_crew.see("busy").doing, "the command")
+    eventually(lambda: len(process.descendants(shared_crew.pid("busy"))) >= 3, "its children")
+    family = process.descendants(shared_crew.pid("busy"))
+    stop.stop_now(shared_crew.team, "busy")
+    assert shared_crew.see("busy").state == "exited"
     eventually(lambda: not any(process.start_ticks(pid) for pid in family), "the end of its children")
 
 
-def test_refused_credentials_end_the_worker_with_78(guild_on: Make) -> None:
+def test_refused_credentials_end_the_worker_with_78(shared_crew_on: Make) -> None:
     refusals = {
         "ann": (Fault(kind="status", agent="ann", status=401), "401"),
         "ben": (Fault(kind="status", agent="ben", status=403), "403"),
         "cyn": (Fault(kind="error_event", agent="cyn", status=401), "authentication_error"),
     }
-    crew = guild_on(faults=[fault for fault, _ in refusals.values()])
+    crew = shared_crew_on(faults=[fault for fault, _ in refusals.values()])
     for name, (_, words) in refusals.items():
         assert crew.run(name, "explore", "List all Python files").code == 78, name
         seen = crew.wait_for(name, "crashed")
@@ -229,8 +229,8 @@ BAD_MOMENTS = (
 )
 
 
-def test_a_bad_moment_of_the_api_costs_nothing_but_time(guild_on: Make) -> None:
-    crew = guild_on(faults=[each for fault in BAD_MOMENTS for each in (fault, None)], script=[says("yes")] * 5)
+def test_a_bad_moment_of_the_api_costs_nothing_but_time(shared_crew_on: Make) -> None:
+    crew = shared_crew_on(faults=[each for fault in BAD_MOMENTS for each in (fault, None)], script=[says("yes")] * 5)
     for at, fault in enumerate(BAD_MOMENTS):
         hired = crew.hire(f"lucky{at}", "explore", "go")
         assert crew.answer(hired).text == "yes", fault
@@ -240,8 +240,8 @@ def test_a_bad_moment_of_the_api_costs_nothing_but_time(guild_on: Make) -> None:
         assert len(crew.model.requests) == 2 * (at + 1)
 
 
-def test_a_wait_for_the_api_is_seen(guild_on: Make) -> None:
-    crew = guild_on(faults=[Fault(kind="status", status=429, retry_after=5)], script=[says("here it is")])
+def test_a_wait_for_the_api_is_seen(shared_crew_on: Make) -> None:
+    crew = shared_crew_on(faults=[Fault(kind="status", status=429, retry_after=5)], script=[says("here it is")])
     hired = crew.hire("waiter", "explore", "go")
 
     def waits() -> AgentView | None:
@@ -254,20 +254,20 @@ def test_a_wait_for_the_api_is_seen(guild_on: Make) -> None:
 
 @pytest.mark.parametrize(("name", "value", "code"), [("KEY", "secret\nof-mine", 78), ("BASE_URL", "nowhere", 1)])
 def test_an_invalid_key_or_address_is_not_retried_and_not_shown(
-    guild_on: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: str, code: int
+    shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: str, code: int
 ) -> None:
     monkeypatch.setattr(hiring, "check_credentials", lambda _: None)
     agent = f"mute-{name.lower()}"
     variable = f"ANTHROPIC_{'API_' if name == 'KEY' else ''}{name}"
-    crew = guild_on(**{variable: value})
+    crew = shared_crew_on(**{variable: value})
     answer = crew.run(agent, "explore", "go")
     assert answer.code == code
     assert not [event for event in crew.events(agent) if isinstance(event, Retry)]
     assert not [path for path, data in contents(crew.agent(agent).path).items() if b"of-mine" in data]
 
 
-def test_an_unavailable_api_fails_the_work_with_69_not_the_agent(guild_on: Make) -> None:
-    crew = guild_on(faults=[Fault(kind="status", status=529)] * 9, CREWBOARD_RETRY_BUDGET="1")
+def test_an_unavailable_api_fails_the_work_with_69_not_the_agent(shared_crew_on: Make) -> None:
+    crew = shared_crew_on(faults=[Fault(kind="status", status=529)] * 9, CREWBOARD_RETRY_BUDGET="1")
     answer = crew.run("forsaken", "explore", "go")
     assert answer.code == 69
     seen = crew.wait_for("forsaken", "idle")
@@ -276,16 +276,16 @@ def test_an_unavailable_api_fails_the_work_with_69_not_the_agent(guild_on: Make)
     assert [m.type for m in mailbox.read(crew.directory, "lead").messages if m.from_ == "forsaken"][:1] == ["error"]
 
 
-def test_the_turn_limit_ends_the_work_with_79(guild: Crew) -> None:
-    guild.model.give("turning", *[calls("list_dir")] * 9)
-    answer = guild.run("turning", "explore", "go", max_turns=3)
+def test_the_turn_limit_ends_the_work_with_79(shared_crew: Crew) -> None:
+    shared_crew.model.give("turning", *[calls("list_dir")] * 9)
+    answer = shared_crew.run("turning", "explore", "go", max_turns=3)
     assert answer.code == 79
-    assert len(guild.model.asked_by("turning")) == 3
+    assert len(shared_crew.model.asked_by("turning")) == 3
 
 
-def test_an_exit_record_says_which_run_it_is(guild: Crew) -> None:
-    guild.run("recorded", "explore", "List all Python files", once=True)
-    guild.wait_for("recorded", "exited")
-    record = agents.exit_record(guild.agent("recorded"))
+def test_an_exit_record_says_which_run_it_is(shared_crew: Crew) -> None:
+    shared_crew.run("recorded", "explore", "List all Python files", once=True)
+    shared_crew.wait_for("recorded", "exited")
+    record = agents.exit_record(shared_crew.agent("recorded"))
     assert record is not None
     assert record.run == 1

@@ -30,46 +30,48 @@ ODD = {
 }
 
 
-def test_after_an_odd_reply_the_conversation_is_still_valid(guild: Crew) -> None:
+def test_after_an_odd_reply_the_conversation_is_still_valid(shared_crew: Crew) -> None:
     for name, odd in ODD.items():
-        guild.model.give(name, odd, says("second"), says("third"), says("fourth"))
-        guild.run(name, "explore", "go")
-        sent = messages.send(guild.team, name, "and now?")
-        assert guild.answer_to(name, sent.id).error is None, name
+        shared_crew.model.give(name, odd, says("second"), says("third"), says("fourth"))
+        shared_crew.run(name, "explore", "go")
+        sent = messages.send(shared_crew.team, name, "and now?")
+        assert shared_crew.answer_to(name, sent.id).error is None, name
 
 
 @pytest.mark.parametrize(("name", "stop"), [("long", "max_tokens"), ("slow", "pause_turn")])
-def test_an_answer_that_came_in_parts_is_handed_over_whole(guild: Crew, name: str, stop: str) -> None:
+def test_an_answer_that_came_in_parts_is_handed_over_whole(shared_crew: Crew, name: str, stop: str) -> None:
     first, second = (Reply([{"type": "text", "text": text}], stop_reason=stop) for text in ("one ", "two "))
     looks = Reply([{"type": "text", "text": "I look. "}, *calls("list_dir").content])
-    guild.model.give(name, looks, first, second, says("three"), says("four"))
-    assert guild.run(name, "explore", "go").text == "one two three"
-    assert guild.answer_to(name, messages.send(guild.team, name, "more").id).text == "four"
+    shared_crew.model.give(name, looks, first, second, says("three"), says("four"))
+    assert shared_crew.run(name, "explore", "go").text == "one two three"
+    assert shared_crew.answer_to(name, messages.send(shared_crew.team, name, "more").id).text == "four"
 
 
-def test_an_empty_answer_says_that_it_is_empty(guild: Crew) -> None:
-    guild.model.give("silent", Reply([], stop_reason="end_turn"))
-    assert "without text" in guild.run("silent", "explore", "go").text
+def test_an_empty_answer_says_that_it_is_empty(shared_crew: Crew) -> None:
+    shared_crew.model.give("silent", Reply([], stop_reason="end_turn"))
+    assert "without text" in shared_crew.run("silent", "explore", "go").text
 
 
-def test_max_tokens_never_exceed_the_limit_of_the_model(guild: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_tokens_never_exceed_the_limit_of_the_model(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "_MOST_OUTPUT", 4000)
-    guild.model.give("modest", says("done"))
-    guild.run("modest", "explore", "go")
-    assert guild.model.asked_by("modest")[0]["max_tokens"] == 4000
+    shared_crew.model.give("modest", says("done"))
+    shared_crew.run("modest", "explore", "go")
+    assert shared_crew.model.asked_by("modest")[0]["max_tokens"] == 4000
 
 
-def test_a_tool_call_that_is_no_json_is_asked_for_again(guild_on: Make) -> None:
+def test_a_tool_call_that_is_no_json_is_asked_for_again(shared_crew_on: Make) -> None:
     broken = Reply([*calls("read_file", path="x\ud800").content])
-    crew = guild_on([broken, says("second")], CREWBOARD_RETRY_BUDGET="0.1")
+    crew = shared_crew_on([broken, says("second")], CREWBOARD_RETRY_BUDGET="0.1")
     answer = crew.run("garbled", "explore", "go")
     assert "malformed" in str(answer.error)
     sent = messages.send(crew.team, "garbled", "and now?")
     assert crew.answer_to("garbled", sent.id).text == "second"
 
 
-def test_a_truncated_tool_call_does_nothing_and_is_retried(guild_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = guild_on().root / "whole.txt"
+def test_a_truncated_tool_call_does_nothing_and_is_retried(
+    shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shared_crew_on().root / "whole.txt"
     seen: list[bool] = []
 
     def events(whole: dict[str, Any], speed: reply.Speed) -> Iterator[reply.Event]:
@@ -81,7 +83,7 @@ def test_a_truncated_tool_call_does_nothing_and_is_retried(guild_on: Make, monke
 
     monkeypatch.setattr(service, "events", events)
     text = "the beginning and " * 9 + "the end"
-    crew = guild_on([calls("write_file", path=path.name, content=text), says("done")])
+    crew = shared_crew_on([calls("write_file", path=path.name, content=text), says("done")])
     assert crew.run("halved", "code", "go").text == "done"
     assert seen == [False, False, True]
     assert path.read_text() == text
@@ -110,7 +112,9 @@ NONSENSE = {
 }
 
 
-def test_an_answer_that_makes_no_sense_is_asked_for_again(guild_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_makes_no_sense_is_asked_for_again(
+    shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left = dict(NONSENSE)
 
     def events(whole: dict[str, Any], speed: reply.Speed) -> Iterator[reply.Event]:
@@ -121,7 +125,7 @@ def test_an_answer_that_makes_no_sense_is_asked_for_again(guild_on: Make, monkey
             yield event
 
     monkeypatch.setattr(service, "events", events)
-    crew = guild_on({name: [says(name)] for name in NONSENSE})
+    crew = shared_crew_on({name: [says(name)] for name in NONSENSE})
     hired = {name: crew.hire(name, "explore", "go") for name in NONSENSE}
     for name, assignment in hired.items():
         assert crew.answer(assignment).text == name

@@ -1,4 +1,4 @@
-"""The smallest agent that there is: a conversation, tools on a real folder, and the real SDK.
+"""A minimal agent for tests: a conversation, tools on a real folder, and the real SDK.
 
 Its tools are the worker's own file tools, and stand-ins for those that need a team.
 """
@@ -30,7 +30,7 @@ def definition(name: str) -> dict[str, Any]:
 
 
 @dataclass
-class Desk:
+class MinimalAgent:
     client: Anthropic
     root: Path
     name: str = "ada"
