@@ -437,7 +437,7 @@ def test_doctor_names_a_file_of_keys_and_what_is_wrong_with_it(cli: Cli, tmp_pat
 
 
 @pytest.mark.parametrize("command", [("stop", "fixer"), ("stop", "fixer", "--now"), ("team", "delete", "default")])
-def test_whom_one_ends_leaves_no_death_behind(cli: Cli, team: Team, command: tuple[str, ...]) -> None:
+def test_an_agent_ended_on_purpose_leaves_no_death_need(cli: Cli, team: Team, command: tuple[str, ...]) -> None:
     enlist(team, "fixer")
     agents.write_exit(team.directory.agent("fixer"), Exit(run=1, signal=9, reason="died", at=5.0, buried=True))
     assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == ["death"]

@@ -170,7 +170,7 @@ def test_two_hundred_clients_are_served_at_once() -> None:
     assert said == [f"number {n}" for n in range(200)]
 
 
-def test_a_client_that_leaves_harms_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_leaves_harms_no_other(capfd: pytest.CaptureFixture[str]) -> None:
     long = says("word " * 100_000)
     with ModelServer(script=[long, says("still here")]) as server, connect(server) as client:
         with client.messages.stream(**ASKED) as stream:

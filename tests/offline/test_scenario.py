@@ -49,7 +49,7 @@ def all_turns(agent: ScenarioAgent) -> list[Turn]:
 
 
 @pytest.mark.parametrize("agent", DEMO.agents, ids=[agent.name for agent in DEMO.agents])
-def test_everybody_calls_only_what_its_type_has(agent: ScenarioAgent) -> None:
+def test_each_agent_calls_only_what_its_type_has(agent: ScenarioAgent) -> None:
     allowed = {*TYPES[agent.type].tools, *TEAM_TOOLS}
     turns = all_turns(agent)
     assert {call.tool for turn in turns for call in turn.calls} <= allowed

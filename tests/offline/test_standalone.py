@@ -94,12 +94,12 @@ def test_sigterm_ends_it_at_once_and_quietly(servers: Servers) -> None:
     assert not leases.is_held(servers.team.model_lock)
 
 
-def test_it_ends_when_nobody_needs_it(servers: Servers) -> None:
+def test_it_ends_when_no_worker_needs_it(servers: Servers) -> None:
     assert ended(servers.start(*SOON)) == (0, "")
 
 
 @pytest.mark.parametrize("who", ["supervisor", "worker"])
-def test_it_stays_as_long_as_somebody_needs_it(servers: Servers, who: str) -> None:
+def test_it_stays_as_long_as_it_is_needed(servers: Servers, who: str) -> None:
     path = servers.team.supervisor_lock
     if who == "worker":
         servers.team.agent("ada").path.mkdir()
@@ -138,7 +138,7 @@ async def test_who_comes_at_the_last_moment_is_still_served(
     os.close(held)
 
 
-def test_it_outlives_whoever_started_it(servers: Servers) -> None:
+def test_it_outlives_its_parent_process(servers: Servers) -> None:
     program = "import subprocess, sys; subprocess.Popen(sys.argv[1:])"
     command = [sys.executable, "-I", "-m", "crewboard.offline", str(servers.team.path), *SOON]
     held = leases.take(servers.team.supervisor_lock)

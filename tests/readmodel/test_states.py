@@ -49,14 +49,14 @@ def test_a_deadline_that_passed_is_stuck_and_repeats_are_a_loop() -> None:
     assert _see(status=_status("idle", repeats=9))[0] == "idle"
 
 
-def test_nobody_holds_the_lease() -> None:
+def test_no_process_holds_the_lease() -> None:
     assert _see(held=False)[0] == "vanished"
     assert _see(held=False, exit=Exit(run=1, signal=9, reason="died", at=NOW)) == ("crashed", "killed by SIGKILL")
     assert _see(held=False, status=_status(boot_id="other"))[0] == "exited"
     assert _see(held=False, spec=None)[0] == "unknown"
 
 
-def test_an_end_that_nobody_saw_is_called_the_same_everywhere() -> None:
+def test_an_unobserved_end_has_one_name_everywhere() -> None:
     record = Exit(run=1, reason="died", at=NOW)
     assert _see(held=False, exit=record) == ("vanished", describe_exit(record))
     assert describe_exit(record) == VANISHED
@@ -82,7 +82,7 @@ def test_who_is_gone_is_so_since_it_was_last_seen_alive() -> None:
     assert since(seen_alive=NOW - 2, seen_gone=NOW - 1, supervised=True) == NOW - 1
 
 
-def test_a_reader_remembers_whom_it_saw_alive(tmp_path: Path) -> None:
+def test_a_reader_remembers_which_agents_were_alive(tmp_path: Path) -> None:
     frozen = make_empty(tmp_path / "w")
     frozen.hire("ghost", "code", "idle", "", ago=180, pid=9, beat=NOW - 180)
     now = NOW

@@ -183,8 +183,8 @@ def test_the_last_good_state_is_used_while_a_file_is_damaged(path: Path, damage:
     for _ in range(2):
         assert reader.get() == good
         assert reader.damaged
-    json_files.save(path, Task(id=7, subject="mended"))
-    assert reader.get() == Task(id=7, subject="mended")
+    json_files.save(path, Task(id=7, subject="fixed"))
+    assert reader.get() == Task(id=7, subject="fixed")
     assert not reader.damaged
 
 

@@ -269,7 +269,7 @@ class Board(OnDisk):
         assert found == {number: (e.status, e.owner, e.blocked_by) for number, e in self.model.items()}
 
     @invariant()
-    def nobody_has_two_tasks_in_progress(self) -> None:
+    def no_agent_has_two_tasks_in_progress(self) -> None:
         holders = [entry.owner for entry in self.model.values() if entry.status == "in_progress"]
         assert len(holders) == len(set(holders))
 

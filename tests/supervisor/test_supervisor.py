@@ -84,7 +84,7 @@ def test_resume_returns_the_run_that_another_caller_started(shared_crew: Crew, m
     assert hire.resume(shared_crew.team, "raised") == first[0] == 2
 
 
-def test_whoever_lives_is_ended_whatever_run_is_wanted(shared_crew: Crew) -> None:
+def test_a_live_worker_is_ended_whatever_run_is_wanted(shared_crew: Crew) -> None:
     shared_crew.run("wedged", "explore", "List all Python files")
     spec = agents.spec(shared_crew.agent("wedged"))
     assert spec is not None

@@ -325,7 +325,7 @@ async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> 
 
 
 @pytest.mark.parametrize(("beside", "moves", "agent"), [("board-needs", "jj", "docs"), ("board-cost", "jjj", "api")])
-async def test_beside_the_roster_keys_are_for_whom_the_row_is_about(
+async def test_beside_the_roster_keys_act_on_the_agent_of_the_row(
     frozen: Frozen, beside: str, moves: str, agent: str
 ) -> None:
     async with opened(frozen, 170, 50) as stage:

@@ -168,7 +168,7 @@ async def test_the_footer_offers_no_key_that_would_be_typed(frozen: Frozen) -> N
             assert typed not in stage.part("keys")
 
 
-async def test_whom_one_writes_to_stays_when_the_selection_goes(frozen: Frozen) -> None:
+async def test_the_recipient_stays_when_the_selection_goes(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press(*_API, "m")
         await stage.write("one")

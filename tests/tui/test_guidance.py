@@ -100,7 +100,7 @@ def test_no_text_names_a_key_that_may_be_another_here() -> None:
     for file in Path(crewboard_tui.__path__[0]).rglob("*.py"):
         if file.name not in ("bindings.py", "ascii.py") and "cli" not in file.parts:
             named = [text for text in _said(file.read_text()) if _KEY.search(f"{text} ") and len(text) > 1]
-            assert named == [], f"{file.name}: take the key from desk.key()"
+            assert named == [], f"{file.name}: take the key from context.key()"
 
 
 async def test_hints_name_the_users_own_keys(frozen: Frozen) -> None:

@@ -29,7 +29,7 @@ async def test_a_broadcast_to_the_marked_is_not_called_one_to_all(frozen: Frozen
         await stage.can("b", "write ✓parser")
 
 
-async def test_the_footer_names_the_marked_whom_a_key_is_for(frozen: Frozen) -> None:
+async def test_the_footer_names_the_marked_agents_of_a_key(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("space", *_TO_API, "space")
         await stage.can("x", "stop ✓perf")

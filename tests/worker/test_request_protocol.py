@@ -357,7 +357,7 @@ def test_a_lead_that_is_hired_while_plans_wait_for_it_reads_them(crew_on: Make) 
     assert letter.entered_turn_at is not None
 
 
-def test_deleting_a_team_ends_everybody_under_one_deadline(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleting_a_team_ends_all_agents_under_one_deadline(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[tuple[list[str], float]] = []
     wait = stop._wait_for_leases
 

@@ -459,5 +459,5 @@ class CrewboardApp(App[None], inherit_bindings=False):
         await self.open_view(_NEEDS, key)
 
 
-def _open_view(mode: str, desk: AppContext) -> Screen[Any]:
-    return registry.load(mode)(desk)
+def _open_view(mode: str, context: AppContext) -> Screen[Any]:
+    return registry.load(mode)(context)

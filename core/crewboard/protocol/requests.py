@@ -113,8 +113,8 @@ def decide(
 
 def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str | None) -> None:
     if request.status != "pending":
-        by_whom = f" by {request.decided_by}" if request.decided_by else ""
-        raise BadDataError(f"request {request.id} is already {request.status}{by_whom}; nothing was changed")
+        decided_by = f" by {request.decided_by}" if request.decided_by else ""
+        raise BadDataError(f"request {request.id} is already {request.status}{decided_by}; nothing was changed")
     if by not in (request.to, OPERATOR):
         raise BadDataError(f"request {request.id} is for {request.to} to answer, not for {by}")
     if request.type not in _ANSWERS.get(status, frozenset()):

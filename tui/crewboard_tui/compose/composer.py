@@ -56,9 +56,9 @@ class Composer(Horizontal):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("composer")]
 
-    def __init__(self, desk: AppContext, **kwargs: Any) -> None:
+    def __init__(self, context: AppContext, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._desk = desk
+        self._app_context = context
         self._head: ComposeTarget | None = None
         self._came_from: Widget | None = None
         self.line = DraftInput(prose=True, id="composer-line")
@@ -91,7 +91,7 @@ class Composer(Horizontal):
 
     def reload(self) -> None:
         """Show the target's draft."""
-        kept = self._desk.drafts.get(self._head.draft, "") if self._head else ""
+        kept = self._app_context.drafts.get(self._head.draft, "") if self._head else ""
         if kept != self.line.text:
             self.line.load(kept)
 
@@ -103,13 +103,13 @@ class Composer(Horizontal):
 
     def _keep(self, text: str) -> None:
         if self._head is not None:
-            self._desk.drafts[self._head.draft] = text
+            self._app_context.drafts[self._head.draft] = text
 
     def _refuse(self, why: str) -> None:
-        self._desk.say(why, "error")
+        self._app_context.say(why, "error")
 
     def on_descendant_focus(self) -> None:
-        self._show(self.query_one("#composer-hint", Label), self._head.hint(self._desk.key) if self._head else "")
+        self._show(self.query_one("#composer-hint", Label), self._head.hint(self._app_context.key) if self._head else "")
 
     def on_descendant_blur(self) -> None:
         self._show(self.query_one("#composer-hint", Label), "")
@@ -126,7 +126,7 @@ class Composer(Horizontal):
         self._head = None
         self.line.load("")
         if head is not None and head.is_sent(text):
-            self._desk.drafts.pop(head.draft, None)
+            self._app_context.drafts.pop(head.draft, None)
             head.send(text)
         self.action_leave()
 
