@@ -109,7 +109,9 @@ class Composer(Horizontal):
         self._app_context.say(why, "error")
 
     def on_descendant_focus(self) -> None:
-        self._show(self.query_one("#composer-hint", Label), self._head.hint(self._app_context.key) if self._head else "")
+        self._show(
+            self.query_one("#composer-hint", Label), self._head.hint(self._app_context.key) if self._head else ""
+        )
 
     def on_descendant_blur(self) -> None:
         self._show(self.query_one("#composer-hint", Label), "")
