@@ -100,10 +100,10 @@ def test_many_resizes_down_to_one_cell_do_no_harm(crew: Crew) -> None:
 
 def test_a_screen_comes_back_after_its_terminal_shrank_briefly(crew: Crew) -> None:
     with Terminal(crew.root, crew.environment) as terminal:
-        terminal.shows("Nobody is hired yet")
+        terminal.shows("No agents hired yet")
         terminal.resize(1, 1)
         terminal.resize(80, 24)
-        terminal.shows("Nobody is hired yet")
+        terminal.shows("No agents hired yet")
 
 
 def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> None:
@@ -129,7 +129,7 @@ def test_a_dashboard_that_breaks_does_not_end_as_if_it_was_left(tmp_path: Path) 
 
 def test_a_dashboard_that_is_told_to_end_gives_the_terminal_back(tmp_path: Path) -> None:
     with Terminal(tmp_path, {}) as terminal:
-        terminal.shows("Nobody is hired yet")
+        terminal.shows("No agents hired yet")
         terminal.child.kill(signal.SIGTERM)
         terminal.child.expect(pexpect.EOF)
         assert b"\x1b[?1049l" in terminal.child.before
@@ -139,7 +139,7 @@ def test_a_dashboard_that_is_told_to_end_gives_the_terminal_back(tmp_path: Path)
 
 def test_a_dashboard_that_is_left_ends_with_0(tmp_path: Path) -> None:
     with Terminal(tmp_path, {}) as terminal:
-        terminal.shows("Nobody is hired yet")
+        terminal.shows("No agents hired yet")
         terminal.child.send("q")
         terminal.child.expect(pexpect.EOF)
         terminal.child.close()

@@ -241,7 +241,7 @@ async def test_q_leaves(frozen: Frozen) -> None:
 
 async def test_an_empty_team_says_what_to_press_first(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
-        await stage.sees("Nobody is hired yet.", "n  hires an agent")
+        await stage.sees("No agents hired yet.", "n  hires an agent")
         assert "n hires the first agent" in stage.part("alert")
         assert "n new" in stage.part("keys")
 
@@ -249,7 +249,7 @@ async def test_an_empty_team_says_what_to_press_first(empty: Frozen) -> None:
 async def test_a_team_that_is_not_there_yet_appears_when_it_is_made(empty: Frozen) -> None:
     later = Frozen(type(empty.directory)(empty.directory.path.with_name("later")), empty.probe)
     async with opened(later, 80, 24) as stage:
-        await stage.sees("Nobody is hired yet.")
+        await stage.sees("No agents hired yet.")
         later.team.ensure()
         later.hire("scout", "explore", "idle", "", ago=5, pid=77)
         await stage.sees("scout")

@@ -128,7 +128,7 @@ async def test_of_the_feed_and_of_mail_all_of_an_entry_is_copied(frozen: Frozen)
 
 
 @pytest.mark.parametrize(
-    ("view", "words"), [("1", "Welcome"), ("3", "no tasks yet"), ("4", "nobody needs you;"), ("6", "hires an agent")]
+    ("view", "words"), [("1", "Welcome"), ("3", "no tasks yet"), ("4", "nothing needs you;"), ("6", "hires an agent")]
 )
 async def test_with_nothing_to_copy_the_key_is_hidden_and_says_so(empty: Frozen, view: str, words: str) -> None:
     async with opened(empty, 170, 50) as stage:

@@ -7,7 +7,7 @@ import pytest
 
 from crewboard.readmodel.file_activity import IN_USE, FileAccess, FileAccessReader, FileActivity
 from crewboard.records import Request
-from crewboard_tui.views.agent.files import file_folds
+from crewboard_tui.views.agent.files import file_rows
 from crewboard_tui.views.requests.request_text import plan_impact_lines
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
@@ -187,9 +187,9 @@ def test_a_change_keeps_its_key_when_older_ones_are_forgotten(frozen: Frozen) ->
     reader = FileAccessReader(frozen.directory.agent("ui"))
     for number in range(300):
         frozen.did("ui", 900 - number, "edit_file", _edit("a", f"{number}"), "edited", 0)
-    before = file_folds(FileActivity(reader.read()), "ui", NOW, 80)[0]
+    before = file_rows(FileActivity(reader.read()), "ui", NOW, 80)[0]
     frozen.did("ui", 5, "edit_file", _edit("a", "newest"), "edited", 0)
-    after = file_folds(FileActivity(reader.read()), "ui", NOW, 80)
+    after = file_rows(FileActivity(reader.read()), "ui", NOW, 80)
     assert [fold.key for fold in after].index(before.key) == 1
     assert len({fold.key for fold in after}) == 300
 
@@ -208,7 +208,7 @@ def test_many_changes_of_many_agents_are_painted_quickly() -> None:
         calls += event == "call"
 
     sys.setprofile(count)
-    folds = file_folds(touched, "a-0", NOW, 80)
+    folds = file_rows(touched, "a-0", NOW, 80)
     sys.setprofile(None)
     assert len(folds) == 300
     assert calls / len(folds) < 500, "each change looked at all others"

@@ -49,9 +49,9 @@ def test_every_binding_has_an_id_and_a_tooltip() -> None:
     ("key", "words"),
     [
         ("1", "n  hires an agent"),
-        ("2", "no mail; what agents write to you will stand here"),
+        ("2", "no mail; messages to you appear here"),
         ("3", "no tasks yet; + puts the first one on the board"),
-        ("4", "nobody needs you; plans to approve, questions and deaths will stand here"),
+        ("4", "nothing needs you; plans to approve, questions and crashes appear here"),
         ("5", "no agents yet; n hires an agent"),
         ("6", "no agents yet; n hires an agent"),
     ],

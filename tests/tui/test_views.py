@@ -65,7 +65,7 @@ async def test_the_operators_mail_counts_as_read_once_seen_and_left(
         await stage.press("2")
         await stage.sees("operator · your mail · 3 new", "15:00:10")
         await stage.press("j")
-        await stage.sees("lead · nobody sits there: you read it · 2 new")
+        await stage.sees("lead · no lead hired yet: you read it · 2 new")
         await stage.sees_not("3 new")
     state = json_files.load(frozen.directory.operator, OperatorState)
     assert state is not None
@@ -76,7 +76,7 @@ async def test_the_operators_mail_counts_as_read_once_seen_and_left(
 async def test_the_absent_leads_mailbox_says_who_reads_it_at_any_width(frozen: Frozen, width: int) -> None:
     async with opened(frozen, width, 24) as stage:
         await stage.press("2", "j")
-        await stage.sees("lead · nobody sits there: you read it" if width > 60 else "lead · you read it")
+        await stage.sees("lead · no lead hired yet: you read it" if width > 60 else "lead · you read it")
 
 
 async def test_who_is_free_for_work_is_no_new_mail(frozen: Frozen) -> None:
@@ -86,7 +86,7 @@ async def test_who_is_free_for_work_is_no_new_mail(frozen: Frozen) -> None:
         frozen.mail(99, "scan", "lead", "message", "a letter", 0)
         await stage.sees("2 Inbox·6 ")
         await stage.press("2", "j")
-        await stage.sees("lead · nobody sits there: you read it · 3 new", "is free for work")
+        await stage.sees("lead · no lead hired yet: you read it · 3 new", "is free for work")
         free = next(line for line in stage.text if "is free for work" in line)
         assert "new" not in free
         await stage.press("u")
@@ -218,7 +218,7 @@ async def test_read_only_marks_nothing_as_read(frozen: Frozen) -> None:
 async def test_a_reply_goes_to_whom_wrote(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("2", "j")
-        await stage.sees("lead · nobody sits there: you read it")
+        await stage.sees("lead · no lead hired yet: you read it")
         await stage.settles()
         await stage.press("enter", "k", "m")
         await stage.sees("to scan ›")

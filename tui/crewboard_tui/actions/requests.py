@@ -64,7 +64,7 @@ class RequestActions:
             await self._context.navigator.open_next_need()
 
 
-def fate_of(seen: Request, view: TeamView, pressed: bindings.Pressed = bindings.default_key) -> str | None:
+def outcome_of(seen: Request, view: TeamView, pressed: bindings.Pressed = bindings.default_key) -> str | None:
     """Return what has become of a request since it was opened, and the key that helps; None while it is pending."""
     newest = newest_of(seen, view)
     if newest is not None and newest.status == "pending":

@@ -11,7 +11,7 @@ from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 _COUNTS = 10
 
 
-def file_folds(touches: FileActivity, name: str, now: float, width: int) -> list[CollapsibleRow]:
+def file_rows(touches: FileActivity, name: str, now: float, width: int) -> list[CollapsibleRow]:
     """Return a row for each change of `name`; it unfolds to the diff."""
     mine = [touch for touch in reversed(touches.all) if touch.agent == name and touch.changed]
     return [_fold(touch, touches, now, width - MARK) for touch in mine]

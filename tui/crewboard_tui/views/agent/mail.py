@@ -12,11 +12,11 @@ from crewboard_tui.views.inbox.message_list import (
     AUTHOR,
     MailboxInfo,
     clock_width,
+    message_body,
     times_line,
     unread_of,
     void_mark,
     void_of,
-    whole_letter,
 )
 from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 
@@ -24,7 +24,7 @@ _BEGIN = 9 + AUTHOR + 1
 _RULE = "unread"
 
 
-def mail_folds(
+def mail_rows(
     letters: Sequence[Letter],
     sent: Sequence[Letter],
     box: MailboxInfo,
@@ -70,7 +70,7 @@ def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: 
         Span(verb(message), "dim"), say(headline(message)),
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
-    body = partial(whole_letter, letter, width, void)
+    body = partial(message_body, letter, width, void)
     return CollapsibleRow(f"{message.to} {message.id}", spread(left, times, width), body=body, text=message.content)
 
 

@@ -29,12 +29,12 @@ from crewboard_tui.render import formats
 from crewboard_tui.render.formats import spark
 from crewboard_tui.render.lines import Line, Span, crop, pad, say
 from crewboard_tui.render.money import bar, context_share, money_of, near, percent, why_no_money
-from crewboard_tui.views.agent.files import file_folds, file_head
-from crewboard_tui.views.agent.mail import mail_folds, mail_head
-from crewboard_tui.views.agent.transcript import transcript_folds
+from crewboard_tui.views.agent.files import file_head, file_rows
+from crewboard_tui.views.agent.mail import mail_head, mail_rows
+from crewboard_tui.views.agent.transcript import transcript_rows
 from crewboard_tui.views.board.activity import activity_lines
 from crewboard_tui.views.inbox.message_list import MailboxInfo
-from crewboard_tui.views.needs.rows import death_lines, fact_lines
+from crewboard_tui.views.needs.rows import crash_lines, fact_lines
 from crewboard_tui.views.tasks.rows import task_line
 from crewboard_tui.widgets.collapsible_list import CollapsibleRow
 
@@ -85,7 +85,7 @@ def _now(page: Page) -> list[Line]:
     agent, snapshot = page.agent, page.snapshot
     report, work = snapshot.get(CrashOf(agent.name)), snapshot.get(WorkOf(agent.name)) or Work()
     if agent.shown == "dead" and report is not None:
-        return death_lines(report, page.now, page.width)
+        return crash_lines(report, page.now, page.width)
     live = work.live if agent.alive else ""
     recent = activity_lines(work.activity[-_RECENT:], live, page.width, caret=page.caret)
     return [*recent, (), *fact_lines(_facts(agent), page.width)]
@@ -96,21 +96,21 @@ def _mail(page: Page) -> list[CollapsibleRow]:
     box = MailboxInfo(agent.name, unread=agent.unread)
     mailbox, sent = snapshot.get(MailTo(agent.name)) or Mailbox(), snapshot.get(MailFrom(agent.name)) or ()
     received = [*mailbox.prompts, *mailbox.letters]
-    return mail_folds(received, sent, box, operator_mailboxes(snapshot.view.names), page.width, snapshot.view.asked)
+    return mail_rows(received, sent, box, operator_mailboxes(snapshot.view.names), page.width, snapshot.view.asked)
 
 
 def seat_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
     """Return the mail for the lead while there is no lead."""
     box = MailboxInfo(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
     mailbox, sent = snapshot.get(MailTo(LEAD)) or Mailbox(), snapshot.get(MailFrom(LEAD)) or ()
-    return mail_folds(mailbox.letters, sent, box, operator_mailboxes(snapshot.view.names), width, snapshot.view.asked)
+    return mail_rows(mailbox.letters, sent, box, operator_mailboxes(snapshot.view.names), width, snapshot.view.asked)
 
 
 def _transcript(page: Page) -> list[CollapsibleRow]:
     alive = page.agent.alive
     work = page.snapshot.get(WorkOf(page.agent.name)) or Work()
     live = work.live if alive else ""
-    return transcript_folds(work.activity, live, page.now, page.width, alive=alive, caret=page.caret)
+    return transcript_rows(work.activity, live, page.now, page.width, alive=alive, caret=page.caret)
 
 
 def _tasks(page: Page) -> list[Line]:
@@ -124,7 +124,7 @@ def _process(page: Page) -> list[Line]:
 
 
 def _files(page: Page) -> list[CollapsibleRow]:
-    return file_folds(page.snapshot.get(TouchedFiles()) or FileActivity(), page.agent.name, page.now, page.width)
+    return file_rows(page.snapshot.get(TouchedFiles()) or FileActivity(), page.agent.name, page.now, page.width)
 
 
 def _cost(page: Page) -> list[Line]:
@@ -149,16 +149,16 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
 
 def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:
     """Return the lines of the Process tab, for a running or an ended worker."""
-    vitals = snapshot.get(ProcessOf(agent.name)) or ProcessHistory(agent.name)
-    autopsy = snapshot.get(CrashOf(agent.name))
-    if not agent.alive and autopsy is not None:
-        return _ended(agent, autopsy, now, width)
-    lines = [*_history(vitals, width), *_process_facts(agent, width), *_tree(vitals.family, width)]
-    return [*lines, *_log(vitals.log_lines, width)]
+    past = snapshot.get(ProcessOf(agent.name)) or ProcessHistory(agent.name)
+    report = snapshot.get(CrashOf(agent.name))
+    if not agent.alive and report is not None:
+        return _ended(agent, report, now, width)
+    lines = [*_history(past, width), *_process_facts(agent, width), *_tree(past.family, width)]
+    return [*lines, *_log(past.log_lines, width)]
 
 
-def _ended(agent: AgentView, autopsy: CrashReport, now: float, width: int) -> list[Line]:
-    lines = death_lines(autopsy, now, width)
+def _ended(agent: AgentView, report: CrashReport, now: float, width: int) -> list[Line]:
+    lines = crash_lines(report, now, width)
     return [*lines, *fact_lines([("exit", _record(agent.exit))], width)]
 
 
@@ -185,12 +185,12 @@ def _process_facts(agent: AgentView, width: int) -> list[Line]:
     )
 
 
-def _history(vitals: ProcessHistory, width: int) -> list[Line]:
+def _history(past: ProcessHistory, width: int) -> list[Line]:
     """Return current CPU and memory, their history, and their peaks."""
-    if not vitals.history:
+    if not past.history:
         return []
-    cpu = [usage.cpu_percent for usage in vitals.history]
-    memory = [float(usage.rss_bytes) for usage in vitals.history]
+    cpu = [usage.cpu_percent for usage in past.history]
+    memory = [float(usage.rss_bytes) for usage in past.history]
     return [
         _course("CPU", f"{cpu[-1]:.0f}%", cpu, max(_A_CORE, *cpu), f"peak {max(cpu):.0f}%", width),
         _course(

@@ -13,7 +13,7 @@ from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 _INDENT = "  "
 
 
-def transcript_folds(
+def transcript_rows(
     activity: Sequence[Activity], live: str, now: float, width: int, *, alive: bool, caret: bool = True
 ) -> list[CollapsibleRow]:
     """Return what was done, oldest first.
@@ -32,7 +32,7 @@ def transcript_folds(
     return [*folds, *_live(live, width, caret=caret)]
 
 
-def feed_folds(feed: Sequence[FeedLine], width: int) -> list[CollapsibleRow]:
+def feed_rows(feed: Sequence[FeedLine], width: int) -> list[CollapsibleRow]:
     """Return what all agents did, newest last, one line each, unfolding to the full text."""
     width -= MARK
     return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, width), strict=True)]

@@ -36,7 +36,7 @@ from crewboard_tui.widgets.static_lines import follow_words, title
 from crewboard_tui.widgets.view_tabs import tabs_line
 
 _WELCOME = (
-    "Nobody is hired yet.",
+    "No agents hired yet.",
     "",
     "{hire}  hires an agent: a name, a type, a prompt. It becomes a process of its own and goes to work in {root}",
     "{help}  says what every key does · {palette} finds commands by name · {leave} leaves",

@@ -11,7 +11,7 @@ from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.search import Search
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Feed, Query, Snapshot
-from crewboard_tui.views.agent.transcript import feed_folds
+from crewboard_tui.views.agent.transcript import feed_rows
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.panes import Panes, first_hire
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
@@ -51,8 +51,8 @@ class FeedScreen(BaseScreen):
             for each in snapshot.get(Feed()) or ()
             if matches(f"{each.agent} {each.what.kind} {each.what.text}", self.search.words)
         ]
-        nothing = "nothing yet; what agents do will stand here" if snapshot.view.agents else first_hire(self.context)
-        pane.read(feed_folds(shown, pane.row_width), self.search.nothing(nothing))
+        nothing = "nothing yet; what agents do will appear here" if snapshot.view.agents else first_hire(self.context)
+        pane.read(feed_rows(shown, pane.row_width), self.search.nothing(nothing))
         self._say_whether_it_follows()
 
     def _say_whether_it_follows(self) -> None:

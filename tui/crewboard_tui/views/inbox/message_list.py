@@ -62,7 +62,7 @@ def void_mark(void: str | None) -> Line:
     return () if void is None else (Span("changes nothing: ", "warning"),)
 
 
-def letter_line(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool = False, void: str | None = None) -> Line:
+def message_line(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool = False, void: str | None = None) -> Line:
     """Return one message; `fresh` marks it as unread, `void` is the reason why it has no effect."""
     message = letter.message
     left = (
@@ -116,7 +116,7 @@ def _time(at: float | None, sent: float, width: int) -> Span:
     return Span(f" {text:>{width}}", "dim")
 
 
-def whole_letter(letter: Letter, width: int, void: str | None = None) -> list[Line]:
+def message_body(letter: Letter, width: int, void: str | None = None) -> list[Line]:
     """Return one message in full, with its head and, if it has no effect, the reason."""
     message = letter.message
     kind = verb(message).rstrip(" :")
@@ -249,7 +249,7 @@ class MessageList(LineList):
         made_of = letter, self._box.operators, width, indent, fresh, void
         before, row = made.get(ident, (None, Row(ident, ())))
         if before != made_of:
-            content = letter_line(letter, self._box, width, fresh=fresh, void=void)
+            content = message_line(letter, self._box, width, fresh=fresh, void=void)
             row = Row(ident, (Span(indent), *content) if indent else content)
         self._made[ident] = made_of, row
         return row

@@ -22,7 +22,7 @@ from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
 from crewboard_tui.render.lines import Span, pad, spread, width_of
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList, unread_of, whole_letter
+from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList, message_body, unread_of
 from crewboard_tui.views.inbox.threads import story_lines
 from crewboard_tui.views.panes import Panes
 from crewboard_tui.widgets.line_list import LineList, Row
@@ -134,7 +134,7 @@ class InboxScreen(BaseScreen):
         if self._unread_only:
             return f"nothing unread; {self.context.key('inbox.unread')} shows all"
         if box.operators:
-            return "no mail; what agents write to you will stand here"
+            return "no mail; messages to you appear here"
         return "no mail" + ("" if self.context.read_only else f"; {self.context.key('inbox.reply')} writes some")
 
     def _paint_letter(self) -> None:
@@ -145,7 +145,7 @@ class InboxScreen(BaseScreen):
         if thread is not None:
             pane.show(story_lines(thread, pane.line_width))
         else:
-            pane.show(whole_letter(letter, pane.line_width, mail.void_of(letter)) if letter else [])
+            pane.show(message_body(letter, pane.line_width, mail.void_of(letter)) if letter else [])
 
     # ------------------------------------------------------------------------------------------------- events
 
@@ -239,7 +239,7 @@ def _whose(box: MailboxInfo, width: int) -> str:
         unread = f"{box.name} · {box.unread} unread"
         whole = f"{unread} · seen as its worker sees it"
         return whole if len(whole) <= width else unread
-    who = "nobody sits there: you read it" if box.name == LEAD else "your mail"
+    who = "no lead hired yet: you read it" if box.name == LEAD else "your mail"
     short = "you read it" if box.name == LEAD else "yours"
     new = f" · {box.unread} new" if box.unread else ""
     wordings = (f"{box.name} · {who}{new}", f"{box.name} · {who}", f"{box.name} · {short}{new}")

@@ -65,11 +65,11 @@ def held_by(view: TeamView, need: Need) -> str:
     return ", ".join(f"#{task.id} {task.subject}" for task in tasks_blocked_by(view, need))
 
 
-def why_lines(need: Need, view: TeamView, autopsy: CrashReport | None, now: float, width: int) -> list[Line]:
+def explanation_lines(need: Need, view: TeamView, report: CrashReport | None, now: float, width: int) -> list[Line]:
     """Return the explanation of one need."""
     agent = view.agent(need.agent)
-    if need.kind == "death" and autopsy is not None and autopsy.agent == need.agent:
-        return death_lines(autopsy, now, width)
+    if need.kind == "death" and report is not None and report.agent == need.agent:
+        return crash_lines(report, now, width)
     request = view.request(need.request_id) if need.request_id else None
     if request is not None:
         return _request_lines(request, view, need, width)
@@ -82,35 +82,35 @@ def why_lines(need: Need, view: TeamView, autopsy: CrashReport | None, now: floa
     return fact_lines(facts, width)
 
 
-def death_lines(autopsy: CrashReport, now: float, width: int) -> list[Line]:
+def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
     """Return how an agent died and what it left."""
-    lived = f", {formats.long_age(autopsy.at - autopsy.began)} old" if autopsy.began is not None else ""
-    pid = f", pid {autopsy.pid}" if autopsy.pid else ""
-    ago = formats.long_age(now - autopsy.at)
-    head = f"{autopsy.how} at {formats.clock(autopsy.at)}, {ago} ago; run {autopsy.run}{lived}{pid}"
-    tool = autopsy.last_tool
+    lived = f", {formats.long_age(report.at - report.began)} old" if report.began is not None else ""
+    pid = f", pid {report.pid}" if report.pid else ""
+    ago = formats.long_age(now - report.at)
+    head = f"{report.how} at {formats.clock(report.at)}, {ago} ago; run {report.run}{lived}{pid}"
+    tool = report.last_tool
     outcome = "" if tool is None or tool.finished else "   (outcome unknown)"
-    freed = ", ".join(f"#{task.id} {task.subject}" for task in autopsy.freed)
-    unread = f"{autopsy.unread} unread"
-    unread += f" (from {', '.join(autopsy.unread_from)})" if autopsy.unread_from else ""
+    freed = ", ".join(f"#{task.id} {task.subject}" for task in report.freed)
+    unread = f"{report.unread} unread"
+    unread += f" (from {', '.join(report.unread_from)})" if report.unread_from else ""
     lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(head, width, "  ")]
     lines += fact_lines(
         [
-            ("state", autopsy.rested.describe(autopsy.at) if autopsy.rested else ""),
+            ("state", report.rested.describe(report.at) if report.rested else ""),
             ("last tool", f"{tool.text}{outcome}" if tool else "none in this run"),
             (TASK_LOOKS["orphaned"].word, freed),
-            ("mail", unread if autopsy.unread else ""),
-            ("last lines", "\n".join(autopsy.log_lines)),
-            ("last steps", "" if autopsy.log_lines else _deeds(autopsy, width)),
+            ("mail", unread if report.unread else ""),
+            ("last lines", "\n".join(report.log_lines)),
+            ("last steps", "" if report.log_lines else _last_steps(report, width)),
         ],
         width,
     )
     return lines
 
 
-def _deeds(autopsy: CrashReport, width: int) -> str:
+def _last_steps(report: CrashReport, width: int) -> str:
     """Return its last actions, one per line: the only evidence if its log is empty."""
-    lines = (f"{formats.clock(deed.ts)} {deed.kind:<5} {one_line(deed.text)}" for deed in autopsy.last_activity)
+    lines = (f"{formats.clock(step.ts)} {step.kind:<5} {one_line(step.text)}" for step in report.last_activity)
     return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"
 
 

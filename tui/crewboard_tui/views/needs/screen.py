@@ -15,13 +15,13 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.queries import CrashOf, Query, Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.needs.rows import find_need, need_rows, why_lines
+from crewboard_tui.views.needs.rows import explanation_lines, find_need, need_rows
 from crewboard_tui.views.panes import Panes, nothing_row
 from crewboard_tui.widgets.line_list import LineList, keep_order
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.static_lines import title
 
-_NOTHING = "nobody needs you; plans to approve, questions and deaths will stand here"
+_NOTHING = "nothing needs you; plans to approve, questions and crashes appear here"
 
 
 class NeedsScreen(BaseScreen):
@@ -94,7 +94,9 @@ class NeedsScreen(BaseScreen):
             return
         opens = bool(need.request_id) and self.query_one("#needs").has_focus
         title(pane, f"{need.agent} · why", f"{self.context.key('list.open')} open" if opens else "")
-        pane.show(why_lines(need, snapshot.view, snapshot.get(CrashOf(need.agent)), self.context.now, pane.line_width))
+        pane.show(
+            explanation_lines(need, snapshot.view, snapshot.get(CrashOf(need.agent)), self.context.now, pane.line_width)
+        )
 
     @on(LineList.Moved, "#needs")
     def _explain(self) -> None:

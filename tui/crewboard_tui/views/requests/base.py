@@ -6,7 +6,7 @@ from rich.cells import cell_len
 
 from crewboard.records import Request
 from crewboard_tui.actions.registry import NOT_NOW, Selection
-from crewboard_tui.actions.requests import RequestActions, fate_of
+from crewboard_tui.actions.requests import RequestActions, outcome_of
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, hang, say, width_of
@@ -41,7 +41,7 @@ class RequestPage:
         self._word = word
         self.commands = RequestActions(screen.context, request)
         """The commands that answer it."""
-        self.fate: str | None = fate_of(request, self._context.snapshot.view, self._context.key)
+        self.outcome: str | None = outcome_of(request, self._context.snapshot.view, self._context.key)
         self.settled = False
         self.actions = self.commands.actions
 
@@ -61,7 +61,7 @@ class RequestPage:
     @property
     def is_over(self) -> bool:
         """Return True if it was decided, replaced or changed since it was opened."""
-        return fate_of(self.seen, self._context.snapshot.view) is not None
+        return outcome_of(self.seen, self._context.snapshot.view) is not None
 
     @property
     def need(self) -> str | None:
@@ -73,9 +73,9 @@ class RequestPage:
 
     def read(self, snapshot: Snapshot) -> None:
         """Note what has become of it; when that changes, take no answer for a moment."""
-        fate = fate_of(self.seen, snapshot.view, self._context.key)
-        if fate != self.fate:
-            self.fate = fate
+        outcome = outcome_of(self.seen, snapshot.view, self._context.key)
+        if outcome != self.outcome:
+            self.outcome = outcome
             self.pause()
 
     def pause(self) -> None:
@@ -91,13 +91,13 @@ class RequestPage:
 
     def why_no_answer(self, _: Selection) -> str | None:
         """Return the reason why it cannot be answered now."""
-        if self.fate:
+        if self.outcome:
             return self.why_over()
         return None if self.settled else TOO_SOON
 
     def why_over(self) -> str:
         """Return what has become of it, as the reason why a key does nothing."""
-        return f"not now:{self.fate.rstrip()}" if self.fate else NOT_NOW
+        return f"not now:{self.outcome.rstrip()}" if self.outcome else NOT_NOW
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         """An answer came back: this page is done if it worked; if not, the status line says why."""
@@ -123,7 +123,7 @@ class RequestPage:
         agent = view.agent(request.from_)
         who = f"{request.from_} ({agent.type}, pid {agent.pid or '—'})" if agent else request.from_
         waiting = formats.long_age(self._context.now - request.created_at)
-        waits = () if self.fate else (Span("  WAITING ", "dim"), Span(waiting))
+        waits = () if self.outcome else (Span("  WAITING ", "dim"), Span(waiting))
         asks: Line = (Span("FROM ", "dim"), say(who, "bold"), *waits)
         binds: Line = (
             Span("SHA ", "dim"), say(f"{request.sha256[:6]}…"), Span("  REQ ", "dim"), say(request.id)
@@ -134,8 +134,8 @@ class RequestPage:
         if agent is not None and agent.task is not None:
             subject = next((task.subject for task in view.tasks if task.id == agent.task), "")
             lines.append((Span("TASK ", "dim"), say(f"#{agent.task} {subject}")))
-        if self.fate:
-            lines.append((say(self.fate, "alarm"),))
+        if self.outcome:
+            lines.append((say(self.outcome, "alarm"),))
         return lines
 
 

@@ -30,14 +30,14 @@ class Feedback(Vertical):
     the send key ends a text that is not sent from here.
     """
 
-    def __init__(self, desk: AppContext, ident: str, leave: Callable[[], None]) -> None:
+    def __init__(self, context: AppContext, ident: str, leave: Callable[[], None]) -> None:
         super().__init__(id="feedback-frame", classes="pane")
         self._over = False
-        self._desk = desk
+        self._app_context = context
         self._leave = leave
         # In the order of `_YES` and `_NO`.
         self._drafts = ident, for_no(ident)
-        self._texts = [desk.drafts.get(draft, "") for draft in self._drafts]
+        self._texts = [context.drafts.get(draft, "") for draft in self._drafts]
         self._taken = [False, False]
         # The refusal before it was turned into a question.
         self._begun = ""
@@ -46,7 +46,7 @@ class Feedback(Vertical):
         self.editing = False
         self._line = DraftInput(self._texts[self._at], prose=True, id="feedback")
         self._line.keep = self._note
-        self._line.refuse = partial(self._desk.say, tone="error")
+        self._line.refuse = partial(self._app_context.say, tone="error")
 
     def compose(self) -> ComposeResult:
         yield self._line
@@ -123,7 +123,7 @@ class Feedback(Vertical):
         self.show_use()
 
     def on_key(self, event: Key) -> None:
-        if not self.denying and event.key in self._desk.keys_of("draft.send"):
+        if not self.denying and event.key in self._app_context.keys_of("draft.send"):
             event.stop()
             self._leave()
 
@@ -144,11 +144,11 @@ class Feedback(Vertical):
         self.border_title = Content(use)
         self._line.placeholder = use if folded else ""
         self.set_class(folded, "-folded")
-        self.display = not (self._desk.read_only or (self._over and folded))
+        self.display = not (self._app_context.read_only or (self._over and folded))
         self.set_class(self.denying, "-denying")
 
     def _use(self) -> str:
-        key = self._desk.key
+        key = self._app_context.key
         send, back, yes = key("draft.send"), key("view.back"), key("edit.send" if self.editing else "request.approve")
         if self._over:
             return "Not sent: this request was already answered"
@@ -180,22 +180,22 @@ class Feedback(Vertical):
         """Save the texts as drafts; drop empty and sent ones."""
         for draft, text, taken in zip(self._drafts, self._texts, self._taken, strict=True):
             if text and not taken:
-                self._desk.drafts[draft] = text
+                self._app_context.drafts[draft] = text
             else:
-                self._desk.drafts.pop(draft, None)
+                self._app_context.drafts.pop(draft, None)
 
 
 class PlanEditor(TextArea):
     """The plan of a request, with the edits so far."""
 
-    def __init__(self, desk: AppContext, request: Request) -> None:
-        self._drafts = desk.drafts
+    def __init__(self, context: AppContext, request: Request) -> None:
+        self._drafts = context.drafts
         self._draft = edit_of(request.id)
         self._original = safe_text(str(request.payload.get("plan", "")))
         self._is_sent = False
         super().__init__(self.rewritten or self._original, id="editor", classes="pane", soft_wrap=True)
         self.cursor_blink = False
-        self.border_title = Content(f"Edit, then {desk.key('edit.send')} approves what stands here")
+        self.border_title = Content(f"Edit, then {context.key('edit.send')} approves what stands here")
 
     @property
     def rewritten(self) -> str:

@@ -142,7 +142,7 @@ class ReviewScreen(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         self.page.read(snapshot)
-        self.feedback.end(over=bool(self.page.fate))
+        self.feedback.end(over=bool(self.page.outcome))
         self.page.show_facts([*self._kept_edit(), *self.page.head_lines(), *self._answer_before(), *self._stakes()])
         plan = self.query_one("#plan", LineView)
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
@@ -280,7 +280,7 @@ class ReviewScreen(BaseScreen):
 
     def _deny(self) -> None:
         if not self.feedback.with_no:
-            self.context.say("say why: a no without a word helps nobody", "warning")
+            self.context.say("say why: the agent needs a reason to go on", "warning")
             return
         label = "asking back about" if self.feedback.asks else "denying"
         self._answer(label, partial(self._reject, self.feedback.with_no), no=True)

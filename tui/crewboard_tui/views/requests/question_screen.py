@@ -47,7 +47,7 @@ class QuestionScreen(BaseScreen):
         words = Action(
             "request.words",
             lambda _: self._write(),
-            lambda _: self.page.why_over() if self.page.fate else None,
+            lambda _: self.page.why_over() if self.page.outcome else None,
             lambda _: None if self.options else "answer",
         )
         self.back_layers = (Layer(self._is_writing, self._rest),)
@@ -118,7 +118,7 @@ class QuestionScreen(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         self.page.read(snapshot)
-        self.page.show_facts(self.page.head_lines(), 2 if self.page.fate else 1)
+        self.page.show_facts(self.page.head_lines(), 2 if self.page.outcome else 1)
         question = self.query_one("#question", LineView)
         choices = self.query_one("#choices", LineList)
         title(choices, self._how_to_choose())
@@ -138,7 +138,7 @@ class QuestionScreen(BaseScreen):
     @property
     def may_answer(self) -> bool:
         """Return True if the question can still be answered from here."""
-        return not self.context.read_only and not self.page.fate
+        return not self.context.read_only and not self.page.outcome
 
     def _write(self) -> None:
         self.query_one("#answer").focus()

@@ -79,7 +79,7 @@ def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, wh
         return (*parts, Span(_UNOWNED, "dim"))
     owner = view.agent(task.owner)
     age = f" {formats.age(now - task.updated_at)}" if task.status == "in_progress" else ""
-    return (*parts, Span(task.owner), *_plight(owner), Span(age, "dim"))
+    return (*parts, Span(task.owner), *_owner_state(owner), Span(age, "dim"))
 
 
 def _orphaned(task: Task, view: TeamView | None = None) -> str:
@@ -126,7 +126,7 @@ def _look(task: Task, view: TeamView) -> Look:
     return task_look(task, blocked(task, view.tasks) if task.status == "pending" else [])
 
 
-def _plight(owner: AgentView | None) -> Line:
+def _owner_state(owner: AgentView | None) -> Line:
     """Return what the owner's state means for the task, unless it is working."""
     if owner is None:
         return (Span(" (gone)", "error"),)
@@ -170,6 +170,6 @@ def _how_it_stands(view: TeamView, ident: int) -> str:
     task = _find(view, ident)
     if task is None:
         return f"#{ident}, which is not on the board"
-    plight = "".join(span.text for span in _plight(view.agent(task.owner))) if task.owner else ""
+    plight = "".join(span.text for span in _owner_state(view.agent(task.owner))) if task.owner else ""
     owner = f", {task.owner}{plight}" if task.owner else ""
     return f"#{ident} {task.subject}: {_look(task, view).word}{owner}"
