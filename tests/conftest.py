@@ -92,18 +92,6 @@ def shared_crew_on(shared_crew: Crew) -> Iterator[Callable[..., Crew]]:
         yield _maker(stack, shared_crew.root)
 
 
-@pytest.fixture(scope="module")
-def guild(shared_crew: Crew) -> Crew:
-    """Return the `shared_crew` under its former name, which `tests/worker/test_work.py` still uses."""
-    return shared_crew
-
-
-@pytest.fixture
-def guild_on(shared_crew_on: Callable[..., Crew]) -> Callable[..., Crew]:
-    """Return `shared_crew_on` under its former name."""
-    return shared_crew_on
-
-
 @pytest.fixture
 def crew(crew_on: Callable[..., Crew]) -> Crew:
     """Make a team of real workers on the offline model."""

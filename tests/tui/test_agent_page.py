@@ -105,14 +105,14 @@ def test_the_first_prompt_is_known_however_long_the_journal_is(frozen: Frozen) -
 async def test_the_page_of_an_absent_lead_shows_its_mail(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("l")
-        await stage.sees("nobody sits in the lead's seat", "scan", "result: The repository has 41", "parser ended")
+        await stage.sees("there is no lead", "scan", "result: The repository has 41", "parser ended")
         assert stage.all.index("not read yet") < stage.all.index("result: The repository")
 
 
 async def test_an_empty_seat_without_mail_says_how_to_fill_it(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press("l")
-        await stage.sees("nobody sits in the lead's seat: l writes to the lead, and hires one")
+        await stage.sees("there is no lead: l writes to the lead, and hires one")
 
 
 async def test_what_it_tells_you_has_no_times_of_a_worker(frozen: Frozen) -> None:

@@ -108,7 +108,7 @@ async def test_without_a_prompt_the_form_names_the_key_that_hires(frozen: Frozen
         await stage.press("n")
         await stage.sees("^s hires, not yet: it needs")
         await stage.write("Lame")
-        await stage.sees("^s hires, not yet: mend the")
+        await stage.sees("^s hires, not yet: fix the")
 
 
 async def test_tab_is_no_pane_in_a_form(frozen: Frozen) -> None:
@@ -199,7 +199,7 @@ async def test_leaving_the_form_during_a_hire_does_not_say_not_hired(
         await stage.sees("Peek · ")
         said = stage.part("status")
         may_end.set()
-        assert "nobody is hired" not in said
+        assert "not hired" not in said
         await stage.sees("hired fixer2: run 1 is up")
         assert stage.app.context.drafts == {}
 
@@ -315,21 +315,21 @@ async def test_nothing_of_the_form_is_cut_at_sixty_columns(frozen: Frozen) -> No
 async def test_what_is_wrong_stands_below_its_field(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "Fixer", "go")
-        await stage.sees("^s hires, not yet: mend the name", "a name starts with a-z")
+        await stage.sees("^s hires, not yet: fix the name", "a name starts with a-z")
         await stage.settles()
         at = next(y for y, line in enumerate(stage.text) if "Name     Fixer" in line)
         assert "a name starts with a-z" in stage.text[at + 1]
 
 
-@pytest.mark.parametrize(("height", "name", "mend"), [(24, "fixer2", "limits"), (30, "Fixer", "name and the limits")])
-async def test_every_field_that_is_wrong_says_so_below_it(frozen: Frozen, height: int, name: str, mend: str) -> None:
+@pytest.mark.parametrize(("height", "name", "wrong"), [(24, "fixer2", "limits"), (30, "Fixer", "name and the limits")])
+async def test_every_field_that_is_wrong_says_so_below_it(frozen: Frozen, height: int, name: str, wrong: str) -> None:
     async with opened(frozen, 80, height) as stage:
         await _fill(stage, name, "go")
         await stage.press(*["tab"] * 8, *["backspace"] * 3)
         await stage.write("abc")
         await stage.press("tab")
         await stage.write("-5")
-        await stage.sees(f"^s hires, not yet: mend the {mend}", "'-5' is not a budget", "turns abc")
+        await stage.sees(f"^s hires, not yet: fix the {wrong}", "'-5' is not a budget", "turns abc")
         await stage.settles()
         assert ("a name starts with a-z" in stage.all) is (name == "Fixer")
 

@@ -75,7 +75,7 @@ async def test_l_hires_a_lead_if_there_is_none(frozen: Frozen, monkeypatch: pyte
     monkeypatch.setattr(hire, "tell_lead", tell)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("l")
-        await stage.sees("hire a lead: what should the team do?", "nobody sits in the lead's seat")
+        await stage.sees("hire a lead: what should the team do?", "there is no lead")
         await stage.write("ship it")
         await stage.press("enter")
         await stage.sees("no API key: set ANTHROPIC_API_KEY")
@@ -109,7 +109,7 @@ async def test_halt_ends_all_agents_once_the_team_name_is_typed(
     ended: list[object] = []
     monkeypatch.setattr(stop, "delete", lambda _team, **how: ended.append(how))
     async with opened(frozen, 80, 24) as stage:
-        for typed, says in (("yes", "nobody was ended"), ("demo", "everybody is ended; the files stay")):
+        for typed, says in (("yes", "no agent was ended"), ("demo", "all agents are ended; the files stay")):
             await stage.press(":")
             await stage.write("halt")
             await stage.sees("stop all agents; asks for the team's name")

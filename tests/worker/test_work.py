@@ -21,15 +21,15 @@ def results_of(crew: Crew, name: str) -> list[ToolResult]:
     return [event for event in crew.events(name) if isinstance(event, ToolResult)]
 
 
-def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(guild: Crew) -> None:
-    (guild.root / "a.py").write_text("x = 1\n")
-    answer = guild.run("scout", "explore", "List all Python files")
+def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(shared_crew: Crew) -> None:
+    (shared_crew.root / "a.py").write_text("x = 1\n")
+    answer = shared_crew.run("scout", "explore", "List all Python files")
     assert answer.result == "results/scout-1-1.md"
-    assert (guild.directory.path / answer.result).read_text() == answer.text
-    guild.wait_for("scout", "idle")  # an answer is committed before it is sent
+    assert (shared_crew.directory.path / answer.result).read_text() == answer.text
+    shared_crew.wait_for("scout", "idle")  # an answer is committed before it is sent
 
     def letters() -> list[Message]:
-        return [m for m in mailbox.read(guild.directory, "lead").messages if m.from_ == "scout"]
+        return [m for m in mailbox.read(shared_crew.directory, "lead").messages if m.from_ == "scout"]
 
     (letter,) = [m for m in letters() if m.type == "result"]
     assert letter.content == answer.text
@@ -38,71 +38,71 @@ def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(guild: Crew) -> No
     eventually(lambda: [m.type for m in letters()] == ["result", "idle_notification"], "the two messages")
 
 
-def test_mail_wakes_an_idle_agent_and_is_answered(guild: Crew) -> None:
-    guild.run("woken", "explore", "List all Python files")
-    sent = messages.send(guild.team, "woken", "Give me a summary")
-    answer = guild.answer_to("woken", sent.id)
+def test_mail_wakes_an_idle_agent_and_is_answered(shared_crew: Crew) -> None:
+    shared_crew.run("woken", "explore", "List all Python files")
+    sent = messages.send(shared_crew.team, "woken", "Give me a summary")
+    answer = shared_crew.answer_to("woken", sent.id)
     assert answer.answers == [sent.id]
-    last = guild.model.asked_by("woken")[-1]["messages"][-1]
+    last = shared_crew.model.asked_by("woken")[-1]["messages"][-1]
     texts = [block["text"] for block in last["content"] if block["type"] == "text"]
     (letter,) = undelimit(texts[-1])
     assert (letter.author, letter.kind, letter.text) == ("operator", "message", "Give me a summary")
 
 
-def test_a_lead_cannot_give_its_team_an_invalid_name(guild: Crew) -> None:
+def test_a_lead_cannot_give_its_team_an_invalid_name(shared_crew: Crew) -> None:
     names = ["My Team", "", "x" * 33, "a\nb", "agents"]
-    guild.model.give("lead", *(calls("create_team", name=name) for name in names), says("no name will do"))
-    guild.run("lead", "lead", "name us", once=True)
-    refused = results_of(guild, "lead")
+    shared_crew.model.give("lead", *(calls("create_team", name=name) for name in names), says("no name will do"))
+    shared_crew.run("lead", "lead", "name us", once=True)
+    refused = results_of(shared_crew, "lead")
     assert [(each.is_error, "name a team" in each.content or "reserved" in each.content) for each in refused] == [
         (True, True)
     ] * len(names)
-    assert json.loads(guild.directory.config.read_bytes())["name"] == "default"
-    guild.wait_for("lead", "exited")
+    assert json.loads(shared_crew.directory.config.read_bytes())["name"] == "default"
+    shared_crew.wait_for("lead", "exited")
 
 
-def test_a_type_is_offered_exactly_its_tools(guild: Crew) -> None:
+def test_a_type_is_offered_exactly_its_tools(shared_crew: Crew) -> None:
     common = {"send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator"}
     offered: dict[str, set[str]] = {}
     for kind in sorted(TYPES):
-        guild.run(kind, kind, "hello", once=True)
-        request = guild.model.asked_by(kind)[-1]
+        shared_crew.run(kind, kind, "hello", once=True)
+        request = shared_crew.model.asked_by(kind)[-1]
         offered[kind] = {tool["name"] for tool in request["tools"]}
         assert f"You are {kind}, {'an' if kind == 'explore' else 'a'} {kind} agent" in request["system"]
     # Plans are the operator's to review here (tests/worker/test_request_protocol.py has it the other way).
     assert offered == {kind: common | set(TYPES[kind].tools) - {"review_plan"} for kind in TYPES}
 
 
-def test_a_call_outside_the_type_is_refused_and_nothing_happens(guild: Crew) -> None:
-    guild.model.give("narrow", calls("write_file", path="x", content="y"), says("done"))
-    guild.run("narrow", "explore", "write x")
-    (result,) = results_of(guild, "narrow")
+def test_a_call_outside_the_type_is_refused_and_nothing_happens(shared_crew: Crew) -> None:
+    shared_crew.model.give("narrow", calls("write_file", path="x", content="y"), says("done"))
+    shared_crew.run("narrow", "explore", "write x")
+    (result,) = results_of(shared_crew, "narrow")
     assert result.is_error
     assert "no tool" in result.content
-    assert not (guild.root / "x").exists()
+    assert not (shared_crew.root / "x").exists()
 
 
-def test_once_ends_the_worker_after_its_answer(guild: Crew) -> None:
-    guild.run("brief", "explore", "List all Python files", once=True)
-    seen = guild.wait_for("brief", "exited")
+def test_once_ends_the_worker_after_its_answer(shared_crew: Crew) -> None:
+    shared_crew.run("brief", "explore", "List all Python files", once=True)
+    seen = shared_crew.wait_for("brief", "exited")
     assert seen.exit is not None
     assert (seen.exit.code, seen.exit.reason) == (0, "finished")
 
 
-def test_a_second_start_of_a_name_at_work_is_refused(guild: Crew) -> None:
-    guild.hire("twice", "explore", "List all Python files")
-    guild.wait_for("twice", "idle")
+def test_a_second_start_of_a_name_at_work_is_refused(shared_crew: Crew) -> None:
+    shared_crew.hire("twice", "explore", "List all Python files")
+    shared_crew.wait_for("twice", "idle")
     with pytest.raises(UsageError, match="type explore"):
-        guild.hire("twice", "code", "again")
+        shared_crew.hire("twice", "code", "again")
     with pytest.raises(UsageError, match="other options"):
-        guild.hire("twice", "explore", "again", plan=True)
-    more = guild.hire("twice", "explore", "List all Python files again")
+        shared_crew.hire("twice", "explore", "again", plan=True)
+    more = shared_crew.hire("twice", "explore", "List all Python files again")
     assert not more.fresh
-    guild.answer(more)
+    shared_crew.answer(more)
 
 
-def test_work_on_files_and_commands_is_real(guild: Crew) -> None:
-    guild.model.give(
+def test_work_on_files_and_commands_is_real(shared_crew: Crew) -> None:
+    shared_crew.model.give(
         "fixer",
         calls("write_file", path="pkg/a.py", content="one = 1\n"),
         calls("edit_file", path="pkg/a.py", old_text="one = 1", new_text="two = 2"),
@@ -110,28 +110,28 @@ def test_work_on_files_and_commands_is_real(guild: Crew) -> None:
         calls("read_file", path="../secret"),
         says("done"),
     )
-    guild.run("fixer", "code", "do it", unsafe_no_sandbox=True)
-    wrote, edited, ran, refused = results_of(guild, "fixer")
-    assert (guild.root / "pkg/a.py").read_text() == "two = 2\n"
+    shared_crew.run("fixer", "code", "do it", unsafe_no_sandbox=True)
+    wrote, edited, ran, refused = results_of(shared_crew, "fixer")
+    assert (shared_crew.root / "pkg/a.py").read_text() == "two = 2\n"
     assert not wrote.is_error
     assert not edited.is_error
     assert ran.content.split() == ["two", "=", "2", "[exit", "code", "3]"]
     assert refused.is_error
 
 
-def test_a_task_given_with_the_hire_reminds_its_owner_once(guild: Crew) -> None:
+def test_a_task_given_with_the_hire_reminds_its_owner_once(shared_crew: Crew) -> None:
     from crewboard.commands import tasks as board
     from crewboard.store import tasks
 
-    guild.model.give("owner", says("done"), says("still done"), says("idle"))
-    task = board.add_task(guild.team, "look at it")
-    guild.run("owner", "explore", "do it", task=task.id)
-    guild.wait_for("owner", "idle")
-    eventually(lambda: len(guild.model.asked_by("owner")) == 2, "the reminder")
-    guild.wait_for("owner", "idle")
-    assert tasks.load(guild.directory, task.id).status == "in_progress"
-    assert "still in progress" in str(guild.model.asked_by("owner")[1]["messages"][-1])
-    assert len(guild.model.asked_by("owner")) == 2
+    shared_crew.model.give("owner", says("done"), says("still done"), says("idle"))
+    task = board.add_task(shared_crew.team, "look at it")
+    shared_crew.run("owner", "explore", "do it", task=task.id)
+    shared_crew.wait_for("owner", "idle")
+    eventually(lambda: len(shared_crew.model.asked_by("owner")) == 2, "the reminder")
+    shared_crew.wait_for("owner", "idle")
+    assert tasks.load(shared_crew.directory, task.id).status == "in_progress"
+    assert "still in progress" in str(shared_crew.model.asked_by("owner")[1]["messages"][-1])
+    assert len(shared_crew.model.asked_by("owner")) == 2
 
 
 def test_an_agent_is_busy_before_its_new_work_counts_as_read(

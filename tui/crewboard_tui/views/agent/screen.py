@@ -149,7 +149,7 @@ class AgentPage(BaseScreen):
         if self.agent_name != LEAD:
             self._fill(pane, [], [], f"{self.agent_name} is no longer on the team")
             return
-        words = f"nobody sits in the lead's seat: {self.context.key('agent.talk')} writes to the lead, and hires one"
+        words = f"there is no lead: {self.context.key('agent.talk')} writes to the lead, and hires one"
         folds: list[CollapsibleRow] = []
         if self.tab.name == "Mail" and isinstance(pane, CollapsibleList):
             folds = seat_mail(snapshot, pane.row_width)

@@ -106,7 +106,7 @@ class HireScreen(BaseScreen):
             return (say(self._refused, "error"),)
         if not wrong:
             return (Span("✓ ready: ", "success"), send, Span(" hires it"))
-        what = f"mend the {' and the '.join(marked)}" if marked else wrong[0].says
+        what = f"fix the {' and the '.join(marked)}" if marked else wrong[0].says
         return (send, Span(" hires, not yet: "), say(what, "error"))
 
     def problems(self) -> list[Problem]:
