@@ -16,11 +16,12 @@ import pytest
 
 from crewboard.errors import UntrustedError
 from crewboard.linux import process
-from crewboard.protocol import runtime_directory
-from crewboard.protocol.supervisor_client import request_start
+from crewboard.protocol import runtime_directory, supervisor_client
+from crewboard.protocol.supervisor_client import Peer, request_exit, request_start, wake_supervisor
 from crewboard.records import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
+from tests.crew import eventually
 
 KEY = "sk-ant-very-secret"
 
@@ -182,6 +183,28 @@ def test_this_users_supervisor_gets_the_environment(directory: TeamDirectory, ru
 
 
 # ---------------------------------------------------------------------------------------------- the folder itself
+
+
+def test_a_supervisor_that_is_killed_while_it_is_asked_is_replaced(
+    directory: TeamDirectory, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = runtime / "planted.sock"
+    with listening(address) as listener:
+        lock = plant(directory, address, listener.pid)
+        peer_of = supervisor_client.peer_of
+
+        def die_then_look(connection: socket.socket) -> Peer:
+            if listener.poll() is None:
+                listener.kill()
+                listener.wait()
+                os.close(lock)
+            return peer_of(connection)
+
+        monkeypatch.setattr(supervisor_client, "peer_of", die_then_look)
+        wake_supervisor(directory)
+    assert supervisor_client.is_alive(directory)
+    request_exit(directory)
+    eventually(lambda: not supervisor_client.is_alive(directory), "its end")
 
 
 def test_the_runtime_directory_is_private(short: Path) -> None:

@@ -109,6 +109,14 @@ def test_a_successor_adopts_who_lives_and_can_end_them(shared_crew: Crew) -> Non
     assert eventually(lambda: shared_crew.see("adopted").exit, "the record of its end").reason == "killed"
 
 
+def test_deleting_a_team_also_ends_a_supervisor_that_it_had_to_start(crew: Crew) -> None:
+    crew.run("adopted", "explore", "List all Python files")
+    process.send_signal(crew.supervisor_pid(), signal.SIGKILL)
+    eventually(lambda: not supervisor_client.is_alive(crew.directory), "its end")
+    stop.delete(crew.team, now=True)
+    assert not supervisor_client.is_alive(crew.directory)
+
+
 def test_a_death_without_a_supervisor_is_found_and_reported(shared_crew: Crew) -> None:
     shared_crew.run("unwatched", "explore", "List all Python files")
     process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)

@@ -113,15 +113,17 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     The files stay unless `purge`. Earlier deaths and failed starts no longer need the operator.
 
     Raises:
-        TryLaterError: A worker is still running.
+        TryLaterError: A worker or the supervisor is still running.
     """
-    if supervisor_client.is_alive(team.directory):
-        supervisor_client.request_exit(team.directory)
+    supervisor_client.request_exit(team.directory)
     names = all_agents(team)
     end_all(team, names, now=now)
     _cancel_starts(team, names)
     _acknowledge_ends(team, names)
-    wait_until(lambda: not supervisor_client.is_alive(team.directory), 10)
+    # The first supervisor may have died, and another one ended the workers.
+    supervisor_client.request_exit(team.directory)
+    if not wait_until(lambda: not supervisor_client.is_alive(team.directory), 10):
+        raise TryLaterError(f"the supervisor is still running; see {team.directory.supervisor_log}")
     if purge:
         shutil.rmtree(team.directory.path, ignore_errors=False)
 

@@ -110,10 +110,10 @@ def request_start(team: TeamDirectory, name: str, run: int, environment: Mapping
 
 
 def request_exit(team: TeamDirectory) -> None:
-    """Ask the supervisor to exit as soon as no worker is left.
+    """Ask the supervisor, if there is one, to exit as soon as no worker is left.
 
     Raises:
-        TryLaterError: No supervisor came up in time.
+        TryLaterError: The supervisor did not answer in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
     _send(team, ControlRequest("leave"))
@@ -127,11 +127,13 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
         holder = leases.holder(team.supervisor_lock, Supervisor)
         if holder is not None and holder.socket and _deliver(team, holder, line):
             return
+        if request.verb == "leave" and not is_alive(team):
+            return
         if not is_alive(team) and time.monotonic() - started > 1:
             started = time.monotonic()
             _start(team)
         time.sleep(_POLL)
-    raise TryLaterError(f"the supervisor of team {team.path.name} did not start; see {team.supervisor_log}")
+    raise TryLaterError(f"the supervisor of team {team.path.name} does not answer; see {team.supervisor_log}")
 
 
 def ensure_running(team: TeamDirectory) -> None:
@@ -196,22 +198,26 @@ def _deliver(team: TeamDirectory, holder: Supervisor, line: bytes) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(_SEND_TIMEOUT)
             connection.connect(holder.socket)
-            _require_holder(team, holder, peer_of(connection))
+            if not _is_holder(team, holder, peer_of(connection)):
+                return False
             connection.sendall(line)
             return connection.recv(16).startswith(b"ok")
     except OSError:
         return False
 
 
-def _require_holder(team: TeamDirectory, holder: Supervisor, peer: Peer) -> None:
-    """Refuse a peer that is not the process that holds the lock, before any byte is sent.
+def _is_holder(team: TeamDirectory, holder: Supervisor, peer: Peer) -> bool:
+    """Return True if the peer is the process that holds the lock, and False if the holder ended in the meantime.
 
     Raises:
         UntrustedError: The peer is another user's process, or another process.
     """
     own = peer.uid == os.geteuid()
     if own and peer.pid == holder.pid and process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
-        return
+        return True
+    ended = not process.start_ticks(holder.pid) or leases.holder(team.supervisor_lock, Supervisor) != holder
+    if own and ended:
+        return False
     raise UntrustedError(
         f"{holder.socket!r} is answered by process {peer.pid} of uid {peer.uid}, not by the one that "
         f"{team.supervisor_lock} names (pid {holder.pid}), so nothing was sent to it. End that process if it is yours; "
