@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
+from crewboard.offline.service import Fault
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew

@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from crewboard.offline import http
-from crewboard.offline.faults import Fault, Faults
 from crewboard.offline.reply import Reply
 from crewboard.offline.scenario import Scenario, load_all
-from crewboard.offline.service import WINDOW, Service
+from crewboard.offline.service import WINDOW, Fault, Faults, Service
 from crewboard.offline.wire import MessagesRequest
 
 ANY_AGENT = ""

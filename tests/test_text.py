@@ -2,7 +2,7 @@
 
 import pytest
 
-from crewboard.text import elide_middle
+from crewboard.untrusted import elide_middle
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Delimiters around untrusted text in a conversation, so that a model can tell it from instructions.
+"""Untrusted text in a conversation: delimited, so that a model can tell it from instructions, and shortened.
 
-The text is included word for word. Both delimiters carry a code derived from author, type, id and text, so that no text
-can contain its own closing delimiter.
+Delimited text is included word for word. Both delimiters carry a code derived from author, type, id and text, so that
+no text can contain its own closing delimiter.
 """
 
 import hashlib
@@ -36,3 +36,14 @@ def delimit(author: str, kind: str, ident: str, text: str) -> str:
 def undelimit(text: str) -> list[UntrustedText]:
     """Return every delimited text in `text`, in order."""
     return [UntrustedText(m["author"], m["kind"], m["id"], m["text"]) for m in _FENCED.finditer(text)]
+
+
+def elide_middle(text: str, most: int, head: int | None = None) -> str:
+    """Return `text`, or if it is longer than `most` characters, its start and its end.
+
+    `head` is how many of these characters are of the start; half of them if it is None.
+    """
+    if len(text) <= most:
+        return text
+    head = most // 2 if head is None else head
+    return f"{text[:head]}\n[{len(text) - most} characters left out]\n{text[len(text) - most + head :]}"

@@ -15,7 +15,7 @@ from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.scratch import Scratch
-from crewboard.worker.tools.file_client import FileToolClient
+from crewboard.worker.tools.base import FileToolClient
 from tests.bench.baselines import python_ms
 from tests.bench.figures import Figures, median
 

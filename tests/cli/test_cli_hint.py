@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands.cli_hint import CommandLine
-from crewboard.commands.context import Team
+from crewboard.commands.context import CommandLine, Team
 from crewboard.records import Exit
 from crewboard.store import agents
 from tests.cli.files import ask, enlist

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from crewboard.agent_types.builtin import TYPES
+from crewboard.agent_types import TYPES
 from crewboard.commands import answers, stop
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import messages
-from crewboard.commands.cli_hint import CommandLine
-from crewboard.commands.context import Team
+from crewboard.commands.context import CommandLine, Team
 from crewboard.protocol import requests
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, ToolStart

@@ -19,8 +19,7 @@ from crewboard.worker.interrupts import Interrupts, WorkerExit
 from crewboard.worker.llm.model import Model
 from crewboard.worker.loop import Loop
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools.file_client import FileToolClient
-from crewboard.worker.tools.outcome import Outcome
+from crewboard.worker.tools.base import FileToolClient, Outcome
 from tests.crash.faults import Disk, Fault, Killed
 from tests.crash.scenarios import message
 

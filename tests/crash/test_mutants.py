@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from crewboard.errors import CrewboardError
 from crewboard.protocol import approvals, requests
 from crewboard.readmodel import reader
-from crewboard.readmodel.agents import AgentReader
+from crewboard.readmodel.reader import AgentReader
 from crewboard.records import Answer, Cursor, Event, Exit, Intake, Request, RunStarted, Spec, ToolStart
 from crewboard.store import agents, codec, files, journal, json_files, leases, mailbox, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from crewboard.agent_types.builtin import TEAM_TOOLS, TYPES
+from crewboard.agent_types import TEAM_TOOLS, TYPES
 from crewboard.worker.tools.registry import TOOLS
 from crewboard_tui.cli.program import crewboard
 from crewboard_tui.keymap.bindings import GROUPS, KEYS

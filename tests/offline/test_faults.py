@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from anthropic import Anthropic
 
-from crewboard.offline.faults import Fault, Faults
+from crewboard.offline.service import Fault, Faults
 from tests.model import ModelServer, says
 
 ASKED: dict[str, Any] = {

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 
-from crewboard.agent_types.builtin import TEAM_TOOLS, TYPES
-from crewboard.offline import results
-from crewboard.offline.conversation import Done
+from crewboard.agent_types import TEAM_TOOLS, TYPES
+from crewboard.offline import conversation
+from crewboard.offline.conversation import Done, fill
 from crewboard.offline.reply import Speed, events
-from crewboard.offline.results import fill
 from crewboard.offline.scenario import Branch, ScenarioAgent, ScriptedCall, Turn, copy_sample, load, play
 from tests.model import ModelServer
 from tests.offline.conftest import NewAgent
@@ -57,7 +56,7 @@ def test_each_agent_calls_only_what_its_type_has(agent: ScenarioAgent) -> None:
     text = repr(turns)
     quoted = re.findall(r"\{([a-z_]+)[^{}:]*:([a-z]+)\}", text)
     assert {tool for tool, _ in quoted} <= allowed
-    assert {what for _, what in quoted} <= results.VIEWS.keys()
+    assert {what for _, what in quoted} <= conversation.VIEWS.keys()
 
 
 def test_the_tasks_are_those_that_the_prompts_speak_of() -> None:

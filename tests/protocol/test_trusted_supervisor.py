@@ -16,7 +16,7 @@ import pytest
 
 from crewboard.errors import UntrustedError
 from crewboard.linux import process
-from crewboard.protocol import runtime_directory, supervisor_client
+from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import Peer, request_exit, request_start, wake_supervisor
 from crewboard.records import Supervisor
 from crewboard.store import leases
@@ -59,7 +59,7 @@ def short() -> Iterator[Path]:
 def runtime(short: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make this user's folder for sockets."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short))
-    return runtime_directory.make(os.environ)
+    return supervisor_client.make_socket_folder(os.environ)
 
 
 @contextlib.contextmanager
@@ -208,7 +208,7 @@ def test_a_supervisor_that_is_killed_while_it_is_asked_is_replaced(
 
 
 def test_the_runtime_directory_is_private(short: Path) -> None:
-    made = runtime_directory.make({"XDG_RUNTIME_DIR": str(short)})
+    made = supervisor_client.make_socket_folder({"XDG_RUNTIME_DIR": str(short)})
     assert made == short / "crewboard"
     assert made.stat().st_mode & 0o777 == 0o700
 
@@ -226,12 +226,12 @@ def test_a_runtime_directory_of_another_user_is_skipped(short: Path, way: str, m
     if way == "another's":
         os.chown(taken, 65534, 65534)
     state = short / "state" / "crewboard" / "run"
-    monkeypatch.setattr(runtime_directory, "candidates", lambda _: [taken, state])
-    assert runtime_directory.make({}) == state
-    assert runtime_directory.is_private(state)
-    monkeypatch.setattr(runtime_directory, "candidates", lambda _: [taken])
+    monkeypatch.setattr(supervisor_client, "socket_folders", lambda _: [taken, state])
+    assert supervisor_client.make_socket_folder({}) == state
+    assert supervisor_client.is_private_folder(state)
+    monkeypatch.setattr(supervisor_client, "socket_folders", lambda _: [taken])
     with pytest.raises(UntrustedError, match="set XDG_RUNTIME_DIR"):
-        runtime_directory.make({})
+        supervisor_client.make_socket_folder({})
 
 
 @only_root
@@ -247,7 +247,7 @@ def test_another_users_folder_in_tmp_does_not_stop_a_start() -> None:
     if child == 0:
         with contextlib.suppress(BaseException):
             os.setuid(victim)
-            made = runtime_directory.make({"XDG_STATE_HOME": str(state)})
+            made = supervisor_client.make_socket_folder({"XDG_STATE_HOME": str(state)})
             os.write(writer, os.fsencode(made))
         os._exit(0)
     os.close(writer)
@@ -262,13 +262,13 @@ def test_another_users_folder_in_tmp_does_not_stop_a_start() -> None:
 
 def test_the_folders_are_derived_from_user_and_environment() -> None:
     uid = os.geteuid()
-    assert runtime_directory.candidates({"XDG_RUNTIME_DIR": "/run/user/7", "XDG_STATE_HOME": "/s"}) == [
+    assert supervisor_client.socket_folders({"XDG_RUNTIME_DIR": "/run/user/7", "XDG_STATE_HOME": "/s"}) == [
         Path("/run/user/7/crewboard"),
         Path(f"/tmp/crewboard-{uid}"),
         Path("/s/crewboard/run"),
     ]
     too_long = "/" + "x" * 100
-    assert runtime_directory.candidates({"XDG_RUNTIME_DIR": too_long, "XDG_STATE_HOME": too_long}) == [
+    assert supervisor_client.socket_folders({"XDG_RUNTIME_DIR": too_long, "XDG_STATE_HOME": too_long}) == [
         Path(f"/tmp/crewboard-{uid}")
     ]
-    assert Path("crewboard") not in runtime_directory.candidates({"XDG_RUNTIME_DIR": ""})
+    assert Path("crewboard") not in supervisor_client.socket_folders({"XDG_RUNTIME_DIR": ""})

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.states import CAUSE_TIMEOUT, EXIT_TIMEOUT, Evidence, find_state
+from crewboard.readmodel.team import CAUSE_TIMEOUT, EXIT_TIMEOUT, Evidence, find_state
 from crewboard.records import VANISHED, Exit, Spec, Status, describe_exit
 from crewboard.store.layout import AgentDirectory
 from tests.frozen import NOW, FrozenProbe, make_empty

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crewboard.agent_types.builtin import TYPES
+from crewboard.agent_types import TYPES
 from crewboard.linux import process
 from crewboard.records import HireOptions, Spec
 from crewboard.sandbox import shell

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crewboard.agent_types.builtin import TYPES
+from crewboard.agent_types import TYPES
 from crewboard.sandbox.level import Level
 from tests.sandbox.attempts import ATTEMPTS, Attempt
 from tests.sandbox.targets import ESCAPED, Targets, fingerprint, run, run_as_file_server

@@ -15,8 +15,7 @@ import pytest
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.worker.tools import file_server
-from crewboard.worker.tools.file_client import CALL_TIMEOUT, FileToolClient
-from crewboard.worker.tools.outcome import Outcome
+from crewboard.worker.tools.base import CALL_TIMEOUT, FileToolClient, Outcome
 from crewboard.worker.tools.workspace import MAX_FILE, Workspace
 from tests.sandbox.targets import SECRET, Targets
 

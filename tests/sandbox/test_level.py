@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.agent_types.builtin import TYPES
+from crewboard.agent_types import TYPES
 from crewboard.errors import NoSandboxError, UsageError
 from crewboard.linux import syscalls
 from crewboard.records import SANDBOX_OFF, HireOptions

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from crewboard.agent_types.builtin import TYPES
+from crewboard.agent_types import TYPES
 from crewboard.linux import syscalls
 from crewboard.sandbox import bubblewrap, landlock, seccomp
 from crewboard.sandbox.level import Level

@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 from crewboard.commands import answers as decisions
-from crewboard.commands import rules
+from crewboard.commands import answers as rules
 from crewboard.protocol import requests
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Request

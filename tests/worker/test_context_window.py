@@ -8,8 +8,8 @@ import pytest
 
 from crewboard.commands import answers, hire
 from crewboard.offline import reply, service
-from crewboard.offline.faults import Fault
 from crewboard.offline.http import Client, Incoming
+from crewboard.offline.service import Fault
 from crewboard.records import Reply, Summary
 from tests.crew import Crew, eventually
 from tests.model import calls, says

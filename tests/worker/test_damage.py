@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from crewboard.commands import hire, messages, recovery, stop
+from crewboard.commands import hire, messages, stop
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.records import HireOptions
@@ -45,7 +45,7 @@ def test_if_the_hire_options_are_lost_the_agent_has_to_ask(shared_crew: Crew) ->
     stop.stop_now(shared_crew.team, "unbound")
     agent.spec.write_bytes(b"garbage")
     agent.journal.unlink()
-    recovery.want_killed(shared_crew.team, "unbound")
+    stop.want_killed(shared_crew.team, "unbound")
     spec = agents.spec(agent)
     assert spec is not None
     assert spec.flags.ask

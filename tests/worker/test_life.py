@@ -11,7 +11,7 @@ from crewboard.commands import control, messages, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
 from crewboard.linux import process
-from crewboard.offline.faults import Fault
+from crewboard.offline.service import Fault
 from crewboard.protocol import approvals, requests
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.mail import MailReader

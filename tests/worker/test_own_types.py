@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.agent_types.custom import find, find_all
+from crewboard.agent_types import find, find_all
 from crewboard.errors import UsageError
 from crewboard.records import ToolResult
 from tests.crew import Crew

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from crewboard.commands import answers, control, hire, messages, rules, stop
+from crewboard.commands import answers, control, hire, messages, stop
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError
 from crewboard.offline.reply import Reply
@@ -132,7 +132,7 @@ def test_each_write_asks_permission_until_a_rule_covers_it(shared_crew: Crew) ->
     first = shared_crew.pending("permission", "asker")
     assert first.payload["summary"] == "touch made"
     assert not (shared_crew.root / "made").exists()
-    _, rule = rules.approve_with_rule(shared_crew.team, first.id, sha256=first.sha256)
+    _, rule = answers.approve_with_rule(shared_crew.team, first.id, sha256=first.sha256)
     assert (rule.agent, rule.tool, rule.scope) == ("asker", "bash", "touch")
 
     def second() -> Request | None:
@@ -151,7 +151,7 @@ def test_each_write_asks_permission_until_a_rule_covers_it(shared_crew: Crew) ->
         assert letter.picked_up_at is not None
         assert letter.entered_turn_at is not None
         assert letter.message.ts <= letter.picked_up_at <= letter.entered_turn_at
-    rules.revoke(shared_crew.team, rule.id)
+    answers.revoke(shared_crew.team, rule.id)
     assert shared_crew.team.config.rules == []
 
 
@@ -269,7 +269,7 @@ def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> Non
     spawn = calls("spawn_agent", name="bob", agent_type="code", prompt="write", plan_required=True)
 
     crew = crew_on({"lead": [spawn, says("I will look")], "bob": [plan("out.txt"), says("done")]})
-    rules.set_approver(crew.team, "lead")
+    answers.set_approver(crew.team, "lead")
     crew.run("lead", "lead", "have it written", unsafe_no_sandbox=True)
     assert "plan_approval" in tool_results(crew, "lead")[0].content
     request = crew.pending("plan_approval")
@@ -281,12 +281,12 @@ def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> Non
 
 def test_a_lead_reviews_plans_of_others_and_never_its_own(crew_on: Make) -> None:
     crew = crew_on({"lead": [plan("out.txt"), says("as planned")]})
-    rules.set_approver(crew.team, "lead")
+    answers.set_approver(crew.team, "lead")
     hired = crew.hire("lead", "lead", "plan it", plan=True, unsafe_no_sandbox=True)
     request = crew.pending("plan_approval")
     assert request.to == "operator"
     assert [need.request_id for need in crew.view().needs] == [request.id]
-    rules.set_approver(crew.team, "operator")
+    answers.set_approver(crew.team, "operator")
     answers.approve(crew.team, request.id)
     assert crew.answer(hired).text == "as planned"
     before, after = ([tool["name"] for tool in body["tools"]] for body in crew.model.asked_by("lead"))
@@ -345,7 +345,7 @@ def test_a_lead_starts_at_the_end_of_its_mailbox(crew_on: Make) -> None:
 
 def test_a_lead_that_is_hired_while_plans_wait_for_it_reads_them(crew_on: Make) -> None:
     crew = crew_on({"bob": [plan("bob.txt"), says("done")]})
-    rules.set_approver(crew.team, "lead")
+    answers.set_approver(crew.team, "lead")
     bob = crew.hire("bob", "code", "write", plan=True, unsafe_no_sandbox=True)
     request = crew.pending("plan_approval", "bob")
     assert [need.request_id for need in crew.view().needs] == [request.id]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.agent_types.builtin import TYPES
+from crewboard.agent_types import TYPES
 from crewboard.commands import messages
 from crewboard.errors import UsageError
 from crewboard.records import Cursor, Intake, Message, Record, ToolResult

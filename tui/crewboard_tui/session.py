@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from crewboard import env
-from crewboard.commands.cli_hint import CommandLine, runs_offline
-from crewboard.commands.context import Team
+from crewboard.commands.context import CommandLine, Team, runs_offline
 from crewboard.errors import CrewboardError, ExitCode, UsageError
 from crewboard.protocol import requests, supervisor_client
 from crewboard.readmodel.reader import read_team

@@ -1,7 +1,6 @@
 """Interrupt, pause and unpause running agents."""
 
-from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import Team
+from crewboard.commands.context import Team, command_for
 from crewboard.commands.messages import post
 from crewboard.errors import TryLaterError
 from crewboard.protocol import supervisor_client

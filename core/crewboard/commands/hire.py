@@ -6,20 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from crewboard import env, pricing
-from crewboard.agent_types import custom
-from crewboard.agent_types.builtin import AgentType
-from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials
+from crewboard import agent_types, env, pricing
+from crewboard.agent_types import AgentType
+from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials, command_for
 from crewboard.commands.messages import post
 from crewboard.commands.tasks import assign_without_mail
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.pricing import parse_budget
 from crewboard.protocol import supervisor_client
-from crewboard.protocol.starts import START_TIMEOUT, is_starting
 from crewboard.records import HireOptions, Member, Spec, Task, Tokens
 from crewboard.store import agents, leases, mailbox, roster, tasks
+from crewboard.store.agents import START_TIMEOUT, is_starting
 from crewboard.store.layout import AgentDirectory
 
 
@@ -71,7 +69,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     """
     if (assignment := _find_repeated(team, hire)) is not None:
         return assignment
-    kind = custom.find(team.directory.root, hire.type)
+    kind = agent_types.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
     if not hire.prompt.strip():
         raise UsageError(f"{hire.name} needs a prompt: say what it should do")
@@ -179,7 +177,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
             prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
             flags=hire.flags, run=newest + 1, want="running", by=team.by, at=now,
             mail_from=old.mail_from if old else _mail_from(team, hire.name), foreground=hire.foreground,
-            definition=custom.definition(kind),
+            definition=agent_types.definition(kind),
         )  # fmt: skip
 
     spec = agents.change_spec(agent, edit)
@@ -244,7 +242,7 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
         return current.run
     check_credentials(team.environment)
     if current is not None:
-        kind = custom.type_of(current.type, current.definition)
+        kind = agent_types.type_of(current.type, current.definition)
         _check_sandbox(team, kind, current.flags)
 
     def edit(old: Spec | None) -> Spec:

@@ -1,4 +1,4 @@
-"""Stop, remove and delete: end agents and teams."""
+"""Stop, remove and delete: end agents and teams. A damaged spec is rebuilt, so that any agent can be ended."""
 
 import contextlib
 import shutil
@@ -6,14 +6,13 @@ import time
 from pathlib import Path
 
 from crewboard.commands import messages
-from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import POLL_INTERVAL, Team, wait_until
-from crewboard.commands.recovery import want_killed
-from crewboard.errors import BadDataError, StorageError, TryLaterError
+from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
+from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
 from crewboard.names import OPERATOR, is_name
 from crewboard.protocol import approvals, requests, supervisor_client
-from crewboard.records import Request, Spec
-from crewboard.store import agents, files, json_files, leases, mailbox, roster, tasks
+from crewboard.records import HireOptions, Intake, Lease, Member, Request, RunStarted, Spec
+from crewboard.store import agents, files, journal, json_files, leases, mailbox, roster, tasks
+from crewboard.store.layout import AgentDirectory
 
 DELETE_TIMEOUT = 10.0
 """Seconds that all workers together have to exit when their team is deleted."""
@@ -187,3 +186,55 @@ def _wait_for_leases(team: Team, names: list[str], seconds: float, *, keep_wakin
             supervisor_client.wake_supervisor(team.directory)
             next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
+
+
+def want_killed(team: Team, name: str) -> None:
+    """Set the desired state of an agent to `killed`.
+
+    A spec that is damaged or missing is rebuilt from the roster and the journal, so that the agent can be resumed
+    later. The damaged file is copied aside.
+    """
+    agent = team.directory.agent(name)
+    try:
+        agents.want(agent, "killed")
+    except (BadDataError, UsageError):
+        spec = _rebuild_spec(agent, _member(team, name)).model_copy(update={"want": "killed", "at": team.now()})
+        lock = team.directory.lock(f"spec-{name}")
+        json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True)
+
+
+def _member(team: Team, name: str) -> Member | None:
+    try:
+        return team.config.member(name)
+    except BadDataError:
+        return None
+
+
+def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
+    """Return a spec built from the agent's journal and the roster."""
+    prompt = ""
+    started: RunStarted | None = None
+    for event, _ in journal.read(agent.journal):
+        if isinstance(event, RunStarted):
+            started = event
+        elif isinstance(event, Intake) and event.prompt is not None:
+            prompt = event.prompt
+    holder = leases.holder(agent.lease, Lease)
+    return Spec(
+        prompt=prompt,
+        prompt_id=started.prompt_id if started else "",
+        type=member.type if member else started.type if started else "",
+        role=member.role if member else "",
+        model=started.model if started else "",
+        flags=_rebuild_flags(started, member),
+        run=max(agents.last_run(agent), holder.run if holder else 0, 1),
+    )
+
+
+def _rebuild_flags(started: RunStarted | None, member: Member | None) -> HireOptions:
+    """Return the hire options from the journal; if it has none, the most restrictive ones."""
+    if started is not None and started.flags is not None:
+        return started.flags
+    return HireOptions(
+        ask=True, plan=member is None or member.plan_required, autoclaim=member is not None and member.autoclaim
+    )

@@ -1,8 +1,7 @@
 """Changes to the task board by the operator or the lead."""
 
-from crewboard.agent_types import custom
-from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import Team
+from crewboard import agent_types
+from crewboard.commands.context import Team, command_for
 from crewboard.commands.messages import post
 from crewboard.errors import UsageError
 from crewboard.records import Exit, Task, TaskStatus, is_orderly
@@ -27,7 +26,7 @@ def add_task(
     if not subject.strip():
         raise UsageError("a task needs a subject")
     if required_type is not None:
-        custom.find(team.directory.root, required_type)
+        agent_types.find(team.directory.root, required_type)
     if owner is not None:
         tasks.check_type("the task", required_type, owner, team.member(owner).type)
     team.ensure()

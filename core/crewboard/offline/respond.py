@@ -11,12 +11,27 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any
 
-from crewboard.agent_types.builtin import GATED_TOOLS
+from crewboard.agent_types import GATED_TOOLS
 from crewboard.names import LEAD, OPERATOR
-from crewboard.offline.conversation import HIRE_PROMPT, NOTICE, Call, Conversation, Done, Mail, Said, calls_in, mail_in
+from crewboard.offline.conversation import (
+    HIRE_PROMPT,
+    NOTICE,
+    Call,
+    Conversation,
+    Done,
+    Mail,
+    Said,
+    bullets,
+    calls_in,
+    entries,
+    exit_code,
+    fill,
+    first_line,
+    is_rejected,
+    mail_in,
+)
 from crewboard.offline.phrasebook import Order, Step, book, paths_in, understand
 from crewboard.offline.reply import Reply, Speed, reply_of
-from crewboard.offline.results import bullets, entries, exit_code, fill, first_line, is_rejected
 from crewboard.offline.scenario import Scenario, ScenarioAgent, play
 from crewboard.records import JOINS_NEXT_TURN
 

@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from crewboard.names import Name
-from crewboard.offline.conversation import Done
-from crewboard.offline.results import exit_code, is_rejected
+from crewboard.offline.conversation import Done, exit_code, is_rejected
 
 _HERE = Path(__file__).parent
 Seconds = Annotated[float, Field(ge=0)]

@@ -2,12 +2,18 @@
 
 Only a start request carries the caller's environment, because no file holds the API key. All other requests only mean
 "look now". A lost request does no harm: the supervisor also looks by itself.
+
+A supervisor listens in a folder of this user alone, which both sides derive from the user id and the environment.
+`supervisor.lock` only says which of the sockets there is the team's: a team directory can come from a repository or
+another user, and the caller's environment holds the API key.
 """
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -20,7 +26,6 @@ from typing import Any, Literal, NamedTuple
 from crewboard.errors import TryLaterError, UntrustedError
 from crewboard.linux import process
 from crewboard.names import is_name
-from crewboard.protocol import runtime_directory
 from crewboard.records import Exit, Lease, Status, Supervisor
 from crewboard.redaction import is_secret
 from crewboard.store import files, json_files, leases
@@ -33,6 +38,9 @@ WAKE_SIGNAL = signal.SIGURG
 
 START_TIMEOUT = 15.0
 """Seconds that a supervisor may take to start on a busy machine."""
+
+_LONGEST_FOLDER = 66
+"""A unix socket's address holds 108 bytes, and a socket's name has 32 of them."""
 
 _SEND_TIMEOUT = 5.0
 _POLL = 0.01
@@ -188,7 +196,7 @@ def _deliver(team: TeamDirectory, holder: Supervisor, line: bytes) -> bool:
     Raises:
         UntrustedError: The holder is not this user's own supervisor.
     """
-    if not runtime_directory.holds(Path(holder.socket), os.environ):
+    if not is_own_socket(Path(holder.socket), os.environ):
         raise UntrustedError(
             f"the supervisor of {team.path} (pid {holder.pid}) listens at {holder.socket!r}, which is in no folder of "
             "this user's own, so nothing was sent to it. If you started it in a shell with another XDG_RUNTIME_DIR, "
@@ -231,7 +239,7 @@ def _start(team: TeamDirectory) -> None:
     Raises:
         UntrustedError: There is no private folder for its socket.
     """
-    runtime_directory.make(os.environ)
+    make_socket_folder(os.environ)
     environment = {key: value for key, value in os.environ.items() if not is_secret(key)}
     with open(team.supervisor_log, "ab", opener=files.open_private) as log:
         subprocess.run(
@@ -244,3 +252,55 @@ def _start(team: TeamDirectory) -> None:
             start_new_session=True,
             check=False,
         )
+
+
+def socket_folders(environment: Mapping[str, str]) -> list[Path]:
+    """Return the folders that can be this user's, the preferred one first."""
+    uid = os.geteuid()
+    state = Path(environment.get("XDG_STATE_HOME", ""))
+    folders = [
+        Path(environment.get("XDG_RUNTIME_DIR", "")) / "crewboard",
+        Path(f"/tmp/crewboard-{uid}"),  # noqa: S108  another user may have made it: `is_private_folder` looks
+        (state if state.is_absolute() else Path.home() / ".local/state") / "crewboard/run",
+    ]
+    return [folder for folder in folders if folder.is_absolute() and len(os.fsencode(folder)) <= _LONGEST_FOLDER]
+
+
+def is_private_folder(folder: Path) -> bool:
+    """Return True if `folder` is a real directory that this user owns and no other user can enter."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def make_socket_folder(environment: Mapping[str, str]) -> Path:
+    """Return the first folder that is this user's alone, made if it is not there yet.
+
+    Raises:
+        UntrustedError: None can be had: each is in another user's hands, or cannot be written to.
+    """
+    tried = socket_folders(environment)
+    for folder in tried:
+        with contextlib.suppress(OSError):
+            if folder.name == "run":
+                folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if is_private_folder(folder) and os.access(folder, os.W_OK):
+            return folder
+    names = ", ".join(map(str, tried))
+    raise UntrustedError(
+        f"no folder for the supervisor's socket is this user's alone (tried {names}); set XDG_RUNTIME_DIR to a short "
+        "path of a directory that you own, with mode 700"
+    )
+
+
+def is_own_socket(address: Path, environment: Mapping[str, str]) -> bool:
+    """Return True if the socket `address` lies in one of this user's own folders.
+
+    A supervisor may have been started in a shell with another environment, so that the login session's folder counts
+    although `$XDG_RUNTIME_DIR` does not name it here.
+    """
+    session = Path(f"/run/user/{os.geteuid()}/crewboard")
+    return address.parent in (*socket_folders(environment), session) and is_private_folder(address.parent)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from crewboard.agent_types.builtin import READ_TOOLS
-from crewboard.readmodel.journal_tail import JournalTail
+from crewboard.agent_types import READ_TOOLS
 from crewboard.readmodel.mail import describe_message, display_name
 from crewboard.records import (  # fmt: skip
     EXIT_REASONS,
@@ -30,9 +29,10 @@ from crewboard.records import (  # fmt: skip
     describe_call,
     describe_exit,
 )
+from crewboard.store.journal import JournalTail
 from crewboard.store.json_files import CachedFile
 from crewboard.store.layout import AgentDirectory
-from crewboard.text import elide_middle
+from crewboard.untrusted import elide_middle
 
 TAIL = 256 * 1024
 _MOST = 500

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from crewboard.readmodel.journal_tail import JournalTail
 from crewboard.records import ToolResult, ToolStart
+from crewboard.store.journal import JournalTail
 from crewboard.store.layout import AgentDirectory
 
 TAIL = 512 * 1024

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from crewboard.names import OPERATOR
-from crewboard.readmodel.journal_tail import JournalTail, ReplacedFileDetector
 from crewboard.records import Intake, Message, ToolResult, ToolStart
 from crewboard.store import files, journal, mailbox
+from crewboard.store.journal import JournalTail, ReplacedFileDetector
 from crewboard.store.layout import TeamDirectory
 
 TAIL = 256 * 1024

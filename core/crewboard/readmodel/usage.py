@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from crewboard.pricing import Budget, budget_or_none
-from crewboard.readmodel.journal_tail import JournalTail
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Reply, Summary, Tokens
+from crewboard.store.journal import JournalTail
 from crewboard.store.layout import AgentDirectory
 
 TAIL = 1024 * 1024

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from crewboard import env
-from crewboard.agent_types.builtin import AgentType
+from crewboard.agent_types import AgentType
 from crewboard.errors import NoSandboxError, UsageError
 from crewboard.records import SANDBOX_OFF, HireOptions
 from crewboard.sandbox import bubblewrap, landlock

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crewboard import env
-from crewboard.agent_types.custom import type_of
+from crewboard.agent_types import type_of
 from crewboard.errors import StorageError
 from crewboard.linux import process
 from crewboard.linux.programs import system_program

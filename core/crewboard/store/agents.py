@@ -1,4 +1,7 @@
-"""The files of one agent: desired state (spec), observed state (status, cursor), end of the last run (exit)."""
+"""The files of one agent: desired state (spec), observed state (status, cursor), end of the last run (exit).
+
+A desired run that has not begun counts as under way for `START_TIMEOUT`, and as late after `LATE_AFTER`.
+"""
 
 from collections.abc import Callable
 
@@ -6,6 +9,12 @@ from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records import Cursor, Exit, Spec, Status
 from crewboard.store import files, journal, json_files
 from crewboard.store.layout import AgentDirectory
+
+LATE_AFTER = 30.0
+"""Seconds after which readers report a start as failed."""
+
+START_TIMEOUT = 60.0
+"""Seconds for which a start counts as under way. Importing the SDK takes one, on a busy machine many."""
 
 
 def spec(agent: AgentDirectory) -> Spec | None:
@@ -96,3 +105,13 @@ def _run_of(agent: AgentDirectory, read: Callable[[AgentDirectory], Status | Exi
     except BadDataError:
         return journal.last_run(agent.journal)
     return record.run if record is not None else 0
+
+
+def is_starting(spec: Spec, last_run: int, now: float) -> bool:
+    """Return True if the desired run has not begun but still may. `last_run` is the newest run that began."""
+    return spec.want == "running" and spec.run > last_run and now - spec.at < START_TIMEOUT
+
+
+def is_late(spec: Spec, now: float) -> bool:
+    """Return True if a run that has not begun should have by now."""
+    return now - spec.at > LATE_AFTER

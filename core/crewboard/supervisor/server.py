@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from crewboard.protocol import runtime_directory
+from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import ControlRequest, peer_of
 from crewboard.store.layout import TeamDirectory
 
@@ -17,7 +17,7 @@ _MAX_REQUEST = 4 * 1024 * 1024
 
 def choose_path(team: TeamDirectory) -> Path:
     """Return a new socket path. Remove the sockets of this team's earlier supervisors, which are dead."""
-    folder = runtime_directory.make(os.environ)
+    folder = supervisor_client.make_socket_folder(os.environ)
     stem = hashlib.sha256(str(team.path).encode()).hexdigest()[:16]
     for old in folder.glob(f"{stem}-*.sock"):
         old.unlink(missing_ok=True)

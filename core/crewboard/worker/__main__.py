@@ -54,7 +54,7 @@ async def _live(run_state: RunState, sandbox: Sandbox) -> None:
     from crewboard.worker.interrupts import Interrupts
     from crewboard.worker.llm.model import Model
     from crewboard.worker.loop import Loop
-    from crewboard.worker.tools.file_client import FileToolClient
+    from crewboard.worker.tools.base import FileToolClient
 
     interrupts = Interrupts(run_state)
     interrupts.listen()

@@ -2,9 +2,9 @@
 
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard.protocol import approvals, requests
-from crewboard.protocol.starts import is_starting
 from crewboard.records import Intake, Message, Spec, Status, Task
 from crewboard.store import json_files, mailbox, tasks
+from crewboard.store.agents import is_starting
 from crewboard.worker import inbox
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState

@@ -20,9 +20,8 @@ from crewboard.worker.llm.model import DEFAULT_WINDOW, Model, ModelError, TooLon
 from crewboard.worker.llm.prompt import PROJECT_FILES, system_prompt
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
+from crewboard.worker.tools.base import FileToolClient, Outcome
 from crewboard.worker.tools.executor import ToolExecutor
-from crewboard.worker.tools.file_client import FileToolClient
-from crewboard.worker.tools.outcome import Outcome
 from crewboard.worker.tools.registry import ToolRegistry
 
 WINDOW_TIMEOUT = 3.0

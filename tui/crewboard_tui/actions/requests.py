@@ -1,7 +1,7 @@
 """Answering a request, and what has become of one since its page was opened."""
 
-from crewboard.commands import answers, rules
-from crewboard.commands.cli_hint import command_for
+from crewboard.commands import answers
+from crewboard.commands.context import command_for
 from crewboard.readmodel.mail import question_in
 from crewboard.readmodel.team import TeamView
 from crewboard.records import Request
@@ -30,7 +30,7 @@ class RequestActions:
 
     def approve_with_rule(self, covers: str) -> str:
         """Say yes, and from now on to everything that the rule `covers`."""
-        _, rule = rules.approve_with_rule(self._context.team, self.request.id, sha256=self.request.sha256)
+        _, rule = answers.approve_with_rule(self._context.team, self.request.id, sha256=self.request.sha256)
         revoke = command_for(self._context.team, f"rules revoke {rule.id}")
         return f"approved, and from now on {covers}; `{revoke}` takes it back"
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from crewboard.commands.cli_hint import CommandLine
-from crewboard.commands.context import Team
+from crewboard.commands.context import CommandLine, Team
 from crewboard.errors import UsageError
 from crewboard.readmodel.needs import tasks_blocked_by
 from crewboard.readmodel.reader import TeamReader

@@ -2,8 +2,8 @@
 
 import click
 
+from crewboard.commands import answers as standing
 from crewboard.commands import control, hire, messages
-from crewboard.commands import rules as standing
 from crewboard.commands import stop as ending
 from crewboard.errors import UsageError
 from crewboard.names import LEAD

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from crewboard.commands import hire as hiring
-from crewboard.commands.cli_hint import CommandLine
-from crewboard.commands.context import POLL_INTERVAL, Team, wait_until
+from crewboard.commands.context import POLL_INTERVAL, CommandLine, Team, wait_until
 from crewboard.commands.hire import Assignment, Hire
 from crewboard.errors import ExitCode
 from crewboard.names import LEAD, check_agent

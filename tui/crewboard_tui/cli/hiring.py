@@ -4,8 +4,7 @@ import click
 from click.core import ParameterSource
 
 from crewboard.commands import hire as hiring
-from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import Team
+from crewboard.commands.context import Team, command_for
 from crewboard.commands.hire import Assignment, Hire
 from crewboard.errors import UsageError
 from crewboard.records import HireOptions
@@ -190,10 +189,10 @@ def types(session: Session, as_json: bool) -> None:
 
     A project can add types in .crewboard/agents/*.md or .claude/agents/*.md; files that cannot be used are named.
     """
-    from crewboard.agent_types import custom
-    from crewboard.agent_types.builtin import TEAM_TOOLS
+    from crewboard import agent_types
+    from crewboard.agent_types import TEAM_TOOLS
 
-    known, broken = custom.find_all(session.root)
+    known, broken = agent_types.find_all(session.root)
     for file in broken:
         note(f"skipped {file.path}: {file.why}")
     if as_json:

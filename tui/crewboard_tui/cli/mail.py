@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from crewboard.commands import messages as mail
-from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import Team
+from crewboard.commands.context import Team, command_for
 from crewboard.protocol import addressing, approvals, requests
 from crewboard.records import Message
 from crewboard_tui.cli import options

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 import click
 
 from crewboard.commands import answers as decisions
-from crewboard.commands import rules
-from crewboard.commands.cli_hint import CommandLine
+from crewboard.commands import answers as rules
+from crewboard.commands.context import CommandLine
 from crewboard.errors import UsageError
 from crewboard.readmodel.needs import NEED_OF_REQUEST
 from crewboard.readmodel.team import Need, NeedKind

@@ -2,8 +2,7 @@
 
 import click
 
-from crewboard.commands.cli_hint import CommandLine
-from crewboard.commands.context import Team
+from crewboard.commands.context import CommandLine, Team
 from crewboard.errors import ExitCode
 from crewboard.readmodel import as_json as report
 from crewboard.readmodel.reader import read_team

@@ -5,8 +5,7 @@ from typing import get_args
 import click
 
 from crewboard.commands import tasks as board
-from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import Team
+from crewboard.commands.context import Team, command_for
 from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
 from crewboard_tui.cli import options

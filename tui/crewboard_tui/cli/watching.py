@@ -8,13 +8,11 @@ from typing import Any, get_args
 
 import click
 
-from crewboard.commands.cli_hint import command_for
-from crewboard.commands.context import Team
+from crewboard.commands.context import Team, command_for
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.readmodel.changes import Change, ChangeReader
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.states import Shown
-from crewboard.readmodel.team import AgentView
+from crewboard.readmodel.team import AgentView, Shown
 from crewboard.readmodel.watcher import SWEEP, Watcher
 from crewboard.records import State
 from crewboard.store.layout import TeamDirectory

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from crewboard.readmodel.states import Shown
-from crewboard.readmodel.team import AgentView
+from crewboard.readmodel.team import AgentView, Shown
 from crewboard.records import Task
 
 

@@ -3,8 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from crewboard.readmodel.states import URGENCY
-from crewboard.readmodel.team import TeamView
+from crewboard.readmodel.team import URGENCY, TeamView
 from crewboard.readmodel.usage import bill_team
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render.lines import Line, Span, crop, say, spread, width_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from crewboard.errors import ExitCode
 from crewboard.records import Cleared, Reply, Summary
-from crewboard.text import elide_middle
+from crewboard.untrusted import elide_middle
 from crewboard.worker.conversation import WINDOW_FULL, text_of
 from crewboard.worker.llm.model import MAX_TOKENS, Model, ModelError, TooLongError
 from crewboard.worker.run_state import RunState

@@ -3,7 +3,7 @@
 It holds no text of other agents. The project's own CLAUDE.md or AGENTS.md is part of it.
 """
 
-from crewboard.agent_types.custom import type_of
+from crewboard.agent_types import type_of
 from crewboard.records import Config, Spec
 
 PROJECT_FILES = ("CLAUDE.md", "AGENTS.md")

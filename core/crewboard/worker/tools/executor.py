@@ -1,21 +1,31 @@
-"""Runs the tool calls of a reply: checks them, asks for permission where that is wanted, and journals them."""
+"""Runs the tool calls of a reply: checks them, asks for permission where that is wanted, and journals them.
 
+With `--ask` each write and each command needs the operator's permission, unless a standing rule gives it.
+"""
+
+import difflib
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from crewboard.agent_types.builtin import GATED_TOOLS
+from pydantic import JsonValue
+
+from crewboard.agent_types import GATED_TOOLS
 from crewboard.errors import CrewboardError, StorageError
+from crewboard.names import OPERATOR
 from crewboard.protocol import approvals, requests
-from crewboard.records import ToolResult, ToolStart, describe_call
-from crewboard.text import elide_middle
+from crewboard.records import Request, ToolResult, ToolStart, describe_call
+from crewboard.store import mailbox, roster
+from crewboard.untrusted import elide_middle
 from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools import permissions
-from crewboard.worker.tools.base import Context, Tool
-from crewboard.worker.tools.file_client import FileToolClient
-from crewboard.worker.tools.outcome import Outcome
+from crewboard.worker.tools.base import Context, FileToolClient, Outcome, Tool
 from crewboard.worker.tools.registry import ToolRegistry
+
+_SHELL_SYNTAX = frozenset("|&;<>()$`\\\n!*?[]{}~#=")
+"""A command with one of these characters is more than one program with its arguments."""
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran. Check before you run it again."
 
@@ -68,9 +78,9 @@ class ToolExecutor:
         run_state = self._run_state
         consumed: list[str] = []
         if run_state.spec.flags.ask and tool.name in GATED_TOOLS:
-            decided = await permissions.ask(self._context(block), tool.name, block["input"])
+            decided = await ask_permission(self._context(block), tool.name, block["input"])
             if decided is not None and decided.status != "approved":
-                self.result(block, permissions.refusal(tool.name, decided))
+                self.result(block, permission_refusal(tool.name, decided))
                 return
             consumed = [approvals.response_id(decided)] if decided is not None else []
         start = ToolStart(
@@ -122,3 +132,73 @@ class ToolExecutor:
             reason = "not run: interrupted" if began is None else "interrupted before it ended"
             took = 0 if began is None else max(0, run_state.now() - began)
             self.result(block, Outcome(f"{reason}; read your mail", is_error=True), took)
+
+
+def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
+    """Return what a rule for this call would cover: a program for bash, a folder for files. None: no rule offered."""
+    if tool == "bash":
+        command = str(arguments.get("command", ""))
+        if not command.strip() or _SHELL_SYNTAX & set(command):
+            return None
+        try:
+            return shlex.split(command)[0]
+        except ValueError:
+            return None
+    folder = Path(str(arguments.get("path", ""))).parent
+    return None if folder.is_absolute() or ".." in folder.parts else str(folder)
+
+
+def is_covered(context: Context, tool: str, arguments: dict[str, Any]) -> bool:
+    """Return True if a standing rule allows the call."""
+    scope = scope_of(tool, arguments)
+    rules = roster.load(context.team).rules
+    return scope is not None and any((r.agent, r.tool, r.scope) == (context.name, tool, scope) for r in rules)
+
+
+async def ask_permission(context: Context, tool: str, arguments: dict[str, Any]) -> Request | None:
+    """Ask the operator to allow one call. Return the decided request, or None if a standing rule allows it.
+
+    Raises:
+        Interrupted: The agent must read its mail.
+        WorkerExit: The run ends.
+    """
+    if is_covered(context, tool, arguments):
+        return None
+    payload: dict[str, JsonValue] = {
+        "tool": tool,
+        "input": arguments,
+        "summary": str(arguments.get("command") or arguments.get("path") or "").splitlines()[0][:200],
+        "diff": await _diff(context, tool, arguments),
+        "scope": scope_of(tool, arguments),
+    }
+    request = approvals.ask(
+        context.team,
+        f"permission-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
+        "permission",
+        context.name,
+        OPERATOR,
+        payload,
+        context.now(),
+    )
+    return await context.wait_for_decision(request, f"asks to use {tool}")
+
+
+def permission_refusal(tool: str, decided: Request) -> Outcome:
+    """Return what the model is told about a call that was not allowed."""
+    reason = f": {decided.feedback}" if decided.feedback else ""
+    text = f"{tool} was not run: permission {decided.status} by {decided.decided_by}{reason}"
+    return Outcome(text, is_error=True, consumed=(approvals.response_id(decided),))
+
+
+async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str | None:
+    """Return what a write or an edit would change, as a unified diff."""
+    path = str(arguments.get("path", ""))
+    if tool == "edit_file":
+        before, after = str(arguments.get("old_text", "")), str(arguments.get("new_text", ""))
+    elif tool == "write_file":
+        old = await context.file_tools.ask("read_text", {"path": path})
+        before, after = "" if old.is_error else old.content, str(arguments.get("content", ""))
+    else:
+        return None
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a/{path}", f"b/{path}", lineterm="")
+    return "\n".join(lines)

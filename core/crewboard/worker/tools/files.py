@@ -1,12 +1,13 @@
-"""The file tools. They run in the file-tool server, never in the worker."""
+"""The tools that work in the workspace: files, in the file-tool server, and bash. Neither runs in the worker."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pydantic import Field
 
-from crewboard.worker.tools.base import Context, In, Input, Tool
-from crewboard.worker.tools.outcome import Outcome
+from crewboard.errors import UsageError
+from crewboard.sandbox import shell
+from crewboard.worker.tools.base import Context, In, Input, Outcome, Tool
 
 
 class ReadFile(Input):
@@ -65,4 +66,31 @@ GREP: Tool[Search] = Tool(
 )
 LIST_DIR: Tool[ListDir] = Tool("list_dir", "List a folder of the workspace.", ListDir, _in_server("list_dir"))
 
-TOOLS = (READ_FILE, WRITE_FILE, EDIT_FILE, GLOB, GREP, LIST_DIR)
+
+KILL_GRACE = 10.0
+"""Seconds beyond its own timeout after which a command counts as stuck."""
+
+
+class Bash(Input):
+    command: str
+    timeout: float = Field(default=120, gt=0, le=shell.MAX_SECONDS, description="seconds")
+
+
+async def _run_bash(context: Context, given: Bash) -> Outcome:
+    if not given.command.strip():
+        raise UsageError("the command is empty")
+    # The file-tool server must survive the cleanup after a command.
+    server = context.file_tools.pid
+    result = await shell.run(given.command, context.file_tools.sandbox, given.timeout, {server} if server else set())
+    return Outcome(result.content, is_error=result.is_error)
+
+
+BASH: Tool[Bash] = Tool(
+    "bash",
+    "Run a command with bash in the workspace's root. All processes that it starts end with it.",
+    Bash,
+    _run_bash,
+    seconds=lambda given: given.timeout + KILL_GRACE,
+)
+
+TOOLS = (BASH, READ_FILE, WRITE_FILE, EDIT_FILE, GLOB, GREP, LIST_DIR)

@@ -9,8 +9,7 @@ from crewboard.records import Sent
 from crewboard.store import leases, mailbox, roster
 from crewboard.worker import inbox
 from crewboard.worker.interrupts import WorkerExit
-from crewboard.worker.tools.base import Context, Input, NoInput, Tool
-from crewboard.worker.tools.outcome import Outcome
+from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
 
 class SendMessage(Input):

@@ -4,19 +4,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from crewboard.agent_types.builtin import GATED_TOOLS, TEAM_TOOLS
-from crewboard.agent_types.custom import type_of
+from crewboard.agent_types import GATED_TOOLS, TEAM_TOOLS, type_of
 from crewboard.names import LEAD
 from crewboard.protocol import approvals
 from crewboard.store import roster
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools import bash, files, messaging, planning, tasks, team
-from crewboard.worker.tools.base import Tool
-from crewboard.worker.tools.outcome import Outcome
+from crewboard.worker.tools import files, messaging, tasks, team
+from crewboard.worker.tools.base import Outcome, Tool
 
-TOOLS: dict[str, Tool[Any]] = {
-    tool.name: tool for module in (bash, files, messaging, tasks, planning, team) for tool in module.TOOLS
-}
+TOOLS: dict[str, Tool[Any]] = {tool.name: tool for module in (files, messaging, tasks, team) for tool in module.TOOLS}
 
 DEFAULT_DEADLINE = 60.0
 """Seconds after which the agent counts as stuck, for a tool without a figure of its own."""

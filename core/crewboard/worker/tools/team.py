@@ -17,8 +17,7 @@ from crewboard.protocol.results import Follower
 from crewboard.records import HireOptions, Request
 from crewboard.store import agents, leases, mailbox, roster, tasks
 from crewboard.worker.interrupts import Interrupted
-from crewboard.worker.tools.base import Context, Input, NoInput, Tool
-from crewboard.worker.tools.outcome import Outcome
+from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
 POLL_INTERVAL = 0.2
 """Seconds between two looks at an agent that is waited for."""

@@ -8,7 +8,7 @@ from textual import on
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from crewboard.commands.cli_hint import command_for
+from crewboard.commands.context import command_for
 from crewboard.readmodel.team import AgentView
 from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.filters import AGENT_GROUPS, FINDS_AGENTS

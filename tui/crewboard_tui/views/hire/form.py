@@ -11,9 +11,9 @@ from textual.widget import Widget
 from textual.widgets import Input, Label, TextArea
 
 from crewboard import env
-from crewboard.agent_types.builtin import AgentType
+from crewboard.agent_types import AgentType
 from crewboard.commands import hire as hiring
-from crewboard.commands.cli_hint import CommandLine
+from crewboard.commands.context import CommandLine
 from crewboard.commands.hire import Hire
 from crewboard.errors import UsageError
 from crewboard.names import check_agent

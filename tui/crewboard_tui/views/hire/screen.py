@@ -8,9 +8,9 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-from crewboard.agent_types import custom
+from crewboard import agent_types
 from crewboard.commands import hire as hiring
-from crewboard.commands.cli_hint import CommandLine
+from crewboard.commands.context import CommandLine
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.readmodel.team import AgentView
 from crewboard.records import Profile
@@ -49,7 +49,7 @@ class HireScreen(BaseScreen):
         self._first = free_name(context.snapshot.view, like.name if like is not None else "agent1"), profile
         self._kept_elsewhere = "" if spec is None else kept
         """A prompt that is kept already and does not stand in this form."""
-        self._types, _ = custom.find_all(context.team.directory.root)
+        self._types, _ = agent_types.find_all(context.team.directory.root)
         self._busy = False
         self._is_sent = False
         self._refused: str | None = None

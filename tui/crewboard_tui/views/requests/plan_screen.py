@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input
 
-from crewboard.commands.rules import covers, scope_of
+from crewboard.commands.answers import covers, scope_of
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import display_name, question_in
 from crewboard.records import Request

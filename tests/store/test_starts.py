@@ -2,8 +2,8 @@
 
 import pytest
 
-from crewboard.protocol.starts import LATE_AFTER, START_TIMEOUT, is_late, is_starting
 from crewboard.records import Spec, Want
+from crewboard.store.agents import LATE_AFTER, START_TIMEOUT, is_late, is_starting
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Agent types: what each type may do. The built-in ones, and a project's own."""
