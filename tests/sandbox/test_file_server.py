@@ -162,6 +162,56 @@ def test_a_repository_is_not_written_by_hand(workspace: Workspace, root: Path, p
     assert not (root / path).exists()
 
 
+@pytest.fixture
+def odd_name(root: Path) -> Path:
+    """A file whose name, and whose folder's name, is not UTF-8."""
+    folder = root / os.fsdecode(b"f\xfcr")
+    folder.mkdir()
+    (folder / os.fsdecode(b"b\xffad.txt")).write_text("found\n")
+    return folder
+
+
+def test_names_that_are_not_utf8_are_shown_and_accepted_back(workspace: Workspace, odd_name: Path) -> None:
+    assert r"f\xfcr/" in ask(workspace, "list_dir").content.splitlines()
+    assert ask(workspace, "list_dir", path=r"f\xfcr").content == r"b\xffad.txt"
+    shown = ask(workspace, "glob", pattern="**/*.txt").content
+    assert shown == r"f\xfcr/b\xffad.txt"
+    assert ask(workspace, "glob", pattern=r"**/b\xff*").content == shown
+    assert ask(workspace, "grep", pattern="found").content == rf"{shown}:1:found"
+    assert ask(workspace, "grep", pattern="found", path=shown).content == rf"{shown}:1:found"
+    assert ask(workspace, "read_file", path=shown).content == "1\tfound"
+    assert not ask(workspace, "edit_file", path=shown, old_text="found", new_text="edited").is_error
+    assert not ask(workspace, "write_file", path=r"f\xfcr/new", content="new").is_error
+    assert (odd_name / os.fsdecode(b"b\xffad.txt")).read_text() == "edited\n"
+    assert (odd_name / "new").read_text() == "new"
+
+
+@pytest.mark.usefixtures("odd_name")
+@pytest.mark.parametrize(
+    ("name", "given"),
+    {
+        "list_dir": {},
+        "glob": {"pattern": "**/*"},
+        "grep": {"pattern": "."},
+        "read_file": {"path": r"f\xfcr/b\xffad.txt/x"},
+        "write_file": {"path": "a\ud800", "content": ""},
+        "edit_file": {"path": "a\udcff", "old_text": "a", "new_text": "b"},
+    }.items(),
+)
+def test_no_answer_of_a_file_tool_holds_a_lone_surrogate(workspace: Workspace, name: str, given: dict[str, Any]) -> None:
+    assert ask(workspace, name, **given).content.encode()
+
+
+def test_a_name_with_a_written_escape_is_that_file(workspace: Workspace, root: Path) -> None:
+    (root / r"b\xffad.txt").write_text("a backslash\n")
+    assert ask(workspace, "read_file", path=r"b\xffad.txt").content == "1\ta backslash"
+
+
+def test_a_link_to_itself_does_not_fail_a_list(workspace: Workspace, root: Path) -> None:
+    (root / "again").symlink_to("again")
+    assert ask(workspace, "list_dir").content.splitlines() == ["again", "src/"]
+
+
 @pytest.mark.parametrize("pattern", ["(", "[z-a]", "a{99999999999}", "(?P<a", "(" * 5000])
 @pytest.mark.parametrize("tool", ["grep", "glob"])
 def test_an_invalid_pattern_is_an_error_with_a_reason(workspace: Workspace, tool: str, pattern: str) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crewboard.worker.tools.workspace import HIDDEN, Found, Place, RefusedError, Workspace
+from crewboard.worker.tools.workspace import HIDDEN, Found, Place, RefusedError, Workspace, escape_name
 
 MAX_TEXT = 60_000
 """Characters of one response."""
@@ -106,12 +106,12 @@ def glob(workspace: Workspace, pattern: str, path: str = ".") -> str:
     """Return paths that match a pattern; `**` matches any folders."""
     place = workspace.resolve(path)
     matches = _matcher(pattern)
-    found = [_named(place, file) for file in workspace.walk(place) if matches(file.path)]
+    found = [_named(place, file) for file in workspace.walk(place) if matches(escape_name(file.path))]
     return _bounded(found, MAX_PATHS, "paths") or f"no file matches {pattern}"
 
 
 def _named(place: Place, file: Found) -> str:
-    return "/".join((*place.steps, file.path))
+    return escape_name("/".join((*place.steps, file.path)))
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
@@ -163,8 +163,19 @@ def list_dir(workspace: Workspace, path: str = ".") -> str:
     """Return one entry per line, folders with a slash."""
     with workspace.open_folder(workspace.resolve(path)) as folder, os.scandir(folder) as listing:
         entries = sorted(listing, key=lambda entry: entry.name)
-        names = [entry.name + ("/" if entry.is_dir() else "") for entry in entries if entry.name != HIDDEN]
+        names = [
+            escape_name(entry.name) + ("/" if _is_folder(entry) else "") for entry in entries if entry.name != HIDDEN
+        ]
     return _bounded(names, MAX_PATHS, "entries") or "(an empty directory)"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return True for a folder, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link that leads back to itself.
+        return False
 
 
 _OPERATIONS: dict[str, Callable[..., str | Done]] = {
@@ -180,7 +191,8 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     except RefusedError as refusal:
         return {"content": str(refusal), "is_error": True}
     except OSError as error:
-        return {"content": f"{error.filename or ''}: {error.strerror}".lstrip(": "), "is_error": True}
+        name = escape_name(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else ""
+        return {"content": f"{name}: {error.strerror}".lstrip(": "), "is_error": True}
     except RecursionError:
         return {"content": "the pattern is nested too deeply", "is_error": True}
     except MemoryError:

@@ -8,6 +8,7 @@ because the file-tool server uses it.
 import contextlib
 import errno
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -32,8 +33,23 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+_UNDECODABLE = re.compile("[\udc80-\udcff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\x([89a-f][0-9a-f])")
+
+
 class RefusedError(Exception):
     """A tool call that is refused; the text says why."""
+
+
+def escape_name(name: str) -> str:
+    r"""Return a file name with each byte that is not UTF-8 shown as `\xff`: JSON cannot hold it as it is."""
+    return _UNDECODABLE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", name)
+
+
+def unescape_name(shown: str) -> str:
+    """Return the file name that `escape_name` shows as `shown`."""
+    return _ESCAPED.sub(lambda found: chr(0xDC00 + int(found[1], 16)), shown)
 
 
 @dataclass(frozen=True)
@@ -46,8 +62,8 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Return its path from the root."""
-        return "/".join(self.steps) or "."
+        """Return its path from the root, as the tools show it."""
+        return escape_name("/".join(self.steps)) or "."
 
     @property
     def key(self) -> tuple[int, tuple[str, ...]]:
@@ -83,9 +99,11 @@ class Workspace:
         """
         if "\0" in given:
             raise RefusedError("a path cannot contain a NUL byte")
+        if _LONE_SURROGATE.search(given):
+            raise RefusedError("a path cannot contain half of a surrogate pair")
         if ".." in Path(given).parts:
             raise RefusedError(f"{given}: paths with .. are not allowed; use a path from the workspace's root")
-        real = Path(os.path.realpath(self.root / given))
+        real = Path(os.path.realpath(self._unescaped(given)))
         if results and real.is_relative_to(self.results):
             return Place(given, self._open_results(), real.relative_to(self.results).parts)
         if not real.is_relative_to(self.root):
@@ -94,6 +112,14 @@ class Workspace:
         if HIDDEN in (*steps, *Path(given).parts):
             raise RefusedError(f"{given} belongs to the team's own files")
         return Place(given, self._base, steps)
+
+    def _unescaped(self, given: str) -> Path:
+        """Return the path `given`, with names as `escape_name` shows them where only such a file exists."""
+        path = self.root
+        for part in Path(given).parts:
+            literal, unescaped = path / part, path / unescape_name(part)
+            path = unescaped if not os.path.lexists(literal) and os.path.lexists(unescaped) else literal
+        return path
 
     def _open_results(self) -> int:
         if self._results is None:
@@ -242,7 +268,7 @@ def _enter(fd: int, step: str, place: Place, *, make: bool) -> int:
         raise RefusedError(f"there is no file {place.given}") from None
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            raise RefusedError(f"{place.given}: {step} is not a directory") from None
+            raise RefusedError(f"{place.given}: {escape_name(step)} is not a directory") from None
         raise
 
 
