@@ -12,6 +12,8 @@ OFFLINE_FAULTS = "CREWBOARD_OFFLINE_FAULTS"
 SANDBOX = "CREWBOARD_SANDBOX"
 WARM = "CREWBOARD_WARM"
 RETRY_BUDGET = "CREWBOARD_RETRY_BUDGET"
+PROGRESS_TIMEOUT = "CREWBOARD_PROGRESS_TIMEOUT"
+CALL_TIMEOUT = "CREWBOARD_CALL_TIMEOUT"
 DEBUG = "CREWBOARD_DEBUG"
 THEME = "CREWBOARD_THEME"
 NOTIFY = "CREWBOARD_NOTIFY"
@@ -70,9 +72,9 @@ def may_prefork(environment: Mapping[str, str] = os.environ) -> bool:
     return environment.get(WARM) != "0"
 
 
-def retry_budget(default: float) -> float:
-    """Return how many seconds the waits of one model call may take together."""
-    return float(os.environ.get(RETRY_BUDGET) or default)
+def seconds(name: str, default: float) -> float:
+    """Return the number of seconds that a variable sets."""
+    return float(os.environ.get(name) or default)
 
 
 def is_debugging() -> bool:

@@ -47,3 +47,8 @@ def elide_middle(text: str, most: int, head: int | None = None) -> str:
         return text
     head = most // 2 if head is None else head
     return f"{text[:head]}\n[{len(text) - most} characters left out]\n{text[len(text) - most + head :]}"
+
+
+def without_surrogates(text: str) -> str:
+    """Return `text` with `?` for each half of a surrogate pair, which UTF-8 and the API cannot express."""
+    return text.encode("utf-8", "replace").decode()

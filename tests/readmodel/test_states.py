@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import CAUSE_TIMEOUT, EXIT_TIMEOUT, Evidence, find_state
 from crewboard.records import VANISHED, Exit, Spec, Status, describe_exit
@@ -47,6 +49,15 @@ def test_a_deadline_that_passed_is_stuck_and_repeats_are_a_loop() -> None:
     assert _see(status=_status(deadline=NOW - 1))[0] == "stuck"
     assert _see(status=_status(repeats=5, last_tool="grep x")) == ("looping", "grep x ×5, same outcome")
     assert _see(status=_status("idle", repeats=9))[0] == "idle"
+
+
+@pytest.mark.parametrize("day", [86_400, -86_400])
+def test_a_clock_that_jumps_makes_no_agent_stuck_and_hides_none(day: float) -> None:
+    status = _status(boot_id="b", deadline=NOW + 60, deadline_monotonic=1060.0)
+    assert _see(status=status, now=NOW + day, monotonic=1000.0)[0] == "working"
+    assert _see(status=status, now=NOW + day, monotonic=1061.0)[0] == "stuck"
+    after_a_boot = status.model_copy(update={"boot_id": "before"})
+    assert _see(status=after_a_boot, now=NOW + 61, monotonic=1000.0)[0] == "stuck"
 
 
 def test_no_process_holds_the_lease() -> None:

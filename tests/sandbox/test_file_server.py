@@ -198,7 +198,9 @@ def test_names_that_are_not_utf8_are_shown_and_accepted_back(workspace: Workspac
         "edit_file": {"path": "a\udcff", "old_text": "a", "new_text": "b"},
     }.items(),
 )
-def test_no_answer_of_a_file_tool_holds_a_lone_surrogate(workspace: Workspace, name: str, given: dict[str, Any]) -> None:
+def test_no_answer_of_a_file_tool_holds_a_lone_surrogate(
+    workspace: Workspace, name: str, given: dict[str, Any]
+) -> None:
     assert ask(workspace, name, **given).content.encode()
 
 

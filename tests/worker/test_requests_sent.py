@@ -59,15 +59,6 @@ def test_max_tokens_never_exceed_the_limit_of_the_model(shared_crew: Crew, monke
     assert shared_crew.model.asked_by("modest")[0]["max_tokens"] == 4000
 
 
-def test_a_tool_call_that_is_no_json_is_asked_for_again(shared_crew_on: Make) -> None:
-    broken = Reply([*calls("read_file", path="x\ud800").content])
-    crew = shared_crew_on([broken, says("second")], CREWBOARD_RETRY_BUDGET="0.1")
-    answer = crew.run("garbled", "explore", "go")
-    assert "malformed" in str(answer.error)
-    sent = messages.send(crew.team, "garbled", "and now?")
-    assert crew.answer_to("garbled", sent.id).text == "second"
-
-
 def test_a_truncated_tool_call_does_nothing_and_is_retried(
     shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,8 +129,9 @@ def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
 def _deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if block["type"] == "tool_use":
         text = json.dumps(block["input"])
-        for start in range(0, len(text), _JSON_PIECE):
-            yield {"type": "input_json_delta", "partial_json": text[start : start + _JSON_PIECE]}
+        step = max(_JSON_PIECE, -(-len(text) // _MOST_PIECES))
+        for start in range(0, len(text), step):
+            yield {"type": "input_json_delta", "partial_json": text[start : start + step]}
         return
     words = _WORDS.findall(block["text"])
     step = -(-len(words) // _MOST_PIECES) or 1

@@ -37,9 +37,11 @@ class Fault(BaseModel, extra="forbid", frozen=True):
 
     `status` answers with that status, `slow` as usual after `seconds`. `cut` closes the connection after `after` pieces
     of the reply, `clean_cut` ends the stream there as if it were whole, `error_event` with an error. `hang` is silent.
+    `ping` begins the stream and sends a ping every `seconds`, but nothing of the reply; `drip` pauses `seconds` before
+    each event.
     """
 
-    kind: Literal["status", "slow", "cut", "clean_cut", "error_event", "hang"]
+    kind: Literal["status", "slow", "cut", "clean_cut", "error_event", "hang", "ping", "drip"]
     agent: str | None = None
     status: Annotated[int, Field(ge=400, le=599)] = 529
     retry_after: float | None = None
@@ -73,6 +75,11 @@ async def misbehave_before_reply(fault: Fault, client: Client, request_id: str) 
     """Misbehave before anything of the reply is sent; return True if nothing more is to be sent."""
     if fault.kind == "hang":
         await client.gone()
+    elif fault.kind == "ping":
+        await client.begin_stream({"request-id": request_id})
+        while True:
+            client.write(Event({"type": "ping"}).encode())
+            await asyncio.sleep(fault.seconds)
     elif fault.kind == "slow":
         await asyncio.sleep(fault.seconds)
     elif fault.kind == "status":
@@ -166,9 +173,9 @@ class Service:
         for event in stream:
             if fault and _breaks_here(fault, event, pieces):
                 return await (misbehave_in_stream(fault, client) if asked.stream else client.cut())
-            if event.pause:
+            if pause := fault.seconds if fault and fault.kind == "drip" else event.pause:
                 await client.flush()
-                await asyncio.sleep(event.pause)
+                await asyncio.sleep(pause)
             if asked.stream:
                 client.write(event.encode())
             pieces += event.counts

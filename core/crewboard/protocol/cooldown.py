@@ -1,12 +1,15 @@
 """The cooldown: a pause that the API asked for. The whole team keeps it, so that not all workers retry at once."""
 
+import time
+
 from crewboard.errors import BadDataError
+from crewboard.linux import process
 from crewboard.records import Cooldown
 from crewboard.store import json_files
 from crewboard.store.layout import AgentDirectory
 
 MAX_COOLDOWN = 60.0
-"""Longest pause, in seconds, that one failed call may cause, whatever the API says."""
+"""Longest pause, in seconds, if only the clock of the day tells when it ends: that clock may have been set."""
 
 
 def current(agent: AgentDirectory) -> Cooldown | None:
@@ -17,12 +20,25 @@ def current(agent: AgentDirectory) -> Cooldown | None:
         return None
 
 
-def extend(agent: AgentDirectory, until: float, error: str) -> None:
-    """Extend the team's cooldown until `until`, unless it lasts longer already."""
+def left(pause: Cooldown) -> float:
+    """Return how many seconds a cooldown still lasts; 0 or less if it is over."""
+    if pause.until_monotonic is not None and pause.boot_id == process.boot_id():
+        return pause.until_monotonic - time.monotonic()
+    return min(pause.until - time.time(), MAX_COOLDOWN)
+
+
+def extend(agent: AgentDirectory, seconds: float, error: str) -> None:
+    """Extend the team's cooldown to `seconds` from now, unless it lasts longer already."""
 
     def edit(old: Cooldown | None) -> Cooldown:
-        if old is not None and old.until >= until:
+        if old is not None and left(old) >= seconds:
             return old
-        return Cooldown(until=until, by=agent.name, error=error)
+        return Cooldown(
+            until=time.time() + seconds,
+            until_monotonic=time.monotonic() + seconds,
+            boot_id=process.boot_id(),
+            by=agent.name,
+            error=error,
+        )
 
     json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)

@@ -222,6 +222,7 @@ class Evidence:
     supervised: bool = False
     seen_alive: float | None = None
     seen_gone: float | None = None
+    monotonic: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)
@@ -263,11 +264,18 @@ def _alive(seen: Evidence, last_run: int) -> Finding:
         return _exiting(seen.exit, seen.now)
     if seen.pid_gone:
         return Finding("unknown", status.since, f"says {status.state} · pid {status.pid} gone · lease still held")
-    if status.deadline is not None and seen.now > status.deadline:
+    if _is_overdue(status, seen):
         return Finding("stuck", status.since, f"no progress past its deadline: {status.doing}")
     if status.repeats >= LOOP_LENGTH and status.state == "working":
         return Finding("looping", status.since, f"{status.last_tool or status.doing} ×{status.repeats}, same outcome")
     return Finding(status.state, status.since, status.doing)
+
+
+def _is_overdue(status: Status, seen: Evidence) -> bool:
+    """Return True if a worker should have written its status again by now."""
+    if status.deadline_monotonic is not None and status.boot_id == seen.boot_id:
+        return seen.monotonic > status.deadline_monotonic
+    return status.deadline is not None and seen.now > status.deadline
 
 
 def _exiting(record: Exit, now: float) -> Finding:

@@ -108,6 +108,7 @@ class Status(Record):
     `turn` counts the model calls of the assignment, `repeats` how often the last tool call came with the same input
     and outcome. `last_tool` is that call in one line, `sandbox` the sandbox level once it is known. A pid alone does
     not identify a process, because pids are reused: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
+    `deadline_monotonic` is `deadline` on the monotonic clock of that boot: the clock of the day may be set.
     """
 
     run: int
@@ -124,6 +125,7 @@ class Status(Record):
     last_error: str | None = None
     retry_at: Time | None = None
     deadline: Time | None = None
+    deadline_monotonic: float | None = None
     beat: Time = 0
     sandbox: str = ""
     model: str = ""

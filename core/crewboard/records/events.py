@@ -71,7 +71,10 @@ class Intake(_Event):
 
 
 class Reply(_Event):
-    """One complete reply of the model, as it is sent back in the conversation."""
+    """One complete reply of the model, as it is sent back in the conversation.
+
+    `refused` says, by id, why tool calls are not run: their input could not be kept, and stands here without content.
+    """
 
     kind: Literal["reply"] = "reply"
     content: list[dict[str, Any]]
@@ -80,6 +83,7 @@ class Reply(_Event):
     model: str = ""
     seconds: float = 0
     cost_usd: float | None = None
+    refused: dict[str, str] = {}
 
 
 class ToolStart(_Event):

@@ -77,9 +77,14 @@ class Task(Record):
 
 
 class Cooldown(Record):
-    """`cooldown.json`: the time until which no agent of the team calls the API, because the API asked for that."""
+    """`cooldown.json`: the time until which no agent of the team calls the API, because the API asked for that.
+
+    `until_monotonic` is the same time on the monotonic clock of the boot `boot_id`: the clock of the day may be set.
+    """
 
     until: Time = 0
+    until_monotonic: float | None = None
+    boot_id: str = ""
     by: Name = OPERATOR
     error: str = ""
 

@@ -143,7 +143,7 @@ class Assignments:
 
     def _resume_after_outage(self, task: Task, since: float) -> bool:
         run_state = self._run_state
-        if not run_state.spec.flags.autoclaim or run_state.now() - since < OUTAGE_PAUSE:
+        if not run_state.spec.flags.autoclaim or 0 <= run_state.now() - since < OUTAGE_PAUSE:
             return False
         notice = f"The API was unavailable. Continue with {describe(task, {})}."
         self._begin(f"again-{task.id}-{run_state.conversation.answers}", notice)

@@ -87,6 +87,8 @@ class Conversation:
     assignment: Assignment | None = None
     pending: list[Block] = field(default_factory=list)
     """Tool calls of the last reply that have no result yet."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why some of those tool calls must not be run, by id."""
     started: dict[str, float] = field(default_factory=dict)
     """When those tool calls began, by id."""
     unsent: Answer | None = None
@@ -258,6 +260,7 @@ class Conversation:
         self._last_reply = event
         self.entries += [("assistant", block) for block in event.content if not _is_blank(block)]
         self.pending = [block for block in event.content if block.get("type") == "tool_use"]
+        self.refused = event.refused
         self.started.clear()
         self._add_usage(event.usage, event.cost_usd)
         self.last_usage = event.usage

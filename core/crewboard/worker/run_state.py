@@ -142,13 +142,16 @@ class RunState:
         state: State,
         doing: str = "",
         *,
-        deadline: float | None = None,
+        timeout: float | None = None,
         waiting_for: str | None = None,
         retry_at: float | None = None,
         last_error: str | None = None,
         clear_error: bool = False,
     ) -> None:
-        """Write the status. `since` changes only if `state` or `doing` do."""
+        """Write the status. `since` changes only if `state` or `doing` do.
+
+        Unless it is written again within `timeout` seconds, the agent counts as stuck.
+        """
         now = self.now()
         conversation = self.conversation
         same = (state, doing) == (self.status.state, self.status.doing)
@@ -166,7 +169,8 @@ class RunState:
                 "context": Context(used=conversation.context_used, limit=self._window),
                 "last_error": kept_error,
                 "retry_at": retry_at,
-                "deadline": deadline,
+                "deadline": None if timeout is None else now + timeout,
+                "deadline_monotonic": None if timeout is None else time.monotonic() + timeout,
                 "beat": now,
                 "sandbox": self._sandbox,
                 "repeats": conversation.repeats,
@@ -175,10 +179,10 @@ class RunState:
         )
         json_files.save(self.agent.status, self.status)
 
-    def show_tool(self, call: str, deadline: float | None) -> None:
+    def show_tool(self, call: str, timeout: float | None) -> None:
         """Show a tool call that begins."""
         self._last_tool = call
-        self.show("working", call, deadline=deadline)
+        self.show("working", call, timeout=timeout)
 
     def repair_status(self) -> None:
         """Write the status again if it was damaged: an idle agent may not write it by itself for days."""

@@ -1,38 +1,54 @@
 """Calls the model: streamed through the SDK, retried here so that each wait is shown and can be interrupted."""
 
+import asyncio
 import json
 import os
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anthropic
 import httpx2
-from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+from anthropic import AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient, NotGiven
 from anthropic.lib.streaming import AsyncMessageStream, ParsedMessageStreamEvent
+from anthropic.types import RawMessageStreamEvent
 
 from crewboard import env, pricing
-from crewboard.errors import ExitCode
+from crewboard.errors import BadDataError, ExitCode
 from crewboard.protocol import cooldown
 from crewboard.records import Reply, Retry, Tokens
+from crewboard.records.base import check_depth
+from crewboard.store import codec, files
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
 
 MAX_TOKENS = 16_000
 """Longest reply: room for a whole source file, and short enough for the SDK."""
 
-STUCK_TIMEOUT = 150.0
-"""Seconds without an event after which the agent counts as stuck."""
-
 DEFAULT_WINDOW = 200_000
 """Tokens that a model's window holds if the API does not tell."""
 
-SILENCE_TIMEOUT = 120.0
-"""Seconds without a byte after which a call is cancelled and repeated."""
+MAX_INPUT = 1024 * 1024
+"""Bytes that the input of one tool call may have: far more than a reply of `MAX_TOKENS` can hold."""
+
+PROGRESS_TIMEOUT = 120.0
+"""Seconds without a part of the reply after which a call is cancelled and repeated; headers and pings are no part of
+it. The API sends pings while it reads a long conversation, which takes at most a minute.
+`CREWBOARD_PROGRESS_TIMEOUT` overrides it.
+"""
+
+CALL_TIMEOUT = 600.0
+"""Seconds that one call may take in all: the SDK's own limit. The longest reply takes 530 s at 30 tokens a second.
+`CREWBOARD_CALL_TIMEOUT` overrides it.
+"""
+
+STUCK_GRACE = 30.0
+"""Seconds after `PROGRESS_TIMEOUT` at which the agent counts as stuck, because its worker did not end the call."""
 
 FIRST_DELAY = 0.5
 MAX_DELAY = 30.0
@@ -61,6 +77,10 @@ class ModelError(Exception):
         self.code = code
 
 
+class _InputError(Exception):
+    """The input of a tool call cannot be kept; the text says why."""
+
+
 class TooLongError(ModelError):
     """The request has more tokens than the model's window holds."""
 
@@ -81,7 +101,7 @@ class _Refusal:
 
 def make_client(*, api_key: str | None = None, base_url: str | None = None) -> AsyncAnthropic:
     """Return a client without retries of its own. Key and address default to those of the environment."""
-    timeout = anthropic.Timeout(SILENCE_TIMEOUT, connect=_CONNECT_TIMEOUT)
+    timeout = anthropic.Timeout(PROGRESS_TIMEOUT, connect=_CONNECT_TIMEOUT)
     http = DefaultAsyncHttpxClient(verify=_tls_context(), timeout=timeout)
     return AsyncAnthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout, http_client=http)
 
@@ -109,7 +129,9 @@ class Model:
         self._run_state = run_state
         self._interrupts = interrupts
         self._rng = rng
-        self._budget = env.retry_budget(RETRY_BUDGET)
+        self._budget = env.seconds(env.RETRY_BUDGET, RETRY_BUDGET)
+        self._progress_timeout = env.seconds(env.PROGRESS_TIMEOUT, PROGRESS_TIMEOUT)
+        self._call_timeout = env.seconds(env.CALL_TIMEOUT, CALL_TIMEOUT)
         self._prices = None if env.is_offline() else pricing.load(run_state.team.root)
         self._client = make_client()
         self._max_tokens = MAX_TOKENS
@@ -148,7 +170,7 @@ class Model:
         attempt = 1
         while True:
             await self._wait_for_cooldown()
-            self._run_state.show("working", "thinking", deadline=self._run_state.now() + STUCK_TIMEOUT)
+            self._show("thinking")
             outcome = await self._interrupts.run_interruptibly(self._attempt(request))
             if isinstance(outcome, Reply):
                 return outcome
@@ -158,10 +180,13 @@ class Model:
             if waited + delay > self._budget:
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
             if outcome.shared:
-                cooldown.extend(self._run_state.agent, self._run_state.now() + delay, outcome.text)
+                cooldown.extend(self._run_state.agent, delay, outcome.text)
             await self._wait_for_retry(outcome, attempt, delay)
             waited += delay
             attempt += 1
+
+    def _show(self, doing: str) -> None:
+        self._run_state.show("working", doing, timeout=self._progress_timeout + STUCK_GRACE)
 
     def _delay(self, attempt: int) -> float:
         exponential = min(FIRST_DELAY * 2.0 ** (attempt - 1), MAX_DELAY)
@@ -170,61 +195,69 @@ class Model:
     async def _wait_for_cooldown(self) -> None:
         """Wait while the team's calls are paused. Each worker comes back at a random time after that."""
         run_state = self._run_state
-        while (pause := cooldown.current(run_state.agent)) is not None and pause.until > run_state.now():
-            until = pause.until + self._rng() * COOLDOWN_SPREAD
-            await self._wait_until(f"all calls of the team are paused: {pause.error}", until, pause.error)
+        while (pause := cooldown.current(run_state.agent)) is not None and (left := cooldown.left(pause)) > 0:
+            seconds = left + self._rng() * COOLDOWN_SPREAD
+            await self._wait(f"all calls of the team are paused: {pause.error}", seconds, pause.error)
 
     async def _wait_for_retry(self, refusal: _Refusal, attempt: int, delay: float) -> None:
-        until = self._run_state.now() + delay
-        self._run_state.append(Retry(ts=self._run_state.now(), error=refusal.text, attempt=attempt, until=until))
-        await self._wait_until(f"retry {attempt}: {refusal.text}", until, refusal.text)
+        now = self._run_state.now()
+        self._run_state.append(Retry(ts=now, error=refusal.text, attempt=attempt, until=now + delay))
+        await self._wait(f"retry {attempt}: {refusal.text}", delay, refusal.text)
 
-    async def _wait_until(self, doing: str, until: float, error: str) -> None:
+    async def _wait(self, doing: str, seconds: float, error: str) -> None:
         """Wait, and show that. An interrupt ends the wait, and a shutdown request is approved."""
         run_state = self._run_state
-        run_state.show("retrying", doing, retry_at=until, last_error=error)
+        run_state.show("retrying", doing, retry_at=run_state.now() + seconds, last_error=error)
+        end = time.monotonic() + seconds
 
         async def until_then() -> None:
-            while (left := until - run_state.now()) > 0:
+            while (left := end - time.monotonic()) > 0:
                 await self._interrupts.wait(min(left, 1.5))
 
         await self._interrupts.run_interruptibly(until_then(), waiting=True)
 
     async def _attempt(self, request: dict[str, Any]) -> Reply | _Refusal:
+        progress = asyncio.timeout(self._progress_timeout)
         try:
-            return await self._stream(request)
-        except anthropic.APIStatusError as error:
-            return _judge_status(error)
-        except anthropic.APIConnectionError as error:
-            return _judge_connection(error)
-        except httpx2.HTTPError as error:
-            return _Refusal(f"the reply was cut off ({type(error).__name__})", retry=True)
-        except ValueError as error:
-            # The SDK raises it too, when it parses the input of tool calls.
-            return _Refusal(f"the reply was malformed: {str(error)[:100]}", retry=True)
-        except (anthropic.AnthropicError, TypeError) as error:
-            return _Refusal(str(error), retry=False, code=ExitCode.CREDENTIALS)
+            async with asyncio.timeout(self._call_timeout), progress:
+                return await self._stream(request, progress)
+        except TimeoutError:
+            if progress.expired():
+                return _Refusal(f"the reply made no progress for {self._progress_timeout:g} s", retry=True)
+            return _Refusal(f"the reply took longer than {self._call_timeout:g} s", retry=True)
+        except (anthropic.AnthropicError, httpx2.HTTPError, ValueError, TypeError) as error:
+            return _judge(error)
 
-    async def _stream(self, request: dict[str, Any]) -> Reply | _Refusal:
+    async def _stream(self, request: dict[str, Any], progress: asyncio.Timeout) -> Reply | _Refusal:
         run_state = self._run_state
-        began = last_shown = run_state.now()
+        began = last_shown = time.monotonic()
         run_state.clear_live()
-        inputs: dict[int, str] = {}
-        async with self._client.messages.stream(**request) as stream:
+        events = _Events(await self._client.messages.create(**request, stream=True))
+        # The stream only iterates and closes what it is given.
+        raw = cast("AsyncStream[RawMessageStreamEvent]", events)
+        async with AsyncMessageStream(raw, output_format=NotGiven()) as stream:
             async for event in _readable(stream):
+                progress.reschedule(asyncio.get_running_loop().time() + self._progress_timeout)
                 if event.type == "text":
                     run_state.stream(event.text)
-                elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
-                    inputs[event.index] = inputs.get(event.index, "") + event.delta.partial_json
-                if run_state.now() - last_shown > 1:
-                    last_shown = run_state.now()
-                    run_state.show("working", "writing", deadline=last_shown + STUCK_TIMEOUT)
+                if time.monotonic() - last_shown > 1:
+                    last_shown = time.monotonic()
+                    self._show("writing")
             message = await stream.get_final_message()
         run_state.flush()
         if message.stop_reason is None:
             return _Refusal("the reply ended early", retry=True)
-        if message.stop_reason == "tool_use":
-            _check_inputs(inputs.values())
+        content = _without_lone_surrogates([block.to_dict(mode="json") for block in message.content])
+        refused = {}
+        for index, text in events.inputs.items():
+            try:
+                content[index]["input"] = _read_input(text)
+            except _InputError as error:
+                refused[content[index]["id"]] = str(error)
+            except ValueError:
+                # A reply that was cut off ends within an input; its calls are not run.
+                if message.stop_reason == "tool_use":
+                    raise
         usage = message.usage
         used = Tokens(
             input=usage.input_tokens,
@@ -232,15 +265,17 @@ class Model:
             cache_read=usage.cache_read_input_tokens or 0,
             cache_write=usage.cache_creation_input_tokens or 0,
         )
-        return Reply(
+        reply = Reply(
             ts=run_state.now(),
-            content=[block.to_dict(mode="json") for block in message.content],
+            content=content,
             stop_reason=message.stop_reason,
             usage=used,
             model=message.model,
-            seconds=round(run_state.now() - began, 3),
+            seconds=round(time.monotonic() - began, 3),
             cost_usd=self._prices.cost(message.model, used) if self._prices else None,
+            refused=refused,
         )
+        return _unstorable(reply) or reply
 
 
 async def _readable(stream: AsyncMessageStream[None]) -> AsyncIterator["ParsedMessageStreamEvent[None]"]:
@@ -257,14 +292,93 @@ async def _readable(stream: AsyncMessageStream[None]) -> AsyncIterator["ParsedMe
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def _check_inputs(inputs: Iterable[str]) -> None:
-    """Check that the input of each tool call is complete: the SDK accepts the beginning of an input as all of it.
+@dataclass
+class _Events:
+    """The events of one reply, with the inputs of tool calls taken out.
+
+    The SDK parses an input again with each piece of it, accepts the beginning of one as all of it, and fails at one
+    that holds half of a surrogate pair.
+    """
+
+    raw: AsyncStream[RawMessageStreamEvent]
+    inputs: dict[int, str] = field(default_factory=dict)
+    """The input of each tool call as JSON, by the index of its block. Of a long one, a little more than `MAX_INPUT`."""
+
+    async def __aiter__(self) -> AsyncIterator[RawMessageStreamEvent]:
+        async for event in self.raw:
+            if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+                text = self.inputs.get(event.index, "")
+                if len(text) <= MAX_INPUT:
+                    self.inputs[event.index] = text + event.delta.partial_json
+                event.delta.partial_json = ""
+            yield event
+
+    async def close(self) -> None:
+        await self.raw.close()
+
+
+def _read_input(text: str) -> dict[str, Any]:
+    """Return the input of a tool call.
 
     Raises:
-        ValueError: An input is not JSON.
+        ValueError: It is not JSON.
+        _InputError: It cannot be kept, so the call must be refused.
     """
-    for text in filter(None, inputs):
-        json.loads(text)
+    if len(text) > MAX_INPUT:
+        raise _InputError(f"its input is longer than {MAX_INPUT} bytes")
+    try:
+        value = json.loads(text or "{}")
+    except RecursionError:
+        raise _InputError("its input is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise _InputError("its input is not an object")
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        check_depth(value)
+    except UnicodeEncodeError:
+        raise _InputError("its input contains half of a surrogate pair") from None
+    except ValueError as error:
+        raise _InputError(f"its input cannot be stored: {error}") from None
+    return value
+
+
+def _without_lone_surrogates(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the blocks of a reply with `?` for halves of surrogate pairs, which the API does not accept back."""
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        replaced: list[dict[str, Any]] = json.loads(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
+        return replaced
+    return content
+
+
+def _unstorable(reply: Reply) -> _Refusal | None:
+    """Return a refusal if the journal cannot hold a reply."""
+    try:
+        if len(codec.encode(reply)) <= files.MAX_LINE:
+            return None
+        reason = f"it is longer than {files.MAX_LINE} bytes"
+    except BadDataError as error:
+        reason = str(error)
+    return _Refusal(f"the reply cannot be stored: {reason}", retry=False, code=ExitCode.FAILED)
+
+
+def _judge(error: Exception) -> _Refusal:
+    """Return what a failed call means."""
+    match error:
+        case anthropic.APIStatusError():
+            return _judge_status(error)
+        case anthropic.APIConnectionError():
+            return _judge_connection(error)
+        case httpx2.HTTPError():
+            return _Refusal(f"the reply was cut off ({type(error).__name__})", retry=True)
+        case UnicodeEncodeError():
+            # Of the request: every attempt would fail.
+            return _Refusal(f"the request cannot be encoded: {error}", retry=False, code=ExitCode.FAILED)
+        case ValueError():
+            return _Refusal(f"the reply was malformed: {str(error)[:100]}", retry=True)
+        case _:
+            return _Refusal(str(error), retry=False, code=ExitCode.CREDENTIALS)
 
 
 def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:

@@ -5,6 +5,7 @@ With `--ask` each write and each command needs the operator's permission, unless
 
 import difflib
 import shlex
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from crewboard.names import OPERATOR
 from crewboard.protocol import approvals, requests
 from crewboard.records import Request, ToolResult, ToolStart, describe_call
 from crewboard.store import mailbox, roster
-from crewboard.untrusted import elide_middle
+from crewboard.untrusted import elide_middle, without_surrogates
 from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
@@ -50,6 +51,8 @@ class ToolExecutor:
         self._file_tools = file_tools
         self._environment = environment
         self._max_result = MAX_RESULT
+        self._began: dict[str, float] = {}
+        """When calls of this run began (monotonic), by id."""
 
     async def run_pending(self, max_result: int) -> None:
         """Run the calls of the last reply that have no result yet. Keep `max_result` characters of each result.
@@ -62,6 +65,9 @@ class ToolExecutor:
         self._max_result = max_result
         for block in list(conversation.pending):
             self._interrupts.check_leave()
+            if (reason := conversation.refused.get(block["id"])) is not None:
+                self.result(block, Outcome(f"{block['name']} was not run: {reason}", is_error=True))
+                continue
             tool = self._registry.find(block["name"])
             given = tool if isinstance(tool, Outcome) else ToolRegistry.parse(tool, block["input"])
             if isinstance(tool, Outcome) or isinstance(given, Outcome):
@@ -91,8 +97,8 @@ class ToolExecutor:
 
     async def _run(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
         run_state = self._run_state
-        began = run_state.now()
-        run_state.show_tool(describe_call(tool.name, block["input"]), ToolRegistry.deadline(tool, given, began))
+        began = self._began[block["id"]] = time.monotonic()
+        run_state.show_tool(describe_call(tool.name, block["input"]), ToolRegistry.timeout(tool, given))
         work = tool.run(self._context(block), given)
         try:
             outcome = await work if tool.waits else await self._interrupts.run_interruptibly(work)
@@ -101,7 +107,7 @@ class ToolExecutor:
             raise
         except CrewboardError as error:
             outcome = Outcome(str(error), is_error=True)
-        self.result(block, outcome, run_state.now() - began)
+        self.result(block, outcome, time.monotonic() - began)
 
     def _context(self, block: Block) -> Context:
         return Context(self._run_state, self._interrupts, self._file_tools, block["id"], self._environment)
@@ -114,7 +120,7 @@ class ToolExecutor:
                 ts=run_state.now(),
                 tool_use_id=block["id"],
                 name=block["name"],
-                content=elide_middle(outcome.content, self._max_result),
+                content=elide_middle(without_surrogates(outcome.content), self._max_result),
                 is_error=outcome.is_error,
                 created=outcome.created,
                 consumed=list(outcome.consumed),
@@ -128,9 +134,10 @@ class ToolExecutor:
         if run_state.status.waiting_for is not None:
             requests.close(run_state.team, run_state.status.waiting_for, "cancelled", run_state.name, run_state.now())
         for block in list(run_state.conversation.pending):
-            began = run_state.conversation.started.get(block["id"])
-            reason = "not run: interrupted" if began is None else "interrupted before it ended"
-            took = 0 if began is None else max(0, run_state.now() - began)
+            started = block["id"] in run_state.conversation.started
+            reason = "interrupted before it ended" if started else "not run: interrupted"
+            began = self._began.get(block["id"])
+            took = 0 if began is None else time.monotonic() - began
             self.result(block, Outcome(f"{reason}; read your mail", is_error=True), took)
 
 

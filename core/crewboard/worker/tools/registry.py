@@ -14,7 +14,7 @@ from crewboard.worker.tools.base import Outcome, Tool
 
 TOOLS: dict[str, Tool[Any]] = {tool.name: tool for module in (files, messaging, tasks, team) for tool in module.TOOLS}
 
-DEFAULT_DEADLINE = 60.0
+DEFAULT_TIMEOUT = 60.0
 """Seconds after which the agent counts as stuck, for a tool without a figure of its own."""
 
 
@@ -69,11 +69,11 @@ class ToolRegistry:
         return TOOLS[name]
 
     @staticmethod
-    def deadline(tool: Tool[Any], given: Any, now: float) -> float | None:  # noqa: ANN401  the tool's own input model
-        """Return when a call counts as stuck; None for a tool that waits for a person or another agent."""
+    def timeout(tool: Tool[Any], given: Any) -> float | None:  # noqa: ANN401  the tool's own input model
+        """Return after how many seconds a call is stuck; None for a tool that waits for a person or another agent."""
         if tool.waits:
             return None
-        return now + (tool.seconds(given) if tool.seconds else DEFAULT_DEADLINE)
+        return tool.seconds(given) if tool.seconds else DEFAULT_TIMEOUT
 
     @staticmethod
     def parse(tool: Tool[Any], arguments: Any) -> Any:  # noqa: ANN401  as above
