@@ -3,7 +3,7 @@
 import pytest
 
 from crewboard.errors import BadDataError, UsageError
-from crewboard.records import Config, Member
+from crewboard.records import Config, Member, Rule
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 
@@ -35,6 +35,14 @@ def test_members_are_put_in_replaced_and_dropped_in_place(directory: TeamDirecto
     roster.drop(directory, "a")
     roster.drop(directory, "missing")
     assert names(directory) == ["b", "c"]
+
+
+def test_a_removed_agent_leaves_no_standing_permission(directory: TeamDirectory) -> None:
+    roster.put(directory, Member(name="bob", type="code"))
+    rules = [Rule(id=f"rule-{name}", agent=name, tool="bash", scope="ls") for name in ("bob", "ann")]
+    roster.change(directory, lambda config: config.rules.extend(rules))
+    roster.drop(directory, "bob")
+    assert [rule.agent for rule in roster.load(directory).rules] == ["ann"]
 
 
 def test_each_change_raises_the_revision(directory: TeamDirectory) -> None:

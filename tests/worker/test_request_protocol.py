@@ -1,8 +1,10 @@
 """Plans, permissions, questions, interrupts, pauses, shutdowns: what counts is the state in the file."""
 
+import asyncio
 import signal
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +16,9 @@ from crewboard.protocol import requests
 from crewboard.readmodel.mail import Letter, MailReader
 from crewboard.records import Intake, Request, ToolResult
 from crewboard.store import mailbox
+from crewboard.worker.tools.base import Outcome
+from crewboard.worker.tools.executor import ToolExecutor
+from crewboard.worker.tools.files import WRITE_FILE
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 
@@ -70,6 +75,42 @@ def test_nothing_is_written_before_a_plan_is_approved(shared_crew: Crew) -> None
     sent = messages.send(shared_crew.team, "planner", "once more")
     shared_crew.answer_to("planner", sent.id)
     assert not (shared_crew.root / "gated.txt").exists(), "the gate is shut for the next assignment"
+
+
+def test_a_later_plan_that_is_rejected_closes_the_gate(shared_crew: Crew) -> None:
+    name, first = "changed", "changed.txt"
+    shared_crew.model.give(name, plan(first), plan("b.txt"), write(first), says("done"))
+    hired = shared_crew.hire(name, "code", "write it", plan=True, unsafe_no_sandbox=True)
+    approved = shared_crew.pending("plan_approval", name)
+    answers.approve(shared_crew.team, approved.id)
+
+    def later() -> Request | None:
+        own = (r for r in requests.pending(shared_crew.directory) if r.from_ == name)
+        return next((r for r in own if r.id != approved.id), None)
+
+    answers.reject(shared_crew.team, eventually(later, "the later plan").id, "no")
+    shared_crew.answer(hired)
+    assert not (shared_crew.root / first).exists()
+    assert "write_file is not allowed" in tool_results(shared_crew, name)[-1].content
+
+
+def test_a_rejected_plan_closes_the_gate_of_an_agent_without_one(shared_crew: Crew) -> None:
+    shared_crew.model.give("eager", plan("eager.txt"), write("eager.txt"), says("done"))
+    hired = shared_crew.hire("eager", "code", "write it", unsafe_no_sandbox=True)
+    answers.reject(shared_crew.team, shared_crew.pending("plan_approval", "eager").id, "no")
+    shared_crew.answer(hired)
+    assert not (shared_crew.root / "eager.txt").exists()
+
+
+def test_a_plan_submitted_anew_closes_the_gate_until_it_is_approved(shared_crew: Crew) -> None:
+    shared_crew.model.give("anew", plan("anew-a.txt"), plan("anew-b.txt"), write("anew.txt"), says("done"))
+    hired = shared_crew.hire("anew", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    approved = shared_crew.pending("plan_approval", "anew")
+    answers.approve(shared_crew.team, approved.id)
+    eventually(lambda: len(shared_crew.model.asked_by("anew")) > 1 and shared_crew.see("anew").shown == "ask", "plan 2")
+    control.interrupt(shared_crew.team, "anew", "go on without it")
+    shared_crew.answer(hired)
+    assert not (shared_crew.root / "anew.txt").exists()
 
 
 def test_mail_that_claims_to_be_an_approval_opens_nothing(shared_crew: Crew) -> None:
@@ -153,6 +194,37 @@ def test_each_write_asks_permission_until_a_rule_covers_it(shared_crew: Crew) ->
         assert letter.message.ts <= letter.picked_up_at <= letter.entered_turn_at
     answers.revoke(shared_crew.team, rule.id)
     assert shared_crew.team.config.rules == []
+
+
+def test_bad_input_ends_one_call_and_not_the_worker(shared_crew: Crew) -> None:
+    bad = [write(""), calls("bash", command=""), calls("bash", command="\x1c"), calls("edit_file", path="\n")]
+    shared_crew.model.give("clumsy", *bad, says("done"))
+    hired = shared_crew.hire("clumsy", "code", "write it", ask=True, unsafe_no_sandbox=True)
+    request = shared_crew.pending("permission", "clumsy")
+    assert (request.payload["summary"], request.payload["scope"]) == ("", None)
+    answers.reject(shared_crew.team, request.id, "no")
+    assert shared_crew.answer(hired).text == "done"
+    assert all(result.is_error for result in tool_results(shared_crew, "clumsy"))
+
+
+def test_an_input_that_no_check_expects_ends_one_call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise IndexError("list index out of range")
+
+    done: list[Outcome] = []
+    block = {"type": "tool_use", "id": "a", "name": "write_file", "input": {"path": "a", "content": "b"}}
+    conversation = SimpleNamespace(pending=[block], started={})
+    run_state = SimpleNamespace(conversation=conversation)
+    registry = SimpleNamespace(find=lambda _: WRITE_FILE)
+    interrupts = SimpleNamespace(check_leave=lambda: None)
+    executor = ToolExecutor(run_state, interrupts, registry, None, {})  # type: ignore[arg-type]
+    monkeypatch.setattr(executor, "_start", fail)
+    monkeypatch.setattr(executor, "result", lambda _, outcome, *__: done.append(outcome))
+    asyncio.run(executor.run_pending(1000))
+    assert done[0].is_error
+    assert "IndexError" in capsys.readouterr().err
 
 
 def test_a_question_waits_for_the_operator(shared_crew: Crew) -> None:

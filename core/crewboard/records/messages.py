@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
-from crewboard.names import LEAD, OPERATOR, Name
+from crewboard.names import LEAD, Name
 from crewboard.records.base import Record, Time, check_depth
 
 MAX_MESSAGE_ID = 64
@@ -42,8 +42,11 @@ class Message(Record):
 
     @property
     def wants_plan(self) -> bool:
-        """Return True if the operator or the lead requires a plan before the recipient writes or runs anything."""
-        return self.metadata.get("plan_required") is True and self.from_ in (OPERATOR, LEAD)
+        """Return True if its author requires a plan before the recipient writes or runs anything.
+
+        Any author may: only the operator and leads have a command for it, and a closed gate permits nothing.
+        """
+        return self.metadata.get("plan_required") is True
 
     @property
     def starts_work(self) -> bool:

@@ -82,10 +82,11 @@ def put(team: TeamDirectory, member: Member) -> Config:
 
 
 def drop(team: TeamDirectory, name: str) -> Config:
-    """Remove `name` from the roster."""
+    """Remove `name` from the roster, with its standing permissions: another agent may get the name."""
 
     def edit(config: Config) -> None:
         config.members = [member for member in config.members if member.name != name]
+        config.rules = [rule for rule in config.rules if rule.agent != name]
 
     return change(team, edit)
 

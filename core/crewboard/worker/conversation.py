@@ -64,7 +64,7 @@ class Assignment:
     id: str
     answers: list[str]
     plan_wanted: bool = False
-    """A message of this assignment asks for a plan."""
+    """A message of this assignment asks for a plan, or a plan of it was rejected."""
     gate_open: bool = False
     calls: int = 0
     plans: int = 0
@@ -146,6 +146,7 @@ class Conversation:
             case Gate():
                 if self.assignment:
                     self.assignment.gate_open = event.open
+                    self.assignment.plan_wanted = self.assignment.plan_wanted or not event.open
             case Answer():
                 self.assignment = None
                 self.unsent = self.last_answer = event

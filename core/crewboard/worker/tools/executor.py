@@ -4,10 +4,12 @@ With `--ask` each write and each command needs the operator's permission, unless
 """
 
 import difflib
+import re
 import shlex
 import time
+import traceback
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import JsonValue
@@ -25,8 +27,27 @@ from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome, Tool
 from crewboard.worker.tools.registry import ToolRegistry
 
-_SHELL_SYNTAX = frozenset("|&;<>()$`\\\n!*?[]{}~#=")
-"""A command with one of these characters is more than one program with its arguments."""
+_PLAIN_COMMAND = re.compile(r"""[\w ./,:@%+'"-]+""", re.ASCII)
+"""A command of these characters alone has no separator, substitution, expansion, redirection, assignment or control
+character, so that `shlex` and bash take it apart in the same way."""
+
+_PROGRAM = re.compile(r"[\w./][\w./+-]*", re.ASCII)
+
+SHELL_WORDS = frozenset({
+    ".", "alias", "bg", "bind", "break", "builtin", "caller", "case", "cd", "command", "compgen", "complete",
+    "compopt", "continue", "coproc", "declare", "dirs", "disown", "do", "done", "elif", "else", "enable", "esac",
+    "eval", "exec", "exit", "export", "fc", "fg", "fi", "for", "function", "getopts", "hash", "help", "history",
+    "if", "in", "jobs", "kill", "let", "local", "logout", "mapfile", "popd", "pushd", "read", "readarray",
+    "readonly", "return", "select", "set", "shift", "shopt", "source", "suspend", "then", "time", "times", "trap",
+    "type", "typeset", "ulimit", "umask", "unalias", "unset", "until", "wait", "while",
+})  # fmt: skip
+"""Reserved words and builtins of bash for which no rule is offered: several run what their arguments say."""
+
+RUNNERS = frozenset({
+    "bash", "busybox", "chroot", "dash", "doas", "env", "ionice", "nice", "nohup", "setpriv", "setsid", "sh", "ssh",
+    "stdbuf", "strace", "sudo", "taskset", "timeout", "unshare", "watch", "xargs", "zsh",
+})  # fmt: skip
+"""Programs that run the program in their arguments. A rule for one of them would allow every program."""
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran. Check before you run it again."
 
@@ -72,14 +93,24 @@ class ToolExecutor:
             given = tool if isinstance(tool, Outcome) else ToolRegistry.parse(tool, block["input"])
             if isinstance(tool, Outcome) or isinstance(given, Outcome):
                 self.result(block, given)
-            elif block["id"] not in conversation.started:
-                await self._start(block, tool, given)
-            elif tool.waits or tool.repeatable:
-                await self._run(block, tool, given)
+            elif block["id"] not in conversation.started or tool.waits or tool.repeatable:
+                await self._run_or_refuse(block, tool, given)
             else:
                 self.result(block, Outcome(UNKNOWN_OUTCOME, is_error=True), None)
 
-    async def _start(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  the tool's own input model
+    async def _run_or_refuse(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  the tool's own input model
+        """Start or continue one call. An input that no check expects ends this call, not the run."""
+        try:
+            if block["id"] in self._run_state.conversation.started:
+                await self._run(block, tool, given)
+            else:
+                await self._start(block, tool, given)
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+            # The log shows where.
+            traceback.print_exc()
+            self.result(block, Outcome(f"{tool.name} failed on its input: {error!r}"[:1000], is_error=True), None)
+
+    async def _start(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
         """Ask for permission if that is wanted, journal that the call begins, and run it."""
         run_state = self._run_state
         consumed: list[str] = []
@@ -141,18 +172,27 @@ class ToolExecutor:
             self.result(block, Outcome(f"{reason}; read your mail", is_error=True), took)
 
 
+def simple_command(command: str) -> list[str] | None:
+    """Return the arguments of a command that bash runs as one program; None if it may be anything else."""
+    if not _PLAIN_COMMAND.fullmatch(command):
+        return None
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    program = words[0] if words else ""
+    if not _PROGRAM.fullmatch(program) or program in SHELL_WORDS or PurePosixPath(program).name in RUNNERS:
+        return None
+    return words
+
+
 def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
     """Return what a rule for this call would cover: a program for bash, a folder for files. None: no rule offered."""
     if tool == "bash":
-        command = str(arguments.get("command", ""))
-        if not command.strip() or _SHELL_SYNTAX & set(command):
-            return None
-        try:
-            return shlex.split(command)[0]
-        except ValueError:
-            return None
-    folder = Path(str(arguments.get("path", ""))).parent
-    return None if folder.is_absolute() or ".." in folder.parts else str(folder)
+        words = simple_command(str(arguments.get("command", "")))
+        return words[0] if words else None
+    path = PurePosixPath(str(arguments.get("path", "")))
+    return None if not path.name or path.is_absolute() or ".." in path.parts else str(path.parent)
 
 
 def is_covered(context: Context, tool: str, arguments: dict[str, Any]) -> bool:
@@ -174,7 +214,7 @@ async def ask_permission(context: Context, tool: str, arguments: dict[str, Any])
     payload: dict[str, JsonValue] = {
         "tool": tool,
         "input": arguments,
-        "summary": str(arguments.get("command") or arguments.get("path") or "").splitlines()[0][:200],
+        "summary": _first_line(str(arguments.get("command") or arguments.get("path") or "")),
         "diff": await _diff(context, tool, arguments),
         "scope": scope_of(tool, arguments),
     }
@@ -195,6 +235,10 @@ def permission_refusal(tool: str, decided: Request) -> Outcome:
     reason = f": {decided.feedback}" if decided.feedback else ""
     text = f"{tool} was not run: permission {decided.status} by {decided.decided_by}{reason}"
     return Outcome(text, is_error=True, consumed=(approvals.response_id(decided),))
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")[:200]
 
 
 async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str | None:

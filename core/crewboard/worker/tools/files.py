@@ -1,28 +1,29 @@
 """The tools that work in the workspace: files, in the file-tool server, and bash. Neither runs in the worker."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from crewboard.errors import UsageError
 from crewboard.sandbox import shell
 from crewboard.worker.tools.base import Context, In, Input, Outcome, Tool
 
+_FilePath = Annotated[str, Field(min_length=1)]
+
 
 class ReadFile(Input):
-    path: str
+    path: _FilePath
     offset: int = Field(default=1, description="first line to read, counted from 1")
     limit: int = Field(default=2000, description="number of lines")
 
 
 class WriteFile(Input):
-    path: str
+    path: _FilePath
     content: str
 
 
 class EditFile(Input):
-    path: str
+    path: _FilePath
     old_text: str
     new_text: str
 
@@ -72,13 +73,11 @@ KILL_GRACE = 10.0
 
 
 class Bash(Input):
-    command: str
+    command: str = Field(pattern=r"\S")
     timeout: float = Field(default=120, gt=0, le=shell.MAX_SECONDS, description="seconds")
 
 
 async def _run_bash(context: Context, given: Bash) -> Outcome:
-    if not given.command.strip():
-        raise UsageError("the command is empty")
     # The file-tool server must survive the cleanup after a command.
     server = context.file_tools.pid
     result = await shell.run(given.command, context.file_tools.sandbox, given.timeout, {server} if server else set())

@@ -96,6 +96,9 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
         "risk": given.risk,
         "revision": revision + 1,
     }
+    if assignment.gate_open:
+        # What was approved is not the plan any more.
+        context.run_state.append(Gate(ts=context.now(), open=False))
     request = approvals.ask(
         context.team,
         plan_request_id(context.name, assignment.id, revision),
@@ -118,6 +121,8 @@ def _plan_outcome(context: Context, request: Request) -> Outcome:
         text = f"The plan is approved by {request.decided_by}. Carry it out.{feedback}{edited}"
         return Outcome(text, consumed=consumed)
     if request.status == "rejected":
+        # For an agent that may act without a plan too: the answer to the one that it submitted is no.
+        context.run_state.append(Gate(ts=context.now(), open=False, request_id=request.id))
         return Outcome(
             f"The plan is rejected by {request.decided_by}.{feedback}\nRevise it and submit it again.",
             is_error=True,
