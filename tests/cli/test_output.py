@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from crewboard.commands.context import Team
 from crewboard.records import Intake, Member, Rule, Status
 from crewboard.store import agents, journal, json_files, mailbox, roster
-from crewboard_tui.cli import output
+from crewboard_tui.cli import common
 from tests.cli.shell import COMMAND, Cli, clean_environment, finish
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m safe\u202etxt.exe\u2066 a\u200bb\x7f [/red]"
@@ -143,7 +143,7 @@ def test_a_signal_ends_a_watch_with_its_code_and_no_traceback(
 
 
 def test_an_age_is_told_in_its_largest_unit() -> None:
-    assert [output.age(seconds) for seconds in (0.4, 59, 60, 3599, 3600, 200_000)] == [
+    assert [common.age(seconds) for seconds in (0.4, 59, 60, 3599, 3600, 200_000)] == [
         "0s",
         "59s",
         "1m",
@@ -155,14 +155,14 @@ def test_an_age_is_told_in_its_largest_unit() -> None:
 
 def test_a_time_of_another_day_says_its_date() -> None:
     now = time.time()
-    assert output.clock(None) == "–"
-    assert len(output.clock(now, now)) == len("12:00:00")
-    assert output.clock(now - 3 * 86_400, now).startswith("20")
+    assert common.clock(None) == "–"
+    assert len(common.clock(now, now)) == len("12:00:00")
+    assert common.clock(now - 3 * 86_400, now).startswith("20")
 
 
 def test_wide_characters_count_twice_when_a_line_is_cut() -> None:
-    assert cell_len(output.cut("日本語日本語", 7)) <= 7
-    assert output.cut("short", 7) == "short"
+    assert cell_len(common.cut("日本語日本語", 7)) <= 7
+    assert common.cut("short", 7) == "short"
 
 
 def test_unknown_agents_have_a_state_too(cli: Cli, hostile: Team) -> None:

@@ -15,7 +15,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, ToolStart
 from crewboard.store import agents, journal
 from crewboard_tui.cli import board as plain
-from crewboard_tui.needs_diff import NeedsDiff
+from crewboard_tui.notifications import NeedsDiff
 from tests.cli.files import ask, enlist
 from tests.cli.shell import Cli, finish
 from tests.frozen import make_team

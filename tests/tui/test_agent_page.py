@@ -11,11 +11,11 @@ from crewboard.readmodel.processes import ProcessNode, Usage, process_tree
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Intake, RunStarted, ToolResult
 from crewboard.store import journal
-from crewboard_tui.process_history import ProcessHistoryReader
+from crewboard_tui.queries import ProcessHistoryReader
 from crewboard_tui.render.formats import spark
 from crewboard_tui.settings import Settings
+from crewboard_tui.views.activity import paired
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.board.activity import paired
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 

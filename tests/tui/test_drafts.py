@@ -9,7 +9,7 @@ import pytest
 from crewboard.commands import answers
 from crewboard_tui import session
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.compose.drafts import Drafts, file_for
+from crewboard_tui.drafts import Drafts, file_for
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened

@@ -7,8 +7,8 @@ import pytest
 
 from crewboard.readmodel.file_activity import IN_USE, FileAccess, FileAccessReader, FileActivity
 from crewboard.records import Request
-from crewboard_tui.views.agent.files import file_rows
-from crewboard_tui.views.requests.request_text import plan_impact_lines
+from crewboard_tui.views.activity import file_rows
+from crewboard_tui.views.requests.base import plan_impact_lines
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 

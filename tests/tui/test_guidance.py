@@ -14,8 +14,8 @@ import crewboard_tui
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.help import HelpScreen
+from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.static_lines import StaticLines
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 

@@ -11,9 +11,9 @@ from crewboard.commands.context import Team
 from crewboard.errors import CredentialsError, UsageError
 from crewboard.records import Answer, Exit, HireOptions, Member, Profile, Spec
 from crewboard.store import agents, journal, roster
-from crewboard_tui.views.board.roster import Roster
-from crewboard_tui.views.hire import profiles
-from crewboard_tui.widgets.form.select import around
+from crewboard_tui.views.board import Roster
+from crewboard_tui.views.hire import screen
+from crewboard_tui.widgets.form import around
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -483,7 +483,7 @@ async def test_a_profile_is_kept_and_fills_the_form_again(frozen: Frozen, tmp_pa
 
 async def test_a_damaged_profile_is_named_and_left_out(frozen: Frozen, tmp_path: Path) -> None:
     place = tmp_path / ".config" / "crewboard" / "profiles"
-    profiles.save(place, "patcher", Profile(type="code", prompt="fix"))
+    screen.save_profile(place, "patcher", Profile(type="code", prompt="fix"))
     (place / "broken.json").write_text("{")
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n", "ctrl+o")
@@ -496,7 +496,7 @@ async def test_a_damaged_profile_is_named_and_left_out(frozen: Frozen, tmp_path:
 
 
 async def test_a_name_that_was_typed_stays_when_a_profile_is_loaded(frozen: Frozen, tmp_path: Path) -> None:
-    profiles.save(tmp_path / ".config" / "crewboard" / "profiles", "patcher", Profile(type="test", prompt="fix"))
+    screen.save_profile(tmp_path / ".config" / "crewboard" / "profiles", "patcher", Profile(type="test", prompt="fix"))
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")
         await stage.sees("Hire an agent")
@@ -510,13 +510,13 @@ async def test_a_name_that_was_typed_stays_when_a_profile_is_loaded(frozen: Froz
 def test_a_profile_never_holds_a_key(tmp_path: Path) -> None:
     secret = Profile(type="code", prompt="use sk-ant-api03-abcdefghijklmnop to ask")
     with pytest.raises(UsageError, match="contains an API key"):
-        profiles.save(tmp_path, "patcher", secret)
+        screen.save_profile(tmp_path, "patcher", secret)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_profiles_are_where_the_user_keeps_configuration(tmp_path: Path) -> None:
-    assert profiles.folder({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "crewboard" / "profiles"
-    assert profiles.folder({"XDG_CONFIG_HOME": "relative"}) == Path.home() / ".config" / "crewboard" / "profiles"
+    assert screen.profiles_folder({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "crewboard" / "profiles"
+    assert screen.profiles_folder({"XDG_CONFIG_HOME": "relative"}) == Path.home() / ".config" / "crewboard" / "profiles"
 
 
 # ------------------------------------------------------------------------------------------------------- clone

@@ -9,7 +9,7 @@ from crewboard.records import Exit, Intake
 from crewboard.store import agents, journal
 from crewboard_tui.views.agent.screen import AgentPage
 from crewboard_tui.views.agent.tabs import NAMES
-from crewboard_tui.views.board.roster import Roster
+from crewboard_tui.views.board import Roster
 from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import Stage, opened
 

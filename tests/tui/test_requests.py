@@ -15,10 +15,10 @@ from crewboard.store import mailbox
 from crewboard_tui import app as dashboard
 from crewboard_tui.render.lines import Line
 from crewboard_tui.settings import Settings
-from crewboard_tui.views.board.roster import Roster
+from crewboard_tui.views.board import Roster
 from crewboard_tui.views.requests import base as request_page
 from crewboard_tui.views.requests import plan_screen
-from crewboard_tui.views.requests.request_text import plan_text
+from crewboard_tui.views.requests.base import plan_text
 from crewboard_tui.widgets.line_view import LineView
 from tests.frozen import NOW, PLAN, Frozen
 from tests.tui.stage import Stage, opened

@@ -9,7 +9,7 @@ from textual.geometry import Size
 
 import crewboard
 import crewboard_tui
-from crewboard_tui.render.ascii import GLYPHS
+from crewboard_tui.render.looks import GLYPHS
 from crewboard_tui.render.sanitize import safe_line
 from tests.frozen import Frozen
 from tests.tui.stage import opened

@@ -9,7 +9,7 @@ from crewboard.commands.context import Team
 from crewboard.errors import StorageError
 from crewboard.records import Answer, Task, TaskStatus
 from crewboard.store import journal, mailbox, tasks
-from crewboard_tui.views.tasks.screen import TasksScreen
+from crewboard_tui.views.tasks import TasksScreen
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 from tests.tui.test_agent_keys import Calls

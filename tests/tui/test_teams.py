@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from textual.screen import ModalScreen
 
-from crewboard_tui.background.messages import TeamRead
+from crewboard_tui.background import TeamRead
 from crewboard_tui.notifications import BELL
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen, make_empty

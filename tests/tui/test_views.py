@@ -10,7 +10,7 @@ from crewboard.records import OperatorState
 from crewboard.store import json_files, mailbox
 from crewboard_tui.keymap import bindings
 from crewboard_tui.views.inbox import screen
-from crewboard_tui.widgets.footer import working_keys
+from crewboard_tui.widgets.bars import working_keys
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 

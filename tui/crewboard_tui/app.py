@@ -28,24 +28,21 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Request
 from crewboard.store.layout import TeamDirectory, team_directories
-from crewboard_tui.background.jobs import BackgroundJobs
-from crewboard_tui.background.messages import JobDone, TeamRead
-from crewboard_tui.compose.composer import Composer
-from crewboard_tui.compose.drafts import Drafts, called, file_for
-from crewboard_tui.compose.prompt_line import PromptLine
+from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
+from crewboard_tui.compose.composer import Composer, PromptLine
 from crewboard_tui.context import AppContext
+from crewboard_tui.drafts import Drafts, called, file_for
 from crewboard_tui.keymap import bindings
-from crewboard_tui.keymap.palette import Commands
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Snapshot
-from crewboard_tui.render.ascii import AsciiFilter
 from crewboard_tui.render.lines import one_line
-from crewboard_tui.render.themes import THEMES, SteadyStylesheet, after
+from crewboard_tui.render.themes import THEMES, AsciiFilter, SteadyStylesheet, after
 from crewboard_tui.settings import Settings
 from crewboard_tui.views import registry
 from crewboard_tui.views.base import BaseScreen, is_form
-from crewboard_tui.views.needs.rows import find_need, need_key
+from crewboard_tui.views.palette import Commands
+from crewboard_tui.views.rows import find_need, need_key
 
 _HERE = Path(__file__).parent
 
@@ -391,7 +388,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     # ------------------------------------------------------------------------------------------- opening views
 
-    def ask(self, prompt: PromptLine, answered: Callable[[str | None], None] | None = None) -> None:
+    def ask(self, prompt: Screen[str | None], answered: Callable[[str | None], None] | None = None) -> None:
         self.push_screen(prompt, answered)
 
     async def open_view(self, mode: str, at: str = "") -> None:

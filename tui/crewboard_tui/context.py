@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
+from textual.screen import Screen
+
 from crewboard.commands.context import Team
 from crewboard.readmodel.team import AgentView
 from crewboard.records import Request
-from crewboard_tui.background.jobs import BackgroundJobs, Then
-from crewboard_tui.compose.drafts import Drafts
-from crewboard_tui.compose.prompt_line import PromptLine
+from crewboard_tui.background import BackgroundJobs, Then
+from crewboard_tui.drafts import Drafts
 from crewboard_tui.keymap import bindings
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Query, Snapshot
@@ -35,7 +36,7 @@ class StatusMessage:
 class Navigator(Protocol):
     """The way from a view or an action to another view: what the app opens when asked by name."""
 
-    def ask(self, prompt: PromptLine, answered: Callable[[str | None], None] | None = None) -> None:
+    def ask(self, prompt: Screen[str | None], answered: Callable[[str | None], None] | None = None) -> None:
         """Ask for one line of text."""
 
     async def open_view(self, mode: str, at: str = "") -> None:

@@ -1,16 +1,15 @@
-"""What the terminal shows and says outside of the screen: its title, and a bell or a notification for a new need."""
+"""What the terminal shows outside the screen: its title, and a bell or a notification for a new need."""
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from time import monotonic
 from typing import Literal
 
 from crewboard.readmodel.team import Need, TeamView
-from crewboard_tui.needs_diff import NeedsDiff, identity
-from crewboard_tui.render.ascii import to_ascii
 from crewboard_tui.render.lines import one_line
-from crewboard_tui.widgets.alert_bar import NEED_LOOKS
+from crewboard_tui.render.looks import NEED_LOOKS, to_ascii
 
 Notify = Literal["off", "bell", "desktop"]
 
@@ -115,3 +114,31 @@ class TerminalNotifications:
 
     def _spelled(self, text: str) -> str:
         return to_ascii(text) if self._ascii else text
+
+
+@dataclass(frozen=True)
+class News:
+    """The needs that came and went since the last reading."""
+
+    came: tuple[Need, ...]
+    went: tuple[Need, ...]
+
+
+class NeedsDiff:
+    """Compares readings. A second death is another need; an agent that is stuck or loops on and on is one."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Need] = {}
+
+    def read(self, view: TeamView) -> News:
+        """Return what came and what went since the last call; at the first call, everything came."""
+        before, self._known = self._known, {identity(need): need for need in view.needs}
+        return News(
+            came=tuple(need for each, need in self._known.items() if each not in before),
+            went=tuple(need for each, need in before.items() if each not in self._known),
+        )
+
+
+def identity(need: Need) -> Hashable:
+    """Return what identifies a need while its words change."""
+    return need.kind, need.agent, need.request_id, need.since if need.kind == "death" else None

@@ -16,7 +16,7 @@ from crewboard.protocol import requests, supervisor_client
 from crewboard.readmodel.reader import read_team
 from crewboard.records import Request
 from crewboard.store.layout import TeamDirectory
-from crewboard_tui.compose.drafts import Drafts, called, request_of
+from crewboard_tui.drafts import Drafts, called, request_of
 from crewboard_tui.render.sanitize import safe_line, safe_text
 from crewboard_tui.settings import Settings
 

@@ -11,7 +11,7 @@ from crewboard.names import LEAD
 from crewboard.readmodel.team import AgentView
 from crewboard.records import HireOptions
 from crewboard_tui.actions.registry import Action, Selection, for_fitting, not_for
-from crewboard_tui.background.jobs import run_for_each
+from crewboard_tui.background import run_for_each
 from crewboard_tui.context import AppContext
 
 AGAIN_WITHIN = 2.0

@@ -7,13 +7,12 @@ from crewboard.commands import control, hire, messages
 from crewboard.errors import UsageError
 from crewboard.names import LEAD
 from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
-from crewboard_tui.background.jobs import Then
+from crewboard_tui.background import Then
 from crewboard_tui.compose import parser
-from crewboard_tui.compose.composer import Composer, ComposeTarget
-from crewboard_tui.compose.drafts import ALL_AGENTS, TALK, interrupting, to_agents
+from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine
 from crewboard_tui.compose.parser import Visit
-from crewboard_tui.compose.prompt_line import PromptLine
 from crewboard_tui.context import AppContext
+from crewboard_tui.drafts import ALL_AGENTS, TALK, interrupting, to_agents
 from crewboard_tui.keymap.bindings import BY_ID
 
 Unmark = Callable[[Iterable[str]], None]

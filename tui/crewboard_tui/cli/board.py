@@ -14,18 +14,17 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import Need, NeedKind, TeamView
 from crewboard.readmodel.watcher import SWEEP
 from crewboard.records import Request
-from crewboard_tui.cli import options
-from crewboard_tui.cli.options import Session
-from crewboard_tui.cli.output import as_json, note, say, say_json
-from crewboard_tui.cli.requests import answers
+from crewboard_tui.cli import common
+from crewboard_tui.cli.common import Session, as_json, note, say, say_json
+from crewboard_tui.cli.mail import answers
 from crewboard_tui.cli.watching import hints
-from crewboard_tui.needs_diff import NeedsDiff
+from crewboard_tui.notifications import NeedsDiff
 from crewboard_tui.render.formats import long_age
 from crewboard_tui.render.sanitize import safe_line
 
 
 @click.command()
-@options.board
+@common.board
 @click.pass_obj
 def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) -> None:
     """Open the dashboard, as `crewboard` without a command does.

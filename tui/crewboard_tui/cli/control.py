@@ -11,14 +11,13 @@ from crewboard.pricing import parse_budget
 from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT
 from crewboard.records import HireOptions, Status
 from crewboard.store import json_files, leases, roster
-from crewboard_tui.cli import options
-from crewboard_tui.cli.options import Session
-from crewboard_tui.cli.output import as_json, note, say, say_json
+from crewboard_tui.cli import common
+from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 from crewboard_tui.render.sanitize import safe_line
 
 
 @click.command()
-@click.argument("text", type=options.text)
+@click.argument("text", type=common.text)
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run it without a sandbox where none works.")
 @as_json
 @click.pass_context
@@ -30,7 +29,7 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
 
     Example: crewboard lead "have one agent list all Python files and another one run the tests"
     """
-    from crewboard_tui.cli.following import follow
+    from crewboard_tui.cli.hiring import follow
 
     team = context.obj.team
     flags = HireOptions(unsafe_no_sandbox=unsafe_no_sandbox)
@@ -39,7 +38,7 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
 
 @click.command()
 @click.argument("name")
-@click.argument("text", type=options.text, default="")
+@click.argument("text", type=common.text, default="")
 @as_json
 @click.pass_obj
 def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:

@@ -24,8 +24,7 @@ from crewboard.linux.programs import clean_environment, find_program, passed_ove
 from crewboard.readmodel.watcher import Watcher
 from crewboard.sandbox import level
 from crewboard.sandbox.policy import Policy
-from crewboard_tui.cli.options import Session
-from crewboard_tui.cli.output import as_json, say, say_json
+from crewboard_tui.cli.common import Session, as_json, say, say_json
 
 Mark = Literal["ok", "note", "bad"]
 

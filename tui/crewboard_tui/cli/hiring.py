@@ -1,18 +1,30 @@
-"""The commands `spawn`, `resume` and `types`."""
+"""The commands `spawn`, `resume` and `types`. A `spawn` in the foreground follows the agent to its answer."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import click
 from click.core import ParameterSource
 
 from crewboard.commands import hire as hiring
-from crewboard.commands.context import Team, command_for
+from crewboard.commands.context import POLL_INTERVAL, CommandLine, Team, command_for, wait_until
 from crewboard.commands.hire import Assignment, Hire
-from crewboard.errors import UsageError
-from crewboard.records import HireOptions
-from crewboard.store import agents
+from crewboard.errors import ExitCode, UsageError
+from crewboard.names import LEAD, check_agent
+from crewboard.protocol import requests as request_store
+from crewboard.protocol import supervisor_client
+from crewboard.protocol.addressing import only_operator_answers
+from crewboard.protocol.results import Follower
+from crewboard.readmodel.activity import Activity, describe
+from crewboard.readmodel.needs import summarise
+from crewboard.records import Answer, Event, Exit, HireOptions, Sent, describe_exit
+from crewboard.store import agents, leases
 from crewboard.store.layout import AgentDirectory
-from crewboard_tui.cli import options
-from crewboard_tui.cli.options import Session
-from crewboard_tui.cli.output import as_json, note, say, say_json
+from crewboard_tui.cli import common
+from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
+from crewboard_tui.cli.mail import answers, in_a_row
+from crewboard_tui.render.sanitize import safe_line
 
 _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 """Options that are fixed at hiring: an idle agent keeps those that it was hired with."""
@@ -21,9 +33,9 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.command()
 @click.argument("name")
 @click.option("--type", "agent_type", required=True, metavar="T", help="Agent type; `crewboard types` lists them.")
-@click.option("--prompt", type=options.text, metavar="P", help="What to do.")
+@click.option("--prompt", type=common.text, metavar="P", help="What to do.")
 @click.option("--prompt-file", metavar="F", help="Read the prompt from a file; `-` is standard input.")
-@click.option("--role", type=options.text, default="", metavar="R", help="Its role, in a few words.")
+@click.option("--role", type=common.text, default="", metavar="R", help="Its role, in a few words.")
 @click.option("--model", metavar="M", help="Default: $CREWBOARD_MODEL, $ANTHROPIC_MODEL, the type's.")
 @click.option("--background", is_flag=True, help="Return as soon as the worker is up.")
 @click.option("--once", is_flag=True, help="Exit after the result instead of idling.")
@@ -31,7 +43,7 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.option("--ask", is_flag=True, help="Require your approval of each command and each write.")
 @click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits.")
 @click.option("--budget", metavar="B", help="Limit in money ($5) or tokens (200k); at the limit it ends (79).")
-@click.option("--task", type=options.task_id, metavar="ID", help="Assign this task to the agent.")
+@click.option("--task", type=common.task_id, metavar="ID", help="Assign this task to the agent.")
 @click.option("--network", is_flag=True, help="Allow its commands the network.")
 @click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
               help="Limit of model calls per assignment.")  # fmt: skip
@@ -84,8 +96,6 @@ def spawn(
     if background:
         _spawn_in_background(session.team, hire, as_json=as_json)
     else:
-        from crewboard_tui.cli.following import spawn_and_follow
-
         context.exit(spawn_and_follow(session.team, hire, as_json=as_json))
 
 
@@ -97,7 +107,7 @@ def _prompt(prompt: str | None, prompt_file: str | None) -> str:
     if prompt is not None and prompt_file is None:
         return prompt
     if prompt_file is not None and prompt is None:
-        return options.read_text(prompt_file)
+        return common.read_text(prompt_file)
     raise UsageError("give the task with either --prompt or --prompt-file")
 
 
@@ -219,3 +229,150 @@ def types(session: Session, as_json: bool) -> None:
             say(f"         left out: {', '.join(each.left_out)} (named in its file; crewboard has no such tools)")
         say(f"         model: {each.model}")
     say(f"all types also have: {' '.join(TEAM_TOOLS)}")
+
+
+ASK_EVERY = 0.25
+"""Seconds between two checks for pending requests."""
+
+BURIED_WITHIN = 15.0
+"""Seconds for the supervisor to record the exit of a worker that has ended."""
+
+MAILED_WITHIN = 5.0
+"""Seconds for a worker to mail the answer that is already in its journal."""
+
+_QUIET = frozenset({"mail", "answer", "error"})
+"""Kinds of activity that are shown elsewhere: the caller wrote the prompt, the answer goes to stdout."""
+
+
+@dataclass
+class Following:
+    """One assignment whose result is awaited."""
+
+    team: Team
+    assignment: Assignment
+    follower: Follower
+    typed: CommandLine
+    told: set[str] = field(default_factory=set)
+    look_again: float = 0
+
+    def run(self) -> Answer | Exit | None:
+        """Wait for the answer, or for the run to end without one. Return None if the worker vanished."""
+        gone_at: float | None = None
+        while True:
+            ended = self.follower.ended()
+            events = self._read()
+            if self.follower.answer is not None:
+                self._wait_for_its_mail(events)
+                return self.follower.answer
+            if ended is not None:
+                return ended
+            if leases.is_held(self.follower.agent.lease):
+                gone_at = None
+                self._tell_what_it_asks()
+            elif gone_at is None:
+                gone_at = time.monotonic()
+                supervisor_client.wake_supervisor(self.team.directory)
+            elif time.monotonic() - gone_at > BURIED_WITHIN:
+                return None
+            time.sleep(POLL_INTERVAL)
+
+    def _read(self) -> list[Event]:
+        events = self.follower.read()
+        for event in events:
+            _show(self.assignment.agent, event)
+        return events
+
+    def _wait_for_its_mail(self, events: list[Event]) -> None:
+        """Wait until the result is mailed too: the caller may look for it in the mailbox next."""
+        deadline = time.monotonic() + MAILED_WITHIN
+        while not any(map(_tells_result, events)) and time.monotonic() < deadline:
+            if self.follower.ended():
+                return
+            time.sleep(POLL_INTERVAL)
+            events = self._read()
+
+    def _tell_what_it_asks(self) -> None:
+        if time.monotonic() < self.look_again:
+            return
+        self.look_again = time.monotonic() + ASK_EVERY
+        lead = self.team.directory.agent(LEAD)
+        mine = only_operator_answers(self.team.config, lambda: leases.is_held(lead.lease))
+        for request in request_store.pending(self.team.directory):
+            if request.from_ != self.assignment.agent or request.to not in mine or request.id in self.told:
+                continue
+            self.told.add(request.id)
+            note(f"{request.from_} waits for you: {cut(summarise(request), columns())}")
+            note(f"  {in_a_row(how for _, how in answers(request, self.typed))}")
+
+
+def _tells_result(event: Event) -> bool:
+    return isinstance(event, Sent) and event.message.type in ("result", "error")
+
+
+def spawn_and_follow(team: Team, hire: Hire, *, as_json: bool) -> int:
+    """Hire an agent, wait for its answer, print it and return the exit code."""
+    # Before any file path is built from the name.
+    check_agent(hire.name, hire.type)
+    return follow(team, hire.name, lambda: hiring.spawn(team, hire), once=hire.flags.once, as_json=as_json)
+
+
+def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool, as_json: bool) -> int:
+    """Call `start` to give the agent `name` work, wait for the answer, print it and return the exit code."""
+    follower, typed = Follower(team.directory.agent(name), "", 0), CommandLine.of(team)
+    try:
+        assignment = start()
+        follower.ident, follower.run = assignment.id, assignment.run
+        outcome = Following(team, assignment, follower, typed).run()
+        if once and isinstance(outcome, Answer):
+            wait_until(lambda: not leases.is_held(follower.agent.lease), BURIED_WITHIN)
+    except KeyboardInterrupt:
+        note(f"\ndetached: {name} keeps working; `{typed(f'journal {name} --follow')}` shows its progress")
+        return ExitCode.INTERRUPTED
+    return _report(assignment, outcome, typed, as_json=as_json)
+
+
+def _report(assignment: Assignment, outcome: Answer | Exit | None, typed: CommandLine, *, as_json: bool) -> int:
+    answer = outcome if isinstance(outcome, Answer) else None
+    code, why = _judge(assignment.agent, outcome, typed)
+    if as_json:
+        say_json(
+            {
+                "name": assignment.agent,
+                "run": assignment.run,
+                "assignment": assignment.id,
+                "text": answer.text if answer else None,
+                "result": answer.result if answer else None,
+                "error": why,
+                "code": code,
+            }
+        )
+    elif answer is not None and answer.text:
+        say(answer.text)
+    if why:
+        note(f"crewboard: {safe_line(why)}")
+    return code
+
+
+def _judge(name: str, outcome: Answer | Exit | None, typed: CommandLine) -> tuple[int, str | None]:
+    """Return the exit code of an assignment and, if it failed, a sentence that explains why."""
+    if isinstance(outcome, Answer):
+        if outcome.error is None:
+            return ExitCode.DONE, None
+        return outcome.code or ExitCode.FAILED, f"{name} could not finish: {outcome.error}"
+    again = f"`{typed(f'resume {name}')}` resumes it"
+    if outcome is None:
+        return ExitCode.FAILED, f"{name} vanished without a result; {again}"
+    how = describe_exit(outcome)
+    return outcome.code or ExitCode.FAILED, f"{name} ended without an answer: {how}; {again}"
+
+
+def _show(name: str, event: Event) -> None:
+    for activity in describe(event):
+        if activity.kind not in _QUIET and activity.text:
+            note(_line(name, activity))
+
+
+def _line(name: str, activity: Activity) -> str:
+    seconds = f" ({activity.seconds:.1f}s)" if activity.seconds and activity.kind == "done" else ""
+    head = f"{clock(activity.ts)} {name} {activity.kind:<5} "
+    return head + cut(activity.text, columns() - len(head) - len(seconds)) + seconds

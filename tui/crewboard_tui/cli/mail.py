@@ -1,21 +1,31 @@
-"""The commands `send`, `broadcast` and `inbox`. Looking into a mailbox marks nothing as read."""
+"""The commands for messages (`send`, `broadcast`, `inbox`) and requests (`requests`, `approve`, `reject`, `answer`).
 
+Looking into a mailbox marks nothing as read.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 
+from crewboard.commands import answers as decisions
 from crewboard.commands import messages as mail
-from crewboard.commands.context import Team, command_for
-from crewboard.protocol import addressing, approvals, requests
-from crewboard.records import Message
-from crewboard_tui.cli import options
-from crewboard_tui.cli.options import Session, revive
-from crewboard_tui.cli.output import as_json, clock, indented, note, note_damage, say, say_json
+from crewboard.commands.context import CommandLine, Team, command_for
+from crewboard.errors import UsageError
+from crewboard.protocol import addressing, approvals
+from crewboard.protocol import requests as request_store
+from crewboard.readmodel.needs import NEED_OF_REQUEST
+from crewboard.readmodel.team import Need, NeedKind
+from crewboard.records import Message, Request
+from crewboard_tui.cli import common
+from crewboard_tui.cli.common import Session, age, as_json, clock, indented, note, note_damage, revive, say, say_json
+from crewboard_tui.render.sanitize import safe_line
 
 
 @click.command()
 @click.argument("name")
-@click.argument("text", type=options.text)
+@click.argument("text", type=common.text)
 @as_json
 @click.pass_obj
 def send(session: Session, name: str, text: str, as_json: bool) -> None:
@@ -31,11 +41,11 @@ def send(session: Session, name: str, text: str, as_json: bool) -> None:
     if text.strip():
         team.ensure()
     message = mail.send(team, name, text)
-    _tell(team, [message], as_json)
+    _report_sent(team, [message], as_json)
 
 
 @click.command()
-@click.argument("text", type=options.text)
+@click.argument("text", type=common.text)
 @as_json
 @click.pass_obj
 def broadcast(session: Session, text: str, as_json: bool) -> None:
@@ -44,10 +54,10 @@ def broadcast(session: Session, text: str, as_json: bool) -> None:
     Example: crewboard broadcast "freeze main in 20 minutes"
     """
     team = session.team
-    _tell(team, mail.broadcast(team, text), as_json, many=True)
+    _report_sent(team, mail.broadcast(team, text), as_json, many=True)
 
 
-def _tell(team: Team, messages: list[Message], as_json: bool, *, many: bool = False) -> None:
+def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bool = False) -> None:
     dumped = [message.model_dump() for message in messages]
     if as_json:
         say_json(dumped if many else dumped[0])
@@ -76,7 +86,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
     reader = MailReader(team.directory, name, tail=False)
     letters = reader.read()
     note_damage(reader.damaged, "mailbox")
-    asked = {request.id: request for request in requests.load_all(team.directory)}
+    asked = {request.id: request for request in request_store.load_all(team.directory)}
 
     def void(message: Message) -> str | None:
         return approvals.ineffective_reason(message, asked.get(str(message.metadata.get("request_id"))))
@@ -110,3 +120,161 @@ def _as_json(letter: Any, void: str | None) -> dict[str, Any]:  # noqa: ANN401
         "entered_turn_at": letter.entered_turn_at,
         "changes_nothing": void,
     }
+
+
+_BODY = {"plan_approval": "plan", "question": "question", "shutdown": "reason"}
+_BESIDE = ("options", "files", "commands", "risk")
+"""Fields of a payload that are printed in addition to its body."""
+
+_PLAIN = frozenset({"command", "path"})
+_IN_DIFF = frozenset({"content", "old_text", "new_text"})
+
+
+@click.command()
+@click.option("--all", "everything", is_flag=True, help="Include requests that were answered or closed.")
+@as_json
+@click.pass_obj
+def requests(session: Session, everything: bool, as_json: bool) -> None:
+    """List the requests that wait for an answer, in full."""
+    from crewboard.protocol import requests as store
+
+    team = session.team
+    found = store.load_all(team.directory) if everything else store.pending(team.directory)
+    if as_json:
+        say_json([request.model_dump() for request in found])
+        return
+    if not found:
+        note("there are no requests" if everything else "no request waits for an answer")
+    typed = CommandLine.of(team)
+    for request in found:
+        _show(request, typed)
+
+
+def _show(request: Request, typed: CommandLine) -> None:
+    closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
+    waiting = f" for {age(time.time() - request.created_at)}" if request.status == "pending" else ""
+    say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {request.status}{waiting}{closed}")
+    say(indented(_call(request) if request.type == "permission" else _body(request)))
+    for name in _BESIDE:
+        if value := request.payload.get(name):
+            say(indented(f"{name}: " + (", ".join(map(str, value)) if isinstance(value, list) else str(value))))
+    if request.feedback:
+        say(indented(f"answer: {request.feedback}"))
+    if request.status == "pending" and (ways := [how for what, how in answers(request, typed) if what != READ]):
+        say(f"    → {in_a_row(ways)}")
+        if (scope := decisions.scope_of(request)) is not None:
+            allows = safe_line(decisions.covers(request, scope))
+            say(f"    → {typed(f'approve {request.id} --rule')}   also allows {allows}")
+
+
+def _body(request: Request) -> str:
+    return str(request.payload.get(_BODY[request.type], ""))
+
+
+def _call(request: Request) -> str:
+    """Return the call that a permission is asked for, as a diff or as the exact command."""
+    payload = request.payload
+    given = payload.get("input")
+    call = dict(given) if isinstance(given, dict) else {"command": payload.get("summary", "")}
+    diff = payload.get("diff")
+    if diff:
+        call = {name: value for name, value in call.items() if name not in _IN_DIFF}
+    lines = [str(value) if name in _PLAIN else f"{name}: {value}" for name, value in call.items()]
+    return "\n".join([f"tool: {payload.get('tool', '')}", *lines, *([str(diff)] if diff else [])])
+
+
+@click.command()
+@click.argument("ident", metavar="ID")
+@click.option("--feedback", type=common.text, help="Comment that goes with the approval.")
+@click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
+@click.option("--edited-file", metavar="F", help="Approve this edited plan instead; `-` is standard input.")
+@click.option("--rule", is_flag=True, help="Also approve later calls that the rule covers; see `crewboard rules`.")
+@as_json
+@click.pass_obj
+def approve(
+    session: Session,
+    ident: str,
+    feedback: str | None,
+    sha256: str | None,
+    edited_file: str | None,
+    rule: bool,
+    as_json: bool,
+) -> None:
+    """Approve the plan or permission with this ID.
+
+    For a pending request any unique prefix of the id is enough. An answer that has no effect (request closed, unknown
+    or of another type) exits 65 and says why.
+
+    Example: crewboard approve plan-1f3a --feedback "keep it small"
+    """
+    edited = common.read_text(edited_file) if edited_file is not None else None
+    if edited is not None and not edited.strip():
+        raise UsageError(f"the plan in {edited_file} is empty")
+    if rule:
+        decided, standing = decisions.approve_with_rule(session.team, ident, sha256=sha256)
+        note(safe_line(f"{standing.id}: {standing.agent} may use {standing.tool} for {standing.scope} without asking"))
+        _report_answer(decided, as_json)
+        return
+    _report_answer(decisions.approve(session.team, ident, feedback=feedback, sha256=sha256, edited=edited), as_json)
+
+
+@click.command()
+@click.argument("ident", metavar="ID")
+@click.option("--feedback", type=common.text, required=True, help="Reason; the agent revises its plan accordingly.")
+@click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
+@as_json
+@click.pass_obj
+def reject(session: Session, ident: str, feedback: str, sha256: str | None, as_json: bool) -> None:
+    """Reject the plan or permission with this ID, and say why."""
+    _report_answer(decisions.reject(session.team, ident, feedback, sha256=sha256), as_json)
+
+
+@click.command()
+@click.argument("ident", metavar="ID")
+@click.argument("text", type=common.text)
+@as_json
+@click.pass_obj
+def answer(session: Session, ident: str, text: str, as_json: bool) -> None:
+    """Answer the question with this ID.
+
+    Example: crewboard answer question-77c0 "keep the 1.x pages"
+    """
+    _report_answer(decisions.answer(session.team, ident, text), as_json)
+
+
+def _report_answer(request: Request, as_json: bool) -> None:
+    if as_json:
+        say_json(request.model_dump())
+    else:
+        say(f"{request.type} {request.id} of {request.from_}: {request.status}")
+
+
+READ = "read it"
+
+_ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
+    "death": (("resume", "resume {agent}"), ("acknowledge", "ack {agent}")),
+    "plan": ((READ, "requests"), ("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
+    "permission": (("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
+    "question": (("answer", "answer {id} TEXT"),),
+    "stuck": (("see why", "journal {agent}"), ("stop it", "stop {agent} --now")),
+    "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
+    "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
+}
+
+
+def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
+    """Yield each possible answer to a need or request, with the command that gives it."""
+    if isinstance(need, Need):
+        kind, agent, ident = need.kind, need.agent, need.request_id
+    elif need.type in NEED_OF_REQUEST:
+        kind, agent, ident = NEED_OF_REQUEST[need.type], need.from_, need.id
+    # A shutdown request is answered by the agent that it asks.
+    else:
+        return
+    for what, how in _ANSWERS[kind]:
+        yield what, typed(how.format(agent=agent, id=ident))
+
+
+def in_a_row(commands: Iterable[str]) -> str:
+    """Join alternative commands into one line."""
+    return "   or   ".join(commands)

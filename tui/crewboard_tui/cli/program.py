@@ -11,9 +11,8 @@ from click.shell_completion import shell_complete
 
 from crewboard import __version__, env
 from crewboard.errors import CrewboardError, ExitCode
-from crewboard_tui.cli import options
-from crewboard_tui.cli.options import LazyGroup, Session
-from crewboard_tui.cli.output import note
+from crewboard_tui.cli import common
+from crewboard_tui.cli.common import LazyGroup, Session, note
 from crewboard_tui.render.sanitize import safe_line
 
 SECTIONS = {
@@ -23,10 +22,10 @@ SECTIONS = {
         "watch": "watching:watch",
         "wait": "watching:wait",
         "inbox": "mail:inbox",
-        "requests": "requests:requests",
+        "requests": "mail:requests",
         "tasks": "tasks:tasks",
-        "journal": "logs:journal",
-        "log": "logs:log",
+        "journal": "watching:journal",
+        "log": "watching:log",
     },
     "Hire and talk": {
         "spawn": "hiring:spawn",
@@ -45,9 +44,9 @@ SECTIONS = {
         "rules": "control:rules",
     },
     "Answer": {
-        "approve": "requests:approve",
-        "reject": "requests:reject",
-        "answer": "requests:answer",
+        "approve": "mail:approve",
+        "reject": "mail:reject",
+        "answer": "mail:answer",
         "ack": "control:ack",
     },
     "End": {"stop": "control:stop", "remove": "control:remove", "team": "teams:team"},
@@ -65,7 +64,7 @@ SECTIONS = {
 @click.option("--root", metavar="DIR", help="Workspace; default: $CREWBOARD_ROOT, else the nearest .crewboard/.")
 @click.option("--team", metavar="NAME", help="Team; default: $CREWBOARD_TEAM, else the only one, else `default`.")
 @click.option("--offline", is_flag=True, help="Use the offline model: no key, no network.")
-@options.board
+@common.board
 @click.version_option(__version__, prog_name="crewboard", message="%(prog)s %(version)s")
 @click.pass_context
 def crewboard(context: click.Context, /, root: str | None, team: str | None, offline: bool, **look: bool) -> None:

@@ -8,9 +8,8 @@ from crewboard.readmodel import as_json as report
 from crewboard.readmodel.reader import read_team
 from crewboard.readmodel.team import AgentView, Need, TeamView
 from crewboard.records import describe_exit
-from crewboard_tui.cli.options import Session, revive
-from crewboard_tui.cli.output import age, as_json, columns, cut, note, say, say_json, table
-from crewboard_tui.cli.requests import answers, in_a_row
+from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
+from crewboard_tui.cli.mail import answers, in_a_row
 from crewboard_tui.cli.tasks import describe as describe_tasks
 from crewboard_tui.render.formats import places
 

@@ -8,9 +8,8 @@ from crewboard.commands import tasks as board
 from crewboard.commands.context import Team, command_for
 from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
-from crewboard_tui.cli import options
-from crewboard_tui.cli.options import LazyGroup, Session
-from crewboard_tui.cli.output import as_json, note, say, say_json, table
+from crewboard_tui.cli import common
+from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
 from crewboard_tui.render.sanitize import safe_line
 
 
@@ -60,10 +59,10 @@ def task() -> None:
 
 
 @click.command()
-@click.argument("subject", type=options.text)
-@click.option("--description", type=options.text, default="", help="What to do, in detail.")
+@click.argument("subject", type=common.text)
+@click.option("--description", type=common.text, default="", help="What to do, in detail.")
 @click.option("--owner", help="Agent to assign it to; it gets a message.")
-@click.option("--blocked-by", type=options.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
+@click.option("--blocked-by", type=common.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
 @click.option("--type", "required_type", metavar="T", help="Only agents of this type may claim it.")
 @as_json
 @click.pass_obj
@@ -93,10 +92,10 @@ def add(
 
 
 @click.command()
-@click.argument("task_id", metavar="ID", type=options.task_id)
+@click.argument("task_id", metavar="ID", type=common.task_id)
 @click.option("--status", type=click.Choice(get_args(TaskStatus)), help="New status.")
 @click.option("--owner", help="New owner; it gets a message.")
-@click.option("--blocked-by", type=options.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")
+@click.option("--blocked-by", type=common.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")
 @as_json
 @click.pass_obj
 def update(

@@ -11,9 +11,8 @@ from crewboard.names import check_team
 from crewboard.store import leases, roster
 from crewboard.store.layout import TeamDirectory, team_directories
 from crewboard.store.roster import find_team
-from crewboard_tui.cli import options
-from crewboard_tui.cli.options import LazyGroup, Session
-from crewboard_tui.cli.output import as_json, note, say, say_json, table
+from crewboard_tui.cli import common
+from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
 
 
 @click.group(
@@ -26,7 +25,7 @@ def team() -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--description", type=options.text, default="", help="What the team is for.")
+@click.option("--description", type=common.text, default="", help="What the team is for.")
 @as_json
 @click.pass_obj
 def create(session: Session, name: str, description: str, as_json: bool) -> None:

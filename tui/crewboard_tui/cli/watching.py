@@ -1,9 +1,10 @@
-"""The commands `watch` and `wait`: print changes as they happen, wait for a state."""
+"""The commands `watch`, `wait`, `journal` and `log`: print what happens, wait for a state."""
 
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, get_args
 
 import click
@@ -14,11 +15,22 @@ from crewboard.readmodel.changes import Change, ChangeReader
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, Shown
 from crewboard.readmodel.watcher import SWEEP, Watcher
-from crewboard.records import State
+from crewboard.records import Event, State
+from crewboard.store import files
 from crewboard.store.layout import TeamDirectory
-from crewboard_tui.cli import options
-from crewboard_tui.cli.options import Session
-from crewboard_tui.cli.output import as_json, clock, columns, cut, note, say, say_json, say_json_line
+from crewboard_tui.cli import common
+from crewboard_tui.cli.common import (
+    Session,
+    as_json,
+    clock,
+    columns,
+    cut,
+    note,
+    note_damage,
+    say,
+    say_json,
+    say_json_line,
+)
 from crewboard_tui.render.sanitize import safe_line
 
 SETTLED = 5.0
@@ -92,7 +104,7 @@ def _decider(what: dict[str, Any]) -> str:
 @click.command()
 @click.argument("name")
 @click.option("--until", required=True, metavar="STATE[,STATE]", help="States to wait for.")
-@click.option("--timeout", type=options.seconds, metavar="S", help="Give up after S seconds (exit 75).")
+@click.option("--timeout", type=common.seconds, metavar="S", help="Give up after S seconds (exit 75).")
 @as_json
 @click.pass_obj
 def wait(session: Session, name: str, until: str, timeout: float | None, as_json: bool) -> None:
@@ -164,3 +176,94 @@ def _is_over(agent: AgentView) -> bool:
 def _why_never(team: Team, agent: AgentView) -> str:
     reason = f": {agent.reason}" if agent.reason else ""
     return f"{agent.name} is {agent.state}{reason}; `{command_for(team, f'resume {agent.name}')}` resumes it"
+
+
+POLL = 0.1
+"""Seconds between two reads of a followed file."""
+
+_INDENT = 18
+
+
+@click.command()
+@click.argument("name")
+@click.option("--follow", is_flag=True, help="Keep printing as it grows, until Ctrl-C.")
+@as_json
+@click.pass_obj
+def log(session: Session, name: str, follow: bool, as_json: bool) -> None:
+    """Print what the worker of NAME wrote to stdout and stderr.
+
+    Mostly warnings; `crewboard journal` shows what the agent did.
+    """
+    path = session.team.agent(name).log
+    if not path.exists():
+        note(f"{name} has written no log")
+    for line in _lines(path, follow=follow):
+        if as_json:
+            say_json_line({"line": line})
+        else:
+            say(line)
+
+
+def _lines(path: Path, *, follow: bool) -> Iterator[str]:
+    """Yield the lines of a growing file. A last line without its newline is yielded only if not following."""
+    offset = 0
+    while True:
+        data = _from(path, offset)
+        whole, newline, rest = data.rpartition(b"\n")
+        offset += len(whole) + len(newline)
+        yield from whole.decode(errors="replace").split("\n") if newline else []
+        if not follow:
+            yield from [rest.decode(errors="replace")] if rest else []
+            return
+        time.sleep(POLL)
+
+
+def _from(path: Path, offset: int) -> bytes:
+    try:
+        with open(path, "rb", opener=files.open_existing) as file:
+            file.seek(offset)
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+@click.command()
+@click.argument("name")
+@click.option("--follow", is_flag=True, help="Keep printing as it grows, until Ctrl-C.")
+@as_json
+@click.pass_obj
+def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
+    """Print everything that the agent NAME did, oldest first.
+
+    With --json, print the events, one per line.
+    """
+    from crewboard.store import journal as store
+
+    path = session.team.agent(name).journal
+    offset, damaged = 0, 0
+    if not path.exists():
+        note(f"{name} has done nothing yet")
+    while True:
+        for event, end in store.read(path, offset):
+            offset = end
+            if event is None:
+                damaged += 1
+            elif as_json:
+                say_json_line(event.model_dump())
+            else:
+                _show(event)
+        if not follow:
+            break
+        time.sleep(POLL)
+    note_damage(damaged, "journal")
+
+
+def _show(event: Event) -> None:
+    from crewboard.readmodel.activity import describe
+
+    for activity in describe(event):
+        seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
+        first, *more = activity.text.splitlines() or [""]
+        say(f"{clock(activity.ts)}  {activity.kind:<6}  {first}{seconds}")
+        for line in more:
+            say((" " * _INDENT + line).rstrip())

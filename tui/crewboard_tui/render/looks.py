@@ -1,6 +1,12 @@
-"""Glyph, word and colour of each state of an agent or a task (docs/reference/dashboard.md#states)."""
+"""Glyph, word and colour of each state of agent, need and task (docs/reference/dashboard.md#states); ASCII glyphs."""
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+from rich.cells import cell_len
 
 from crewboard.readmodel.team import AgentView, Shown
 from crewboard.records import Task
@@ -47,6 +53,17 @@ TASK_LOOKS: dict[str, Look] = {
 }
 
 
+NEED_LOOKS: dict[str, Look] = {
+    "death": LOOKS["dead"],
+    "plan": LOOKS["ask"],
+    "permission": LOOKS["ask"],
+    "question": LOOKS["ask"],
+    "stuck": LOOKS["stuck"],
+    "looping": LOOKS["loop"],
+    "failed_start": LOOKS["start"],
+}
+
+
 def look_of(agent: AgentView) -> Look:
     """Return how an agent is shown."""
     died = agent.shown == "done" and agent.is_dead
@@ -60,3 +77,40 @@ def task_look(task: Task, blocked_by: list[int]) -> Look:
     if task.last_owner and not task.owner:
         return TASK_LOOKS["orphaned"]
     return TASK_LOOKS["blocked" if blocked_by else "pending"]
+
+
+def tally(tasks: Sequence[Task], word: str = "") -> str:
+    """Return how many tasks are completed of those not cancelled, and how many failed: `5/7 ✖1`."""
+    count = Counter(task.status for task in tasks)
+    if count.total() == count["cancelled"]:
+        return ""
+    done = f"{count['completed']}/{count.total() - count['cancelled']}{word}"
+    failed = f" {TASK_LOOKS['failed'].glyph}{count['failed']}"
+    return done + failed if count["failed"] else done
+
+
+_CHROME = {
+    "…": "~", "·": "-", "│": "|", "┃": "|", "─": "-", "━": "-", "┌": "+", "┐": "+", "└": "+", "┘": "+", "├": "+",
+    "┤": "+", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "▸": ">", "▶": ">", "›": ">", "‹": "<", "→": ">",
+    "←": "<", "↑": "^", "↓": "v", "⏎": "E", "×": "x", "−": "-", "–": "-", "—": "-", "▌": "_", "▐": "|", "█": "#",
+    "▎": "|", "▊": "|", "▔": "-", "▁": "_", "▮": "#", "▯": ".", "✓": "+", "☑": "x", "☐": " ", "✉": "@",
+    "“": '"', "”": '"', "‘": "'", "’": "'", "¢": "c", "†": "/", "⚠": "!", "␛": "?", "•": "*", "⌄": "v",
+    "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "↵": "|", "⇥": ">", "␡": "?",
+}  # fmt: skip
+GLYPHS = _CHROME | {look.glyph: look.ascii for look in (*TASK_LOOKS.values(), *LOOKS.values())}
+"""The ASCII replacement of each glyph that the dashboard uses."""
+
+
+_COUNTS = re.compile(r"·(?=\d)")
+"""Replace the dot before a count by a colon: `Inbox-5` would read as minus five."""
+
+
+@lru_cache(maxsize=4096)
+def to_ascii(text: str) -> str:
+    """Replace each character that is not ASCII by a similar one, else by `?`; the width stays the same."""
+    if text.isascii():
+        return text
+    text = _COUNTS.sub(":", text)
+    return "".join(
+        character if character.isascii() else GLYPHS.get(character, "?" * cell_len(character)) for character in text
+    )

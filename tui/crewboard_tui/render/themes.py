@@ -1,12 +1,17 @@
-"""The colour themes (dark, light, high contrast) and the stylesheet that uses them.
+"""What changes the whole screen: colour themes, the stylesheet that uses them, the ASCII filter.
 
 Text has a contrast of at least 4.5 : 1 (WCAG 2.2, 1.4.3), in the high-contrast theme 7 : 1 (1.4.6).
 """
 
 from typing import Literal
 
+from rich.segment import Segment
+from textual.color import Color
 from textual.css.stylesheet import Stylesheet
+from textual.filter import LineFilter
 from textual.theme import Theme
+
+from crewboard_tui.render.looks import to_ascii
 
 DARK = Theme(
     name="crewboard-dark",
@@ -112,3 +117,12 @@ class SteadyStylesheet(Stylesheet):
 
     def reparse(self) -> None:
         self.parse()
+
+
+class AsciiFilter(LineFilter):
+    """Paints every line in ASCII."""
+
+    # Colours stay as they are.
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
+        """Return the same segments with their text in ASCII."""
+        return [Segment(to_ascii(text), style, control) for text, style, control in segments]

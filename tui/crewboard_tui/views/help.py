@@ -9,7 +9,7 @@ from textual.screen import ModalScreen, Screen
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import Line, Span, hang
 from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
-from crewboard_tui.widgets.footer import working_keys
+from crewboard_tui.widgets.bars import working_keys
 from crewboard_tui.widgets.line_view import LineView
 
 _WORDS = {

@@ -14,15 +14,15 @@ from crewboard_tui.keymap.bindings import Pressed
 from crewboard_tui.views.base import BaseScreen
 
 VIEWS = {
-    "board": "BoardScreen",
-    "inbox": "InboxScreen",
-    "tasks": "TasksScreen",
-    "needs": "NeedsScreen",
-    "processes": "ProcessesScreen",
-    "feed": "FeedScreen",
-    "cost": "CostScreen",
+    "board": ("board", "BoardScreen"),
+    "inbox": ("inbox.screen", "InboxScreen"),
+    "tasks": ("tasks", "TasksScreen"),
+    "needs": ("needs", "NeedsScreen"),
+    "processes": ("processes", "ProcessesScreen"),
+    "feed": ("feed", "FeedScreen"),
+    "cost": ("cost", "CostScreen"),
 }
-"""Mode, which is its folder's name too, and the class in its module `screen`."""
+"""The module and the class of each numbered view, by its mode."""
 
 _PAGES = (
     "agent.screen",
@@ -36,13 +36,14 @@ _PAGES = (
 
 def load(mode: str) -> type[BaseScreen]:
     """Return the class of a numbered view."""
-    view: type[BaseScreen] = getattr(importlib.import_module(f"{__package__}.{mode}.screen"), VIEWS[mode])
+    module, name = VIEWS[mode]
+    view: type[BaseScreen] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
     return view
 
 
 def load_all() -> None:
     """Load every view and page, so that the first key that opens one need not wait for it."""
-    for module in (*(f"{mode}.screen" for mode in VIEWS), *_PAGES):
+    for module in (*(module for module, _ in VIEWS.values()), *_PAGES):
         importlib.import_module(f"{__package__}.{module}")
 
 

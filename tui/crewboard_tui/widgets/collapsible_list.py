@@ -6,9 +6,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import BindingType
 
-from crewboard_tui.actions.filters import matches
 from crewboard_tui.keymap import bindings
-from crewboard_tui.render.lines import Line, Span, plain
+from crewboard_tui.render.lines import Line, Span, matches, plain
 from crewboard_tui.widgets.line_list import LineList, Row
 
 MARK = 2

@@ -14,7 +14,7 @@ from textual.strip import Strip
 
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import Line, Span, plain
-from crewboard_tui.render.painter import Painter
+from crewboard_tui.widgets.painter import Painter
 
 BLIND_FOR = 0.3
 """Seconds during which keys ignore a row that moved under the cursor by itself (docs/reference/dashboard.md#laws)."""

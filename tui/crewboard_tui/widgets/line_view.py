@@ -10,7 +10,7 @@ from textual.strip import Strip
 
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import Line, plain
-from crewboard_tui.render.painter import Painter
+from crewboard_tui.widgets.painter import Painter
 
 
 class LineView(ScrollView, can_focus=True):

@@ -10,7 +10,6 @@ from crewboard.names import LEAD
 from crewboard.readmodel.team import AgentView
 from crewboard.records import describe_exit
 from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.filters import matches
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, select
 from crewboard_tui.actions.search import Search
@@ -18,15 +17,14 @@ from crewboard_tui.compose.composer import Composer, shown_composer
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render import formats
-from crewboard_tui.render.lines import Line, Span, line, plain, say, width_of
+from crewboard_tui.render.lines import Line, Span, line, matches, plain, say, width_of
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.agent.tabs import NAMES, TABS, Page, Tab, seat_mail
 from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.widgets.bars import StaticLines, crumbs_line, follow_words, title
 from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.static_lines import StaticLines, follow_words, title
-from crewboard_tui.widgets.view_tabs import crumbs_line
 
 _RESULTS = {
     "answer": (" it sent its result", "success bold"),

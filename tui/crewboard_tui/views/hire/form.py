@@ -25,8 +25,7 @@ from crewboard_tui.keymap import bindings
 from crewboard_tui.keymap.bindings import Pressed, default_key
 from crewboard_tui.render.lines import one_line
 from crewboard_tui.render.sanitize import safe_text
-from crewboard_tui.widgets.form.checkbox import Checkbox
-from crewboard_tui.widgets.form.select import Radio, SegmentedControl, Select
+from crewboard_tui.widgets.form import Checkbox, Radio, SegmentedControl, Select
 
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9

@@ -1,8 +1,10 @@
 """Hiring an agent: a form that says what the type may do, and is a command at the same time."""
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from textual import on
 from textual.widget import Widget
@@ -11,24 +13,25 @@ from textual.widgets import Input, TextArea
 from crewboard import agent_types
 from crewboard.commands import hire as hiring
 from crewboard.commands.context import CommandLine
-from crewboard.errors import CrewboardError, UsageError
+from crewboard.errors import BadDataError, CrewboardError, StorageError, UsageError
+from crewboard.names import is_name
 from crewboard.readmodel.team import AgentView
 from crewboard.records import Profile
+from crewboard.redaction import redact
+from crewboard.store import json_files
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
-from crewboard_tui.compose.drafts import HIRE
-from crewboard_tui.compose.prompt_line import PromptLine
+from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
+from crewboard_tui.drafts import HIRE
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, hang, say
+from crewboard_tui.user_dirs import config_home, make_private
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.board.columns import TALL
-from crewboard_tui.views.hire import profiles
 from crewboard_tui.views.hire.form import HireForm, Problem, free_name, problems, spawn_words, terms_of
-from crewboard_tui.widgets.form.checkbox import Checkbox
-from crewboard_tui.widgets.form.select import Select
-from crewboard_tui.widgets.static_lines import StaticLines
-from crewboard_tui.widgets.view_tabs import crumbs_line
+from crewboard_tui.views.rows import TALL
+from crewboard_tui.widgets.bars import StaticLines, crumbs_line
+from crewboard_tui.widgets.form import Checkbox, Select
 
 
 class HireScreen(BaseScreen):
@@ -54,7 +57,7 @@ class HireScreen(BaseScreen):
         self._is_sent = False
         self._refused: str | None = None
         self._typed = CommandLine.of(context.team)
-        self._shelf = profiles.folder(context.team.environment)
+        self._shelf = profiles_folder(context.team.environment)
         self.offer(
             (
                 Action("hire.send", lambda _: self._send(), self._why_no_send),
@@ -224,20 +227,20 @@ class HireScreen(BaseScreen):
                 self.context.do(f"keeping the profile {name}", partial(self._save, name.strip(), profile))
 
         def check(name: str) -> str | None:
-            return profiles.why_not(name.strip(), profile)
+            return why_no_profile(name.strip(), profile)
 
-        names = list(profiles.load_all(self._shelf).profiles)
+        names = list(load_profiles(self._shelf).profiles)
         hint = f"{self.context.key('draft.send')} keeps it"
         ask = PromptLine("keep as profile", check=check, names=names, hint=hint)
         ask.pressed = self.context.key
         self.context.navigator.ask(ask, done)
 
     def _save(self, name: str, profile: Profile) -> str:
-        path = profiles.save(self._shelf, name, profile)
+        path = save_profile(self._shelf, name, profile)
         return f"kept as {name}, without a key, in {formats.homely(path)}"
 
     def _load_profile(self) -> None:
-        shelf = profiles.load_all(self._shelf)
+        shelf = load_profiles(self._shelf)
         damaged = f"damaged, left out: {', '.join(shelf.damaged)}" if shelf.damaged else ""
         if not shelf.profiles:
             self.context.say(
@@ -268,3 +271,61 @@ class HireScreen(BaseScreen):
         self.form.fill(name, profile)
         if profile.type not in self._types:
             self.context.say(f"there is no type {profile.type} in this project: choose another", "error")
+
+
+@dataclass
+class Profiles:
+    """The profiles by name, and the damaged files."""
+
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+
+
+def profiles_folder(environment: Mapping[str, str]) -> Path:
+    """Return the directory of the profiles."""
+    return config_home(environment) / "profiles"
+
+
+def why_no_profile(name: str, profile: Profile) -> str | None:
+    """Return why `profile` cannot be saved as `name`; None if it can."""
+    if not is_name(name):
+        return "profile names: a-z first, at most 32 of a-z 0-9 _ -"
+    if any(redact(text) != text for text in (profile.prompt, profile.role, profile.model or "")):
+        return "the text contains an API key; remove it first"
+    return None
+
+
+def save_profile(place: Path, name: str, profile: Profile) -> Path:
+    """Save a profile atomically and privately; replace one of the same name.
+
+    Raises:
+        UsageError: The name is invalid, or the text contains an API key.
+        StorageError: The file could not be written.
+    """
+    problem = why_no_profile(name, profile)
+    if problem is not None:
+        raise UsageError(problem)
+    path = place / f"{name}.json"
+    try:
+        make_private(place)
+    except OSError as error:
+        raise StorageError(f"cannot make {place}: {error.strerror}") from error
+    # The user may link the configuration directory to another place.
+    path = path.resolve()
+    json_files.quarantine_if_damaged(path, Profile)
+    json_files.save(path, profile)
+    return path
+
+
+def load_profiles(place: Path) -> Profiles:
+    """Load all profiles; report the files that cannot be read."""
+    shelf = Profiles()
+    for path in sorted(place.glob("*.json")):
+        try:
+            profile = json_files.load(path.resolve(), Profile)
+        except (BadDataError, StorageError):
+            shelf.damaged.append(path.name)
+            continue
+        if profile is not None and is_name(path.stem):
+            shelf.profiles[path.stem] = profile
+    return shelf

@@ -21,13 +21,11 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
 from crewboard_tui.render.lines import Span, pad, spread, width_of
 from crewboard_tui.render.looks import look_of
-from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList, message_body, unread_of
-from crewboard_tui.views.inbox.threads import story_lines
-from crewboard_tui.views.panes import Panes
+from crewboard_tui.views.base import BaseScreen, Panes
+from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList, message_body, story_lines, unread_of
+from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.static_lines import title
 
 LOOKED_AT = 1.5
 """Seconds on the screen after which what was in sight of the operator's own mail is read, once that is left."""

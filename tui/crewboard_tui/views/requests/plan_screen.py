@@ -18,18 +18,18 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, say
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.board.columns import SHORT
-from crewboard_tui.views.requests.base import RequestPage
-from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
-from crewboard_tui.views.requests.request_text import (
+from crewboard_tui.views.requests.base import (
+    RequestPage,
     asked,
     permission_text,
     plan_impact_lines,
     plan_text,
     revision_text,
 )
+from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
+from crewboard_tui.views.rows import SHORT
+from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.static_lines import StaticLines
 
 _NO_PLAN = "only about a plan"
 """Why what leads to another revision does nothing: after a no to a single call the agent goes on without it."""

@@ -17,15 +17,13 @@ from crewboard_tui.compose.draft_input import DraftInput, unescape_newlines
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.queries import Snapshot
-from crewboard_tui.render.lines import Line, Span, crop, say, width_of, wrap
-from crewboard_tui.render.markdown import markdown_lines
+from crewboard_tui.render.lines import Line, Span, crop, markdown_lines, say, width_of, wrap
 from crewboard_tui.views.base import ONLY_LOOKING, BaseScreen
-from crewboard_tui.views.board.columns import TALL
-from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
-from crewboard_tui.views.requests.request_text import asked
+from crewboard_tui.views.requests.base import TOO_SOON, RequestPage, asked
+from crewboard_tui.views.rows import TALL
+from crewboard_tui.widgets.bars import StaticLines, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.static_lines import StaticLines, title
 
 _ABOUT_PLANS = (
     "request.approve", "request.rule", "request.deny", "request.edit", "request.compare", "request.ask_back",

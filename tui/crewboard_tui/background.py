@@ -1,19 +1,46 @@
-"""Commands take their time: a worker needs a second to come up. Each runs in a thread of its own, never in the loop."""
+"""Jobs that must not block the screen, and the messages that report them.
+
+Each command runs in a thread of its own: starting a worker takes a second.
+"""
 
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 from textual.message import Message
 
 from crewboard.errors import CrewboardError, TryLaterError
-from crewboard_tui.background.messages import JobDone
+from crewboard_tui.poller import TeamPoller
+from crewboard_tui.queries import Snapshot
 
 log = logging.getLogger(__name__)
 
 Then = Callable[[bool, str], None]
 """Called in the app's loop afterwards: whether it worked, and the sentence that says so."""
+
+
+@dataclass
+class TeamRead(Message):
+    """The team was read again by `reading`, and something that may be on the screen has changed."""
+
+    reading: TeamPoller
+    snapshot: Snapshot
+
+
+@dataclass
+class JobDone(Message):
+    """A command came back: `says` is the sentence for the person, `error` tells that it did not work.
+
+    `then` is for the screen that asked; `settle` puts the drafts in order, and is called in any case, even when the
+    dashboard was left meanwhile.
+    """
+
+    says: str
+    error: bool
+    then: Callable[[bool, str], None] | None = None
+    settle: Callable[[bool, str], None] | None = None
 
 
 class BackgroundJobs:

@@ -14,12 +14,11 @@ from crewboard_tui.actions.search import Search
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import CrashOf, Query, Snapshot
 from crewboard_tui.render import formats
-from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.needs.rows import explanation_lines, find_need, need_rows
-from crewboard_tui.views.panes import Panes, nothing_row
+from crewboard_tui.views.base import BaseScreen, Panes, nothing_row
+from crewboard_tui.views.rows import explanation_lines, find_need, need_rows
+from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, keep_order
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.static_lines import title
 
 _NOTHING = "nothing needs you; plans to approve, questions and crashes appear here"
 

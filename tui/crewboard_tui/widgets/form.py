@@ -1,4 +1,4 @@
-"""Fields with one of several values: `‹ code ›`, `explore [code] test`, and `(•) background   ( ) foreground`."""
+"""Form fields of one row: a choice, a segmented control, radio buttons, a checkbox."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from crewboard_tui.keymap import bindings
 from crewboard_tui.render.lines import ELLIPSIS, Span, one_line, say
-from crewboard_tui.render.painter import Painter
+from crewboard_tui.widgets.painter import Painter
 
 
 class Select(Widget, can_focus=True):
@@ -127,3 +127,54 @@ def around(labels: Sequence[str], at: int, width: int) -> range:
             first -= 1
         else:
             return range(first, last + 1)
+
+
+_BOX = len("[x] ")
+
+
+class Checkbox(Widget, can_focus=True):
+    """A boolean field."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("tick")]
+    value: reactive[bool] = reactive(default=False)
+
+    @dataclass
+    class Changed(Message):
+        """The value changed."""
+
+        tick: "Checkbox"
+
+        @property
+        def control(self) -> "Checkbox":
+            return self.tick
+
+    def __init__(self, label: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._label = label
+        self._painter = Painter(self)
+
+    def action_turn(self) -> None:
+        self.value = not self.value
+
+    def watch_value(self) -> None:
+        self.post_message(self.Changed(self))
+
+    def on_click(self) -> None:
+        self.action_turn()
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:  # noqa: ARG002
+        return cell_len(self._label) + _BOX
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
+        return 1
+
+    def render_line(self, y: int) -> Strip:  # noqa: ARG002
+        box = Span("[x] " if self.value else "[ ] ", "key")
+        content = (box, Span(self._label, "bold" if self.has_focus else ""))
+        return self._painter.strip(content, self.size.width)
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()

@@ -11,7 +11,7 @@ from crewboard_tui.keymap import bindings
 from crewboard_tui.keymap.bindings import Key
 from crewboard_tui.render.lines import pad
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.widgets.footer import press, working_keys
+from crewboard_tui.widgets.bars import press, working_keys
 
 _NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
 _LABEL = 14

@@ -8,21 +8,19 @@ from textual.widget import Widget
 from crewboard.readmodel.team import AgentView
 from crewboard.records import describe_exit
 from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.filters import AGENT_GROUPS, FINDS_AGENTS, in_group, matches_agent
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in
-from crewboard_tui.actions.search import Search
+from crewboard_tui.actions.search import AGENT_GROUPS, FINDS_AGENTS, Search, in_group, matches_agent
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
 from crewboard_tui.render import formats
 from crewboard_tui.render.lines import Line, Span, pad, say
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.agent.tabs import process_lines
-from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.panes import Panes, first_hire, nothing_row
+from crewboard_tui.views.base import BaseScreen, Panes, first_hire, nothing_row
+from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.static_lines import title
 
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
 

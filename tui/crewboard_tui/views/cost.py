@@ -15,21 +15,19 @@ from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.readmodel.usage import Bill, bill_agent, bill_team, hit_rate
 from crewboard.records import Context
 from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.filters import FINDS_AGENTS, matches_agent
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in
-from crewboard_tui.actions.search import Search
+from crewboard_tui.actions.search import FINDS_AGENTS, Search, matches_agent
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import bindings
 from crewboard_tui.queries import Query, Snapshot, SpendingRate
 from crewboard_tui.render import formats
+from crewboard_tui.render.formats import context_share, money_of, near, percent, spent
 from crewboard_tui.render.lines import Align, Line, Span, one_line, pad
 from crewboard_tui.render.looks import look_of
-from crewboard_tui.render.money import context_share, money_of, near, percent, spent
-from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.panes import Panes
+from crewboard_tui.views.base import BaseScreen, Panes
+from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import SETTLE, LineList, Row, keep_order
-from crewboard_tui.widgets.static_lines import title
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Jobs that must not block the screen, and the messages that report them."""

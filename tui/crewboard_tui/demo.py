@@ -1,0 +1,380 @@
+"""The demo: a team at work on a scratch copy of a sample project, on the screen or as printed events.
+
+It uses the offline model and is removed on exit.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from crewboard import env, redaction
+from crewboard.commands import answers as decisions
+from crewboard.commands import context, hire, messages, stop
+from crewboard.commands.context import POLL_INTERVAL, Team, wait_until
+from crewboard.commands.hire import Assignment, Hire
+from crewboard.commands.messages import post
+from crewboard.errors import CrewboardError, ExitCode
+from crewboard.linux import process
+from crewboard.linux.programs import clean_environment
+from crewboard.names import LEAD, OPERATOR, SYSTEM
+from crewboard.offline import scenario
+from crewboard.offline.scenario import Scenario, ScenarioAgent
+from crewboard.readmodel.changes import ChangeReader
+from crewboard.records import HireOptions, Message, Request, Status, ToolStart
+from crewboard.sandbox import level
+from crewboard.sandbox.policy import Policy
+from crewboard.store import agents, journal, leases, mailbox, tasks
+from crewboard_tui.cli import leave
+from crewboard_tui.cli.common import note, say
+from crewboard_tui.cli.watching import describe, hints
+
+COURIER = "courier"
+"""The agent that is killed, to show a crash."""
+
+_CALLS_BEFORE_DEATH = 2
+_GONE_WITHIN = 5.0
+_IGNORED = (env.PREFIX, env.API_PREFIX)
+"""Prefixes of environment variables that the demo ignores."""
+
+
+@dataclass
+class Stage:
+    """A team called demo in a scratch copy of the sample project."""
+
+    team: Team
+    scenario: Scenario
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(max_workers=8))
+    leaving: bool = False
+
+    @classmethod
+    def build(cls, *, pace: str) -> "Stage":
+        """Create the scratch copy, the team and its tasks; no agent is hired yet."""
+        root = Path(tempfile.mkdtemp(prefix="crewboard-demo-")).resolve()
+        try:
+            scenario.copy_sample(root)
+            demo = scenario.load("demo")
+            team = replace(context.create(root, "demo", demo.description), environment=_environment(pace))
+            for task in demo.tasks:
+                tasks.add(
+                    team.directory,
+                    task.subject,
+                    team.now(),
+                    description=task.description,
+                    owner=task.owner,
+                    blocked_by=list(task.blocked_by),
+                    required_type=task.required_type,
+                )
+        except BaseException:
+            shutil.rmtree(root, ignore_errors=True)
+            raise
+        return cls(team, demo)
+
+    @property
+    def root(self) -> Path:
+        """Return the scratch directory."""
+        return self.team.directory.root
+
+    def hire_all(self) -> list[Future[Assignment]]:
+        """Start hiring all agents at once."""
+        if words := self.lack_of_sandbox():
+            self.tell_operator(f"In this demo {words}. Your own agents would be refused.")
+        return [self.pool.submit(self._hire, agent) for agent in self.scenario.agents]
+
+    def _hire(self, agent: ScenarioAgent) -> Assignment:
+        # Safe: it works in a scratch copy, and the demo says so.
+        flags = HireOptions(plan=agent.plan, unsafe_no_sandbox=True)
+        return hire.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
+
+    def lack_of_sandbox(self) -> str | None:
+        """Return a note if no sandbox works for the demo's agents."""
+        found = level.find(Policy(self.root, writes=True), self.team.environment)
+        if found.level != "none":
+            return None
+        why = "; ".join(found.reasons)
+        return f"no sandbox works here ({why}): agents run commands with your rights, in this scratch copy"
+
+    def courier_at_work(self) -> Status | None:
+        """Return the courier's status once it is at work."""
+        agent = self.team.directory.agent(COURIER)
+        calls = sum(isinstance(event, ToolStart) for event, _ in journal.read(agent.journal))
+        status = agents.status(agent)
+        return status if status and status.state == "working" and calls >= _CALLS_BEFORE_DEATH else None
+
+    def kill_courier(self, status: Status) -> None:
+        """Kill the courier as the kernel would when memory is short, and tell the operator that the demo did it."""
+        process.send_signal(status.pid, signal.SIGKILL, status.start_ticks)
+        told = f"The demo killed {COURIER} (pid {status.pid}) with SIGKILL, to show a crash."
+        self.tell_operator(f"{told} Resume it: it remembers its work.")
+
+    def tell_operator(self, text: str) -> None:
+        """Send the operator a message from the demo."""
+        post(replace(self.team, by=SYSTEM), OPERATOR, "message", text)
+
+    def clear(self) -> list[str]:
+        """End all agents, remove the scratch directory, and describe what could not be removed."""
+        self.leaving = True
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        left = []
+        try:
+            stop.delete(self.team, now=True)
+        except CrewboardError as error:
+            left.append(str(error))
+        wait_until(lambda: not self._processes(), _GONE_WITHIN)
+        left += self._processes()
+        shutil.rmtree(self.root, ignore_errors=True)
+        return left + ([str(self.root)] if self.root.exists() else [])
+
+    def _processes(self) -> list[str]:
+        """Describe the processes of the demo's team that still run."""
+        directory = self.team.directory
+        locks = [directory.supervisor_lock, directory.model_lock]
+        locks += [agent / "lease" for agent in directory.agents.glob("*")]
+        held = [f"{path} is held" for path in locks if leases.is_held(path)]
+        marks = str(self.root)
+        running = [
+            f"process {found.info['pid']} runs"
+            for found in psutil.process_iter(["pid", "cmdline", "cwd"])
+            if found.info["pid"] != os.getpid()
+            and any(marks in part for part in (*(found.info["cmdline"] or []), found.info["cwd"] or ""))
+        ]
+        return held + running
+
+
+def _environment(pace: str) -> dict[str, str]:
+    """Return the environment of the demo's workers: no API key, no settings of other teams."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not redaction.is_secret(name) and (not name.startswith(_IGNORED) or name == env.SANDBOX)
+    }
+    return {**kept, env.OFFLINE: "1", env.OFFLINE_PACE: pace}
+
+
+HEADLESS_PACE = "0.3"
+"""The speed of the offline model in the headless demo, relative to that of the interactive one."""
+
+_AT_WORK_TIMEOUT = 60.0
+"""Seconds to wait for the courier to be at work before killing it."""
+
+
+def run(*, headless: bool) -> int:
+    """Run the demo, remove everything and return the exit code.
+
+    The headless demo prints the events, answers as the operator, and ends by itself.
+    """
+    signal.signal(signal.SIGHUP, leave)
+    stage: Stage | None = None
+    try:
+        stage = Stage.build(pace=HEADLESS_PACE if headless else "1")
+        code = _play(stage, headless=headless)
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        left = stage.clear() if stage is not None else []
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if left:
+        note(f"crewboard: the demo could not remove: {'; '.join(left)}")
+        return code or ExitCode.FAILED
+    return code
+
+
+def _play(stage: Stage, *, headless: bool) -> int:
+    if headless:
+        return play(stage)
+    return _show(stage)
+
+
+def _show(stage: Stage) -> int:
+    """Open the dashboard at once, fill it in the background, and return the exit code."""
+    threading.Thread(target=_fill, args=(stage,), name="crewboard-demo", daemon=True).start()
+    from crewboard_tui.session import run
+
+    return run(stage.team, on_leave="The demo is over: its agents end now, and its scratch copy is removed.")
+
+
+def _fill(stage: Stage) -> None:
+    """Hire all agents, then kill the courier when it is at work."""
+    try:
+        for hired in stage.hire_all():
+            hired.result()
+        deadline = time.monotonic() + _AT_WORK_TIMEOUT
+        while not stage.leaving and time.monotonic() < deadline:
+            if status := stage.courier_at_work():
+                stage.kill_courier(status)
+                return
+            time.sleep(POLL_INTERVAL)
+    except CrewboardError as error:
+        if not stage.leaving:
+            stage.tell_operator(f"The demo failed: {error}")
+
+
+T = TypeVar("T")
+
+LIMIT = 80.0
+"""Time limit of the whole demo, in seconds."""
+
+_STEP = 40.0
+_LOOK_EVERY = 0.05
+_ANSWER = "Keep it as it is for now; note it for the next release."
+
+
+class DemoFailedError(Exception):
+    """An expected step did not happen; the message names it."""
+
+
+def play(stage: Stage) -> int:
+    """Play every scene and return the exit code."""
+    started = time.monotonic()
+    say(f"demo: a team of {len(stage.scenario.agents)} on a scratch copy of the sample project, {stage.root}")
+    say("demo: the offline model answers; it is no language model")
+    if words := stage.lack_of_sandbox():
+        say(f"demo: {words}")
+    try:
+        with hints(stage.team.directory) as wake:
+            Director(stage, wake).direct()
+    except (DemoFailedError, CrewboardError) as error:
+        note(f"crewboard: the demo failed: {error}")
+        return ExitCode.FAILED
+    say(f"demo: finished as expected in {time.monotonic() - started:.0f} s; removing the team")
+    return ExitCode.DONE
+
+
+class Director:
+    """Waits for one step after the other and prints changes meanwhile."""
+
+    def __init__(self, stage: Stage, wake: threading.Event) -> None:
+        self._stage = stage
+        self._wake = wake
+        self._changes = ChangeReader(stage.team.directory)
+        self._deadline = time.monotonic() + LIMIT
+
+    def direct(self) -> None:
+        """Play all steps.
+
+        Raises:
+            DemoFailedError: A step did not happen in time.
+        """
+        if self._run_tests() == 0:
+            raise DemoFailedError("the sample's tests pass before any agent worked on it")
+        say("demo: one of the sample's tests fails; that is the team's work")
+        self._hire()
+        self._death()
+        self._resume()
+        self._plan()
+        self._question()
+        self._summary()
+        self._results()
+        self._work_done()
+
+    def _hire(self) -> None:
+        hired = self._stage.hire_all()
+        self._until("all agents are hired", lambda: all(each.done() for each in hired) or None)
+        for each in hired:
+            each.result()
+
+    def _death(self) -> None:
+        status = self._until(f"{COURIER} is at work", self._stage.courier_at_work)
+        self._stage.kill_courier(status)
+        say(f"demo: killed {COURIER} (pid {status.pid}) with SIGKILL, to show a crash")
+        self._until(f"the crash of {COURIER} is shown with its signal", self._courier_died)
+
+    def _courier_died(self) -> bool | None:
+        agent = self._changes.view.agent(COURIER)
+        if agent is None or agent.state != "crashed" or agent.exit is None:
+            return None
+        return agent.exit.signal == signal.SIGKILL or None
+
+    def _resume(self) -> None:
+        say(f"demo: resumes {COURIER} (as you)")
+        resumed: Future[int] = self._stage.pool.submit(hire.resume, self._stage.team, COURIER)
+        self._until(f"{COURIER} is running again", lambda: resumed.done() or None)
+        resumed.result()
+
+    def _plan(self) -> None:
+        plan = self._until("fixer submits a plan", lambda: self._asked("fixer", "plan_approval"))
+        say("demo: approves the plan (as you)")
+        decisions.approve(self._stage.team, plan.id, sha256=plan.sha256)
+
+    def _question(self) -> None:
+        question = self._until("reviewer asks a question", lambda: self._asked("reviewer", "question"))
+        options = question.payload.get("options")
+        text = str(options[0]) if isinstance(options, list) and options else _ANSWER
+        say(f"demo: answers the question with {text!r} (as you)")
+        decisions.answer(self._stage.team, question.id, text)
+
+    def _asked(self, name: str, kind: str) -> Request | None:
+        return next((r for r in self._changes.view.requests if r.from_ == name and r.type == kind), None)
+
+    def _summary(self) -> None:
+        say("demo: asks reviewer for a summary (as you)")
+        sent = messages.send(self._stage.team, "reviewer", "Please send me a summary of what you found.")
+        self._until("reviewer answers with a summary", lambda: self._answered(sent.id))
+
+    def _answered(self, ident: str) -> bool | None:
+        answers = (message.metadata.get("answers") for message in self._results_of("reviewer"))
+        return any(isinstance(each, list) and ident in each for each in answers) or None
+
+    def _results(self) -> None:
+        for agent in self._stage.scenario.agents:
+            self._until(f"{agent.name} sends its result", partial(self._results_of, agent.name))
+
+    def _results_of(self, name: str) -> list[Message]:
+        mails = mailbox.read(self._stage.team.directory, LEAD).messages
+        return [message for message in mails if message.type == "result" and message.from_ == name]
+
+    def _work_done(self) -> None:
+        self._until("every task is completed", self._board_is_done)
+        if self._run_tests() != 0:
+            raise DemoFailedError("the sample's tests still fail")
+        say("demo: the sample's tests pass, every task is completed")
+
+    def _board_is_done(self) -> bool | None:
+        return all(task.status == "completed" for task in self._changes.view.tasks) or None
+
+    def _check_the_living(self) -> None:
+        """Check that no agent but the courier has crashed."""
+        for agent in self._changes.view.agents:
+            if agent.state == "crashed" and (agent.name != COURIER or agent.run > 1):
+                raise DemoFailedError(f"{agent.name} crashed: {agent.reason}")
+
+    def _run_tests(self) -> int:
+        """Run the sample's own tests and return their exit code."""
+        command = [sys.executable, "-B", "-m", "unittest", "-q"]
+        left = max(1.0, self._deadline - time.monotonic())
+        done = subprocess.run(
+            command, cwd=self._stage.root, env=clean_environment(), capture_output=True, timeout=left, check=False
+        )
+        return done.returncode
+
+    def _until(self, what: str, look: Callable[[], T | None]) -> T:
+        """Wait until `look` returns something, and print changes.
+
+        Raises:
+            DemoFailedError: It returned nothing in time.
+        """
+        deadline = min(time.monotonic() + _STEP, self._deadline)
+        while True:
+            self._wake.clear()
+            for change in self._changes.read():
+                say(describe(change))
+            if found := look():
+                return found
+            self._check_the_living()
+            if time.monotonic() > deadline:
+                raise DemoFailedError(f"this did not happen in time: {what}")
+            self._wake.wait(_LOOK_EVERY)

@@ -1,0 +1,282 @@
+"""What agents do, as lines: the preview on the Board, the transcript, the feed, the files they touched."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
+
+from crewboard.readmodel.activity import Activity
+from crewboard.readmodel.file_activity import FileAccess, FileActivity
+from crewboard_tui.queries import FeedLine
+from crewboard_tui.render import formats
+from crewboard_tui.render.lines import (
+    Line,
+    Span,
+    clip,
+    diff_lines,
+    exact_lines,
+    line,
+    one_line,
+    pad,
+    plain,
+    say,
+    spread,
+    wrap,
+)
+from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
+
+_TONES = {
+    "start": "dim", "mail": "accent", "think": "dim italic", "say": "", "tool": "info", "done": "dim",
+    "gate": "warning", "answer": "success", "error": "error", "sent": "accent", "retry": "warning", "end": "dim",
+    "died": "error",
+}  # fmt: skip
+_TALK = frozenset({"say", "think", "answer", "error", "mail"})
+_STAMP = 9
+_KIND = 7
+_CURSOR = "▌"
+
+
+def activity_lines(
+    activity: Sequence[Activity], live: str, width: int, *, most: int = 3, caret: bool = True
+) -> list[Line]:
+    """Return activity and the reply being streamed; talk takes at most `most` lines each, 0 means no limit.
+
+    `caret` puts a mark at the end of the streamed reply.
+    """
+    lines: list[Line] = []
+    for what, outcome in paired(activity):
+        lines += shown(what, outcome, width, most)
+    return [*lines, *live_lines(live, width, most, caret=caret)]
+
+
+def shown(what: Activity, outcome: Activity | None, width: int, most: int) -> tuple[Line, ...]:
+    """Return one action with its outcome, if any; talk takes at most `most` lines, 0 means no limit."""
+    return _activity(what, outcome, width, most, None)
+
+
+def feed_lines(feed: Sequence[FeedLine], width: int) -> list[Line]:
+    """Return what all agents did, newest last, one line each."""
+    names = max((len(each.agent) for each in feed), default=0)
+    return [line for each in feed for line in _activity(each.what, None, width, 1, each.agent.ljust(names))]
+
+
+def paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | None]]:
+    """Yield each activity, a tool call together with its outcome, even if several calls ran at once."""
+    outcomes: dict[int, Activity] = {}
+    begun: dict[str, int] = {}
+    told: set[int] = set()
+    for at, what in enumerate(activity):
+        if what.kind == "tool":
+            begun[what.call] = at
+        elif what.kind == "done" and what.call in begun:
+            outcomes[begun.pop(what.call)] = what
+            told.add(at)
+    for at, what in enumerate(activity):
+        if at not in told and not _said_again(activity[at : at + 3]):
+            yield what, outcomes.get(at)
+
+
+def _said_again(run: Sequence[Activity]) -> bool:
+    """Return True if the next line repeats the first: a message sent by a tool, or the last reply as the answer."""
+    kinds = [what.kind for what in run]
+    if kinds[:2] == ["say", "answer"]:
+        return run[0].text.strip() == run[1].text.strip()
+    return kinds[:2] == ["tool", "sent"] and run[0].tool == "send_message"
+
+
+@lru_cache(maxsize=4096)
+def _activity(what: Activity, outcome: Activity | None, width: int, most: int, author: str | None) -> tuple[Line, ...]:
+    tone = _TONES.get(what.kind, "")
+    begin = (Span(formats.clock(what.ts) + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))
+    room = max(1, width - _STAMP - (len(author) + 1 if author else 0) - _KIND)
+    kind = Span(f"{what.kind:<{_KIND - 1}} ", tone)
+    if what.kind in _TALK and most != 1:
+        return _talk(what.text, (*begin, kind), tone, width, room, most)
+    text = one_line(what.text)
+    if outcome is not None:
+        text = f"{text} → {_outcome(outcome)}"
+    seconds = formats.took(outcome.seconds if outcome else what.seconds if what.kind == "done" else None)
+    failed = outcome is not None and outcome.is_error
+    left = (*begin, kind, Span(clip(text, room - len(seconds) - 1), "error" if failed else ""))
+    return (spread(left, (Span(seconds, "dim"),), width),)
+
+
+def _outcome(outcome: Activity) -> str:
+    """Return a tool's outcome without the tool's name, which the call already shows."""
+    return one_line(outcome.text.partition(" ")[2]) or "done"
+
+
+def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -> tuple[Line, ...]:
+    pieces = [piece for piece in wrap(text.strip(), room) if piece] or [""]
+    if most and len(pieces) > most:
+        pieces = [*pieces[: most - 1], clip(pieces[most - 1] + " …", room)]
+    indent = Span(" " * (width - room))
+    words = "" if tone in ("success", "accent") else tone
+    return tuple((*(begin if not row else (indent,)), Span(piece, words)) for row, piece in enumerate(pieces))
+
+
+def live_lines(text: str, width: int, most: int, *, caret: bool = True) -> list[Line]:
+    """Return the reply being streamed, only its end if it is long; `caret` puts a mark there."""
+    if not text.strip():
+        return []
+    room = max(1, width - _STAMP - _KIND)
+    pieces = [piece for piece in wrap(text.strip(), room) if piece]
+    shown = pieces[-max(most, 4) :] if most else pieces
+    begin: Line = (Span(" " * _STAMP), Span(f"{'says':<{_KIND - 1}} ", "success"))
+    indent = Span(" " * (_STAMP + _KIND))
+    lines: list[Line] = [(*(begin if not row else (indent,)), Span(piece)) for row, piece in enumerate(shown)]
+    lines[-1] = (*lines[-1], Span(_CURSOR if caret else "", "success"))
+    return lines
+
+
+_INDENT = "  "
+
+
+def transcript_rows(
+    activity: Sequence[Activity], live: str, now: float, width: int, *, alive: bool, caret: bool = True
+) -> list[CollapsibleRow]:
+    """Return what was done, oldest first.
+
+    While the agent is `alive`, its latest calls without an outcome count as running.
+    """
+    width -= MARK
+    began = max((what.ts for what in activity if what.kind == "start"), default=0.0)
+    folds = []
+    for what, outcome in paired(activity):
+        if what.kind == "tool":
+            open_since = now - what.ts if alive and what.ts >= began else None
+            folds.append(_call(what, outcome, open_since, width))
+        else:
+            folds.append(_said(what, width))
+    return [*folds, *_live(live, width, caret=caret)]
+
+
+def feed_rows(feed: Sequence[FeedLine], width: int) -> list[CollapsibleRow]:
+    """Return what all agents did, newest last, one line each, unfolding to the full text."""
+    width -= MARK
+    return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, width), strict=True)]
+
+
+@lru_cache(maxsize=4096)
+def _fed(each: FeedLine, head: Line, width: int) -> CollapsibleRow:
+    what = each.what
+    cut = _is_cut(what, head)
+    body = partial(_whole_line, what, width, cut=cut) if cut or what.detail else None
+    return CollapsibleRow(
+        f"{each.agent} {_key(what)}", head, body=body, text="\n".join(filter(None, (what.text, what.detail)))
+    )
+
+
+def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
+    """Return the full text if the line was `cut`, and what a call was given and returned."""
+    said = _wrapped(what.text, width) if cut else []
+    return [*said, *(_indented(what.detail, width, "dim") if what.detail else [])]
+
+
+def _is_cut(what: Activity, head: Line) -> bool:
+    """Return True if the line does not show the full text."""
+    return one_line(what.text) not in plain(head)
+
+
+def _key(what: Activity) -> str:
+    return f"{what.ts} {what.kind} {what.call or hash(what.text)}"
+
+
+def _call(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> CollapsibleRow:
+    (head,) = shown(what, outcome, width, 1)
+    if outcome is None:
+        head = spread(head, (_unfinished(open_since),), width)
+    parts = (what.text, what.detail, *((outcome.text, outcome.detail) if outcome else ()))
+    body = partial(_whole_call, what, outcome, width)
+    return CollapsibleRow(_key(what), head, body=body, text="\n".join(filter(None, parts)))
+
+
+def _unfinished(open_since: float | None) -> Span:
+    """Return how long a call has run, or that its outcome is unknown."""
+    if open_since is None:
+        return Span("  outcome unknown", "warning")
+    return Span(f"  {formats.took(open_since)} …", "info")
+
+
+def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Line]:
+    """Return what a call was given and what it returned."""
+    lines = _indented(what.detail, width, "dim")
+    if outcome is None:
+        return lines
+    failed = outcome.is_error
+    rule = line(
+        Span(f"{_INDENT}→ {formats.clock(outcome.ts)} {'failed' if failed else 'done'}", "error" if failed else "")
+    )
+    return [*lines, rule, *_indented(outcome.detail, width, "error" if failed else "")]
+
+
+def _indented(text: str, width: int, tone: str) -> list[Line]:
+    return [(Span(_INDENT), *each) for each in exact_lines(text, width - len(_INDENT), tone)]
+
+
+def _said(what: Activity, width: int) -> CollapsibleRow:
+    """Return talk in full; anything else on one line that unfolds if it was cut."""
+    head, *rest = shown(what, None, width, 0)
+    cut = not rest and _is_cut(what, head)
+    body = partial(_wrapped, what.text, width) if cut else None
+    return CollapsibleRow(_key(what), head, tuple(rest), body, what.text)
+
+
+def _wrapped(text: str, width: int) -> list[Line]:
+    return [(Span(_INDENT + piece),) for piece in wrap(text, width - len(_INDENT))]
+
+
+def _live(live: str, width: int, *, caret: bool) -> list[CollapsibleRow]:
+    lines = live_lines(live, width, 0, caret=caret)
+    return [CollapsibleRow("live", lines[0], tuple(lines[1:]), text=live)] if lines else []
+
+
+_COUNTS = 10
+
+
+def file_rows(touches: FileActivity, name: str, now: float, width: int) -> list[CollapsibleRow]:
+    """Return a row for each change of `name`; it unfolds to the diff."""
+    mine = [touch for touch in reversed(touches.all) if touch.agent == name and touch.changed]
+    return [_fold(touch, touches, now, width - MARK) for touch in mine]
+
+
+def file_head(width: int) -> Line:
+    """Return the column titles."""
+    left = (Span(f"{'TIME':<9}{'HOW':<6}{'LINES':<{_COUNTS}}FILE", "dim"),)
+    return spread(left, (Span("ALSO OPEN BY", "dim"),), width - MARK)
+
+
+def _fold(touch: FileAccess, touches: FileActivity, now: float, width: int) -> CollapsibleRow:
+    shared = touches.others(touch.path, touch.agent, now)
+    left = (Span(formats.clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say(touch.path))
+    # The key stays the same when newer accesses are added.
+    key = f"{touch.ts} {touch.call}"
+    body = partial(_body, touch, shared, now, width)
+    return CollapsibleRow(key, spread(left, open_by(shared), width), body=body, text=f"{touch.path}\n{touch.diff}")
+
+
+def _counts(touch: FileAccess) -> Line:
+    """Return the number of lines added and removed; omit the removed ones if unknown."""
+    added, removed = f"+{touch.added}", "" if touch.removed is None else f" −{touch.removed}"
+    rest = pad("", _COUNTS - len(added) - len(removed))
+    return (Span(added, "success"), Span(removed, "error"), Span(rest))
+
+
+def open_by(shared: Sequence[FileAccess]) -> Line:
+    """Return who else has a file open, with a warning if they changed it."""
+    if not shared:
+        return ()
+    names = ", ".join(touch.agent for touch in shared)
+    clash = any(touch.changed for touch in shared)
+    return (Span(f"⚠ {names}" if clash else names, "warning" if clash else "dim"),)
+
+
+def _body(touch: FileAccess, shared: Sequence[FileAccess], now: float, width: int) -> list[Line]:
+    lines = [shared_line(each, now) for each in shared]
+    if touch.removed is None:
+        lines.append((Span("whole file written; its previous content is unknown", "dim"),))
+    return [*lines, *diff_lines(touch.diff, width)]
+
+
+def shared_line(touch: FileAccess, now: float) -> Line:
+    """Return what an agent did with a file, and how long ago."""
+    did = "changed it" if touch.changed else "read it"
+    return (Span(f"{touch.agent} {did} {formats.age(now - touch.ts)} ago", "warning" if touch.changed else "dim"),)

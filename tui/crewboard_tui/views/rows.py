@@ -1,0 +1,515 @@
+"""Agents, needs and tasks as rows of a list, and the details of one: the same in every view."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from crewboard.readmodel.activity import why_failed
+from crewboard.readmodel.crash_report import CrashReport
+from crewboard.readmodel.needs import summarise, tasks_blocked_by
+from crewboard.readmodel.reader import blocked
+from crewboard.readmodel.team import AgentView, Need, TeamView
+from crewboard.records import Request, Task, describe_exit
+from crewboard.store.tasks import CLOSED, terminal_state
+from crewboard_tui.actions.search import matches_task
+from crewboard_tui.queries import Snapshot, WorkOf
+from crewboard_tui.render import formats
+from crewboard_tui.render.lines import (
+    Align,
+    Line,
+    Span,
+    clip,
+    markdown_lines,
+    matches,
+    one_line,
+    pad,
+    say,
+    spread,
+    wrap,
+)
+from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, Look, look_of, task_look
+from crewboard_tui.widgets.line_list import Row
+
+NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
+"""Terminal widths at which size classes begin (docs/reference/dashboard.md#sizes)."""
+
+SHORT, TALL, HIGH = 14, 22, 50
+"""Terminal heights: titles from SHORT on, two footer lines from TALL on, the team's cost from HIGH on."""
+
+_LONGEST_NAME = 14
+
+
+_SOME_ROOM = 16
+_SPARE = ("TYPE", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS")
+"""Columns that are omitted when space is short, the first one first; peek and page show them too."""
+_SPARE_BUT_STATE = tuple(title for title in _SPARE if title != "STATE")
+"""The same without STATE, for layouts that were not widened by the user."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `width` 0 takes the remaining space; `since` is the first size class that shows it."""
+
+    title: str
+    width: int
+    cell: Callable[[AgentView, float], Span]
+    align: Align = "left"
+    since: int = MEDIUM
+    has: Callable[[AgentView], bool] = lambda _: True
+
+
+def doing(agent: AgentView, now: float) -> str:
+    """Return what an agent does, or why it does nothing, on one line."""
+    if agent.shown == "ask":
+        return one_line(summarise(agent.asks[0]))
+    if agent.state == "retrying" and agent.retry_at is not None:
+        error = f": {agent.last_error}" if agent.last_error else ""
+        return one_line(f"again in {formats.age(agent.retry_at - now)}{error}")
+    if agent.shown == "idle":
+        # The STATE column already says that it is idle.
+        return one_line(agent.last_error or (f"{agent.unread} unread" if agent.unread else ""))
+    if agent.shown in ("stuck", "loop", "start", "unknown"):
+        return one_line(agent.reason)
+    if agent.state == "waiting" and agent.waiting_for:
+        return one_line(f"waits for {agent.doing or agent.waiting_for}")
+    return one_line(agent.doing or agent.reason or agent.state)
+
+
+def _glyph(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    look = look_of(agent)
+    return Span(look.glyph, look.tone)
+
+
+def _word(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    look = look_of(agent)
+    return Span(look.word, look.tone)
+
+
+def _name(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(agent.name, "bold" if agent.shown in ("dead", "ask", "stuck", "loop") else "")
+
+
+def _why(agent: AgentView, now: float) -> Span:
+    reason = one_line(agent.reason)
+    return Span("" if agent.shown == "idle" or reason == doing(agent, now) else reason, "dim")
+
+
+def _pid(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    if agent.alive and agent.pid:
+        return Span(str(agent.pid))
+    if agent.exit and agent.exit.signal and agent.pid:
+        return Span(f"{agent.pid}†{agent.exit.signal}", "error")
+    return Span("—", "dim")
+
+
+def _doing(agent: AgentView, now: float) -> Span:
+    return Span(doing(agent, now), {"dead": "error", "unknown": "italic"}.get(agent.shown, _calm(agent)))
+
+
+def _doing_with_word(agent: AgentView, now: float) -> Span:
+    text, word = doing(agent, now), look_of(agent).word
+    words = text if text.startswith(word) else f"{word}: {text}" if text else word
+    return Span(words, _doing(agent, now).tone)
+
+
+def _calm(agent: AgentView) -> str:
+    return "dim" if agent.shown in ("idle", "done", "pause") else ""
+
+
+def _cpu(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(f"{agent.usage.cpu_percent:.0f}%") if agent.usage else Span("—", "dim")
+
+
+def _memory(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(formats.size(agent.usage.rss_bytes)) if agent.usage else Span("—", "dim")
+
+
+def _context(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    if not agent.context.limit:
+        return Span("—", "dim")
+    percent = 100 * agent.context.used // agent.context.limit
+    return Span(f"{percent}%", "warning" if percent >= 80 else "")  # noqa: PLR2004  where summaries are near
+
+
+def _cost(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(formats.money(agent.cost_usd)) if agent.cost_usd is not None else Span("—", "dim")
+
+
+def _mail(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(str(agent.unread), "warning" if agent.unread and not agent.alive else "" if agent.unread else "dim")
+
+
+def _task(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(f"#{agent.task}") if agent.task else Span("—", "dim")
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("", 1, _glyph, since=NARROW),
+    Column("AGENT", _LONGEST_NAME, _name, since=NARROW),
+    Column("STATE", 7, _word),
+    Column("TYPE", 8, lambda agent, _: Span(one_line(agent.type), "dim")),
+    Column("PID", 7, _pid, since=WIDE),
+    Column("DOING", 0, _doing),
+    Column("WHY", 26, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),
+    Column("MODEL", 11, lambda agent, _: Span(one_line(agent.model).removeprefix("claude-"), "dim"), since=HUGE),
+    Column("AGE", 4, lambda agent, now: Span(formats.age(now - agent.since) if agent.since else "—", "dim"), "right"),
+    Column("CPU", 4, _cpu, "right", WIDE, lambda agent: agent.usage is not None),
+    Column("RSS", 5, _memory, "right", WIDE, lambda agent: agent.usage is not None),
+    Column("CTX", 4, _context, "right", has=lambda agent: agent.context.limit > 0),
+    Column("COST", 6, _cost, "right", has=lambda agent: agent.cost_usd is not None),
+    Column("✉", 3, _mail, "right", WIDE),
+    Column("TASK", 5, _task, "right", WIDE),
+)
+"""The roster's columns from left to right."""
+
+_DOING_WITH_WORD = Column("DOING", 0, _doing_with_word, since=NARROW)
+
+
+def size_class(width: int) -> int:
+    """Return the size class of a terminal of `width` columns."""
+    return max(start for start in (NARROW, MEDIUM, WIDE, HUGE) if width >= start)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns with their widths."""
+
+    columns: tuple[tuple[Column, int], ...]
+
+    def head(self, marker: str = "") -> Line:
+        """Return the titles; `marker` follows the title of the sort column."""
+        cells = [
+            pad(column.title + ("⌄" if column.title == marker else ""), width, column.align)
+            for column, width in self.columns
+        ]
+        return (Span(" " + " ".join(cells), "dim"),)
+
+    def row(self, agent: AgentView, now: float, *, marked: bool) -> Line:
+        """Return the row of one agent."""
+        spans: list[Span] = [Span("✓" if marked else " ", "marked")]
+        for column, width in self.columns:
+            text, tone, _ = column.cell(agent, now)
+            spans.append(Span(pad(text, width, column.align) + " ", tone))
+        return tuple(spans)
+
+
+def lay_out(agents: list[AgentView], terminal: int, width: int, *, wide: bool = False) -> Layout:
+    """Return the columns for a terminal of `terminal` columns and a list of `width` cells.
+
+    `wide` adds the columns of the next size class and omits others for them.
+    """
+    kind = size_class(terminal)
+    shown = _next_class(kind) if wide else kind
+    chosen = [column for column in COLUMNS if column.since <= shown and any(map(column.has, agents))]
+    if shown == NARROW:
+        chosen.append(_DOING_WITH_WORD)
+    longest = max((len(agent.name) for agent in agents), default=0)
+    names = max(8, min(longest, _LONGEST_NAME if kind < HUGE else 2 * _LONGEST_NAME))
+    if shown != NARROW:
+        chosen = _make_room(chosen, width - names, _SPARE if wide else _SPARE_BUT_STATE)
+    fixed = {column.title: names if column.title == "AGENT" else column.width for column in chosen}
+    open_columns = [column for column in chosen if column.width == 0]
+    left = max(0, width - sum(fixed.values()) - len(chosen) - 1)
+    shares = _shares(left, len(open_columns))
+    return Layout(tuple((column, fixed[column.title] or shares.pop(0)) for column in chosen))
+
+
+def _next_class(kind: int) -> int:
+    return min((start for start in (MEDIUM, WIDE, HUGE) if start > kind), default=HUGE)
+
+
+def _make_room(columns: list[Column], width: int, spare: tuple[str, ...]) -> list[Column]:
+    """Omit spare columns until there is space to show what an agent does; `width` excludes that column."""
+    for title in spare:
+        taken = sum(column.width + 1 for column in columns if column.title != "AGENT") + 2
+        if width - taken >= _SOME_ROOM:
+            break
+        columns = [column for column in columns if column.title != title]
+    return columns
+
+
+def _shares(left: int, parts: int) -> list[int]:
+    return [left - left // parts * (parts - 1), *[left // parts] * (parts - 1)] if parts else []
+
+
+_LABEL = 11
+_HOLDS_UP = "holds up"
+
+_FREES_FROM = 50
+"""Below this width the summary takes the whole line."""
+
+_WORD_FROM = 60
+"""From this width the word is shown before the number."""
+
+
+def need_key(need: Need) -> str:
+    """Return the key of a need, the same in every reading."""
+    return f"{need.kind}:{need.agent}:{need.request_id or ''}"
+
+
+def find_need(view: TeamView, key: str | None) -> Need | None:
+    """Return the need with this key, if it still exists."""
+    return next((need for need in view.needs if need_key(need) == key), None)
+
+
+def need_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[Row]:
+    """Return a row for every need that matches the filter."""
+    shown = [need for need in view.needs if matches(f"{need.agent} {need.kind} {need.summary}", wanted)]
+    word = "frees " if width >= _WORD_FROM else ""
+    frees = [_frees(view, need, word) if width >= _FREES_FROM else "" for need in shown]
+    longest = max(map(len, frees), default=0)
+    return [
+        Row(need_key(need), _need_line(need, pad(what, longest), now, width))
+        for need, what in zip(shown, frees, strict=True)
+    ]
+
+
+def _need_line(need: Need, frees: str, now: float, width: int) -> Line:
+    look = NEED_LOOKS[need.kind]
+    right = (
+        Span(pad(formats.long_age(now - need.since), 7, "right")),
+        Span(f"  {frees}" if frees else "", "dim"),
+    )
+    left = (Span(f"{look.glyph} ", look.tone), Span(pad(need.agent, 11) + " ", "bold"), say(need.summary))
+    return spread(left, right, width)
+
+
+def _frees(view: TeamView, need: Need, word: str) -> str:
+    """Return the tasks that an answer unblocks, after `word`: `frees #14`, `frees 2 tasks`."""
+    tasks = tasks_blocked_by(view, need)
+    return f"{word}#{tasks[0].id}" if len(tasks) == 1 else f"{word}{len(tasks)} tasks" if tasks else ""
+
+
+def held_by(view: TeamView, need: Need) -> str:
+    """Return the tasks that a need blocks, by number and subject."""
+    return ", ".join(f"#{task.id} {task.subject}" for task in tasks_blocked_by(view, need))
+
+
+def explanation_lines(need: Need, view: TeamView, report: CrashReport | None, now: float, width: int) -> list[Line]:
+    """Return the explanation of one need."""
+    agent = view.agent(need.agent)
+    if need.kind == "death" and report is not None and report.agent == need.agent:
+        return crash_lines(report, now, width)
+    request = view.request(need.request_id) if need.request_id else None
+    if request is not None:
+        return _request_lines(request, view, need, width)
+    facts = [
+        ("what", need.summary),
+        ("since", f"{formats.clock(need.since)}, {formats.long_age(now - need.since)} ago"),
+        (_HOLDS_UP, held_by(view, need)),
+        *(_agent_facts(agent) if agent else []),
+    ]
+    return fact_lines(facts, width)
+
+
+def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
+    """Return how an agent died and what it left."""
+    lived = f", {formats.long_age(report.at - report.began)} old" if report.began is not None else ""
+    pid = f", pid {report.pid}" if report.pid else ""
+    ago = formats.long_age(now - report.at)
+    head = f"{report.how} at {formats.clock(report.at)}, {ago} ago; run {report.run}{lived}{pid}"
+    tool = report.last_tool
+    outcome = "" if tool is None or tool.finished else "   (outcome unknown)"
+    freed = ", ".join(f"#{task.id} {task.subject}" for task in report.freed)
+    unread = f"{report.unread} unread"
+    unread += f" (from {', '.join(report.unread_from)})" if report.unread_from else ""
+    lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(head, width, "  ")]
+    lines += fact_lines(
+        [
+            ("state", report.rested.describe(report.at) if report.rested else ""),
+            ("last tool", f"{tool.text}{outcome}" if tool else "none in this run"),
+            (TASK_LOOKS["orphaned"].word, freed),
+            ("mail", unread if report.unread else ""),
+            ("last lines", "\n".join(report.log_lines)),
+            ("last steps", "" if report.log_lines else _last_steps(report, width)),
+        ],
+        width,
+    )
+    return lines
+
+
+def _last_steps(report: CrashReport, width: int) -> str:
+    """Return its last actions, one per line: the only evidence if its log is empty."""
+    lines = (f"{formats.clock(step.ts)} {step.kind:<5} {one_line(step.text)}" for step in report.last_activity)
+    return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"
+
+
+def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> list[Line]:
+    payload = request.payload
+    lines = fact_lines([(_HOLDS_UP, held_by(view, need)), ("risk", str(payload.get("risk") or ""))], width)
+    body = payload.get("plan") or payload.get("question") or payload.get("summary") or ""
+    lines += markdown_lines(str(body), width)
+    options = payload.get("options")
+    if isinstance(options, list):
+        # No numbers: digits switch views and would not choose an option.
+        lines += [(Span("  • ", "dim"), say(str(option))) for option in options]
+    return lines
+
+
+def _agent_facts(agent: AgentView) -> list[tuple[str, str]]:
+    usage = f"{agent.usage.cpu_percent:.0f}% CPU, {formats.size(agent.usage.rss_bytes)}" if agent.usage else ""
+    return [
+        ("doing", agent.doing),
+        ("process", f"pid {agent.pid}, run {agent.run}{', ' + usage if usage else ''}" if agent.alive else "none"),
+        ("last error", agent.last_error or ""),
+    ]
+
+
+def fact_lines(facts: list[tuple[str, str]], width: int) -> list[Line]:
+    """Return names and values, values wrapped; omit empty ones."""
+    lines: list[Line] = []
+    for name, value in facts:
+        if not value:
+            continue
+        for at, piece in enumerate(wrap(value, max(1, width - _LABEL))):
+            lines.append((Span(f"{'' if at else name:<{_LABEL}}", "dim"), Span(piece)))
+    return lines
+
+
+_ORDER = {"in_progress": 0, "pending": 1, "failed": 2, "completed": 3, "cancelled": 4}
+
+_UNOWNED = "unassigned"
+
+_MOST_OF_WHY = 400
+"""Characters of a failure reason that are shown; the owner's Transcript has the full text."""
+
+_WHY_FROM = 60
+"""From this width a row also shows how the last owner ended and the state of blockers."""
+
+
+def task_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[Row]:
+    """Return every task that matches the filter: in progress first, closed last."""
+    shown = [task for task in view.tasks if matches_task(task, wanted)]
+    shown.sort(key=lambda task: (_ORDER[task.status], -task.updated_at if task.status in CLOSED else task.id))
+    return [Row(str(task.id), task_line(task, view, now, width)) for task in shown]
+
+
+def task_line(task: Task, view: TeamView, now: float, width: int) -> Line:
+    """Return one task: state, number, subject, owner or blockers, and the reason if there is space."""
+    waiting = blocked(task, view.tasks) if task.status == "pending" else []
+    look = task_look(task, waiting)
+    closed = task.status in CLOSED
+    left = (
+        Span(f"{look.glyph} ", look.tone),
+        Span(pad(f"#{task.id}", 4) + " ", "dim"),
+        say(task.subject, "dim" if closed else ""),
+    )
+    return spread(left, (Span("  "), *_whose(task, view, waiting, now, why=width >= _WHY_FROM)), width)
+
+
+def is_orphan(task: Task) -> bool:
+    """Return True if the task went back to the board because its owner ended."""
+    return task.status == "pending" and bool(task.last_owner) and not task.owner
+
+
+def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, why: bool) -> Line:
+    if task.status in CLOSED:
+        by = task.owner or task.last_owner
+        # The record does not say whether the operator or the lead cancelled it.
+        words = "" if by is None else f", was {by}'s" if task.status == "cancelled" else f" by {by}"
+        return (Span(f"{task.status}{words}", "error" if task.status == "failed" else "dim"),)
+    if is_orphan(task):
+        return (say(_orphaned(task, view) if why else _orphaned(task), "error"),)
+    parts = _blockers(view, waiting) if why else [Span(f"#{other} ", "dim") for other in waiting]
+    if waiting:
+        hopeless = why and _is_hopeless(view, waiting)
+        parts.insert(0, Span("cannot start: ", "error") if hopeless else Span("after ", "dim"))
+    if task.required_type:
+        parts.append(Span(f"for {task.required_type} ", "dim"))
+    if task.owner is None:
+        return (*parts, Span(_UNOWNED, "dim"))
+    owner = view.agent(task.owner)
+    age = f" {formats.age(now - task.updated_at)}" if task.status == "in_progress" else ""
+    return (*parts, Span(task.owner), *_owner_state(owner), Span(age, "dim"))
+
+
+def _orphaned(task: Task, view: TeamView | None = None) -> str:
+    """Return the last owner of an orphaned task and, given `view`, how it ended."""
+    words = f"{TASK_LOOKS['orphaned'].word} by {task.last_owner}"
+    return words if view is None else f"{words}, {_end_of(task, view)}"
+
+
+def _end_of(task: Task, view: TeamView) -> str:
+    """Return how the last owner of an orphaned task ended."""
+    agent = view.agent(task.last_owner) if task.last_owner else None
+    if agent is None:
+        return "who is gone"
+    if agent.alive:
+        return "who lives again"
+    return describe_exit(agent.exit) if agent.exit is not None else agent.reason
+
+
+def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
+    """Return each blocker with the glyph of its state, and a word if it cannot complete without help."""
+    spans: list[Span] = []
+    for other in waiting:
+        task = _find(view, other)
+        spans.append(Span(f"#{other} ", "dim"))
+        if task is None:
+            spans.append(Span("gone ", "error"))
+            continue
+        look = _look(task, view)
+        spans.append(Span(f"{look.word if task.status in CLOSED else look.glyph} ", look.tone))
+    return spans
+
+
+def _is_hopeless(view: TeamView, waiting: Sequence[int]) -> bool:
+    """Return True if a blocker cannot complete without help."""
+    board = {task.id: task for task in view.tasks}
+    return any(terminal_state(other, board) for other in waiting)
+
+
+def _find(view: TeamView, ident: int) -> Task | None:
+    return next((task for task in view.tasks if task.id == ident), None)
+
+
+def _look(task: Task, view: TeamView) -> Look:
+    return task_look(task, blocked(task, view.tasks) if task.status == "pending" else [])
+
+
+def _owner_state(owner: AgentView | None) -> Line:
+    """Return what the owner's state means for the task, unless it is working."""
+    if owner is None:
+        return (Span(" (gone)", "error"),)
+    look = look_of(owner)
+    return (Span(f" {look.glyph} {look.word}", look.tone),) if owner.shown not in ("run", "idle") else ()
+
+
+def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, str]]:
+    """Return all fields of a task as names and values."""
+    view = snapshot.view
+    waiting = blocked(task, view.tasks)
+    unowned = f"{_UNOWNED}; {_orphaned(task, view)}" if is_orphan(task) else _UNOWNED
+    facts = [
+        ("task", f"#{task.id} {task.subject}"),
+        ("status", _look(task, view).word),
+        ("why", _why_failed(task, snapshot) if task.status == "failed" else ""),
+        ("owner", task.owner or unowned),
+        ("blocked by", "\n".join(_how_it_stands(view, other) for other in waiting)),
+        ("only for", task.required_type or ""),
+        ("created", f"{formats.clock(task.created_at)}, {formats.age(now - task.created_at)} ago"),
+        ("changed", f"{formats.clock(task.updated_at)}, {formats.age(now - task.updated_at)} ago"),
+        ("", ""),
+        ("", task.description),
+    ]
+    return [(name, value) for name, value in facts if value or not name]
+
+
+def _why_failed(task: Task, snapshot: Snapshot) -> str:
+    """Return why a task failed, in its owner's words."""
+    if task.owner is None or snapshot.view.agent(task.owner) is None:
+        return "nothing here says why"
+    work = snapshot.get(WorkOf(task.owner))
+    if work is None:
+        return ""  # not read yet
+    said = why_failed(task, work.activity)
+    return clip(one_line(said), _MOST_OF_WHY) if said else f"the journal of {task.owner} does not say"
+
+
+def _how_it_stands(view: TeamView, ident: int) -> str:
+    """Describe a blocker: task, state, owner."""
+    task = _find(view, ident)
+    if task is None:
+        return f"#{ident}, which is not on the board"
+    plight = "".join(span.text for span in _owner_state(view.agent(task.owner))) if task.owner else ""
+    owner = f", {task.owner}{plight}" if task.owner else ""
+    return f"#{ident} {task.subject}: {_look(task, view).word}{owner}"

@@ -1,0 +1,371 @@
+"""The lines around a view: status bar, view tabs, alert bar, footer, pane titles. They have no cursor."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from textual import events
+from textual.app import App
+from textual.content import Content
+from textual.geometry import Region, Size
+from textual.keys import format_key
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.widget import Widget
+
+from crewboard.protocol.addressing import operator_mailboxes
+from crewboard.readmodel.team import URGENCY, Need, TeamView
+from crewboard.readmodel.usage import bill_team
+from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap.bindings import Key, Pressed, default_key
+from crewboard_tui.queries import Snapshot
+from crewboard_tui.render import formats
+from crewboard_tui.render.formats import NEARLY, bar, money_of
+from crewboard_tui.render.lines import Line, Span, clip, crop, flow, one_line, say, spread, width_of
+from crewboard_tui.render.looks import LOOKS, NEED_LOOKS, SEEN_DEATH, TASK_LOOKS, URGENT, Look, look_of, tally
+from crewboard_tui.widgets.collapsible_list import CollapsibleList
+from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets.painter import Painter
+
+
+class StaticLines(Widget):
+    """Shows the given lines and is as high as their number."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._lines: list[Line] = []
+        self._painter = Painter(self)
+
+    @property
+    def lines(self) -> list[Line]:
+        """Return the lines."""
+        return self._lines
+
+    def show(self, lines: list[Line]) -> None:
+        """Show these lines."""
+        before, self._lines = self._lines, lines
+        if len(before) != len(lines):
+            self.refresh(layout=True)
+            return
+        changed = [y for y, (old, new) in enumerate(zip(before, lines, strict=True)) if old != new]
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
+        return len(self._lines)
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        content = self._lines[y] if y < len(self._lines) else ()
+        return self._painter.strip(content, width)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Show as tooltip what the key under the pointer does."""
+        key = bindings.BY_ID.get(str(event.style.meta.get("key")))
+        self.tooltip = key.says if key else None
+
+    async def on_click(self, event: events.Click) -> None:
+        ident = event.style.meta.get("key")
+        if ident:
+            await press(self.app, self.screen, str(ident))
+
+
+def title(pane: Widget, above: str, below: str = "") -> None:
+    """Set a pane's titles if they changed: each assignment repaints the frame."""
+    wanted = Content(one_line(above)), Content(one_line(below))
+    if pane.border_title != wanted[0]:
+        pane.border_title = wanted[0]
+    if pane.border_subtitle != wanted[1]:
+        pane.border_subtitle = wanted[1]
+
+
+def follow_words(pane: LineView | CollapsibleList, key: str) -> str:
+    """Describe whether a pane follows its end, with the `key` that switches it."""
+    words = f"follow:{'on' if pane.follow else 'off'}"
+    return f"{key} {words}" if pane.has_focus else words
+
+
+SPARE = 72
+"""Keys from this rank on never open a second line, which would move the panes."""
+
+
+def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
+    """Return the keys that do something on `screen` now, and how each is pressed."""
+    labels: Mapping[str, str] = getattr(screen, "key_labels", {})
+    ascii_only = bool(getattr(screen.app, "ascii_only", False))
+    show = partial(bindings.show_key, ascii_only=ascii_only)
+    names: dict[str, list[str]] = {}
+    for name, active in screen.active_bindings.items():
+        ident = active.binding.id
+        if ident and active.enabled:
+            names.setdefault(ident, []).append(active.binding.key_display or _readable(name, ascii_only=ascii_only))
+    return [
+        (
+            replace(key, label=labels.get(key.id, key.label)),
+            " ".join(map(show, sorted(names[key.id], key=len))),
+        )
+        for key in bindings.known(names)
+    ]
+
+
+async def press(app: App[Any], screen: Screen[Any], ident: str) -> None:
+    """Run the action of key `ident` on `screen` if it is available, as a click on it does."""
+    for active in screen.active_bindings.values():
+        if active.binding.id == ident and active.enabled:
+            await app.run_action(active.binding.action, active.node)
+            return
+
+
+def _vital(shown: Iterable[Key]) -> set[str]:
+    """Return the keys that are never left out: help, and Esc or else `q`."""
+    ids = {key.id for key in shown}
+    ways_out = [ident for ident in ("view.back", "hire.cancel", "composer.leave", "app.leave") if ident in ids]
+    return {"app.help", *ways_out[:1]} & ids
+
+
+def _readable(name: str, *, ascii_only: bool) -> str:
+    """Return the character that a key types if it can be shown, else the key's name."""
+    readable = name if "+" in name or name in bindings.NAMES else format_key(name)
+    return name if ascii_only and not readable.isascii() else readable
+
+
+def footer_lines(screen: Screen[Any], width: int, most: int) -> list[Line]:
+    """Return the footer in at most `most` lines."""
+    shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None and key.label]
+    shown.sort(key=lambda pair: pair[0].footer or 0)
+    pieces: list[Line] = [(Span(pressed, "key", key.id), Span(f" {key.label}", "", key.id)) for key, pressed in shown]
+    needed = flow(pieces[: sum((key.footer or 0) < SPARE for key, _ in shown)], width, most)
+    return _flow_with(_vital(key for key, _ in shown), pieces, width, max(1, len(needed))) if pieces else [()]
+
+
+def _flow_with(vital: set[str], pieces: list[Line], width: int, most: int) -> list[Line]:
+    """Place the pieces that fit; omit others, the last first, before the `vital` ones."""
+    while True:
+        rows = flow(pieces, width, most)
+        fit = {span.key for row in rows for span in row}
+        spare = [piece for piece in pieces if piece[0].key not in vital]
+        if vital <= fit or not spare:
+            return rows
+        pieces = [piece for piece in pieces if piece is not spare[-1]]
+
+
+VIEWS: tuple[tuple[str, str, str], ...] = (
+    ("board", "1", "Board"),
+    ("inbox", "2", "Inbox"),
+    ("tasks", "3", "Tasks"),
+    ("needs", "4", "Needs-you"),
+    ("processes", "5", "Procs"),
+    ("feed", "6", "Feed"),
+    ("cost", "7", "Cost"),
+)
+"""Every view: mode, key, title."""
+
+_SHORT = {"needs": "Needs"}
+"""Shorter titles, so that all fit on 60 columns."""
+
+
+def new_mail(view: TeamView) -> int:
+    """Return the number of messages that the operator has not read."""
+    return sum(view.unread.get(name, 0) for name in operator_mailboxes(view.names))
+
+
+def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
+    """Return the views with their counts; when space is short, only the keys and the current title."""
+    counts = {
+        "inbox": new_mail(view),
+        "needs": len(view.needs),
+    }
+    full = {mode: title for mode, _, title in VIEWS}
+    for titles, gap in ((full, " "), (full | _SHORT, "")):
+        tabs = _tabs(current, counts, pressed, titles, gap)
+        if width_of(tabs) <= width:
+            return tabs
+    return _tabs(current, counts, pressed, {current: full.get(current, "")}, "")
+
+
+def _tabs(current: str, counts: Mapping[str, int], pressed: Pressed, titles: Mapping[str, str], gap: str) -> Line:
+    spans: list[Span] = []
+    for mode, _, _ in VIEWS:
+        count = f"·{counts[mode]}" if counts.get(mode) else ""
+        here = mode == current
+        text = titles.get(mode, "") + count
+        tone = "tab" if here else ("warning" if count else "")
+        spans += [
+            Span(" "),
+            Span(pressed(f"app.{mode}"), "key" if not here else "tab", f"app.{mode}"),
+            Span(f" {text}" if text else "", tone, f"app.{mode}"),
+            Span(gap),
+        ]
+    return tuple(spans)
+
+
+def crumbs_line(crumbs: list[str], right: str, width: int) -> Line:
+    """Return the path from a view to the page: `Board › api`."""
+    spans: list[Span] = [Span(" ")]
+    for index, crumb in enumerate(crumbs):
+        last = index == len(crumbs) - 1
+        spans += [say(crumb, "bold" if last else "dim"), Span("" if last else " › ", "dim")]
+    return spread(tuple(spans), (Span(f"{right} " if right else "", "dim"),), width)
+
+
+_WORDS_FROM = 90
+
+
+_SOME_WORDS = 20
+"""Below this width for the summary, the effect of the need is omitted."""
+
+
+def alert_line(
+    snapshot: Snapshot,
+    now: float,
+    width: int,
+    *,
+    read_only: bool = False,
+    pressed: Pressed = default_key,
+    opens: bool = True,
+) -> Line:
+    """Return the most urgent need, else file damage, else a first step, else "nothing needs you".
+
+    `opens` means that the key for the next need opens this one.
+    """
+    view = snapshot.view
+    if snapshot.problem:
+        return (Span(" "), say(snapshot.problem, "error bold"))
+    if view.needs:
+        return _worst(view, now, width, pressed, opens=opens)
+    if view.problem:
+        return (Span(" "), say(view.problem, "error bold"))
+    if not view.agents:
+        first = "read-only: no agents yet" if read_only else "no agents yet"
+        hint = () if read_only else (Span(f"   {pressed('agent.hire')}", "key"), Span(" hires the first agent"))
+        return (Span(" "), Span(first, "bold"), *hint)
+    if not view.supervisor.alive and any(agent.alive for agent in view.agents):
+        return (Span(" supervisor gone; starting a new one, agents keep working", "warning"),)
+    return (Span(" nothing needs you", "dim"),)
+
+
+def _worst(view: TeamView, now: float, width: int, pressed: Pressed, *, opens: bool) -> Line:
+    need = view.needs[0]
+    look = NEED_LOOKS[need.kind]
+    others = f" +{len(view.needs) - 1} more" if len(view.needs) > 1 else ""
+    wide = width >= _WORDS_FROM
+    right = (
+        Span(others if wide else "", "dim"),
+        Span(f" {pressed('app.next')}", "key", "app.next"),
+        Span((" opens it " if wide else " open ") if opens else " next ", "", "app.next"),
+    )
+    who = (Span(f" {look.glyph} ", look.tone), say(need.agent, look.tone), Span(" "))
+    after = (Span(f" · {formats.age(now - need.since)}", "dim"), *_aftermath(view, need))
+    room = width - width_of((*who, *after, *right)) - 1
+    summary = one_line(need.summary)
+    return spread((*who, Span(clip(summary, room) if room >= _SOME_WORDS else summary), *after), right, width)
+
+
+def _aftermath(view: TeamView, need: Need) -> Line:
+    agent = view.agent(need.agent)
+    if need.kind != "death" or agent is None:
+        return ()
+    freed = "".join(f" · #{task.id} {TASK_LOOKS['orphaned'].word}" for task in view.freed_by(need.agent))
+    unread = f" · {agent.unread} unread" if agent.unread else ""
+    return (Span(freed + unread, "dim"),)
+
+
+_URGENT = tuple(LOOKS[state] for state in URGENT)
+_REST = (*(LOOKS[state] for state in URGENCY if state not in URGENT), SEEN_DEATH)
+_STATE_WORDS_FROM = 100
+_BAR = Span(" │ ", "dim")
+
+
+@dataclass(frozen=True)
+class Badges:
+    """What the bar shows in addition to what was read."""
+
+    read_only: bool = False
+    offline: bool = False
+    """True if agents hired from here use the offline model, while none is running yet."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part of the bar; the lower its rank, the longer it is kept when space is short."""
+
+    rank: int
+    spans: tuple[Span, ...]
+    right: bool = False
+
+
+def strip_line(snapshot: Snapshot, badges: Badges, width: int) -> Line:
+    """Return the bar in `width` cells: urgent parts are kept longest, then warnings, then the rest."""
+    view = snapshot.view
+    counts = Counter(look_of(agent) for agent in view.agents)
+    pieces = [
+        _Piece(1, (say(view.name, "bold"),)),
+        _Piece(0, _states(counts, _URGENT, words=width >= _STATE_WORDS_FROM)),
+        _Piece(3, _states(counts, _REST, words=False)),
+        _Piece(5, _tasks(view)),
+        _Piece(6, _cost(view)),
+        *_badges(snapshot, badges),
+    ]
+    kept: list[_Piece] = []
+    for piece in sorted((piece for piece in pieces if piece.spans), key=lambda piece: piece.rank):
+        if _needed([*kept, piece]) <= width:
+            kept.append(piece)
+    left = [piece for piece in pieces if piece in kept and not piece.right]
+    right = [span for piece in pieces if piece in kept and piece.right for span in (*piece.spans, Span(" "))]
+    return crop(spread((Span(" "), *_joined(left)), tuple(right), width), width)
+
+
+def _needed(pieces: list[_Piece]) -> int:
+    return 1 + sum(width_of(piece.spans) + (1 if piece.right else width_of((_BAR,))) for piece in pieces)
+
+
+def _joined(pieces: list[_Piece]) -> list[Span]:
+    """Join pieces with separators; none follows the team's name."""
+    spans: list[Span] = []
+    for at, piece in enumerate(pieces):
+        between = Span("  ") if at == 1 and pieces[0].rank == 1 else _BAR
+        spans += [*([between] if at else []), *piece.spans]
+    return spans
+
+
+def _states(counts: Counter[Look], looks: tuple[Look, ...], *, words: bool) -> Line:
+    """Return the number of agents in each state; an acknowledged crash is named, as its glyph is not unique."""
+    spans: list[Span] = []
+    for look in looks:
+        if counts[look]:
+            word = f" {look.word}" if words or look is SEEN_DEATH else ""
+            spans += [Span(" ")] if spans else []
+            spans.append(Span(f"{look.glyph}{counts[look]}{word}", look.tone))
+    return tuple(spans)
+
+
+def _tasks(view: TeamView) -> Line:
+    done, _, failed = tally(view.tasks).partition(" ")
+    return (Span(f"tasks {done}"), Span(f" {failed}" if failed else "", TASK_LOOKS["failed"].tone)) if done else ()
+
+
+def _cost(view: TeamView) -> Line:
+    bill = bill_team(view)
+    if bill.usd is None:
+        return ()
+    spent = money_of(bill)
+    if bill.budget is None or bill.budget.usd is None:
+        return (Span(spent),)
+    full = bill.share is not None and bill.share >= NEARLY
+    return (Span(f"{spent} of {bill.budget}", "warning" if full else ""), *bar(bill.share, 5))
+
+
+def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:
+    view = snapshot.view
+    unsafe = any(agent.unsafe for agent in view.agents)
+    shown = [
+        (unsafe, 2, " sandbox none ", "alarm"),
+        (view.damaged > 0, 2, f" {view.damaged} damaged ", "alarm"),
+        (badges.offline or view.model_backend == "offline", 4, " OFFLINE ", "badge"),
+        (badges.read_only, 4, " READ-ONLY ", "badge"),
+    ]
+    live = Span("▸live", "success") if snapshot.hinted else Span("▸poll", "warning")
+    found = [_Piece(rank, (Span(text, tone),), right=True) for there, rank, text, tone in shown if there]
+    return [*found, _Piece(4, (live,), right=True)]
