@@ -45,6 +45,12 @@ class StorageError(CrewboardError):
     exit_code = ExitCode.IO
 
 
+class LostLeaseError(CrewboardError):
+    """This process's lease is no longer at its path: the directory was removed, moved or replaced."""
+
+    exit_code = ExitCode.IO
+
+
 class TryLaterError(CrewboardError):
     """The command may succeed later: the agent is at work, it refused, or a wait timed out."""
 

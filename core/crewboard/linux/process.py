@@ -15,8 +15,11 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
 
-_STATE, _PPID, _START_TICKS = 0, 1, 19
-"""Fields of /proc/<pid>/stat behind the name, counted from the state (proc_pid_stat(5), fields 3, 4 and 22)."""
+_STATE, _PPID, _FLAGS, _START_TICKS = 0, 1, 6, 19
+"""Fields of /proc/<pid>/stat behind the name, counted from the state (proc_pid_stat(5), fields 3, 4, 9 and 22)."""
+
+_EXITING = 0x4
+"""The flag PF_EXITING of linux/sched.h."""
 
 _CPU = slice(11, 13)
 """Time spent in user and in kernel mode (fields 14 and 15)."""
@@ -62,6 +65,12 @@ def start_ticks(pid: int) -> int:
     """Return when the process started, in clock ticks since boot; 0 if there is no such process."""
     fields = _stat(pid)
     return int(fields[_START_TICKS]) if fields and fields[_STATE] not in "ZX" else 0
+
+
+def is_ending(pid: int) -> bool:
+    """Return True if the process has begun to end, so that it may have freed its locks already."""
+    fields = _stat(pid)
+    return bool(fields) and bool(int(fields[_FLAGS]) & _EXITING)
 
 
 def cpu_ticks(pid: int) -> int:

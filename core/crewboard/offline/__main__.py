@@ -64,11 +64,13 @@ async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float,
 
 
 async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo, grace: float, look: float) -> None:
-    """Return when the server was not needed for `grace` seconds."""
+    """Return when the server was not needed for `grace` seconds, or its lock is no longer at its path."""
     loop = asyncio.get_running_loop()
     while True:
         needed_at = loop.time()
         while loop.time() - needed_at < grace:
+            if not leases.is_at(lock, team.model_lock):
+                return
             if is_needed(team):
                 needed_at = loop.time()
             await asyncio.sleep(look)

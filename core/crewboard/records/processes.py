@@ -10,6 +10,8 @@ class Lease(Record):
     run: int = 0
     boot_id: str = ""
     start_ticks: int = 0
+    lost: bool = False
+    """True if the holder ended because the lease was no longer at its path."""
 
 
 class Supervisor(Record):
@@ -57,6 +59,7 @@ EXIT_REASONS = {
     "terminated": "ended by a signal",
     "died": "ended unexpectedly",
     "reboot": "the machine went down",
+    "lost": "its directory was moved or replaced",
 }
 """Reasons for the end of a run: the word in `exit.json`, and the text that users see."""
 
@@ -68,8 +71,8 @@ ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", "turn_limit", "bu
 
 
 def is_orderly(record: Exit) -> bool:
-    """Return True if the end is no crash: finished, requested, caused by a limit, or by a reboot of the machine."""
-    return record.reason in (*ORDERLY_REASONS, "reboot") or (record.code == 0 and not record.signal)
+    """Return True if the end is no crash: finished, requested, caused by a limit, a reboot or a moved directory."""
+    return record.reason in (*ORDERLY_REASONS, "reboot", "lost") or (record.code == 0 and not record.signal)
 
 
 def has_vanished(record: Exit) -> bool:
@@ -82,7 +85,7 @@ def describe_exit(record: Exit) -> str:
     words = VANISHED if has_vanished(record) else EXIT_REASONS.get(record.reason, record.reason)
     if record.signal and record.reason not in ORDERLY_REASONS:
         return f"killed by {signal_name(record.signal)}"
-    if record.code and record.reason not in ORDERLY_REASONS:
+    if record.code and record.reason not in (*ORDERLY_REASONS, "lost"):
         return f"exit {record.code}: {words}"
     return words
 

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from crewboard.errors import BadDataError, StorageError
+from crewboard.errors import BadDataError, LostLeaseError, StorageError
 
 MAX_LINE = 16 * 1024 * 1024
 """Longest line, in bytes, that a reader accepts; a longer one counts as damaged."""
@@ -51,6 +51,23 @@ _STALE_AGE = 600.0
 
 _Span = tuple[int, int]
 """A part of a file that this process wrote: offset and length."""
+
+_ownership_checks: list[Callable[[], None]] = []
+
+
+def require_before_writing(check: Callable[[], None]) -> None:
+    """Call `check` before each later change that this process makes to a file. It raises to refuse the change."""
+    _ownership_checks.append(check)
+
+
+def require_ownership() -> None:
+    """Return if this process may still write.
+
+    Raises:
+        LostLeaseError: The directory that it belongs to was removed, moved or replaced.
+    """
+    for check in _ownership_checks:
+        check()
 
 
 def open_existing(path: str | Path, flags: int) -> int:
@@ -113,12 +130,14 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         StorageError: The lock file cannot be opened: the team is gone or read-only.
     """
+    require_ownership()
     try:
         fd = open_private(path, os.O_RDWR)
     except OSError as error:
         raise StorageError(f"cannot lock {path}: {reason(error)}") from error
     try:
         _wait_for_lock(fd, path)
+        require_ownership()
         yield
     finally:
         # The descriptor is closed even if close() fails, and the lock is released with it.
@@ -151,9 +170,12 @@ def append_unlocked(path: Path, line: bytes, *, durable: bool = False) -> None:
     if len(line) > MAX_LINE:
         raise BadDataError(f"a line of {len(line)} bytes for {path} is longer than the limit of {MAX_LINE} bytes")
     ours: list[_Span] = []
+    require_ownership()
     try:
         fd = open_private(path, os.O_RDWR | os.O_APPEND)
         try:
+            # Again, because only now the file is certain to be in the directory that was checked.
+            require_ownership()
             _write_line(fd, path, line, ours)
             if durable:
                 os.fsync(fd)
@@ -260,13 +282,19 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
         StorageError: The write failed; the old file is unchanged.
     """
     temporary = path.with_name(f".{path.name}.{threading.get_native_id()}.tmp")
+    require_ownership()
     try:
         _write_new_file(temporary, data, durable=durable)
+        require_ownership()
         os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise StorageError(f"cannot write {path}: {reason(error)}; the old file is unchanged") from error
+    except LostLeaseError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
     if durable:
         _sync_folder(path.parent)
 

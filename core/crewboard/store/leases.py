@@ -15,13 +15,16 @@ import struct
 from pathlib import Path
 from typing import TypeVar
 
-from crewboard.errors import BadDataError, StorageError
-from crewboard.records import Record
+from crewboard.errors import BadDataError, LostLeaseError, StorageError
+from crewboard.records import Lease, Record
 from crewboard.store import codec, files
 
 R = TypeVar("R", bound=Record)
 
 _FLOCK_FORMAT = "hhqqi4x"
+
+_MAX_HOLDER = 4096
+"""Bytes that the text of a lease may have."""
 
 
 def _whole_file(kind: int) -> bytes:
@@ -37,6 +40,15 @@ def take(path: Path) -> int | None:
     Raises:
         StorageError: The file cannot be opened or locked.
     """
+    while (fd := _take(path)) is not None:
+        if is_at(fd, path):
+            return fd
+        # The file was removed or replaced between opening and locking it.
+        _close(fd)
+    return None
+
+
+def _take(path: Path) -> int | None:
     try:
         fd = files.open_private(path, os.O_RDWR)
     except OSError as error:
@@ -72,6 +84,42 @@ def sign(fd: int, holder: Record) -> None:
         raise StorageError(f"cannot write the holder of a lease: {error.strerror}") from error
 
 
+def is_at(fd: int, path: Path) -> bool:
+    """Return True if the file at `path` is the one that `fd` has open: not removed, moved, restored or replaced.
+
+    Also if the path cannot be examined, as on a failing disk: only a file that is certainly gone is lost.
+    """
+    try:
+        there, here = os.stat(path), os.fstat(fd)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+
+def require(fd: int, path: Path, holder: Lease | None = None) -> None:
+    """Return if this process still holds the lease at `path` and, if given, `holder` is what the lease says.
+
+    Files that were copied over a running team in place keep the lease's inode, but bring the text of another run.
+
+    Raises:
+        LostLeaseError: It does not.
+    """
+    if not is_at(fd, path):
+        raise LostLeaseError(f"{path} was removed, moved or replaced; this process belongs to it and ends")
+    if holder is None:
+        return
+    try:
+        text = os.pread(fd, _MAX_HOLDER, 0)
+        said = holder if text == codec.encode(holder) else codec.decode(text, Lease)
+    except (OSError, BadDataError):
+        # Damage says nothing about another run.
+        return
+    if (said.pid, said.run) != (holder.pid, holder.run):
+        raise LostLeaseError(f"{path} names run {said.run} of process {said.pid}; this is run {holder.run} and ends")
+
+
 def is_held(path: Path) -> bool:
     """Return True if a process holds the lease at `path`. Does not take the lease.
 
@@ -91,6 +139,15 @@ def is_held(path: Path) -> bool:
     finally:
         _close(fd)
     return bool(struct.unpack(_FLOCK_FORMAT, answer)[0] != fcntl.F_UNLCK)
+
+
+def last_holder(path: Path) -> Lease | None:
+    """Return what a worker's lease says, held or not: None if there is no such file, no run if it is damaged."""
+    try:
+        data = files.read_file(path)
+        return None if data is None else codec.decode(data, Lease)
+    except (StorageError, BadDataError):
+        return Lease(pid=0)
 
 
 def holder(path: Path, model: type[R]) -> R | None:

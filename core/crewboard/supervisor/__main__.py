@@ -35,14 +35,16 @@ async def supervise(team: TeamDirectory, lock: int) -> None:
 
     launcher = PreforkLauncher(team)
     model = OfflineModel(team, launcher)
-    supervisor = Supervisor(team, launcher, model, sign_lock)
+    supervisor = Supervisor(team, launcher, model, lock, sign_lock)
     server = await control_server.listen(path, supervisor.on_request)
     sign_lock()
     try:
         await supervisor.run()
     finally:
         server.close()
-        model.end()
+        # The lock of a lost directory may name the model server of its successor.
+        if leases.is_at(lock, team.supervisor_lock):
+            model.end()
         path.unlink(missing_ok=True)
 
 
@@ -59,6 +61,7 @@ def main() -> int:
         lock = leases.take(team.supervisor_lock)
         if lock is None:
             return 0
+        files.require_before_writing(lambda: leases.require(lock, team.supervisor_lock))
         process.adopt_orphans()
         files.remove_stale_files(team.path)
         asyncio.run(supervise(team, lock))

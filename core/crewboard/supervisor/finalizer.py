@@ -6,6 +6,7 @@ Each step may be repeated. The last one records that all are done.
 import logging
 
 from crewboard import env
+from crewboard.errors import ExitCode
 from crewboard.linux import process
 from crewboard.names import LEAD, SYSTEM
 from crewboard.protocol import requests
@@ -25,16 +26,21 @@ def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float) -> Ex
     """
     spec, status = json_files.load_or_none(agent.spec, Spec), json_files.load_or_none(agent.status, Status)
     unobserved = ended == Ended() and status is not None and status.run == run
+    reason = _reason(agent, run, ended, spec, status)
     at = status.beat or now if unobserved and status is not None else now
-    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=_reason(run, spec, status), at=at)
+    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=at)
     return agents.write_exit(agent, record)
 
 
-def _reason(run: int, spec: Spec | None, status: Status | None) -> str:
+def _reason(agent: AgentDirectory, run: int, ended: Ended, spec: Spec | None, status: Status | None) -> str:
     if spec is not None and spec.run == run and spec.want in ("killed", "stopped"):
         return "killed" if spec.want == "killed" else "shutdown"
     if status is not None and status.run == run and status.boot_id not in ("", process.boot_id()):
         return "reboot"
+    # A worker that lost its lease says so in it, unless the file was removed.
+    lease = leases.last_holder(agent.lease)
+    if ended.code == ExitCode.IO if lease is None else lease.lost and lease.run == run:
+        return "lost"
     return "died"
 
 
@@ -43,7 +49,7 @@ def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
     if record.buried:
         return
     status = json_files.load_or_none(agent.status, Status)
-    if status is not None and status.run == record.run and status.start_ticks:
+    if status is not None and status.run == record.run and status.start_ticks and not _lives_elsewhere(status):
         kill_marked(f"{env.WORKER}={process.mark(status.pid, status.start_ticks)}")
     scratch.sweep()
     team = agent.team
@@ -56,6 +62,14 @@ def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
         mailbox.send(team, mailbox.compose(SYSTEM, name, "teammate_terminated", text, ident=ident, ts=now))
     agents.mark_finalized(agent, record)
     log.info("%s run %d ended: %s", agent.name, record.run, description)
+
+
+def _lives_elsewhere(status: Status) -> bool:
+    """Return True if the worker that the status names lives, although the lease here is free.
+
+    Then this directory is a copy of the worker's own, and what the worker started is none of this team's business.
+    """
+    return process.is_same(status.pid, status.boot_id, status.start_ticks) and not process.is_ending(status.pid)
 
 
 def _recipients(config: Config, agent: AgentDirectory) -> list[str]:

@@ -38,6 +38,8 @@ SHUTDOWN_TIMEOUT = 10.0
 EXIT_STATUS_TIMEOUT = 2.0
 """Seconds to wait until the kernel tells how a process ended that is not a child of this one."""
 
+_LOST_POLL = 0.05
+
 _MODEL_POLL = 0.02
 """Seconds until the next pass while the offline model starts."""
 
@@ -67,12 +69,22 @@ class Watched:
 
 
 class Supervisor:
-    """The supervisor of one team. `sign_lock` writes the control server's address into the lock if it is missing."""
+    """The supervisor of one team.
+
+    `lock` is the descriptor of the team's lock, which it holds. `sign_lock` writes the control server's address into
+    the lock if it is missing.
+    """
 
     def __init__(
-        self, team: TeamDirectory, launcher: PreforkLauncher, model: OfflineModel, sign_lock: Callable[[], None]
+        self,
+        team: TeamDirectory,
+        launcher: PreforkLauncher,
+        model: OfflineModel,
+        lock: int,
+        sign_lock: Callable[[], None],
     ) -> None:
         self._team = team
+        self._lock = lock
         self._sign_lock = sign_lock
         self._launcher = launcher
         self._model = model
@@ -103,9 +115,31 @@ class Supervisor:
                 await asyncio.wait_for(self._wake.wait(), self._next_pass)
             self._wake.clear()
             self._next_pass = SWEEP_INTERVAL
+            if not leases.is_at(self._lock, self._team.supervisor_lock):
+                await self._end_lost_workers()
+                break
             await self._reconcile_all()
         self._launcher.close()
         self._notifier.stop()
+
+    async def _end_lost_workers(self) -> None:
+        """End the workers that lost their leases too. They end by themselves unless they hang."""
+        log.error("%s was removed, moved or replaced; ending", self._team.supervisor_lock)
+        lost = [watched.ref for watched in self._watched.values() if watched.ref and not self._holds_lease(watched)]
+        for ref in lost:
+            self._launcher.signal(ref, signal.SIGTERM)
+        deadline = time.monotonic() + KILL_GRACE
+        # A worker that was adopted is no child, so no event tells that it ended.
+        while time.monotonic() < deadline and any(process.start_ticks(r.pid) == r.ticks for r in lost):  # noqa: ASYNC110
+            await asyncio.sleep(_LOST_POLL)
+        for ref in lost:
+            self._launcher.signal(ref, signal.SIGKILL, tree=True)
+
+    @staticmethod
+    def _holds_lease(watched: Watched) -> bool:
+        """Return True if the worker holds the lease that is at the path now: only the supervisor's lock was lost."""
+        holder = leases.holder(watched.agent.lease, Lease)
+        return holder is not None and watched.ref == Ref(holder.pid, holder.start_ticks)
 
     def _is_needed(self) -> bool:
         if any(watched.ref for watched in self._watched.values()):

@@ -5,6 +5,7 @@ so that readers see the start. The imports that cost a second come last.
 """
 
 import asyncio
+import contextlib
 import gc
 import os
 import resource
@@ -15,27 +16,28 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from crewboard import env, redaction
-from crewboard.errors import CrewboardError, ExitCode, StorageError
+from crewboard.errors import CrewboardError, ExitCode, LostLeaseError, StorageError
 from crewboard.linux import process, syscalls
 from crewboard.records import SANDBOX_OFF, Exit, Lease, RunStarted, Spec
 from crewboard.sandbox.level import UNSAFE_WARNING
 from crewboard.sandbox.sandbox import Sandbox, open_sandbox
-from crewboard.store import agents, json_files, leases
+from crewboard.store import agents, files, json_files, leases
 from crewboard.store.layout import AgentDirectory
 from crewboard.worker.run_state import RunState
 
 _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCode.NO_SANDBOX: "no_sandbox"}
 
 
-def _begin(agent: AgentDirectory) -> tuple[Spec, int] | None:
+def _begin(agent: AgentDirectory) -> tuple[Spec, int, Lease] | None:
     """Take the lease for the wanted run. Return None if another process has that run, or had it."""
     held = leases.take(agent.lease)
     spec = agents.spec(agent)
     if spec is None or held is None or agents.last_run(agent) >= spec.run:
         return None
     me = os.getpid()
-    leases.sign(held, Lease(pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me)))
-    return spec, held
+    lease = Lease(pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me))
+    leases.sign(held, lease)
+    return spec, held, lease
 
 
 def _harden() -> None:
@@ -110,6 +112,13 @@ def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
     return run_state
 
 
+def _note_lost(agent: AgentDirectory, held: int, lease: Lease) -> None:
+    """Write into the held lease that it was lost: the supervisor at the new place of a moved directory reads it."""
+    if not leases.is_at(held, agent.lease):
+        with contextlib.suppress(StorageError):
+            leases.sign(held, lease.model_copy(update={"lost": True}))
+
+
 def main(path: Path) -> int:
     """Run the agent whose directory is `path`. Return the exit code."""
     agent = AgentDirectory(path)
@@ -118,7 +127,8 @@ def main(path: Path) -> int:
         begun = _begin(agent)
         if begun is None:
             return ExitCode.DONE
-        spec, _held = begun
+        spec, held, lease = begun
+        files.require_before_writing(lambda: leases.require(held, agent.lease, lease))
         _harden()
         run_state = _record_start(agent, spec)
         # The conversation stays for the whole run, so the collector need not look at it again.
@@ -129,6 +139,9 @@ def main(path: Path) -> int:
     code, reason = _run(run_state)
     try:
         run_state.finish(code, reason)
+    except LostLeaseError:
+        _note_lost(agent, held, lease)
+        return ExitCode.IO
     except StorageError as error:
         sys.stderr.write(f"{agent.name}: could not record how the run ended: {error}\n")
     return code

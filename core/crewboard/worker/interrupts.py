@@ -13,7 +13,7 @@ from crewboard.errors import BadDataError, ExitCode
 from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import approvals
 from crewboard.records import Message, Spec
-from crewboard.store import mailbox
+from crewboard.store import files, mailbox
 from crewboard.store.json_files import CachedFile
 from crewboard.worker import inbox
 from crewboard.worker.run_state import RunState
@@ -72,7 +72,9 @@ class Interrupts:
 
         Raises:
             WorkerExit: It was.
+            LostLeaseError: The directory of this run was removed, moved or replaced.
         """
+        files.require_ownership()
         wanted = self._wanted()
         if self._terminated:
             raise WorkerExit("killed" if wanted == "killed" else "terminated", ExitCode.TERMINATED)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from crewboard.errors import LostLeaseError
 from crewboard.linux import process
 from crewboard.records import (
     Context,
@@ -69,6 +70,8 @@ class RunState:
         self._shown = json_files.CachedFile(agent.status, Status)
         self._live = b""
         self._live_at = 0.0
+        self._journal_end = 0
+        """Size of the journal after this run's last event."""
         me = os.getpid()
         self.status = Status(
             run=spec.run,
@@ -122,11 +125,15 @@ class RunState:
 
         Raises:
             StorageError: The event could not be written; nothing changed.
+            LostLeaseError: These files are no longer this run's; nothing was written.
         """
+        if files.size(self.agent.journal) < self._journal_end:
+            raise LostLeaseError(f"{self.agent.journal} was replaced by an older one; this run ends")
         event.run = self.spec.run
         if isinstance(event, (Intake, ToolResult)):
             event.task = self._task
         journal.append(self.agent.journal, event)
+        self._journal_end = files.size(self.agent.journal)
         self.conversation.apply(event)
         if isinstance(event, Intake) and event.assignment is not None:
             # Before the cursor moves: an agent that is idle without unread mail has nothing to do.
@@ -202,12 +209,14 @@ class RunState:
         self._live_at = time.monotonic()
         piece, self._live = self._live, b""
         # This text is a preview only: a full disk must not end the run because of it.
+        files.require_ownership()
         with contextlib.suppress(OSError), open(self.agent.live, "ab", opener=files.open_private) as file:
             file.write(piece)
 
     def clear_live(self) -> None:
         """Remove the preview of the last reply."""
         self._live = b""
+        files.require_ownership()
         with contextlib.suppress(OSError), open(self.agent.live, "wb", opener=files.open_private):
             pass
 

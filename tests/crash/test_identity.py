@@ -1,0 +1,204 @@
+"""A process belongs to the directory that it took its lock in, which is removed, remade, moved, copied or restored."""
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from crewboard.commands import context, hire, messages, stop
+from crewboard.linux import process
+from crewboard.protocol import supervisor_client
+from crewboard.readmodel.reader import read_team
+from crewboard.records import Lease, Reply
+from crewboard.store import agents, codec, leases, mailbox
+from crewboard.store.layout import TeamDirectory
+from tests.crew import Crew, eventually
+
+GONE_WITHIN = 10.0
+"""Seconds in which every process of a lost directory has ended (contract)."""
+
+Identity = tuple[int, int]
+
+
+def processes(crew: Crew) -> list[Identity]:
+    """Return the team's supervisor and all below it: prefork server, workers, their tools."""
+    supervisor = crew.supervisor_pid()
+    return [(pid, process.start_ticks(pid)) for pid in (supervisor, *process.descendants(supervisor))]
+
+
+def living(found: list[Identity]) -> list[Identity]:
+    return [(pid, ticks) for pid, ticks in found if ticks and process.start_ticks(pid) == ticks]
+
+
+def wait_for_the_end(found: list[Identity]) -> None:
+    eventually(lambda: not living(found), "the end of every process", GONE_WITHIN)
+
+
+def other_view(crew: Crew, root: Path) -> context.Team:
+    """Return the team as it is found below another root."""
+    return context.Team(TeamDirectory(root / ".crewboard" / "default"), environment=crew.environment)
+
+
+def calls(crew: Crew, name: str) -> int:
+    return sum(isinstance(event, Reply) for event in crew.events(name))
+
+
+def ends(team: context.Team) -> None:
+    """Make a supervisor finalize the ends of all agents of a team, and wait for that."""
+
+    def are_finalized() -> bool:
+        supervisor_client.ensure_running(team.directory)
+        return not any(map(supervisor_client.is_unfinalized, map(team.directory.agent, team.config.names)))
+
+    eventually(are_finalized, "the finalized ends")
+
+
+def start_busy_agent(crew: Crew, name: str = "bob") -> None:
+    """Hire an agent that is in the middle of a command."""
+    crew.hire(name, "test", "run: sleep 300", unsafe_no_sandbox=True)
+    eventually(lambda: "sleep 300" in crew.see(name).doing, "the command")
+
+
+def test_removed_directory_ends_all_its_processes(crew: Crew) -> None:
+    crew.run("idle", "explore", "say hello")
+    start_busy_agent(crew)
+    found = processes(crew)
+    assert len(found) >= 5
+    shutil.rmtree(crew.root / ".crewboard")
+    wait_for_the_end(found)
+    assert not (crew.root / ".crewboard").exists()
+
+
+def test_a_team_made_anew_is_left_alone_by_the_processes_of_the_old(crew: Crew) -> None:
+    crew.run("bob", "explore", "say hello")
+    start_busy_agent(crew, "worker")
+    old = processes(crew)
+    shutil.rmtree(crew.root / ".crewboard")
+    crew.team.ensure()
+    crew.run("bob", "explore", "say hello")
+    sent = messages.send(crew.team, "bob", "say hello")
+    crew.answer_to("bob", sent.id)
+    wait_for_the_end(old)
+    assert calls(crew, "bob") == 2
+    assert {event.run for event in crew.events("bob")} == {1}
+    assert not crew.agent("worker").path.exists()
+    crew.wait_for("bob", "idle")
+    assert supervisor_client.is_alive(crew.directory)
+
+
+def test_moved_directory_ends_its_processes_and_resumes_there(crew: Crew, tmp_path: Path) -> None:
+    crew.run("bob", "explore", "say hello")
+    start_busy_agent(crew, "worker")
+    old = processes(crew)
+    new_root = tmp_path / "elsewhere"
+    new_root.mkdir()
+    (crew.root / ".crewboard").rename(new_root / ".crewboard")
+    moved = other_view(crew, new_root)
+    sent = messages.send(moved, "bob", "say hello")
+    wait_for_the_end(old)
+    ends(moved)
+    seen = read_team(moved.directory)
+    assert [agent.state for agent in seen.agents] == ["exited", "exited"]
+    assert {agent.exit.reason for agent in seen.agents if agent.exit} == {"lost"}
+    assert "directory was moved" in seen.agents[0].reason
+    assert hire.resume(moved, "bob") == 2
+    there = Crew(new_root, crew.model)
+    there.answer_to("bob", sent.id)
+    there.end()
+    assert not (crew.root / ".crewboard").exists()
+
+
+def test_looking_at_a_copy_ends_nothing_of_the_original(crew: Crew, tmp_path: Path) -> None:
+    start_busy_agent(crew)
+    found = processes(crew)
+    copy = tmp_path / "copy"
+    shutil.copytree(crew.root / ".crewboard", copy / ".crewboard", symlinks=True)
+    team = other_view(crew, copy)
+    assert not supervisor_client.is_alive(team.directory)
+    assert [agent.alive for agent in read_team(team.directory).agents] == [False]
+    ends(team)
+    assert living(found) == found
+    assert crew.see("bob").state == "working"
+    stop.delete(team, now=True)
+    assert living(found) == found
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["replaced files", "rewritten files"])
+def test_backup_restored_over_a_live_team_ends_its_processes(crew: Crew, tmp_path: Path, in_place: bool) -> None:
+    crew.run("bob", "explore", "say hello")
+    backup = tmp_path / "backup"
+    shutil.copytree(crew.root / ".crewboard", backup)
+    sent = messages.send(crew.team, "bob", "say hello")
+    crew.answer_to("bob", sent.id)
+    crew.wait_for("bob", "idle")
+    old = processes(crew)
+    worker = crew.pid("bob")
+    for path in backup.rglob("*"):
+        target = crew.root / ".crewboard" / path.relative_to(backup)
+        if path.is_file():
+            if not in_place:
+                target.unlink()
+            shutil.copy(path, target)
+    again = messages.send(crew.team, "bob", "say hello")
+    eventually(lambda: not process.start_ticks(worker), "the end of the worker", GONE_WITHIN)
+    if not in_place:
+        wait_for_the_end(old)
+    supervisor_client.ensure_running(crew.directory)
+    eventually(lambda: not crew.see("bob").alive, "the free lease")
+    asked = len(crew.model.asked_by("bob"))
+    assert hire.resume(crew.team, "bob") == 2
+    crew.answer_to("bob", again.id)
+    assert len(crew.model.asked_by("bob")) == asked + 1
+    assert None not in [event.run for event in crew.events("bob")]
+
+
+def test_removed_lease_ends_the_worker_and_the_supervisor_says_why(shared_crew: Crew) -> None:
+    shared_crew.run("unleased", "explore", "say hello")
+    shared_crew.agent("unleased").lease.unlink()
+    record = eventually(lambda: agents.exit_record(shared_crew.agent("unleased")), "the record of its end", GONE_WITHIN)
+    assert (record.code, record.reason) == (74, "lost")
+    assert "removed, moved or replaced" in shared_crew.agent("unleased").log.read_text()
+    assert hire.resume(shared_crew.team, "unleased") == 2
+
+
+def test_removed_supervisor_lock_leaves_workers_and_one_supervisor(shared_crew: Crew) -> None:
+    shared_crew.run("kept", "explore", "say hello")
+    worker, old = shared_crew.pid("kept"), shared_crew.supervisor_pid()
+    shared_crew.directory.supervisor_lock.unlink()
+    eventually(lambda: not process.start_ticks(old), "the end of the first supervisor", GONE_WITHIN)
+    supervisor_client.ensure_running(shared_crew.directory)
+    sent = messages.send(shared_crew.team, "kept", "say hello")
+    shared_crew.answer_to("kept", sent.id)
+    assert shared_crew.pid("kept") == worker
+
+
+def test_second_path_to_a_team_finds_the_same_processes(shared_crew: Crew, tmp_path: Path) -> None:
+    shared_crew.run("linked", "explore", "say hello")
+    link = tmp_path / "link"
+    link.symlink_to(shared_crew.root, target_is_directory=True)
+    team = other_view(shared_crew, link)
+    supervisor_client.wake_supervisor(team.directory)
+    assert hire.resume(team, "linked") == 1
+    sent = messages.send(team, "linked", "say hello")
+    shared_crew.answer_to("linked", sent.id)
+    assert read_team(team.directory).supervisor.pid == shared_crew.supervisor_pid()
+    assert calls(shared_crew, "linked") == 2
+
+
+def test_a_run_writes_nothing_once_the_lease_names_a_later_run(shared_crew: Crew) -> None:
+    shared_crew.run("fenced", "explore", "say hello")
+    shared_crew.wait_for("fenced", "idle")
+    eventually(
+        lambda: any(m.type == "idle_notification" for m in mailbox.read(shared_crew.directory, "lead").messages), "rest"
+    )
+    shared_crew.kill("fenced", signal.SIGSTOP)
+    before = shared_crew.agent("fenced").journal.read_bytes()
+    lease = shared_crew.agent("fenced").lease
+    holder = leases.holder(lease, Lease)
+    assert holder is not None
+    lease.write_bytes(codec.encode(holder.model_copy(update={"run": 2})))
+    messages.send(shared_crew.team, "fenced", "say hello")
+    process.send_signal(holder.pid, signal.SIGCONT)
+    eventually(lambda: not leases.is_held(shared_crew.agent("fenced").lease), "its end", GONE_WITHIN)
+    assert shared_crew.agent("fenced").journal.read_bytes() == before
