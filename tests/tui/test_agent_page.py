@@ -12,7 +12,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Intake, RunStarted, ToolResult
 from crewboard.store import journal
 from crewboard_tui.queries import ProcessHistoryReader
-from crewboard_tui.render.formats import spark
+from crewboard_tui.render.formats import sparkline
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.activity import paired
 from crewboard_tui.views.base import BaseScreen
@@ -169,11 +169,11 @@ async def test_an_ended_process_shows_its_exit_record(frozen: Frozen) -> None:
 
 
 def test_a_course_keeps_its_newest_values() -> None:
-    assert spark([0, 50, 100], 10, top=100) == "▁▅█"
-    assert spark([100, 0, 0], 2, top=100) == "▁▁"
-    assert spark([200], 5, top=100) == "█"
-    assert spark([1, 2], 0, top=100) == ""
-    assert spark([0, 0], 5, top=0) == "▁▁"
+    assert sparkline([0, 50, 100], 10, top=100) == "▁▅█"
+    assert sparkline([100, 0, 0], 2, top=100) == "▁▁"
+    assert sparkline([200], 5, top=100) == "█"
+    assert sparkline([1, 2], 0, top=100) == ""
+    assert sparkline([0, 0], 5, top=0) == "▁▁"
 
 
 def test_the_course_is_kept_while_one_looks_elsewhere(frozen: Frozen) -> None:

@@ -17,9 +17,8 @@ from crewboard.records import Message
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui import session
-from crewboard_tui.compose import parser
 from crewboard_tui.compose.draft_input import escape_newlines, unescape_newlines
-from crewboard_tui.compose.parser import Note, Visit
+from crewboard_tui.compose.parser import Note, Visit, parse_line, resolve_prefix
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 from tests.tui.test_requests import _open_plan as open_plan
@@ -57,7 +56,7 @@ def _count(frozen: Frozen, name: str) -> int:
     ],
 )
 def test_what_a_line_says(text: str, says: Note | Visit) -> None:
-    assert parser.read(text, ["api"], ["api", "ui"]) == says
+    assert parse_line(text, ["api"], ["api", "ui"]) == says
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_what_a_line_says(text: str, says: Note | Visit) -> None:
 )
 def test_what_a_line_cannot_say(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        parser.read(text, ["api"], ["api", "ui"])
+        parse_line(text, ["api"], ["api", "ui"])
 
 
 def test_a_line_holds_its_breaks_and_no_control_character() -> None:
@@ -360,7 +359,7 @@ async def test_at_name_picks_the_recipient_and_tab_completes(frozen: Frozen, siz
     ],
 )
 def test_a_beginning_means_the_only_one_who_is_called_so(text: str, names: list[str], name: str) -> None:
-    assert parser.resolve_prefix(text, names) == name
+    assert resolve_prefix(text, names) == name
 
 
 @_SIZES

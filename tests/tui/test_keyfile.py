@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from crewboard_tui.keymap import bindings, user_file
+from crewboard_tui.keymap.bindings import KEYS
+from crewboard_tui.keymap.user_file import Keymap, keymap_template, read_keymap
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened
@@ -24,7 +25,7 @@ def settings(folder: Path, text: str) -> Settings:
 
 
 def test_both_spellings_of_an_id(tmp_path: Path) -> None:
-    found = user_file.read(
+    found = read_keymap(
         written(tmp_path, '"app.next" = "U,ctrl+n"\nlist.down = "?"\nlist.up = "!"\n[app]\nhelp = "f1"')
     )
     assert found.problems == ()
@@ -49,7 +50,7 @@ def test_both_spellings_of_an_id(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_named_and_passed_over(tmp_path: Path, text: str, problem: str) -> None:
-    found = user_file.read(written(tmp_path, text + '\napp.leave = "Q"'))
+    found = read_keymap(written(tmp_path, text + '\napp.leave = "Q"'))
     assert problem in found.problems[0]
     assert len(found.problems) == 1
     assert "app.next" not in found.keys
@@ -58,28 +59,28 @@ def test_what_cannot_be_used_is_named_and_passed_over(tmp_path: Path, text: str,
 
 
 def test_two_keys_may_change_places(tmp_path: Path) -> None:
-    found = user_file.read(written(tmp_path, 'agent.hire = "m"\nagent.message = "n"\ninbox.reply = "n"'))
+    found = read_keymap(written(tmp_path, 'agent.hire = "m"\nagent.message = "n"\ninbox.reply = "n"'))
     assert found.problems == ()
 
 
 def test_no_file_no_keys(tmp_path: Path) -> None:
-    assert user_file.read(tmp_path / "keys.toml") == user_file.Keymap({})
+    assert read_keymap(tmp_path / "keys.toml") == Keymap({})
 
 
 def test_an_unreadable_keymap_file_does_not_stop_the_dashboard(tmp_path: Path) -> None:
     for number, content in enumerate((b"a = " + b"[" * 9_000, b'app.next = "\xff"')):
         file = tmp_path / f"{number}.toml"
         file.write_bytes(content)
-        assert "cannot be read" in user_file.read(file).problems[0]
-    assert "cannot be read" in user_file.read(tmp_path).problems[0]
+        assert "cannot be read" in read_keymap(file).problems[0]
+    assert "cannot be read" in read_keymap(tmp_path).problems[0]
 
 
 def test_what_is_printed_as_a_file_is_one(tmp_path: Path) -> None:
-    text = "\n".join(line.removeprefix("# ") for line in user_file.template().splitlines()[1:])
+    text = "\n".join(line.removeprefix("# ") for line in keymap_template().splitlines()[1:])
     tomllib.loads(text)
-    found = user_file.read(written(tmp_path, text))
+    found = read_keymap(written(tmp_path, text))
     assert found.problems == ()
-    assert set(found.keys) == {key.id for key in bindings.KEYS if key.keys}
+    assert set(found.keys) == {key.id for key in KEYS if key.keys}
 
 
 async def test_the_users_keys_work_and_are_shown(frozen: Frozen, tmp_path: Path) -> None:

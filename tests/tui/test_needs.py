@@ -4,7 +4,7 @@ from crewboard.commands import messages
 from crewboard.protocol import requests
 from crewboard.records import Exit
 from crewboard.store import agents
-from crewboard_tui.render import formats
+from crewboard_tui.render.formats import format_clock
 from crewboard_tui.views.hire.screen import HireScreen
 from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import NOW, Frozen
@@ -142,12 +142,12 @@ async def test_a_death_without_a_log_shows_the_last_work_and_idleness(frozen: Fr
     frozen.hire("idler", "code", "idle", "", ago=300, pid=77)
     frozen.began("idler", 300, "read_file", {"path": "README.md"})
     die(frozen, "idler")
-    since = formats.clock(NOW - 300)
+    since = format_clock(NOW - 300)
     async with opened(frozen, 120, 36) as stage:
         await stage.press("4")
         await stage.sees(f"died: killed by SIGSEGV, was idle since {since[:5]}")
         await stage.press("j")
-        await stage.sees(f"state      was idle since {since[:5]}", f"last steps {formats.clock(NOW - 900)} start")
+        await stage.sees(f"state      was idle since {since[:5]}", f"last steps {format_clock(NOW - 900)} start")
         await stage.sees(f"{since} tool  read_file README.md")
 
 

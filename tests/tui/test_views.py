@@ -8,7 +8,7 @@ from crewboard.commands import messages
 from crewboard.protocol import requests
 from crewboard.records import OperatorState
 from crewboard.store import json_files, mailbox
-from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS
 from crewboard_tui.views.inbox import screen
 from crewboard_tui.widgets.bars import working_keys
 from tests.frozen import NOW, Frozen
@@ -337,19 +337,19 @@ async def test_each_view_keeps_its_place(frozen: Frozen) -> None:
 
 
 def test_every_key_has_an_id_of_its_own_and_says_what_it_does() -> None:
-    assert len(bindings.BY_ID) == len(bindings.KEYS)
-    for key in bindings.KEYS:
+    assert len(BY_ID) == len(KEYS)
+    for key in KEYS:
         assert key.says, key.id
         assert "." in key.id
 
 
 def test_every_key_stands_in_the_help() -> None:
-    grouped = {scope for scopes in bindings.GROUPS.values() for scope in scopes}
-    assert {key.scope for key in bindings.KEYS} == grouped
+    grouped = {scope for scopes in GROUPS.values() for scope in scopes}
+    assert {key.scope for key in KEYS} == grouped
 
 
 def test_no_plain_letter_destroys() -> None:
-    for key in bindings.KEYS:
+    for key in KEYS:
         if key.id in ("agent.end", "agent.fresh", "agent.acknowledge"):
             assert key.keys.isupper(), key.id
 

@@ -29,14 +29,14 @@ from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Request
 from crewboard.store.layout import TeamDirectory, team_directories
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
-from crewboard_tui.compose.composer import Composer, PromptLine
+from crewboard_tui.compose import Composer, PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import Drafts, called, file_for
-from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap import BY_ID, bindings_of
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Snapshot
-from crewboard_tui.render.lines import one_line
+from crewboard_tui.render import one_line
 from crewboard_tui.render.themes import THEMES, AsciiFilter, SteadyStylesheet, after
 from crewboard_tui.settings import Settings
 from crewboard_tui.views import registry
@@ -71,8 +71,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
     CSS_PATH = [_HERE / "app.tcss", *sorted((_HERE / "views").rglob("*.tcss"))]
     DEFAULT_MODE = _FIRST
     BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings.bindings("app"),
-        Binding("ctrl+c", "leave", "leave", tooltip=bindings.BY_ID["app.leave"].says, show=False, id="app.leave_too"),
+        *bindings_of("app"),
+        Binding("ctrl+c", "leave", "leave", tooltip=BY_ID["app.leave"].says, show=False, id="app.leave_too"),
     ]
     COMMANDS = {Commands}
     COMMAND_PALETTE_BINDING = "ctrl+p"

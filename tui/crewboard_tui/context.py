@@ -12,7 +12,7 @@ from crewboard.readmodel.team import AgentView
 from crewboard.records import Request
 from crewboard_tui.background import BackgroundJobs, Then
 from crewboard_tui.drafts import Drafts
-from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap import BY_ID, show_key
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Query, Snapshot
 
@@ -95,11 +95,11 @@ class AppContext:
 
     def key(self, ident: str) -> str:
         """Return how the key `ident` is pressed here, for a text that names it."""
-        return bindings.show_key(self.keys_of(ident)[0], ascii_only=self.ascii_only)
+        return show_key(self.keys_of(ident)[0], ascii_only=self.ascii_only)
 
     def keys_of(self, ident: str) -> list[str]:
         """Return the names of the keys that `ident` is bound to."""
-        return self.keys.get(ident, bindings.BY_ID[ident].keys).split(",")
+        return self.keys.get(ident, BY_ID[ident].keys).split(",")
 
     def do(
         self, label: str, command: Callable[[], str], then: Then | None = None, *, settle: Then | None = None

@@ -8,8 +8,7 @@ from time import monotonic
 from typing import Literal
 
 from crewboard.readmodel.team import Need, TeamView
-from crewboard_tui.render.lines import one_line
-from crewboard_tui.render.looks import NEED_LOOKS, to_ascii
+from crewboard_tui.render import NEED_LOOKS, one_line, to_ascii
 
 Notify = Literal["off", "bell", "desktop"]
 

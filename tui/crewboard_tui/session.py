@@ -17,7 +17,7 @@ from crewboard.readmodel.reader import read_team
 from crewboard.records import Request
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.drafts import Drafts, called, request_of
-from crewboard_tui.render.sanitize import safe_line, safe_text
+from crewboard_tui.render import safe_line, safe_text
 from crewboard_tui.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 from crewboard import env
 from crewboard.store import files
-from crewboard_tui.keymap import user_file
+from crewboard_tui.keymap import keymap_path, read_keymap
 from crewboard_tui.notifications import WAYS, Notify
 from crewboard_tui.render.themes import THEMES, ThemeName
 from crewboard_tui.user_dirs import make_private, state_home
@@ -38,7 +38,7 @@ class Settings:
         notify = _one_of(env.NOTIFY, WAYS, environment, problems)
         theme = _one_of(env.THEME, tuple(THEMES), environment, problems)
         remembers = state_home(environment) / "theme"
-        keymap = user_file.read(user_file.path(environment))
+        keymap = read_keymap(keymap_path(environment))
         return cls(
             notify=notify or "off",
             theme=theme or _remembered(remembers),

@@ -1,1 +1,59 @@
-"""What the user can do with the selection of a view."""
+"""What the keys do to the selection of a view: actions on agents, tasks, messages and requests, and the search.
+
+A view offers groups of actions. An action is handed the selection and asks the app to open a view by its name.
+"""
+
+from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.messaging import Messaging
+from crewboard_tui.actions.registry import (
+    NOT_NOW,
+    Action,
+    Layer,
+    Selection,
+    marks_layer,
+    select,
+    select_in,
+    unavailable,
+)
+from crewboard_tui.actions.requests import RequestActions, newest_of, outcome_of, revision_of
+from crewboard_tui.actions.search import (
+    AGENT_GROUPS,
+    ALL,
+    FINDS_AGENTS,
+    FINDS_TASKS,
+    TASK_GROUPS,
+    Search,
+    in_group,
+    matches_agent,
+    matches_task,
+    task_in_group,
+)
+from crewboard_tui.actions.tasks import TaskActions
+
+__all__ = [
+    "AGENT_GROUPS",
+    "ALL",
+    "FINDS_AGENTS",
+    "FINDS_TASKS",
+    "NOT_NOW",
+    "TASK_GROUPS",
+    "Action",
+    "AgentActions",
+    "Layer",
+    "Messaging",
+    "RequestActions",
+    "Search",
+    "Selection",
+    "TaskActions",
+    "in_group",
+    "marks_layer",
+    "matches_agent",
+    "matches_task",
+    "newest_of",
+    "outcome_of",
+    "revision_of",
+    "select",
+    "select_in",
+    "task_in_group",
+    "unavailable",
+]

@@ -8,12 +8,10 @@ from crewboard.errors import UsageError
 from crewboard.names import LEAD
 from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
 from crewboard_tui.background import Then
-from crewboard_tui.compose import parser
-from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine
-from crewboard_tui.compose.parser import Visit
+from crewboard_tui.compose import Composer, ComposeTarget, PromptLine, Visit, openings, parse_line
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import ALL_AGENTS, TALK, interrupting, to_agents
-from crewboard_tui.keymap.bindings import BY_ID
+from crewboard_tui.keymap import BY_ID
 
 Unmark = Callable[[Iterable[str]], None]
 
@@ -85,18 +83,18 @@ class Messaging:
             return self.lead_target()
         return ComposeTarget(
             f"to {', '.join(names)}", to_agents(names), partial(self._obey, names, unmark),
-            partial(self._why_not, names), parser.openings(self._names),
+            partial(self._why_not, names), openings(self._names),
         )  # fmt: skip
 
     def _why_not(self, names: list[str], text: str) -> str | None:
         try:
-            parser.read(text, names, self._names)
+            parse_line(text, names, self._names)
         except UsageError as error:
             return str(error)
         return None
 
     def _obey(self, names: list[str], unmark: Unmark, text: str) -> None:
-        said = parser.read(text, names, self._names)
+        said = parse_line(text, names, self._names)
         if isinstance(said, Visit):
             navigator = self._context.navigator
             navigator.call_later(navigator.open_view, said.view, said.mailbox)

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Task
-from crewboard_tui.keymap.bindings import BY_ID
-from crewboard_tui.render.lines import clip, one_line
+from crewboard_tui.keymap import BY_ID
+from crewboard_tui.render import clip, one_line
 
 NOT_NOW = "not now"
 """Why a key does nothing, where there is no better reason."""

@@ -7,8 +7,8 @@ from crewboard.readmodel.team import TeamView
 from crewboard.records import Request
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings
-from crewboard_tui.render import formats
+from crewboard_tui.keymap import Pressed, default_key
+from crewboard_tui.render import format_clock
 
 
 class RequestActions:
@@ -64,7 +64,7 @@ class RequestActions:
             await self._context.navigator.open_next_need()
 
 
-def outcome_of(seen: Request, view: TeamView, pressed: bindings.Pressed = bindings.default_key) -> str | None:
+def outcome_of(seen: Request, view: TeamView, pressed: Pressed = default_key) -> str | None:
     """Return what has become of a request since it was opened, and the key that helps; None while it is pending."""
     newest = newest_of(seen, view)
     if newest is not None and newest.status == "pending":
@@ -77,7 +77,7 @@ def outcome_of(seen: Request, view: TeamView, pressed: bindings.Pressed = bindin
         return None
     if now.status != "pending":
         by = f" by {'you' if now.decided_by == 'operator' else now.decided_by}" if now.decided_by else ""
-        return f" {now.status}{by} at {formats.clock(now.decided_at or 0)} "
+        return f" {now.status}{by} at {format_clock(now.decided_at or 0)} "
     if now.sha256 != seen.sha256:
         return f" it has changed since you opened it: leave with {pressed('view.back')} and open it again "
     return None

@@ -6,9 +6,9 @@ from crewboard.readmodel.reader import blocked
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Task
 from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
-from crewboard_tui.compose.composer import PromptLine
+from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.render.looks import look_of, task_look
+from crewboard_tui.render import look_of, task_look
 
 ALL = "all"
 

@@ -11,8 +11,7 @@ from crewboard.store import tasks
 from crewboard.store.tasks import CLOSED
 from crewboard_tui.actions.messaging import keep_unsent
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
-from crewboard_tui.compose.composer import PromptLine
-from crewboard_tui.compose.parser import resolve_prefix
+from crewboard_tui.compose import PromptLine, resolve_prefix
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import TASK
 

@@ -19,8 +19,7 @@ from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 from crewboard_tui.cli.mail import answers
 from crewboard_tui.cli.watching import hints
 from crewboard_tui.notifications import NeedsDiff
-from crewboard_tui.render.formats import long_age
-from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.render import format_long_age, safe_line
 
 
 @click.command()
@@ -104,7 +103,7 @@ def news(view: TeamView, arrivals: NeedsDiff, typed: CommandLine) -> Iterator[st
 
 def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
     """Describe a need: since when, what it blocks, and the commands that answer it."""
-    since = f"for {long_age(view.now - need.since)}"
+    since = f"for {format_long_age(view.now - need.since)}"
     happened = f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}"
     clauses = "; ".join(part for part in (happened, since, _holds(need, view)) if part)
     return safe_line(
@@ -165,10 +164,9 @@ def keys(as_json: bool) -> None:
 
     Example: crewboard keys > ~/.config/crewboard/keys.toml
     """
-    from crewboard_tui.keymap import user_file
-    from crewboard_tui.keymap.bindings import KEYS
+    from crewboard_tui.keymap import KEYS, keymap_template
 
     if as_json:
         say_json([{"id": key.id, "keys": key.keys, "says": key.says} for key in KEYS if key.keys])
     else:
-        say(user_file.template())
+        say(keymap_template())

@@ -24,8 +24,7 @@ from crewboard.commands.context import Team, choose_team
 from crewboard.errors import BadDataError, UntrustedError, UsageError
 from crewboard.protocol import supervisor_client
 from crewboard.store.layout import TeamDirectory, find_root
-from crewboard_tui.render.lines import clip, pad
-from crewboard_tui.render.sanitize import safe_line, safe_text
+from crewboard_tui.render import clip, pad, safe_line, safe_text
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from crewboard.records import HireOptions, Status
 from crewboard.store import json_files, leases, roster
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
-from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.render import safe_line
 
 
 @click.command()

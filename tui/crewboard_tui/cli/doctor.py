@@ -157,10 +157,10 @@ def terminal() -> Check:
 
 def keymap(environment: Mapping[str, str]) -> list[Check]:
     """Check the user's key file, if there is one."""
-    from crewboard_tui.keymap import user_file
+    from crewboard_tui.keymap import keymap_path, read_keymap
 
-    file = user_file.path(environment)
-    found = user_file.read(file)
+    file = keymap_path(environment)
+    found = read_keymap(file)
     if not found.keys and not found.problems:
         return []
     if found.problems:

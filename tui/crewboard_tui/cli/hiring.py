@@ -24,7 +24,7 @@ from crewboard.store.layout import AgentDirectory
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
 from crewboard_tui.cli.mail import answers, in_a_row
-from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.render import safe_line
 
 _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 """Options that are fixed at hiring: an idle agent keeps those that it was hired with."""

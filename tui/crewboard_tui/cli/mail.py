@@ -20,7 +20,7 @@ from crewboard.readmodel.team import Need, NeedKind
 from crewboard.records import Message, Request
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, age, as_json, clock, indented, note, note_damage, revive, say, say_json
-from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.render import safe_line
 
 
 @click.command()

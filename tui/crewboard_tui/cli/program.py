@@ -13,7 +13,7 @@ from crewboard import __version__, env
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, note
-from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.render import safe_line
 
 SECTIONS = {
     "See": {

@@ -11,7 +11,7 @@ from crewboard.records import describe_exit
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
 from crewboard_tui.cli.mail import answers, in_a_row
 from crewboard_tui.cli.tasks import describe as describe_tasks
-from crewboard_tui.render.formats import places
+from crewboard_tui.render import format_places
 
 
 @click.command()
@@ -52,7 +52,7 @@ def _head(view: TeamView, typed: CommandLine) -> list[str]:
     if view.description:
         lines.append(cut(view.description, columns()))
     if view.damaged:
-        lines.append(cut(f"damaged: {places(view.damage)}", columns()))
+        lines.append(cut(f"damaged: {format_places(view.damage)}", columns()))
     if not view.agents:
         hire = typed('spawn NAME --type explore --prompt "…"')
         lines += ["", f"no agents yet; {hire}"]

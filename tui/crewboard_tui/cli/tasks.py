@@ -10,7 +10,7 @@ from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
-from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.render import safe_line
 
 
 @click.command()

@@ -31,7 +31,7 @@ from crewboard_tui.cli.common import (
     say_json,
     say_json_line,
 )
-from crewboard_tui.render.sanitize import safe_line
+from crewboard_tui.render import safe_line
 
 SETTLED = 5.0
 """Seconds after which a state counts despite contradicting evidence.

@@ -1,1 +1,18 @@
-"""Writing messages: parsing, drafts, input widgets."""
+"""Writing to agents: the composer, the prompt line, the input that both use, and the syntax of a line."""
+
+from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine, shown_composer
+from crewboard_tui.compose.draft_input import DraftInput, unescape_newlines
+from crewboard_tui.compose.parser import Visit, openings, parse_line, resolve_prefix
+
+__all__ = [
+    "ComposeTarget",
+    "Composer",
+    "DraftInput",
+    "PromptLine",
+    "Visit",
+    "openings",
+    "parse_line",
+    "resolve_prefix",
+    "shown_composer",
+    "unescape_newlines",
+]

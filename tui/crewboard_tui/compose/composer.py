@@ -15,8 +15,8 @@ from textual.widgets import Input, Label
 
 from crewboard_tui.compose.draft_input import DraftInput, fitting, unescape_newlines
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings
-from crewboard_tui.render.lines import one_line
+from crewboard_tui.keymap import Pressed, bindings_of, default_key
+from crewboard_tui.render import one_line
 
 
 def shown_composer(screen: Screen[Any]) -> "Composer | None":
@@ -40,7 +40,7 @@ class ComposeTarget:
     names: Sequence[str] = ()
     nothing: str | None = None
 
-    def hint(self, pressed: bindings.Pressed, leave: str = "composer.leave") -> str:
+    def hint(self, pressed: Pressed, leave: str = "composer.leave") -> str:
         """Return a hint for the keys of the composer; `leave` is the id of the key that leaves it."""
         empty = f" · empty: {self.nothing}" if self.nothing is not None else ""
         send, edit, back = map(pressed, ("draft.send", "draft.edit", leave))
@@ -54,7 +54,7 @@ class ComposeTarget:
 class Composer(Horizontal):
     """The message line. It follows the selection until writing begins; then the recipient stays."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("composer")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("composer")]
 
     def __init__(self, context: AppContext, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -152,7 +152,7 @@ class PromptLine(ModalScreen[str | None]):
     completes.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("line")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("line")]
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class PromptLine(ModalScreen[str | None]):
         self._check = check
         self._names = names
         self._prose = prose
-        self.pressed: bindings.Pressed = bindings.default_key
+        self.pressed: Pressed = default_key
 
     def compose(self) -> ComposeResult:
         draft = DraftInput(self._text, self._names, prose=self._prose, id="ask-input")

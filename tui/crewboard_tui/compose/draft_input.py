@@ -20,7 +20,7 @@ from textual.widgets import Input
 from crewboard import redaction
 from crewboard.errors import CrewboardError, StorageError, UsageError
 from crewboard.linux.programs import find_user_program, path_outside_workspaces
-from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap import bindings_of
 
 BREAK = "↵"
 """Stands for a line break in a one-line input."""
@@ -66,7 +66,7 @@ class DraftInput(Input):
     `sends`, Enter is left to the parent.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("draft")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("draft")]
 
     def __init__(self, text: str = "", names: Sequence[str] = (), *, prose: bool = False, **kwargs: Any) -> None:
         self.keep: Callable[[str], None] | None = None

@@ -31,7 +31,7 @@ def openings(names: Sequence[str]) -> list[str]:
     return [*(f"@{name} " for name in names), *COMMANDS]
 
 
-def read(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Visit:
+def parse_line(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Visit:
     """Parse `text`, written to `to` in a team of `names`; a leading `@@` stands for a plain `@`.
 
     Raises:

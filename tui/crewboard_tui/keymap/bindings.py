@@ -191,23 +191,23 @@ Pressed = Callable[[str], str]
 
 BY_ID = {key.id: key for key in KEYS}
 
-NAMES = {
+KEY_NAMES = {
     "enter": "⏎", "escape": "Esc", "space": "Space", "down": "↓", "up": "↑", "pagedown": "PgDn", "pageup": "PgUp",
     "home": "Home", "end": "End", "tab": "Tab", "shift+tab": "S-Tab",
 }  # fmt: skip
 
 
-def bindings(*scopes: str) -> list[Binding]:
+def bindings_of(*scopes: str) -> list[Binding]:
     """Return the bindings of some scopes for a screen or widget, without those that a screen's actions do."""
     return [key.binding for key in KEYS if key.scope in scopes and key.keys and key.action]
 
 
-def name_of(key: Key) -> str:
+def command_name(key: Key) -> str:
     """Return the name of a key's command: its label, else its id."""
     return key.label or key.id.partition(".")[2].replace("_", " ")
 
 
-def commands() -> list[Key]:
+def palette_commands() -> list[Key]:
     """Return the commands that only the palette offers."""
     return [key for key in KEYS if not key.keys]
 
@@ -216,7 +216,7 @@ def show_key(name: str, *, ascii_only: bool = False) -> str:
     """Format a key for the screen: `^s` for `ctrl+s`; its name if its sign cannot be shown."""
     if name.startswith("ctrl+"):
         return "^" + name.removeprefix("ctrl+")
-    shown = NAMES.get(name) or format_key(name)
+    shown = KEY_NAMES.get(name) or format_key(name)
     return name.capitalize() if ascii_only and not shown.isascii() else shown
 
 
@@ -225,7 +225,7 @@ def default_key(ident: str) -> str:
     return show_key(BY_ID[ident].keys.split(",")[0])
 
 
-def known(ids: Iterable[str | None]) -> list[Key]:
+def known_keys(ids: Iterable[str | None]) -> list[Key]:
     """Return the keys with these ids, each once, in the order of the table."""
     wanted = set(ids)
     return [key for key in KEYS if key.id in wanted]

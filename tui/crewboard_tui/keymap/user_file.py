@@ -13,7 +13,7 @@ from pathlib import Path
 
 from textual.keys import _character_to_key
 
-from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap.bindings import BY_ID, KEYS, Key, show_key
 from crewboard_tui.user_dirs import config_home
 
 NAME = "keys.toml"
@@ -47,12 +47,12 @@ class Keymap:
     problems: tuple[str, ...] = ()
 
 
-def path(environment: Mapping[str, str]) -> Path:
+def keymap_path(environment: Mapping[str, str]) -> Path:
     """Return the path of the file; it need not exist."""
     return config_home(environment) / NAME
 
 
-def read(file: Path) -> Keymap:
+def read_keymap(file: Path) -> Keymap:
     """Read the keys from the file; none if it does not exist."""
     try:
         given = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -85,14 +85,14 @@ def choose(given: Mapping[str, object]) -> Keymap:
     while clash := next(_clashes(usable), None):
         ident, key, other = clash
         del usable[ident]
-        problems.append(f"{ident}: {bindings.show_key(key)} is already used by {other}")
+        problems.append(f"{ident}: {show_key(key)} is already used by {other}")
     return Keymap(usable, tuple(problems))
 
 
 def _problem(ident: str, value: object) -> str | None:
-    key = bindings.BY_ID.get(ident)
+    key = BY_ID.get(ident)
     if key is None:
-        near = difflib.get_close_matches(ident, bindings.BY_ID, n=1)
+        near = difflib.get_close_matches(ident, BY_ID, n=1)
         return f"there is no key {ident}" + (f", did you mean {near[0]}?" if near else "")
     if not key.keys:
         return f"{ident} is a command of the palette and takes no key"
@@ -119,26 +119,26 @@ def _clashes(mine: dict[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield the lines whose key is already used, the last line first, with the key and the other id."""
     for ident in reversed(mine):
         for key in mine[ident].split(","):
-            for other in bindings.KEYS:
-                if other.id != ident and _meet(bindings.BY_ID[ident], other) and key in _now(other, mine):
+            for other in KEYS:
+                if other.id != ident and _meet(BY_ID[ident], other) and key in _now(other, mine):
                     yield ident, key, other.id
 
 
-def _now(key: bindings.Key, mine: Mapping[str, str]) -> list[str]:
+def _now(key: Key, mine: Mapping[str, str]) -> list[str]:
     return _long(mine.get(key.id, key.keys))
 
 
-def _meet(one: bindings.Key, other: bindings.Key) -> bool:
+def _meet(one: Key, other: Key) -> bool:
     """Return True if both keys can be active at once. Default keys that are shared stay allowed."""
     if one.scope != other.scope and set(one.keys.split(",")) & set(other.keys.split(",")):
         return False
     return one.scope == other.scope or any({one.scope, other.scope} <= scopes for scopes in _TOGETHER)
 
 
-def template() -> str:
+def keymap_template() -> str:
     """Return a file with every id and its keys, all commented out, for the user to edit."""
     lines = ['# The keys of crewboard: take the "#" from a line to change it. Several keys are set apart by commas.']
-    for key in bindings.KEYS:
+    for key in KEYS:
         if key.keys:
             given = f'{key.id} = "{key.keys}"'
             lines.append(f"# {given:<32} # {key.says}")

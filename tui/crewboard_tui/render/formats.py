@@ -15,7 +15,7 @@ from crewboard_tui.render.lines import Line, Span
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
-def age(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """Format an age in at most four cells: `9s`, `4m`, `3h`, `12d`."""
     seconds = max(0, int(seconds))
     if seconds < _MINUTE:
@@ -27,7 +27,7 @@ def age(seconds: float) -> str:
     return f"{min(seconds // _DAY, 999)}d"
 
 
-def long_age(seconds: float) -> str:
+def format_long_age(seconds: float) -> str:
     """Format an age, to the second below an hour: `4m12s`, `1h05m`."""
     seconds = max(0, int(seconds))
     if seconds < _MINUTE:
@@ -39,20 +39,20 @@ def long_age(seconds: float) -> str:
     return f"{seconds // _DAY}d"
 
 
-def clock(ts: float) -> str:
+def format_clock(ts: float) -> str:
     """Format the time of day: `15:04:22`."""
     return time.strftime("%H:%M:%S", time.localtime(ts))
 
 
-def took(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """Format a duration: `0.1s`, `12s`, `4m12s`; empty if unknown."""
     if seconds is None:
         return ""
     # One decimal is precise enough from 10 seconds on.
-    return f"{seconds:.1f}s" if seconds < 10 else long_age(seconds)  # noqa: PLR2004
+    return f"{seconds:.1f}s" if seconds < 10 else format_long_age(seconds)  # noqa: PLR2004
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """Format a number of bytes in at most four cells: `96M`, `3.9G`."""
     value = float(count)
     for unit in ("B", "K", "M", "G"):
@@ -63,24 +63,24 @@ def size(count: int) -> str:
     return f"{value:.0f}T"
 
 
-def count(number: int) -> str:
+def format_count(number: int) -> str:
     """Format a count in at most five cells: `950`, `41.2k`, `1.3M`."""
     if number < 1000:  # noqa: PLR2004
         return str(number)
     return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"  # noqa: PLR2004
 
 
-def money(dollars: float) -> str:
+def format_money(dollars: float) -> str:
     """Format US dollars: `$1.92`, and `<1¢` for less than a cent."""
     return "<1¢" if 0 < dollars < 0.01 else f"${dollars:.2f}"  # noqa: PLR2004
 
 
-def places(counts: Mapping[str, int]) -> str:
+def format_places(counts: Mapping[str, int]) -> str:
     """List places, each with its count if above one: `config.json, mail of lead ×3`."""
     return ", ".join(f"{where} ×{many}" if many > 1 else where for where, many in counts.items())
 
 
-def homely(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Abbreviate the home directory in a path to `~`."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
@@ -89,7 +89,7 @@ def homely(path: Path) -> str:
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def spark(values: Sequence[float], width: int, top: float) -> str:
+def sparkline(values: Sequence[float], width: int, top: float) -> str:
     """Return a bar chart of the newest values that fit into `width` cells; `top` is a full bar."""
     shown = values[-max(0, width) :] if width > 0 else []
     return "".join(_BARS[_level(value, top)] for value in shown)
@@ -104,11 +104,11 @@ NEARLY = 0.8
 """A limit counts as near from this share on."""
 
 
-def money_of(bill: Bill) -> str:
+def format_bill(bill: Bill) -> str:
     """Format a cost; `+` means that some tokens have no price, a dash that none has."""
     if bill.usd is None:
         return "—"
-    return money(bill.usd) + ("+" if bill.partial else "")
+    return format_money(bill.usd) + ("+" if bill.partial else "")
 
 
 def why_no_money(view: TeamView) -> str:
@@ -118,22 +118,22 @@ def why_no_money(view: TeamView) -> str:
     )
 
 
-def spent(view: TeamView, rate: float | None) -> str:
+def format_spending(view: TeamView, rate: float | None) -> str:
     """Format what the team has used, its limit, and its rate in dollars per hour."""
     bill = bill_team(view)
     parts = ["Cost"]
     if bill.usd is not None:
-        parts.append(money_of(bill))
+        parts.append(format_bill(bill))
     if bill.budget is not None:
-        parts.append(f"{percent(bill.share)} of the team's {bill.budget}")
+        parts.append(f"{format_percent(bill.share)} of the team's {bill.budget}")
     if rate is not None:
-        parts.append(f"{money(rate)}/h over the last {WINDOW / 60:.0f} min")
+        parts.append(f"{format_money(rate)}/h over the last {WINDOW / 60:.0f} min")
     if bill.partial:
         parts.append(why_no_money(view) if bill.usd is None else "+ no price for some of the tokens")
     return " · ".join(parts)
 
 
-def percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
     """Format a share in at most five cells, rounded down so that 100% means all of it."""
     if share is None:
         return "—"
@@ -142,19 +142,19 @@ def percent(share: float | None) -> str:
     return f"{whole}%" if whole < 1000 else ">999%"  # noqa: PLR2004
 
 
-def near(share: float | None) -> str:
+def limit_tone(share: float | None) -> str:
     """Return the tone for a share of a limit."""
     if share is None:
         return "dim"
     return "error" if share >= 1 else "warning" if share >= NEARLY else ""
 
 
-def bar(share: float | None, width: int) -> Line:
+def share_bar(share: float | None, width: int) -> Line:
     """Return a share as a bar after a blank; empty if unknown."""
     if share is None:
         return ()
     full = min(width, round(share * width))
-    return (Span(" " + "▮" * full, near(share)), Span("▯" * (width - full), "dim"))
+    return (Span(" " + "▮" * full, limit_tone(share)), Span("▯" * (width - full), "dim"))
 
 
 def context_share(context: Context) -> float | None:

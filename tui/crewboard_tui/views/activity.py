@@ -6,13 +6,15 @@ from functools import lru_cache, partial
 from crewboard.readmodel.activity import Activity
 from crewboard.readmodel.file_activity import FileAccess, FileActivity
 from crewboard_tui.queries import FeedLine
-from crewboard_tui.render import formats
-from crewboard_tui.render.lines import (
+from crewboard_tui.render import (
     Line,
     Span,
     clip,
     diff_lines,
     exact_lines,
+    format_age,
+    format_clock,
+    format_duration,
     line,
     one_line,
     pad,
@@ -21,7 +23,7 @@ from crewboard_tui.render.lines import (
     spread,
     wrap,
 )
-from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
+from crewboard_tui.widgets import MARK, CollapsibleRow
 
 _TONES = {
     "start": "dim", "mail": "accent", "think": "dim italic", "say": "", "tool": "info", "done": "dim",
@@ -85,7 +87,7 @@ def _said_again(run: Sequence[Activity]) -> bool:
 @lru_cache(maxsize=4096)
 def _activity(what: Activity, outcome: Activity | None, width: int, most: int, author: str | None) -> tuple[Line, ...]:
     tone = _TONES.get(what.kind, "")
-    begin = (Span(formats.clock(what.ts) + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))
+    begin = (Span(format_clock(what.ts) + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))
     room = max(1, width - _STAMP - (len(author) + 1 if author else 0) - _KIND)
     kind = Span(f"{what.kind:<{_KIND - 1}} ", tone)
     if what.kind in _TALK and most != 1:
@@ -93,7 +95,7 @@ def _activity(what: Activity, outcome: Activity | None, width: int, most: int, a
     text = one_line(what.text)
     if outcome is not None:
         text = f"{text} → {_outcome(outcome)}"
-    seconds = formats.took(outcome.seconds if outcome else what.seconds if what.kind == "done" else None)
+    seconds = format_duration(outcome.seconds if outcome else what.seconds if what.kind == "done" else None)
     failed = outcome is not None and outcome.is_error
     left = (*begin, kind, Span(clip(text, room - len(seconds) - 1), "error" if failed else ""))
     return (spread(left, (Span(seconds, "dim"),), width),)
@@ -193,7 +195,7 @@ def _unfinished(open_since: float | None) -> Span:
     """Return how long a call has run, or that its outcome is unknown."""
     if open_since is None:
         return Span("  outcome unknown", "warning")
-    return Span(f"  {formats.took(open_since)} …", "info")
+    return Span(f"  {format_duration(open_since)} …", "info")
 
 
 def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Line]:
@@ -203,7 +205,7 @@ def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Li
         return lines
     failed = outcome.is_error
     rule = line(
-        Span(f"{_INDENT}→ {formats.clock(outcome.ts)} {'failed' if failed else 'done'}", "error" if failed else "")
+        Span(f"{_INDENT}→ {format_clock(outcome.ts)} {'failed' if failed else 'done'}", "error" if failed else "")
     )
     return [*lines, rule, *_indented(outcome.detail, width, "error" if failed else "")]
 
@@ -246,7 +248,7 @@ def file_head(width: int) -> Line:
 
 def _fold(touch: FileAccess, touches: FileActivity, now: float, width: int) -> CollapsibleRow:
     shared = touches.others(touch.path, touch.agent, now)
-    left = (Span(formats.clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say(touch.path))
+    left = (Span(format_clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say(touch.path))
     # The key stays the same when newer accesses are added.
     key = f"{touch.ts} {touch.call}"
     body = partial(_body, touch, shared, now, width)
@@ -279,4 +281,4 @@ def _body(touch: FileAccess, shared: Sequence[FileAccess], now: float, width: in
 def shared_line(touch: FileAccess, now: float) -> Line:
     """Return what an agent did with a file, and how long ago."""
     did = "changed it" if touch.changed else "read it"
-    return (Span(f"{touch.agent} {did} {formats.age(now - touch.ts)} ago", "warning" if touch.changed else "dim"),)
+    return (Span(f"{touch.agent} {did} {format_age(now - touch.ts)} ago", "warning" if touch.changed else "dim"),)

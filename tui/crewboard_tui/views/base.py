@@ -12,19 +12,26 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from crewboard.readmodel.team import Need
-from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
-from crewboard_tui.compose.composer import PromptLine
+from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection
+from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap import BY_ID, KEYS, WHERE, Key, bindings_of, command_name
 from crewboard_tui.queries import Query, Snapshot
-from crewboard_tui.render import formats
-from crewboard_tui.render.lines import Line, Span, clip, line, say, width_of, wrap
-from crewboard_tui.render.sanitize import safe_text
+from crewboard_tui.render import Line, Span, clip, format_path, format_places, line, safe_text, say, width_of, wrap
 from crewboard_tui.views.rows import HUGE, MEDIUM, SHORT, TALL, WIDE, need_key
-from crewboard_tui.widgets.bars import VIEWS, Badges, StaticLines, alert_line, footer_lines, strip_line, tabs_line
-from crewboard_tui.widgets.collapsible_list import CollapsibleList
-from crewboard_tui.widgets.line_list import LineList, Row
-from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets import (
+    VIEWS,
+    Badges,
+    CollapsibleList,
+    LineList,
+    LineView,
+    Row,
+    StaticLines,
+    alert_line,
+    footer_lines,
+    strip_line,
+    tabs_line,
+)
 
 ONLY_LOOKING = "not while you only look (--read-only)"
 """Why a key that changes the team does nothing where the dashboard is read-only."""
@@ -42,7 +49,7 @@ class BaseScreen(Screen[None]):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (MEDIUM, "-medium"), (WIDE, "-wide"), (HUGE, "-huge")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-middle"), (TALL, "-tall")]
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("view")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("view")]
     ESCAPE_TO_MINIMIZE = False
 
     MODE: ClassVar[str] = ""
@@ -72,9 +79,9 @@ class BaseScreen(Screen[None]):
         )
         by_key: dict[str, Action] = {}
         for action in itertools.chain(*groups, own):
-            by_key.setdefault(bindings.BY_ID[action.id].keys, action)
+            by_key.setdefault(BY_ID[action.id].keys, action)
         self.actions = {action.id: action for action in by_key.values()}
-        bound = BindingsMap(bindings.BY_ID[ident].binding for ident in self.actions)
+        bound = BindingsMap(BY_ID[ident].binding for ident in self.actions)
         self._bindings.key_to_bindings.update(bound.key_to_bindings)
 
     # ------------------------------------------------------------------------------------ what a screen fills in
@@ -233,8 +240,8 @@ class BaseScreen(Screen[None]):
         view = self.context.snapshot.view
         supervisor = f"supervisor {view.supervisor.pid}" if view.supervisor.alive else "no supervisor"
         team = f"{len(view.agents)} agent{'' if len(view.agents) == 1 else 's'}"
-        damage = (say(f"damaged: {formats.places(view.damage)}", "error"), Span(" · ", "dim")) if view.damage else ()
-        return (Span(" "), *damage, say(f"{formats.homely(view.root)} · {supervisor} · {team}", "dim"))
+        damage = (say(f"damaged: {format_places(view.damage)}", "error"), Span(" · ", "dim")) if view.damage else ()
+        return (Span(" "), *damage, say(f"{format_path(view.root)} · {supervisor} · {team}", "dim"))
 
     def _still(self, ident: str) -> StaticLines:
         return self.get_child_by_id(ident, StaticLines)
@@ -271,14 +278,14 @@ class BaseScreen(Screen[None]):
 
     def refusal(self, ident: str) -> str | None:
         """Return the reason why the action `ident` of this screen does nothing now; None if it works."""
-        changes = bindings.BY_ID[ident].changes
+        changes = BY_ID[ident].changes
         if changes and self.context.read_only:
             return ONLY_LOOKING
         if changes and isinstance(self.focused, LineList) and self.focused.came_by_itself:
             return _CAME_BY_ITSELF
         return self.actions[ident].available(self.selection())
 
-    def why_not(self, key: bindings.Key) -> str:
+    def why_not(self, key: Key) -> str:
         """Return the reason why a key of the table does nothing here now."""
         if key.id in self.actions:
             return self.refusal(key.id) or NOT_NOW
@@ -289,7 +296,7 @@ class BaseScreen(Screen[None]):
         if key.id == "app.next":
             return "nothing needs you"
         is_bound = any(active.binding.id == key.id for active in self.active_bindings.values())
-        return NOT_NOW if is_bound else f"only {bindings.WHERE[key.scope]}"
+        return NOT_NOW if is_bound else f"only {WHERE[key.scope]}"
 
     @property
     def key_labels(self) -> Mapping[str, str]:
@@ -311,15 +318,15 @@ class BaseScreen(Screen[None]):
             self.context.say(_NOTHING_TO_FIND, "warning")
             self.context.navigator.ask(PromptLine("find", hint=_NOTHING_TO_FIND))
         else:
-            self.context.say(f"{bindings.name_of(key)}: {self.why_not(key)}", "warning")
+            self.context.say(f"{command_name(key)}: {self.why_not(key)}", "warning")
 
-    def _meant(self, event: events.Key, bound: str | None) -> bindings.Key | None:
+    def _meant(self, event: events.Key, bound: str | None) -> Key | None:
         """Return the key of the table that was pressed: the one that is bound here, else one that works elsewhere."""
         pressed = {event.key, event.character}
         found = [
             key
-            for key in bindings.KEYS
-            if key.scope in bindings.WHERE and key.says and not pressed.isdisjoint(self.context.keys_of(key.id))
+            for key in KEYS
+            if key.scope in WHERE and key.says and not pressed.isdisjoint(self.context.keys_of(key.id))
         ]
         return next((key for key in found if key.id == bound), next(iter(found), None))
 

@@ -13,26 +13,42 @@ from textual.widget import Widget
 
 from crewboard.commands.context import command_for
 from crewboard.readmodel.team import AgentView, TeamView
-from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.messaging import Messaging
-from crewboard_tui.actions.registry import Layer, Selection, select, select_in
-from crewboard_tui.actions.search import AGENT_GROUPS, ALL, FINDS_AGENTS, Search, in_group, matches_agent
-from crewboard_tui.compose.composer import Composer, shown_composer
+from crewboard_tui.actions import (
+    AGENT_GROUPS,
+    ALL,
+    FINDS_AGENTS,
+    AgentActions,
+    Layer,
+    Messaging,
+    Search,
+    Selection,
+    in_group,
+    matches_agent,
+    select,
+    select_in,
+)
+from crewboard_tui.compose import Composer, shown_composer
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap import Pressed, bindings_of
 from crewboard_tui.queries import MailTo, Query, Snapshot, SpendingRate, WorkOf
-from crewboard_tui.render import formats
-from crewboard_tui.render.formats import spent
-from crewboard_tui.render.lines import Line, Span, hang, one_line, say, spread
-from crewboard_tui.render.looks import tally
+from crewboard_tui.render import (
+    Line,
+    Span,
+    format_clock,
+    format_path,
+    format_spending,
+    hang,
+    one_line,
+    say,
+    spread,
+    tally,
+)
 from crewboard_tui.views.activity import activity_lines
 from crewboard_tui.views.base import BaseScreen, Panes
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, find_need, lay_out, need_rows, task_rows
-from crewboard_tui.widgets.bars import follow_words, tabs_line, title
-from crewboard_tui.widgets.line_list import SETTLE, LineList, Row, keep_order
-from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets import SETTLE, LineList, LineView, Row, follow_words, keep_order, tabs_line, title
 
 _WELCOME = (
     "No agents hired yet.",
@@ -105,7 +121,7 @@ class BoardScreen(BaseScreen):
         return self.size.width >= HUGE and self.size.height >= HIGH
 
     def _welcome(self, snapshot: Snapshot, width: int) -> list[Line]:
-        root = one_line(formats.homely(snapshot.view.root))
+        root = one_line(format_path(snapshot.view.root))
         named = {name: self.context.key(f"{scope}.{name}") for scope, name in _NAMED}
         lines: list[Line] = [(Span(text.format(root=root, **named)),) for text in _WELCOME]
         lines.append((Span(" " * _INDENT), say(command_for(self.context.team, _SPAWN))))
@@ -239,7 +255,7 @@ class BoardScreen(BaseScreen):
             rows.set_class(not self._tells_cost, "-low")
             self.refresh_soon()  # what stands in it depends on the room that it gets
         elif rows.size.width:
-            title(rows, spent(snapshot.view, snapshot.get(SpendingRate())))
+            title(rows, format_spending(snapshot.view, snapshot.get(SpendingRate())))
             rows.read(snapshot.view, "")
 
     # ------------------------------------------------------------------------------------------------- events
@@ -305,7 +321,7 @@ def _marks(all_: int, shown: int) -> str:
 
 
 def _nothing_yet(agent: AgentView) -> Line:
-    when = f" since {formats.clock(agent.since)}" if agent.since else ""
+    when = f" since {format_clock(agent.since)}" if agent.since else ""
     return (Span(f"nothing in its journal yet; {one_line(agent.reason or agent.state)}{when}", "dim"),)
 
 
@@ -352,9 +368,9 @@ class _Seen:
 class Roster(LineList):
     """The list of agents. It is reordered only while no cursor key is pressed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("sort")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("sort")]
 
-    def __init__(self, pressed: bindings.Pressed, **kwargs: Any) -> None:
+    def __init__(self, pressed: Pressed, **kwargs: Any) -> None:
         super().__init__(marks=True, **kwargs)
         self._no_match = (Span(f" No matches · {pressed('view.back')} clears the filter", "dim"),)
         self.order = Order()

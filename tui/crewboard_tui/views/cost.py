@@ -14,20 +14,35 @@ from crewboard.errors import BadDataError
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.readmodel.usage import Bill, bill_agent, bill_team, hit_rate
 from crewboard.records import Context
-from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.messaging import Messaging
-from crewboard_tui.actions.registry import Selection, marks_layer, select_in
-from crewboard_tui.actions.search import FINDS_AGENTS, Search, matches_agent
+from crewboard_tui.actions import (
+    FINDS_AGENTS,
+    AgentActions,
+    Messaging,
+    Search,
+    Selection,
+    marks_layer,
+    matches_agent,
+    select_in,
+)
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap import bindings_of
 from crewboard_tui.queries import Query, Snapshot, SpendingRate
-from crewboard_tui.render import formats
-from crewboard_tui.render.formats import context_share, money_of, near, percent, spent
-from crewboard_tui.render.lines import Align, Line, Span, one_line, pad
-from crewboard_tui.render.looks import look_of
+from crewboard_tui.render import (
+    Align,
+    Line,
+    Span,
+    context_share,
+    format_bill,
+    format_count,
+    format_percent,
+    format_spending,
+    limit_tone,
+    look_of,
+    one_line,
+    pad,
+)
 from crewboard_tui.views.base import BaseScreen, Panes
-from crewboard_tui.widgets.bars import title
-from crewboard_tui.widgets.line_list import SETTLE, LineList, Row, keep_order
+from crewboard_tui.widgets import SETTLE, LineList, Row, keep_order, title
 
 
 @dataclass(frozen=True)
@@ -55,7 +70,7 @@ class Column:
 
 
 def _tokens(kind: str) -> Callable[[Account], Span]:
-    return lambda account: Span(formats.count(getattr(account.bill.tokens, kind)))
+    return lambda account: Span(format_count(getattr(account.bill.tokens, kind)))
 
 
 def _most_of(kind: str) -> Callable[[Account], int]:
@@ -63,16 +78,16 @@ def _most_of(kind: str) -> Callable[[Account], int]:
 
 
 def _share_cell(share: float | None) -> Span:
-    return Span(percent(share), near(share))
+    return Span(format_percent(share), limit_tone(share))
 
 
 def _hits(account: Account) -> Span:
     hits = hit_rate(account.bill.tokens)
-    return Span(percent(hits), "dim" if hits is None else "")
+    return Span(format_percent(hits), "dim" if hits is None else "")
 
 
 def _money(account: Account) -> Span:
-    return Span(money_of(account.bill), "dim" if account.bill.usd is None else "")
+    return Span(format_bill(account.bill), "dim" if account.bill.usd is None else "")
 
 
 def _budget(account: Account) -> Span:
@@ -137,7 +152,7 @@ def account_line(account: Account, columns: Sequence[Column], tone: str = "", *,
 class CostRows(LineList):
     """The table. The team's row is always last."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("sort")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("sort")]
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -231,7 +246,9 @@ class CostScreen(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         rows = self._rows
         rows.read(snapshot.view, self.search.words)
-        title(rows, spent(snapshot.view, snapshot.get(SpendingRate())) + self.search.narrowed_to, self._priced)
+        title(
+            rows, format_spending(snapshot.view, snapshot.get(SpendingRate())) + self.search.narrowed_to, self._priced
+        )
 
     @on(LineList.Moved, "#cost")
     def _other(self) -> None:

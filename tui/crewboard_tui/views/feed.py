@@ -5,17 +5,13 @@ from collections.abc import Iterable
 from textual import on
 from textual.widget import Widget
 
-from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.messaging import Messaging
-from crewboard_tui.actions.search import Search
+from crewboard_tui.actions import AgentActions, Messaging, Search
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Feed, Query, Snapshot
-from crewboard_tui.render.lines import matches
+from crewboard_tui.render import matches
 from crewboard_tui.views.activity import feed_rows
 from crewboard_tui.views.base import BaseScreen, Panes, first_hire
-from crewboard_tui.widgets.bars import follow_words, title
-from crewboard_tui.widgets.collapsible_list import CollapsibleList
-from crewboard_tui.widgets.line_list import LineList
+from crewboard_tui.widgets import CollapsibleList, LineList, follow_words, title
 
 
 class FeedScreen(BaseScreen):

@@ -6,11 +6,9 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
 
-from crewboard_tui.keymap import bindings
-from crewboard_tui.render.lines import Line, Span, hang
-from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
-from crewboard_tui.widgets.bars import working_keys
-from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.keymap import GROUPS, Pressed, bindings_of, palette_commands
+from crewboard_tui.render import LOOKS, SEEN_DEATH, Line, Span, hang
+from crewboard_tui.widgets import LineView, working_keys
 
 _WORDS = {
     "dead": "killed or crashed, until you acknowledge it",
@@ -41,9 +39,9 @@ _MOST = 4
 class HelpScreen(ModalScreen[None]):
     """The keys that work on the screen behind it, by scope."""
 
-    BINDINGS = [*bindings.bindings("help")]
+    BINDINGS = [*bindings_of("help")]
 
-    def __init__(self, behind: Screen[Any], pressed: bindings.Pressed) -> None:
+    def __init__(self, behind: Screen[Any], pressed: Pressed) -> None:
         super().__init__()
         self._lines = help_lines(behind)
         self._foot = f"{pressed('log.down')} {pressed('log.up')} move · {pressed('help.leave')} back"
@@ -68,9 +66,9 @@ class HelpScreen(ModalScreen[None]):
 def help_lines(screen: Screen[Any]) -> list[Line]:
     """Return what the keys that work on `screen` do, and the legend of the states."""
     working = working_keys(screen)
-    working += [(key, f":{key.label}") for key in bindings.commands() if screen.app.check_action(key.action, ())]
+    working += [(key, f":{key.label}") for key in palette_commands() if screen.app.check_action(key.action, ())]
     lines: list[Line] = []
-    for title, scopes in bindings.GROUPS.items():
+    for title, scopes in GROUPS.items():
         here = [(key, pressed) for key, pressed in working if key.scope in scopes]
         if here:
             lines += [(Span(title, "bold"),)]

@@ -7,18 +7,13 @@ from textual.widget import Widget
 
 from crewboard.readmodel.needs import response_times_today
 from crewboard.readmodel.team import Need, TeamView
-from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.messaging import Messaging
-from crewboard_tui.actions.registry import Selection, select
-from crewboard_tui.actions.search import Search
+from crewboard_tui.actions import AgentActions, Messaging, Search, Selection, select
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import CrashOf, Query, Snapshot
-from crewboard_tui.render import formats
+from crewboard_tui.render import format_long_age
 from crewboard_tui.views.base import BaseScreen, Panes, nothing_row
 from crewboard_tui.views.rows import explanation_lines, find_need, need_rows
-from crewboard_tui.widgets.bars import title
-from crewboard_tui.widgets.line_list import LineList, keep_order
-from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets import LineList, LineView, keep_order, title
 
 _NOTHING = "nothing needs you; plans to approve, questions and crashes appear here"
 
@@ -117,4 +112,4 @@ class NeedsScreen(BaseScreen):
 def _record(view: TeamView, now: float) -> str:
     """Return how quickly today's requests were answered."""
     found = response_times_today(view.asked, now)
-    return f"answered today {found.count} · median {formats.long_age(found.median)}" if found else ""
+    return f"answered today {found.count} · median {format_long_age(found.median)}" if found else ""

@@ -7,11 +7,10 @@ from functools import partial
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from crewboard_tui.keymap import bindings
-from crewboard_tui.keymap.bindings import Key
-from crewboard_tui.render.lines import pad
+from crewboard_tui.keymap import KEYS, WHERE, Key, command_name, palette_commands
+from crewboard_tui.render import pad
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.widgets.bars import press, working_keys
+from crewboard_tui.widgets import press, working_keys
 
 _NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
 _LABEL = 14
@@ -28,8 +27,8 @@ class _Command:
     @property
     def title(self) -> Content:
         if self.why_not:
-            return Content(f"{pad(bindings.name_of(self.key), _LABEL)}{self.why_not}: {self.key.says}").stylize("dim")
-        return Content(f"{pad(bindings.name_of(self.key), _LABEL)}{self.key.says}  ({self.pressed})")
+            return Content(f"{pad(command_name(self.key), _LABEL)}{self.why_not}: {self.key.says}").stylize("dim")
+        return Content(f"{pad(command_name(self.key), _LABEL)}{self.key.says}  ({self.pressed})")
 
     def score(self, query: str) -> float:
         """Return how well the words of `query` match; 0 if one of them does not."""
@@ -63,7 +62,7 @@ class Commands(Provider):
             if key.id not in _NOT_HERE and key.says
         ] + [
             _Command(key, f":{key.label}", self._run(key.action))
-            for key in bindings.commands()
+            for key in palette_commands()
             if self.app.check_action(key.action, ())
         ]
 
@@ -71,15 +70,15 @@ class Commands(Provider):
         """Return the commands that do not work now, each once, with the reason."""
         found = {(command.key.label, command.key.says) for command in working}
         others: list[_Command] = []
-        for key in bindings.KEYS:
-            if key.scope in bindings.WHERE and key.says and (key.label, key.says) not in found:
+        for key in KEYS:
+            if key.scope in WHERE and key.says and (key.label, key.says) not in found:
                 found.add((key.label, key.says))
                 why = self._why_not(key)
-                others.append(_Command(key, "", partial(self._tell, bindings.name_of(key), why), why))
+                others.append(_Command(key, "", partial(self._tell, command_name(key), why), why))
         return others
 
     def _why_not(self, key: Key) -> str:
-        return self.screen.why_not(key) if isinstance(self.screen, BaseScreen) else f"only {bindings.WHERE[key.scope]}"
+        return self.screen.why_not(key) if isinstance(self.screen, BaseScreen) else f"only {WHERE[key.scope]}"
 
     async def _tell(self, name: str, why_not: str) -> None:
         if isinstance(self.screen, BaseScreen):

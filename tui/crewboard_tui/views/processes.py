@@ -7,20 +7,24 @@ from textual.widget import Widget
 
 from crewboard.readmodel.team import AgentView
 from crewboard.records import describe_exit
-from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.messaging import Messaging
-from crewboard_tui.actions.registry import Selection, marks_layer, select_in
-from crewboard_tui.actions.search import AGENT_GROUPS, FINDS_AGENTS, Search, in_group, matches_agent
+from crewboard_tui.actions import (
+    AGENT_GROUPS,
+    FINDS_AGENTS,
+    AgentActions,
+    Messaging,
+    Search,
+    Selection,
+    in_group,
+    marks_layer,
+    matches_agent,
+    select_in,
+)
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
-from crewboard_tui.render import formats
-from crewboard_tui.render.lines import Line, Span, pad, say
-from crewboard_tui.render.looks import look_of
+from crewboard_tui.render import Line, Span, format_size, look_of, pad, say
 from crewboard_tui.views.agent.tabs import process_lines
 from crewboard_tui.views.base import BaseScreen, Panes, first_hire, nothing_row
-from crewboard_tui.widgets.bars import title
-from crewboard_tui.widgets.line_list import LineList, Row
-from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets import LineList, LineView, Row, title
 
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
 
@@ -114,7 +118,7 @@ def process_line(agent: AgentView, *, marked: bool = False) -> Line:
         str(agent.pid) if agent.alive and agent.pid else "—",
         str(agent.run or "—"),
         f"{usage.cpu_percent:.0f}%" if usage else "—",
-        formats.size(usage.rss_bytes) if usage else "—",
+        format_size(usage.rss_bytes) if usage else "—",
         str(usage.children) if usage else "—",
         agent.sandbox if agent.alive and agent.sandbox else "—",
     ]

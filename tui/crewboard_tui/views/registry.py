@@ -10,7 +10,7 @@ from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Request
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap.bindings import Pressed
+from crewboard_tui.keymap import Pressed
 from crewboard_tui.views.base import BaseScreen
 
 VIEWS = {

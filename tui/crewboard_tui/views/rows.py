@@ -10,24 +10,32 @@ from crewboard.readmodel.reader import blocked
 from crewboard.readmodel.team import AgentView, Need, TeamView
 from crewboard.records import Request, Task, describe_exit
 from crewboard.store.tasks import CLOSED, terminal_state
-from crewboard_tui.actions.search import matches_task
+from crewboard_tui.actions import matches_task
 from crewboard_tui.queries import Snapshot, WorkOf
-from crewboard_tui.render import formats
-from crewboard_tui.render.lines import (
+from crewboard_tui.render import (
+    NEED_LOOKS,
+    TASK_LOOKS,
     Align,
     Line,
+    Look,
     Span,
     clip,
+    format_age,
+    format_clock,
+    format_long_age,
+    format_money,
+    format_size,
+    look_of,
     markdown_lines,
     matches,
     one_line,
     pad,
     say,
     spread,
+    task_look,
     wrap,
 )
-from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, Look, look_of, task_look
-from crewboard_tui.widgets.line_list import Row
+from crewboard_tui.widgets import Row
 
 NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
 """Terminal widths at which size classes begin (docs/reference/dashboard.md#sizes)."""
@@ -63,7 +71,7 @@ def doing(agent: AgentView, now: float) -> str:
         return one_line(summarise(agent.asks[0]))
     if agent.state == "retrying" and agent.retry_at is not None:
         error = f": {agent.last_error}" if agent.last_error else ""
-        return one_line(f"again in {formats.age(agent.retry_at - now)}{error}")
+        return one_line(f"again in {format_age(agent.retry_at - now)}{error}")
     if agent.shown == "idle":
         # The STATE column already says that it is idle.
         return one_line(agent.last_error or (f"{agent.unread} unread" if agent.unread else ""))
@@ -120,7 +128,7 @@ def _cpu(agent: AgentView, now: float) -> Span:  # noqa: ARG001
 
 
 def _memory(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(formats.size(agent.usage.rss_bytes)) if agent.usage else Span("—", "dim")
+    return Span(format_size(agent.usage.rss_bytes)) if agent.usage else Span("—", "dim")
 
 
 def _context(agent: AgentView, now: float) -> Span:  # noqa: ARG001
@@ -131,7 +139,7 @@ def _context(agent: AgentView, now: float) -> Span:  # noqa: ARG001
 
 
 def _cost(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(formats.money(agent.cost_usd)) if agent.cost_usd is not None else Span("—", "dim")
+    return Span(format_money(agent.cost_usd)) if agent.cost_usd is not None else Span("—", "dim")
 
 
 def _mail(agent: AgentView, now: float) -> Span:  # noqa: ARG001
@@ -151,7 +159,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("DOING", 0, _doing),
     Column("WHY", 26, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),
     Column("MODEL", 11, lambda agent, _: Span(one_line(agent.model).removeprefix("claude-"), "dim"), since=HUGE),
-    Column("AGE", 4, lambda agent, now: Span(formats.age(now - agent.since) if agent.since else "—", "dim"), "right"),
+    Column("AGE", 4, lambda agent, now: Span(format_age(now - agent.since) if agent.since else "—", "dim"), "right"),
     Column("CPU", 4, _cpu, "right", WIDE, lambda agent: agent.usage is not None),
     Column("RSS", 5, _memory, "right", WIDE, lambda agent: agent.usage is not None),
     Column("CTX", 4, _context, "right", has=lambda agent: agent.context.limit > 0),
@@ -266,7 +274,7 @@ def need_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[
 def _need_line(need: Need, frees: str, now: float, width: int) -> Line:
     look = NEED_LOOKS[need.kind]
     right = (
-        Span(pad(formats.long_age(now - need.since), 7, "right")),
+        Span(pad(format_long_age(now - need.since), 7, "right")),
         Span(f"  {frees}" if frees else "", "dim"),
     )
     left = (Span(f"{look.glyph} ", look.tone), Span(pad(need.agent, 11) + " ", "bold"), say(need.summary))
@@ -294,7 +302,7 @@ def explanation_lines(need: Need, view: TeamView, report: CrashReport | None, no
         return _request_lines(request, view, need, width)
     facts = [
         ("what", need.summary),
-        ("since", f"{formats.clock(need.since)}, {formats.long_age(now - need.since)} ago"),
+        ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         (_HOLDS_UP, held_by(view, need)),
         *(_agent_facts(agent) if agent else []),
     ]
@@ -303,10 +311,10 @@ def explanation_lines(need: Need, view: TeamView, report: CrashReport | None, no
 
 def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
     """Return how an agent died and what it left."""
-    lived = f", {formats.long_age(report.at - report.began)} old" if report.began is not None else ""
+    lived = f", {format_long_age(report.at - report.began)} old" if report.began is not None else ""
     pid = f", pid {report.pid}" if report.pid else ""
-    ago = formats.long_age(now - report.at)
-    head = f"{report.how} at {formats.clock(report.at)}, {ago} ago; run {report.run}{lived}{pid}"
+    ago = format_long_age(now - report.at)
+    head = f"{report.how} at {format_clock(report.at)}, {ago} ago; run {report.run}{lived}{pid}"
     tool = report.last_tool
     outcome = "" if tool is None or tool.finished else "   (outcome unknown)"
     freed = ", ".join(f"#{task.id} {task.subject}" for task in report.freed)
@@ -329,7 +337,7 @@ def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
 
 def _last_steps(report: CrashReport, width: int) -> str:
     """Return its last actions, one per line: the only evidence if its log is empty."""
-    lines = (f"{formats.clock(step.ts)} {step.kind:<5} {one_line(step.text)}" for step in report.last_activity)
+    lines = (f"{format_clock(step.ts)} {step.kind:<5} {one_line(step.text)}" for step in report.last_activity)
     return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"
 
 
@@ -346,7 +354,7 @@ def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> 
 
 
 def _agent_facts(agent: AgentView) -> list[tuple[str, str]]:
-    usage = f"{agent.usage.cpu_percent:.0f}% CPU, {formats.size(agent.usage.rss_bytes)}" if agent.usage else ""
+    usage = f"{agent.usage.cpu_percent:.0f}% CPU, {format_size(agent.usage.rss_bytes)}" if agent.usage else ""
     return [
         ("doing", agent.doing),
         ("process", f"pid {agent.pid}, run {agent.run}{', ' + usage if usage else ''}" if agent.alive else "none"),
@@ -418,7 +426,7 @@ def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, wh
     if task.owner is None:
         return (*parts, Span(_UNOWNED, "dim"))
     owner = view.agent(task.owner)
-    age = f" {formats.age(now - task.updated_at)}" if task.status == "in_progress" else ""
+    age = f" {format_age(now - task.updated_at)}" if task.status == "in_progress" else ""
     return (*parts, Span(task.owner), *_owner_state(owner), Span(age, "dim"))
 
 
@@ -486,8 +494,8 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
         ("owner", task.owner or unowned),
         ("blocked by", "\n".join(_how_it_stands(view, other) for other in waiting)),
         ("only for", task.required_type or ""),
-        ("created", f"{formats.clock(task.created_at)}, {formats.age(now - task.created_at)} ago"),
-        ("changed", f"{formats.clock(task.updated_at)}, {formats.age(now - task.updated_at)} ago"),
+        ("created", f"{format_clock(task.created_at)}, {format_age(now - task.created_at)} ago"),
+        ("changed", f"{format_clock(task.updated_at)}, {format_age(now - task.updated_at)} ago"),
         ("", ""),
         ("", task.description),
     ]

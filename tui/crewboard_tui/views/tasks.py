@@ -7,20 +7,24 @@ from textual import on
 from textual.widget import Widget
 
 from crewboard.records import Task
-from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.messaging import Messaging
-from crewboard_tui.actions.registry import Selection, select, unavailable
-from crewboard_tui.actions.search import FINDS_TASKS, TASK_GROUPS, Search, task_in_group
-from crewboard_tui.actions.tasks import TaskActions
+from crewboard_tui.actions import (
+    FINDS_TASKS,
+    TASK_GROUPS,
+    AgentActions,
+    Messaging,
+    Search,
+    Selection,
+    TaskActions,
+    select,
+    task_in_group,
+    unavailable,
+)
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, WorkOf
-from crewboard_tui.render.lines import Line
-from crewboard_tui.render.looks import tally
+from crewboard_tui.render import Line, tally
 from crewboard_tui.views.base import BaseScreen, Panes, nothing_row
 from crewboard_tui.views.rows import fact_lines, is_orphan, task_detail, task_rows
-from crewboard_tui.widgets.bars import title
-from crewboard_tui.widgets.line_list import LineList
-from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets import LineList, LineView, title
 
 _ABOUT_THE_OWNER = ("agent.answer", "agent.stop", "agent.end", "agent.pause", "agent.interrupt", "agent.fresh")
 """Keys about agents that could be pressed here and meant for the task."""

@@ -16,11 +16,11 @@ from crewboard.commands.context import create_command
 from crewboard.errors import CrewboardError
 from crewboard.readmodel.team import TeamView
 from crewboard.store.layout import TeamDirectory
-from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap import Pressed, bindings_of
 from crewboard_tui.notifications import waiting
-from crewboard_tui.render.lines import Line, Span, pad, say, spread
+from crewboard_tui.render import Line, Span, pad, say, spread
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets import LineList, Row
 
 Look = Callable[[TeamDirectory], TeamView]
 
@@ -28,7 +28,7 @@ Look = Callable[[TeamDirectory], TeamView]
 class TeamsScreen(ModalScreen[TeamDirectory | None]):
     """A list of teams; what waits on them is read in a thread, since it takes a while where there are many."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("teams")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("teams")]
 
     @dataclass
     class Seen(Message):
@@ -37,7 +37,7 @@ class TeamsScreen(ModalScreen[TeamDirectory | None]):
         name: str
         line: Line
 
-    def __init__(self, teams: list[TeamDirectory], here: TeamDirectory, look: Look, pressed: bindings.Pressed) -> None:
+    def __init__(self, teams: list[TeamDirectory], here: TeamDirectory, look: Look, pressed: Pressed) -> None:
         super().__init__()
         self._teams = {team.path.name: team for team in teams}
         self._here = here.path.name

@@ -1,1 +1,50 @@
-"""Reusable widgets. Most have a pure function that returns lines, and a widget that paints them."""
+"""The widgets of all views: lists with a cursor, foldable rows, texts, the lines around a view, form fields.
+
+They paint lines that pure functions return; a view never paints by itself.
+"""
+
+from crewboard_tui.widgets.bars import (
+    VIEWS,
+    Badges,
+    StaticLines,
+    alert_line,
+    crumbs_line,
+    follow_words,
+    footer_lines,
+    press,
+    strip_line,
+    tabs_line,
+    title,
+    working_keys,
+)
+from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleList, CollapsibleRow
+from crewboard_tui.widgets.form import Checkbox, Radio, SegmentedControl, Select
+from crewboard_tui.widgets.line_list import SETTLE, LineList, Row, keep_order
+from crewboard_tui.widgets.line_view import LineView
+
+__all__ = [
+    "MARK",
+    "SETTLE",
+    "VIEWS",
+    "Badges",
+    "Checkbox",
+    "CollapsibleList",
+    "CollapsibleRow",
+    "LineList",
+    "LineView",
+    "Radio",
+    "Row",
+    "SegmentedControl",
+    "Select",
+    "StaticLines",
+    "alert_line",
+    "crumbs_line",
+    "follow_words",
+    "footer_lines",
+    "keep_order",
+    "press",
+    "strip_line",
+    "tabs_line",
+    "title",
+    "working_keys",
+]

@@ -18,13 +18,31 @@ from textual.widget import Widget
 from crewboard.protocol.addressing import operator_mailboxes
 from crewboard.readmodel.team import URGENCY, Need, TeamView
 from crewboard.readmodel.usage import bill_team
-from crewboard_tui.keymap import bindings
-from crewboard_tui.keymap.bindings import Key, Pressed, default_key
+from crewboard_tui.keymap import BY_ID, KEY_NAMES, Key, Pressed, default_key, known_keys, show_key
 from crewboard_tui.queries import Snapshot
-from crewboard_tui.render import formats
-from crewboard_tui.render.formats import NEARLY, bar, money_of
-from crewboard_tui.render.lines import Line, Span, clip, crop, flow, one_line, say, spread, width_of
-from crewboard_tui.render.looks import LOOKS, NEED_LOOKS, SEEN_DEATH, TASK_LOOKS, URGENT, Look, look_of, tally
+from crewboard_tui.render import (
+    LOOKS,
+    NEARLY,
+    NEED_LOOKS,
+    SEEN_DEATH,
+    TASK_LOOKS,
+    URGENT,
+    Line,
+    Look,
+    Span,
+    clip,
+    crop,
+    flow,
+    format_age,
+    format_bill,
+    look_of,
+    one_line,
+    say,
+    share_bar,
+    spread,
+    tally,
+    width_of,
+)
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.painter import Painter
@@ -63,7 +81,7 @@ class StaticLines(Widget):
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Show as tooltip what the key under the pointer does."""
-        key = bindings.BY_ID.get(str(event.style.meta.get("key")))
+        key = BY_ID.get(str(event.style.meta.get("key")))
         self.tooltip = key.says if key else None
 
     async def on_click(self, event: events.Click) -> None:
@@ -95,7 +113,7 @@ def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
     """Return the keys that do something on `screen` now, and how each is pressed."""
     labels: Mapping[str, str] = getattr(screen, "key_labels", {})
     ascii_only = bool(getattr(screen.app, "ascii_only", False))
-    show = partial(bindings.show_key, ascii_only=ascii_only)
+    show = partial(show_key, ascii_only=ascii_only)
     names: dict[str, list[str]] = {}
     for name, active in screen.active_bindings.items():
         ident = active.binding.id
@@ -106,7 +124,7 @@ def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
             replace(key, label=labels.get(key.id, key.label)),
             " ".join(map(show, sorted(names[key.id], key=len))),
         )
-        for key in bindings.known(names)
+        for key in known_keys(names)
     ]
 
 
@@ -127,7 +145,7 @@ def _vital(shown: Iterable[Key]) -> set[str]:
 
 def _readable(name: str, *, ascii_only: bool) -> str:
     """Return the character that a key types if it can be shown, else the key's name."""
-    readable = name if "+" in name or name in bindings.NAMES else format_key(name)
+    readable = name if "+" in name or name in KEY_NAMES else format_key(name)
     return name if ascii_only and not readable.isascii() else readable
 
 
@@ -257,7 +275,7 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, *, opens: b
         Span((" opens it " if wide else " open ") if opens else " next ", "", "app.next"),
     )
     who = (Span(f" {look.glyph} ", look.tone), say(need.agent, look.tone), Span(" "))
-    after = (Span(f" · {formats.age(now - need.since)}", "dim"), *_aftermath(view, need))
+    after = (Span(f" · {format_age(now - need.since)}", "dim"), *_aftermath(view, need))
     room = width - width_of((*who, *after, *right)) - 1
     summary = one_line(need.summary)
     return spread((*who, Span(clip(summary, room) if room >= _SOME_WORDS else summary), *after), right, width)
@@ -350,11 +368,11 @@ def _cost(view: TeamView) -> Line:
     bill = bill_team(view)
     if bill.usd is None:
         return ()
-    spent = money_of(bill)
+    spent = format_bill(bill)
     if bill.budget is None or bill.budget.usd is None:
         return (Span(spent),)
     full = bill.share is not None and bill.share >= NEARLY
-    return (Span(f"{spent} of {bill.budget}", "warning" if full else ""), *bar(bill.share, 5))
+    return (Span(f"{spent} of {bill.budget}", "warning" if full else ""), *share_bar(bill.share, 5))
 
 
 def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import BindingType
 
-from crewboard_tui.keymap import bindings
-from crewboard_tui.render.lines import Line, Span, matches, plain
+from crewboard_tui.keymap import bindings_of
+from crewboard_tui.render import Line, Span, matches, plain
 from crewboard_tui.widgets.line_list import LineList, Row
 
 MARK = 2
@@ -44,7 +44,7 @@ class _Place:
 class CollapsibleList(LineList):
     """A list of rows that fold. It follows its end until the cursor moves up, and again once it is back at the end."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("folds")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("folds")]
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -13,15 +13,15 @@ from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
-from crewboard_tui.keymap import bindings
-from crewboard_tui.render.lines import ELLIPSIS, Span, one_line, say
+from crewboard_tui.keymap import bindings_of
+from crewboard_tui.render import ELLIPSIS, Span, one_line, say
 from crewboard_tui.widgets.painter import Painter
 
 
 class Select(Widget, can_focus=True):
     """A field with one of several values, each shown by its label."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("choice")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("choice")]
     at: reactive[int] = reactive(0)
 
     @dataclass
@@ -135,7 +135,7 @@ _BOX = len("[x] ")
 class Checkbox(Widget, can_focus=True):
     """A boolean field."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("tick")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("tick")]
     value: reactive[bool] = reactive(default=False)
 
     @dataclass

@@ -12,8 +12,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from crewboard_tui.keymap import bindings
-from crewboard_tui.render.lines import Line, Span, plain
+from crewboard_tui.keymap import bindings_of
+from crewboard_tui.render import Line, Span, plain
 from crewboard_tui.widgets.painter import Painter
 
 BLIND_FOR = 0.3
@@ -40,7 +40,7 @@ def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
 class LineList(ScrollView, can_focus=True):
     """A list whose cursor stays on its item when rows come, go or change their order."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("list", "marks")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "marks")]
 
     @dataclass
     class Moved(Message):

@@ -8,15 +8,15 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from crewboard_tui.keymap import bindings
-from crewboard_tui.render.lines import Line, plain
+from crewboard_tui.keymap import bindings_of
+from crewboard_tui.render import Line, plain
 from crewboard_tui.widgets.painter import Painter
 
 
 class LineView(ScrollView, can_focus=True):
     """Shows lines and scrolls. With `follow`, the last line stays visible."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("log")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("log")]
 
     class Scrolled(Message):
         """The scroll position or following changed."""

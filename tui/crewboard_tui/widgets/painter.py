@@ -12,8 +12,7 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
-from crewboard_tui.render.lines import Line, crop
-from crewboard_tui.render.sanitize import safe_text
+from crewboard_tui.render import Line, crop, safe_text
 
 
 @dataclass(frozen=True)

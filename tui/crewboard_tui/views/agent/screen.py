@@ -9,22 +9,23 @@ from textual.widget import Widget
 from crewboard.names import LEAD
 from crewboard.readmodel.team import AgentView
 from crewboard.records import describe_exit
-from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.messaging import Messaging
-from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, select
-from crewboard_tui.actions.search import Search
-from crewboard_tui.compose.composer import Composer, shown_composer
+from crewboard_tui.actions import NOT_NOW, Action, AgentActions, Messaging, Search, Selection, select
+from crewboard_tui.compose import Composer, shown_composer
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, WorkOf
-from crewboard_tui.render import formats
-from crewboard_tui.render.lines import Line, Span, line, matches, plain, say, width_of
-from crewboard_tui.render.looks import look_of
+from crewboard_tui.render import Line, Span, format_age, line, look_of, matches, plain, say, width_of
 from crewboard_tui.views.agent.tabs import NAMES, TABS, Page, Tab, seat_mail
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.widgets.bars import StaticLines, crumbs_line, follow_words, title
-from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
-from crewboard_tui.widgets.line_list import LineList
-from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets import (
+    CollapsibleList,
+    CollapsibleRow,
+    LineList,
+    LineView,
+    StaticLines,
+    crumbs_line,
+    follow_words,
+    title,
+)
 
 _RESULTS = {
     "answer": (" it sent its result", "success bold"),
@@ -268,6 +269,6 @@ class AgentPage(BaseScreen):
 def _head(agent: AgentView, now: float) -> str:
     look = look_of(agent)
     parts = [agent.name, agent.type, f"run {agent.run}", f"pid {agent.pid}" if agent.alive else "no process"]
-    parts += [f"{look.glyph} {look.word} {formats.age(now - agent.since) if agent.since else ''}"]
+    parts += [f"{look.glyph} {look.word} {format_age(now - agent.since) if agent.since else ''}"]
     parts += [f"sandbox {agent.sandbox}"] if agent.sandbox else []
     return " · ".join(parts)

@@ -28,9 +28,28 @@ from crewboard_tui.queries import (
     Work,
     WorkOf,
 )
-from crewboard_tui.render import formats
-from crewboard_tui.render.formats import bar, context_share, money_of, near, percent, spark, why_no_money
-from crewboard_tui.render.lines import Line, Span, crop, one_line, pad, say, spread, wrap
+from crewboard_tui.render import (
+    Line,
+    Span,
+    context_share,
+    crop,
+    format_bill,
+    format_clock,
+    format_count,
+    format_duration,
+    format_money,
+    format_percent,
+    format_size,
+    limit_tone,
+    one_line,
+    pad,
+    say,
+    share_bar,
+    sparkline,
+    spread,
+    why_no_money,
+    wrap,
+)
 from crewboard_tui.views.activity import activity_lines, file_head, file_rows, transcript_rows
 from crewboard_tui.views.inbox.message_list import (
     AUTHOR,
@@ -43,7 +62,7 @@ from crewboard_tui.views.inbox.message_list import (
     void_of,
 )
 from crewboard_tui.views.rows import crash_lines, fact_lines, task_line
-from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
+from crewboard_tui.widgets import MARK, CollapsibleRow
 
 _RECENT = 40
 _LABEL = 11
@@ -139,11 +158,11 @@ def _cost(page: Page) -> list[Line]:
 
 
 def _facts(agent: AgentView) -> list[tuple[str, str]]:
-    count, tokens = formats.count, agent.tokens
+    count, tokens = format_count, agent.tokens
     used = f"in {count(tokens.input)}, out {count(tokens.output)}, cache {count(tokens.cache_read)}"
     context = ""
     if agent.context.limit:
-        context = f"{100 * agent.context.used // agent.context.limit}% of {formats.count(agent.context.limit)}"
+        context = f"{100 * agent.context.used // agent.context.limit}% of {format_count(agent.context.limit)}"
     return [
         ("role", agent.role),
         ("task", f"#{agent.task}" if agent.task else ""),
@@ -183,7 +202,7 @@ def _process_facts(agent: AgentView, width: int) -> list[Line]:
     return fact_lines(
         [
             ("process", f"pid {agent.pid}, run {agent.run}" if agent.alive else "none"),
-            ("state", f"{agent.state} since {formats.clock(agent.since)}" if agent.since else agent.state),
+            ("state", f"{agent.state} since {format_clock(agent.since)}" if agent.since else agent.state),
             ("why", agent.reason),
             ("sandbox", agent.sandbox),
             ("last error", agent.last_error or ""),
@@ -202,10 +221,10 @@ def _history(past: ProcessHistory, width: int) -> list[Line]:
         _course("CPU", f"{cpu[-1]:.0f}%", cpu, max(_A_CORE, *cpu), f"peak {max(cpu):.0f}%", width),
         _course(
             "memory",
-            formats.size(int(memory[-1])),
+            format_size(int(memory[-1])),
             memory,
             max(memory),
-            f"peak {formats.size(int(max(memory)))}",
+            f"peak {format_size(int(max(memory)))}",
             width,
         ),
     ]
@@ -213,7 +232,7 @@ def _history(past: ProcessHistory, width: int) -> list[Line]:
 
 def _course(name: str, value: str, values: list[float], top: float, peak: str, width: int) -> Line:
     room = min(HISTORY_KEPT, width - _LABEL - _VALUE - len(peak) - 2)
-    bars = spark(values, room, top)
+    bars = sparkline(values, room, top)
     return (
         Span(f"{name:<{_LABEL}}", "dim"),
         Span(f"{value:<{_VALUE}}"),
@@ -230,7 +249,7 @@ def _tree(relatives: tuple[ProcessNode, ...], width: int) -> list[Line]:
 
 
 def _relative(each: ProcessNode) -> Line:
-    numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", formats.size(each.rss_bytes))
+    numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", format_size(each.rss_bytes))
     text = "".join(f"{cell:<{size}}" for cell, (_, size) in zip(numbers, _TREE, strict=True))
     branch = "  " * (each.depth - 1) + "└ " if each.depth else ""
     return (Span(text), Span(branch, "dim"), say(each.command, "" if each.depth else "bold"))
@@ -254,19 +273,19 @@ def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: i
 def _summary(agent: AgentView, view: TeamView) -> list[Line]:
     bill = bill_agent(agent)
     filled = context_share(agent.context)
-    window = f"{percent(filled)} of {formats.count(agent.context.limit)}" if filled is not None else "—"
+    window = f"{format_percent(filled)} of {format_count(agent.context.limit)}" if filled is not None else "—"
     return [
         (_label("model"), say(agent.model or "—")),
         (_label("money"), *_money(bill, view)),
         (_label("budget"), *_budget(bill)),
-        (_label("context"), Span(window, near(filled)), *bar(filled, _BAR)),
+        (_label("context"), Span(window, limit_tone(filled)), *share_bar(filled, _BAR)),
     ]
 
 
 def _money(bill: Bill, view: TeamView) -> Line:
     if bill.partial:
         return (Span(why_no_money(view), "dim"),)
-    return (Span(money_of(bill), "bold"),)
+    return (Span(format_bill(bill), "bold"),)
 
 
 def _budget(bill: Bill) -> Line:
@@ -274,28 +293,31 @@ def _budget(bill: Bill) -> Line:
         return (Span("none", "dim"),)
     if bill.share is None:
         return (Span(f"{bill.budget}; how much of it is used is not known", "warning"),)
-    return (Span(f"{percent(bill.share)} of {bill.budget}", near(bill.share)), *bar(bill.share, _BAR))
+    return (
+        Span(f"{format_percent(bill.share)} of {bill.budget}", limit_tone(bill.share)),
+        *share_bar(bill.share, _BAR),
+    )
 
 
 def _token_lines(bill: Bill) -> list[Line]:
     lines: list[Line] = [
         (
             _label("tokens" if not at else ""),
-            Span(f"{formats.count(getattr(bill.tokens, kind)):>7}  "),
+            Span(f"{format_count(getattr(bill.tokens, kind)):>7}  "),
             Span(words, "dim"),
         )
         for at, (kind, words) in enumerate(_KINDS)
     ]
-    hits = percent(hit_rate(bill.tokens))
+    hits = format_percent(hit_rate(bill.tokens))
     return [*lines, (_label("cache hits"), Span(f"{hits:>7}  "), Span("of all prompts", "dim"))]
 
 
 def _call_line(call: Call) -> Line:
     used = call.usage
     cells = (
-        formats.clock(call.ts), formats.took(call.seconds) or "—",
-        *(formats.count(getattr(used, kind)) for kind, _ in _KINDS),
-        percent(hit_rate(used)), formats.money(call.usd) if call.usd is not None else "—",
+        format_clock(call.ts), format_duration(call.seconds) or "—",
+        *(format_count(getattr(used, kind)) for kind, _ in _KINDS),
+        format_percent(hit_rate(used)), format_money(call.usd) if call.usd is not None else "—",
     )  # fmt: skip
     text = "".join(pad(cell, size, "right") for cell, (_, size) in zip(cells, _CALL, strict=True))
     return (Span(text), Span("  summary" if call.summary else "", "dim"))
@@ -351,7 +373,7 @@ def _is_talk(letter: Letter) -> bool:
 def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: str | None) -> CollapsibleRow:
     message = letter.message
     left = (
-        Span(formats.clock(message.ts) + " ", "dim"), _who(letter, name), *void_mark(void),
+        Span(format_clock(message.ts) + " ", "dim"), _who(letter, name), *void_mark(void),
         Span(verb(message), "dim"), say(headline(message)),
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
@@ -374,7 +396,7 @@ def _spoken(letter: Letter, name: str, width: int) -> CollapsibleRow:
     room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
     first, *more = wrap(words.strip(), max(1, room)) or ("",)
     author = Span(pad(one_line(display_name(message.from_)), AUTHOR) + " ", "accent bold")
-    head = spread((Span(formats.clock(message.ts) + " ", "dim"), author, Span(first)), times, width)
+    head = spread((Span(format_clock(message.ts) + " ", "dim"), author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
     return CollapsibleRow(f"{message.to} {message.id}", head, rest, text=message.content)
 

@@ -21,11 +21,9 @@ from crewboard.pricing import parse_budget
 from crewboard.readmodel.team import TeamView
 from crewboard.records import HireOptions, Profile, Spec
 from crewboard.store.tasks import CLOSED, blockers, check_type
-from crewboard_tui.keymap import bindings
-from crewboard_tui.keymap.bindings import Pressed, default_key
-from crewboard_tui.render.lines import one_line
-from crewboard_tui.render.sanitize import safe_text
-from crewboard_tui.widgets.form import Checkbox, Radio, SegmentedControl, Select
+from crewboard_tui.keymap import Pressed, bindings_of, default_key
+from crewboard_tui.render import one_line, safe_text
+from crewboard_tui.widgets import Checkbox, Radio, SegmentedControl, Select
 
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
@@ -44,7 +42,7 @@ class Problem(NamedTuple):
 class Field(Input):
     """A one-line field; Enter goes to the next one."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("form")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("form")]
 
     def __init__(self, ident: str, placeholder: str = "", value: str = "") -> None:
         super().__init__(value, id=ident, compact=True, placeholder=placeholder)
@@ -54,7 +52,7 @@ class Field(Input):
 class Prompt(TextArea):
     """The prompt field; Enter adds a line, Tab goes to the next field."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("prompt")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("prompt")]
 
     def __init__(self, placeholder: str) -> None:
         super().__init__(id="hire-prompt", compact=True, soft_wrap=True, tab_behavior="focus", placeholder=placeholder)
@@ -64,7 +62,7 @@ class Prompt(TextArea):
 class HireForm(Vertical):
     """The options of `spawn` as fields; `pressed` returns how a key is pressed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("form")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("form")]
 
     def __init__(
         self,
@@ -72,7 +70,7 @@ class HireForm(Vertical):
         types: Mapping[str, AgentType],
         view: TeamView,
         environment: Mapping[str, str],
-        pressed: bindings.Pressed,
+        pressed: Pressed,
     ) -> None:
         super().__init__(id="form", classes="pane")
         self._pressed = pressed

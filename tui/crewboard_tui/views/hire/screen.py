@@ -19,19 +19,17 @@ from crewboard.readmodel.team import AgentView
 from crewboard.records import Profile
 from crewboard.redaction import redact
 from crewboard.store import json_files
-from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
-from crewboard_tui.compose.composer import PromptLine
+from crewboard_tui.actions import NOT_NOW, Action, Selection
+from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import HIRE
 from crewboard_tui.queries import Snapshot
-from crewboard_tui.render import formats
-from crewboard_tui.render.lines import Line, Span, hang, say
+from crewboard_tui.render import Line, Span, format_path, hang, say
 from crewboard_tui.user_dirs import config_home, make_private
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.hire.form import HireForm, Problem, free_name, problems, spawn_words, terms_of
 from crewboard_tui.views.rows import TALL
-from crewboard_tui.widgets.bars import StaticLines, crumbs_line
-from crewboard_tui.widgets.form import Checkbox, Select
+from crewboard_tui.widgets import Checkbox, Select, StaticLines, crumbs_line
 
 
 class HireScreen(BaseScreen):
@@ -237,7 +235,7 @@ class HireScreen(BaseScreen):
 
     def _save(self, name: str, profile: Profile) -> str:
         path = save_profile(self._shelf, name, profile)
-        return f"kept as {name}, without a key, in {formats.homely(path)}"
+        return f"kept as {name}, without a key, in {format_path(path)}"
 
     def _load_profile(self) -> None:
         shelf = load_profiles(self._shelf)

@@ -9,9 +9,8 @@ from crewboard.protocol.approvals import ineffective_reason
 from crewboard.readmodel.mail import Letter, display_name, headline, is_notice, question_in, verb
 from crewboard.readmodel.needs import summarise
 from crewboard.records import Request
-from crewboard_tui.render import formats
-from crewboard_tui.render.lines import Line, Span, clip, one_line, pad, say, spread, wrap
-from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.render import Line, Span, clip, format_age, format_clock, one_line, pad, say, spread, wrap
+from crewboard_tui.widgets import LineList, Row
 
 _ABSOLUTE_FROM = 72
 _TIMES_FROM = 46
@@ -93,7 +92,7 @@ def _steps(chain: tuple[Request, ...]) -> list[str]:
         elif request.status == "expired":
             steps.append("expired")
         elif request.status != "pending":
-            steps.append(f"{request.status} {formats.clock(request.decided_at or request.created_at)[:5]}")
+            steps.append(f"{request.status} {format_clock(request.decided_at or request.created_at)[:5]}")
     return steps
 
 
@@ -125,7 +124,7 @@ def _decision(request: Request) -> str:
 
 
 def _said(ts: float, who: str, words: str, width: int) -> list[Line]:
-    begin: Line = (Span(formats.clock(ts) + " ", "dim"), say(who, "accent"), Span(" "))
+    begin: Line = (Span(format_clock(ts) + " ", "dim"), say(who, "accent"), Span(" "))
     indent = 9 + len(who) + 1
     first, *rest = wrap(words, max(1, width - indent)) or ("",)
     return [(*begin, Span(first)), *((Span(" " * indent + piece),) for piece in rest)]
@@ -161,7 +160,7 @@ def letter_head(box: MailboxInfo, width: int) -> Line:
 
 def _sent(at: float, width: int) -> str:
     """Return a message's time of day, to the minute if space is short."""
-    return formats.clock(at) if width >= _ABSOLUTE_FROM else formats.clock(at)[:5]
+    return format_clock(at) if width >= _ABSOLUTE_FROM else format_clock(at)[:5]
 
 
 def void_of(letters: Sequence[Letter], asked: Sequence[Request]) -> dict[str, str]:
@@ -229,7 +228,7 @@ def _time(at: float | None, sent: float, width: int) -> Span:
     if at is None:
         return Span(f" {'—':>{width}}", "warning")
     # 8 cells fit a time of day.
-    text = formats.clock(at) if width == 8 else f"+{formats.age(at - sent)}"  # noqa: PLR2004
+    text = format_clock(at) if width == 8 else f"+{format_age(at - sent)}"  # noqa: PLR2004
     return Span(f" {text:>{width}}", "dim")
 
 
@@ -238,11 +237,11 @@ def message_body(letter: Letter, width: int, void: str | None = None) -> list[Li
     message = letter.message
     kind = verb(message).rstrip(" :")
     head = f"{display_name(message.from_)} → {display_name(message.to)}{' · ' if kind else ''}{kind}"
-    times = [f"sent {formats.clock(message.ts)}"]
+    times = [f"sent {format_clock(message.ts)}"]
     if letter.picked_up_at is not None:
-        times.append(f"picked up {formats.clock(letter.picked_up_at)}")
+        times.append(f"picked up {format_clock(letter.picked_up_at)}")
     if letter.entered_turn_at is not None:
-        times.append(f"in turn {formats.clock(letter.entered_turn_at)}")
+        times.append(f"in turn {format_clock(letter.entered_turn_at)}")
     lines: list[Line] = [(say(clip(one_line(head), width), "accent bold"),), (Span(" · ".join(times), "dim"),)]
     lines += [(*void_mark(void), say(void, "warning"))] if void is not None else []
     lines += [(), *((Span(piece),) for piece in wrap(message.content, width))]

@@ -13,19 +13,13 @@ from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol.addressing import is_operator_mailbox, mailboxes, operator_mailboxes
 from crewboard.readmodel.mail import Letter
 from crewboard.readmodel.team import TeamView
-from crewboard_tui.actions.agents import AgentActions
-from crewboard_tui.actions.messaging import Messaging
-from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection, select
-from crewboard_tui.actions.search import Search
+from crewboard_tui.actions import NOT_NOW, Action, AgentActions, Layer, Messaging, Search, Selection, select
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
-from crewboard_tui.render.lines import Span, pad, spread, width_of
-from crewboard_tui.render.looks import look_of
+from crewboard_tui.render import Span, look_of, pad, spread, width_of
 from crewboard_tui.views.base import BaseScreen, Panes
 from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList, message_body, story_lines, unread_of
-from crewboard_tui.widgets.bars import title
-from crewboard_tui.widgets.line_list import LineList, Row
-from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets import LineList, LineView, Row, title
 
 LOOKED_AT = 1.5
 """Seconds on the screen after which what was in sight of the operator's own mail is read, once that is left."""

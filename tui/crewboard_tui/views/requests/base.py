@@ -6,16 +6,15 @@ from rich.cells import cell_len
 
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Request
-from crewboard_tui.actions.registry import NOT_NOW, Selection
-from crewboard_tui.actions.requests import RequestActions, outcome_of
+from crewboard_tui.actions import NOT_NOW, RequestActions, Selection, outcome_of
 from crewboard_tui.queries import Snapshot
-from crewboard_tui.render import formats
-from crewboard_tui.render.lines import (
+from crewboard_tui.render import (
     Line,
     Span,
     changed,
     diff_lines,
     exact_lines,
+    format_long_age,
     hang,
     markdown_lines,
     one_line,
@@ -27,7 +26,7 @@ from crewboard_tui.render.lines import (
 from crewboard_tui.views.activity import open_by, shared_line
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.rows import TALL, need_key
-from crewboard_tui.widgets.bars import StaticLines, crumbs_line
+from crewboard_tui.widgets import StaticLines, crumbs_line
 
 BLIND_FOR = 0.3
 """Seconds for which a page takes no answer after what it shows has changed (docs/reference/dashboard.md#laws)."""
@@ -135,7 +134,7 @@ class RequestPage:
         request, view = self.seen, self._context.snapshot.view
         agent = view.agent(request.from_)
         who = f"{request.from_} ({agent.type}, pid {agent.pid or '—'})" if agent else request.from_
-        waiting = formats.long_age(self._context.now - request.created_at)
+        waiting = format_long_age(self._context.now - request.created_at)
         waits = () if self.outcome else (Span("  WAITING ", "dim"), Span(waiting))
         asks: Line = (Span("FROM ", "dim"), say(who, "bold"), *waits)
         binds: Line = (

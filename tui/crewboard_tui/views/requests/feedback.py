@@ -14,10 +14,10 @@ from textual.widgets import TextArea
 
 from crewboard.readmodel.mail import QUESTION
 from crewboard.records import Request
-from crewboard_tui.compose.draft_input import DraftInput
+from crewboard_tui.compose import DraftInput
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import edit_of, for_no
-from crewboard_tui.render.sanitize import safe_text
+from crewboard_tui.render import safe_text
 
 _YES, _NO = 0, 1
 """What a text is for."""

@@ -12,11 +12,10 @@ from crewboard.commands.answers import covers, scope_of
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import display_name, question_in
 from crewboard.records import Request
-from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
-from crewboard_tui.actions.requests import newest_of, revision_of
+from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection, newest_of, revision_of
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
-from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, say
+from crewboard_tui.render import Line, Span, exact_lines, one_line, say
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.requests.base import (
     RequestPage,
@@ -28,8 +27,7 @@ from crewboard_tui.views.requests.base import (
 )
 from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
 from crewboard_tui.views.rows import SHORT
-from crewboard_tui.widgets.bars import StaticLines
-from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets import LineView, StaticLines
 
 _NO_PLAN = "only about a plan"
 """Why what leads to another revision does nothing: after a no to a single call the agent goes on without it."""

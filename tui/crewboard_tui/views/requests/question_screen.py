@@ -12,18 +12,16 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from crewboard.records import Request
-from crewboard_tui.actions.registry import Action, Layer, unavailable
-from crewboard_tui.compose.draft_input import DraftInput, unescape_newlines
+from crewboard_tui.actions import Action, Layer, unavailable
+from crewboard_tui.compose import DraftInput, unescape_newlines
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings
+from crewboard_tui.keymap import Key, bindings_of
 from crewboard_tui.queries import Snapshot
-from crewboard_tui.render.lines import Line, Span, crop, markdown_lines, say, width_of, wrap
+from crewboard_tui.render import Line, Span, crop, markdown_lines, say, width_of, wrap
 from crewboard_tui.views.base import ONLY_LOOKING, BaseScreen
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage, asked
 from crewboard_tui.views.rows import TALL
-from crewboard_tui.widgets.bars import StaticLines, title
-from crewboard_tui.widgets.line_list import LineList, Row
-from crewboard_tui.widgets.line_view import LineView
+from crewboard_tui.widgets import LineList, LineView, Row, StaticLines, title
 
 _ABOUT_PLANS = (
     "request.approve", "request.rule", "request.deny", "request.edit", "request.compare", "request.ask_back",
@@ -128,7 +126,7 @@ class QuestionScreen(BaseScreen):
         lines = markdown_lines(str(self.page.seen.payload.get("question", "")), question.line_width)
         question.show(lines + _in_full(self.options, choices.row_width, question.line_width))
 
-    def why_not(self, key: bindings.Key) -> str:
+    def why_not(self, key: Key) -> str:
         if key.id != "list.open" or self.may_answer:
             return super().why_not(key)
         return ONLY_LOOKING if self.context.read_only else self.page.why_over()
@@ -191,7 +189,7 @@ class QuestionScreen(BaseScreen):
 class Choices(LineList):
     """The offered answers: Enter gives the one under the cursor."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings.bindings("choices")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("choices")]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "open" and isinstance(self.screen, QuestionScreen) and not self.screen.may_answer:
