@@ -20,6 +20,7 @@ from crewboard.agent_types import TYPES
 from crewboard.linux import process
 from crewboard.records import HireOptions, Spec
 from crewboard.sandbox import shell
+from crewboard.sandbox.git import git_files
 from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
@@ -161,6 +162,8 @@ def _repository(root: Path) -> None:
     for arguments in (["init", "-q", "--template="], ["add", "file", "src"], ["commit", "-q", "-m", "first"]):
         subprocess.run([*git, *arguments], check=True)
     (root / ".git/hooks").mkdir()
+    # The first command does so in a workspace where an agent writes.
+    git_files(root).make_missing(root)
 
 
 def _listeners(base: Path) -> Iterator[tuple[str, socket.socket]]:

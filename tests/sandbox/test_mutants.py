@@ -30,11 +30,11 @@ BUBBLEWRAP = [
     ("settings", "write a setting of the kernel"),
     ("hidden", "a key in the home"),
     ("system secrets", "passwords of the machine"),
-    ("repository", "a hook"),
+    ("kept", "a hook"),
     ("team", "read the team's roster"),
     ("sockets", "a socket outside"),
 ]
-NOT_PROTECTIVE = {"lifetime", "host", "tools", "names", "workspace", "own code", "private", "scratch"}
+NOT_PROTECTIVE = {"lifetime", "host", "tools", "names", "workspace", "private", "scratch"}
 """Rules tested elsewhere: in `test_shell`, by what they show instead of what they hide, or below."""
 
 Rules = dict[str, list[str]]
@@ -42,12 +42,14 @@ Rules = dict[str, list[str]]
 
 def succeeds(targets: Targets, level: Level, kind: str, name: str) -> bool:
     """Return True if an attempt succeeds."""
-    before = fingerprint(targets.root), fingerprint(targets.outside)
+    before = _state(targets)
     outcome = run(targets.sandbox(kind, level), BY_NAME[name].text.format(**targets.names()))
     heard = targets.has_heard()
-    return (
-        ESCAPED in outcome.content or bool(heard) or (fingerprint(targets.root), fingerprint(targets.outside)) != before
-    )
+    return ESCAPED in outcome.content or bool(heard) or _state(targets) != before
+
+
+def _state(targets: Targets) -> tuple[str, str]:
+    return fingerprint(targets.root, folder_times=False), fingerprint(targets.outside)
 
 
 def with_rules(patch: pytest.MonkeyPatch, change: Callable[[Rules], Rules]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from crewboard.linux.programs import clean_environment, find_program, passed_over, system_program
 from crewboard.sandbox import seccomp
+from crewboard.sandbox.git import held_folders
 from crewboard.sandbox.host_paths import host_names, host_sockets, is_below, team_folders
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
@@ -21,15 +22,12 @@ from crewboard.sandbox.process import Child, Start
 PROBE_TIMEOUT = 10.0
 """Seconds that the probe may take."""
 
-_GIT_KEEPS = ("hooks", "config", "config.worktree", "modules")
-"""Files and folders of a repository that make git run programs; submodules have theirs in `modules`."""
-
 
 def rules(policy: Policy) -> dict[str, list[str]]:
     """Return the arguments by purpose, in the order that bubblewrap needs."""
     found = {
         **_permanent(policy),
-        "repository": _repository(policy.root) if policy.writes else [],
+        "kept": _kept(policy) if policy.writes else [],
         "private": _private(policy),
         "team": _team(policy),
         "scratch": _bind("--bind", policy.scratch) if policy.scratch else [],
@@ -60,7 +58,6 @@ def _permanent(policy: Policy) -> dict[str, list[str]]:
         "tools": _put_back([path for path in policy.host.tools if is_below(path, hidden)]),
         "names": _put_back([path for path in host_names() if policy.network and is_below(path, hidden)]),
         "workspace": _bind("--bind" if policy.writes else "--ro-bind", root),
-        "own code": _own_code(policy),
     }
 
 
@@ -148,15 +145,6 @@ def _nothing(path: Path) -> list[str]:
     return ["--ro-bind", "/dev/null", str(path)]
 
 
-def _own_code(policy: Policy) -> list[str]:
-    """Make crewboard's own code read-only if it is in the workspace."""
-    own = [path for path in policy.host.own if is_below(path, [policy.root])]
-    above = sorted({folder for path in own for folder in path.parents if is_below(folder, [policy.root])})
-    # Each a mount of its own, so that none can be moved away with the code in it, and another put in its place.
-    kept = [part for folder in above for part in _bind("--bind" if policy.writes else "--ro-bind", folder)]
-    return [*kept, *_put_back(own)]
-
-
 def _private(policy: Policy) -> list[str]:
     """Hide what is private in a home in the workspace, except for tools."""
     entries = policy.host.private_entries(policy.root)
@@ -164,17 +152,20 @@ def _private(policy: Policy) -> list[str]:
     return [*_cover(entries), *_put_back(tools)]
 
 
-def _repository(root: Path) -> list[str]:
-    """Let an agent commit, but not choose what git runs. A repository of an unusual form is read-only."""
-    git = root / ".git"
-    if git.is_symlink() or not git.exists():
-        return []
-    if not git.is_dir() or any((git / name).is_symlink() for name in _GIT_KEEPS):
-        return _bind("--ro-bind", git)
-    kept = [part for name in _GIT_KEEPS if (git / name).exists() for part in _bind("--ro-bind", git / name)]
-    absent = [] if (git / "hooks").exists() else ["--tmpfs", str(git / "hooks")]
-    # A mount of its own, so that the whole cannot be moved away and another put in its place.
-    return [*_bind("--bind", git), *kept, *absent]
+def _kept(policy: Policy) -> list[str]:
+    """Let an agent write and commit, but not choose what git runs, nor change crewboard's own code."""
+    root = policy.root
+    found = policy.git_files()
+    kept = [path for path in found.protected if path not in found.directories and os.path.lexists(path)]
+    kept += [path for path in policy.host.own if is_below(path, [root])]
+    kept += [path for git in found.directories if os.path.lexists(path := git / "commondir")]
+    open_folders = {*found.directories, *held_folders([*found.directories, *kept], root)}
+    outermost = [path for path in kept if not is_below(path, kept)]
+    # Each folder above is a mount of its own, so that it cannot be moved away and another put in its place.
+    mounts = {path: "--bind" for path in open_folders if not is_below(path, kept)} | dict.fromkeys(
+        outermost, "--ro-bind"
+    )
+    return [part for path, option in sorted(mounts.items()) for part in _bind(option, path)]
 
 
 def _team(policy: Policy) -> list[str]:

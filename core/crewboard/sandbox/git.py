@@ -1,14 +1,488 @@
-"""Git settings for commands. The user's own file is hidden, because it may hold passwords."""
+"""What git runs in a workspace, kept from agents, and the settings that git gets in commands.
 
+The user runs git in the same folder as the agents, outside every sandbox. Git then runs what its directory and its
+settings name: hooks, filters, monitors. `git_files` lists all of that, for the mounts, for Landlock and for the file
+tools; `GitGuard` handles what no mount can forbid, because it is a new file in a folder that agents must write to.
+"""
+
+import contextlib
+import fcntl
 import os
+import shlex
+import stat
+import struct
 import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from crewboard.linux.programs import clean_environment, find_program
 from crewboard.store.layout import HOME as TEAMS
 
 _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
 """Settings of the user that commands see."""
+
+_DATA = ("objects", "refs", "logs", "reftable", "lfs", "index", "HEAD", "packed-refs", "shallow", "AUTO_MERGE")
+_DATA_PREFIXES = ("MERGE_", "BISECT_", "NOTES_", "gc.", "sharedindex.")
+_DATA_SUFFIXES = ("_HEAD", "_MSG", "_EDITMSG", ".lock")
+"""What a commit writes in a git directory. Git runs nothing that is named there. All else is read-only."""
+
+_EMPTY_FILES = ("config", "config.worktree")
+_EMPTY_FOLDERS = ("hooks", "branches", "remotes")
+"""Missing entries of a git directory that an agent could create. Empty ones mean the same to git."""
+
+_STATE = ("rebase-merge", "rebase-apply", "sequencer")
+"""State of an unfinished rebase, which can hold commands for `git rebase --continue`."""
+
+_REDIRECT = "commondir"
+_NO_REDIRECT = b".\n"
+"""The content of a `commondir` that makes git use the directory that it is in, as it would without the file."""
+
+_PUT_ASIDE = ".crewboard-removed"
+
+_MAX_INDEX = 256 * 1024 * 1024
+_MAX_REPOSITORIES = 500
+_MAX_NESTED = 2000
+"""Folders that are searched for repositories below the root."""
+
+_GITLINK = 0o160000
+
+
+@dataclass(frozen=True)
+class GitFiles:
+    """What git executes or includes in a workspace. All paths are real and below the root."""
+
+    directories: tuple[Path, ...] = ()
+    """Git directories in which agents may write what a commit writes."""
+    kept: tuple[Path, ...] = ()
+    """Files and folders that agents must not change."""
+    missing: tuple[tuple[Path, bool], ...] = ()
+    """What agents must not create, and whether it is a folder."""
+    unprotected: tuple[str, ...] = ()
+    """What cannot be kept from agents, in words."""
+
+    @property
+    def protected(self) -> list[Path]:
+        """Return what file tools and Landlock must not let an agent change or create."""
+        return [*self.directories, *self.kept, *(path for path, _ in self.missing)]
+
+    def make_missing(self, root: Path) -> None:
+        """Create what is missing, empty, so that a mount can lie over it."""
+        for path, is_folder in self.missing:
+            # Where this user cannot create it, neither can an agent.
+            with contextlib.suppress(OSError):
+                _make_empty(root, path, is_folder=is_folder)
+
+
+def _make_empty(root: Path, path: Path, *, is_folder: bool) -> None:
+    folder = os.open(root, _FOLDER)
+    try:
+        steps = path.relative_to(root).parts
+        for step in steps if is_folder else steps[:-1]:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(step, 0o755, dir_fd=folder)
+            # Step by step, because an agent of another command could replace a folder with a link.
+            deeper = os.open(step, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = deeper
+        if not is_folder:
+            os.close(os.open(steps[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder))
+    finally:
+        os.close(folder)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _Search:
+    """Collects the git files of one workspace."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.directories: dict[Path, None] = {}
+        self.kept: dict[Path, None] = {}
+        self.missing: dict[Path, bool] = {}
+        self.unprotected: dict[str, None] = {}
+        self._common = list(_user_settings(root))
+
+    def run(self) -> GitFiles:
+        self._user_files()
+        waiting = [self.root, *_nested(self.root)]
+        if _is_bare(self.root):
+            self._bare()
+        seen: set[Path] = set()
+        while waiting and len(seen) < _MAX_REPOSITORIES:
+            tree = waiting.pop()
+            if tree not in seen:
+                seen.add(tree)
+                waiting += self._worktree(tree)
+        if not os.path.lexists(self.root / ".git"):
+            self.unprotected["the root has no .git: an agent can make it a repository, with hooks"] = None
+        return GitFiles(tuple(self.directories), tuple(self.kept), tuple(self.missing.items()), tuple(self.unprotected))
+
+    def _user_files(self) -> None:
+        """Keep the user's own settings if they are in the workspace."""
+        for path in _user_files():
+            self._keep(path, is_folder=False)
+
+    def _worktree(self, tree: Path) -> list[Path]:
+        """Keep what belongs to the repository in the folder `tree`; return its submodules."""
+        git = tree / ".git"
+        mode = _mode(git)
+        if stat.S_ISLNK(mode):
+            self._keep(git, is_folder=True)
+            directory = Path(os.path.realpath(git))
+        elif stat.S_ISDIR(mode):
+            directory = git
+            self._directory(git)
+        elif mode:
+            self.kept[git] = None
+            found = _git_file(git)
+            if found is None:
+                return []
+            directory = found
+            if self._is_inside(directory):
+                self.kept[directory] = None
+        else:
+            self._settings([], tree)
+            return []
+        self._settings([file for name in _EMPTY_FILES for file in (directory / name, _common(directory) / name)], tree)
+        links = gitlinks(directory)
+        return [tree / link for link in links if os.path.lexists(tree / link / ".git")]
+
+    def _directory(self, git: Path) -> None:
+        entries = {entry.name: entry for entry in _listed(git)}
+        fixed = [entry for name, entry in entries.items() if not _is_data(name) and name != _REDIRECT]
+        for entry in fixed:
+            self.kept[Path(entry.path)] = None
+            if entry.is_symlink():
+                self._keep_real(Path(os.path.realpath(entry.path)), is_folder=entry.is_dir())
+        if any(entry.is_symlink() for entry in fixed):
+            # No mount can lie over a link, so the whole directory is read-only.
+            self.kept[git] = None
+            return
+        self.directories[git] = None
+        for names, is_folder in ((_EMPTY_FILES, False), (_EMPTY_FOLDERS, True)):
+            self.missing |= {git / name: is_folder for name in names if name not in entries}
+
+    def _bare(self) -> None:
+        for name in (*_EMPTY_FILES, "hooks", "modules", "worktrees"):
+            self._keep(self.root / name, is_folder=name not in _EMPTY_FILES)
+        self.unprotected["the root itself is a bare repository: agents can change its state"] = None
+
+    def _settings(self, files: list[Path], tree: Path) -> None:
+        """Keep what the settings in `files`, and those of the user, name in the workspace."""
+        waiting = [*self._common, *dict.fromkeys(files)]
+        seen: set[Path] = set()
+        while waiting and len(seen) < _MAX_REPOSITORIES:
+            file = waiting.pop()
+            if file in seen:
+                continue
+            seen.add(file)
+            for name, value in _settings(file, self.root):
+                section, _, key = name.rpartition(".")
+                if key == "path" and section.split(".")[0] in ("include", "includeif"):
+                    included = file.parent / Path(value).expanduser()
+                    self._keep(included, is_folder=False)
+                    waiting.append(included)
+                elif name in ("core.hookspath", "init.templatedir"):
+                    self._keep(tree / Path(value).expanduser(), is_folder=True)
+                else:
+                    self._programs(value, tree)
+
+    def _programs(self, value: str, tree: Path) -> None:
+        """Keep the files that the words of a setting name: filters, monitors, aliases with their scripts."""
+        for word in _words(value):
+            with contextlib.suppress(OSError, ValueError, RuntimeError):
+                path = tree / Path(word.lstrip("!")).expanduser()
+                if path.is_file():
+                    self._keep(path, is_folder=False)
+
+    def _keep(self, path: Path, *, is_folder: bool) -> None:
+        """Keep a file or folder that may be missing or outside the workspace, which is not the agents' to write."""
+        lexical = Path(os.path.normpath(path))
+        real = Path(os.path.realpath(path))
+        if self.root == real or self.root.is_relative_to(real):
+            if is_folder:
+                self.unprotected[f"git runs programs of {real}, which is or contains the workspace"] = None
+            return
+        if lexical != real and self._is_inside(lexical):
+            self.unprotected[f"{lexical} is or passes a symbolic link: an agent can replace it"] = None
+        self._keep_real(real, is_folder=is_folder)
+
+    def _keep_real(self, real: Path, *, is_folder: bool) -> None:
+        if not self._is_inside(real):
+            return
+        if _mode(real):
+            self.kept[real] = None
+        else:
+            self.missing[real] = is_folder
+
+    def _is_inside(self, path: Path) -> bool:
+        return path != self.root and path.is_relative_to(self.root)
+
+
+def git_files(root: Path) -> GitFiles:
+    """Return what git executes or includes in the workspace `root`. Change nothing."""
+    return _Search(root).run()
+
+
+def held_folders(paths: list[Path], root: Path) -> list[Path]:
+    """Return the folders between `root` and `paths`: one that is moved away takes a protected file with it."""
+    found = {folder for path in paths for folder in path.parents if folder != root and folder.is_relative_to(root)}
+    return sorted(found)
+
+
+def _is_data(name: str) -> bool:
+    return name in _DATA or name.startswith(_DATA_PREFIXES) or name.endswith(_DATA_SUFFIXES)
+
+
+def _mode(path: Path) -> int:
+    """Return the mode of a file, not following a link; 0 if there is none."""
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0
+
+
+def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _nested(root: Path) -> list[Path]:
+    """Return the repositories in the folders of the workspace and in the folders of those."""
+    found: list[Path] = []
+    level, left = [str(root)], _MAX_NESTED
+    for _ in range(2):
+        below = [entry.path for folder in level for entry in _listed(folder) if _is_folder(entry)][:left]
+        left -= len(below)
+        found += [Path(folder) for folder in below if os.path.lexists(f"{folder}/.git")]
+        level = below
+    return found
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.name not in (".git", TEAMS, "node_modules") and entry.is_dir(follow_symlinks=False)
+
+
+def _is_bare(root: Path) -> bool:
+    return os.path.lexists(root / "HEAD") and (root / "objects").is_dir() and (root / "refs").is_dir()
+
+
+def _read(path: Path, most: int) -> bytes:
+    """Return the content of a regular file, and nothing for any other."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return b""
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        return file.read(most) if stat.S_ISREG(found.st_mode) and found.st_size <= most else b""
+
+
+def _git_file(path: Path) -> Path | None:
+    """Return the git directory that a `.git` file names."""
+    name = _read(path, 4096).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
+    return Path(os.path.realpath(path.parent / name)) if name and "\0" not in name else None
+
+
+def _common(directory: Path) -> Path:
+    """Return the directory with the settings of a linked worktree, else `directory`."""
+    name = _read(directory / _REDIRECT, 4096).decode("utf-8", "surrogateescape").strip()
+    return Path(os.path.realpath(directory / name)) if name and "\0" not in name else directory
+
+
+def _user_files() -> list[Path]:
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return []
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    return [folder / "git/config", home / ".gitconfig"]
+
+
+def _user_settings(root: Path) -> list[Path]:
+    return [Path("/etc/gitconfig"), *_user_files()] if find_program("git", root) else []
+
+
+def _settings(file: Path, workspace: Path) -> tuple[tuple[str, str], ...]:
+    """Return the settings in one file, those of included files left out."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    # Reading a pipe would hang.
+    if not stat.S_ISREG(found.st_mode):
+        return ()
+    return _settings_of(file, workspace, (found.st_mtime_ns, found.st_size, found.st_ino))
+
+
+@lru_cache(maxsize=256)
+def _settings_of(file: Path, workspace: Path, _state: tuple[int, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple(_list_settings(workspace, "--file", str(file)))
+
+
+def _words(value: str) -> list[str]:
+    try:
+        return shlex.split(value)
+    except ValueError:
+        return value.split()
+
+
+def gitlinks(directory: Path) -> set[str]:
+    """Return the paths that the index of a git directory says are repositories of their own."""
+    indexes = [directory / "index"]
+    indexes += [Path(entry.path) for entry in _listed(directory) if entry.name.startswith("sharedindex.")]
+    return {link for index in indexes for link in _gitlinks(index)}
+
+
+def _gitlinks(index: Path) -> frozenset[str]:
+    try:
+        found = index.lstat()
+    except OSError:
+        return frozenset()
+    return _gitlinks_of(index, (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino))
+
+
+@lru_cache(maxsize=64)
+def _gitlinks_of(index: Path, _state: tuple[int, ...]) -> frozenset[str]:
+    data = _read(index, _MAX_INDEX)
+    if struct.pack(">I", _GITLINK) not in data:
+        return frozenset()
+    # The length of a hash is a setting of the repository; a wrong guess reads nonsense, which names no folder.
+    return frozenset(link for length in (20, 32) for link in _parse_index(data, length))
+
+
+def _parse_index(data: bytes, hash_length: int) -> Iterator[str]:
+    """Yield the gitlinks of an index file (gitformat-index)."""
+    with contextlib.suppress(struct.error, IndexError, ValueError):
+        _, version, count = struct.unpack_from(">4sII", data)
+        at, name = 12, b""
+        for _ in range(count):
+            (mode,) = struct.unpack_from(">I", data, at + 24)
+            begin = at
+            at += 40 + hash_length
+            (flags,) = struct.unpack_from(">H", data, at)
+            at += 4 if flags & 0x4000 else 2
+            if version == 4:  # noqa: PLR2004
+                cut, at = _number(data, at)
+                end = data.index(b"\0", at)
+                name = name[: len(name) - cut] + data[at:end]
+                at = end + 1
+            else:
+                end = data.index(b"\0", at)
+                name = data[at:end]
+                at = begin + (end - begin + 8) // 8 * 8
+            if mode == _GITLINK:
+                yield name.decode("utf-8", "surrogateescape")
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of variable length, and where it ends."""
+    value = data[at] & 0x7F
+    while data[at] & 0x80:
+        at += 1
+        value = ((value + 1) << 7) | (data[at] & 0x7F)
+    return value, at + 1
+
+
+class GitGuard:
+    """Keeps new files that would make git run programs out of a workspace while a command runs, and after it.
+
+    A mount cannot forbid a new name in a writable folder. In a git directory, `commondir` is therefore present while
+    any command runs, with the content that changes nothing, and locked, so that the last of several commands removes
+    it. Other new names are looked for while the command runs, and moved aside.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.files = git_files(root)
+        self._locks: list[tuple[Path, int]] = []
+        self._bare = _is_bare(root)
+        self._within = not os.path.lexists(root / ".git") and any(
+            os.path.lexists(folder / ".git") for folder in root.parents
+        )
+        self._known = set(self._linked())
+
+    def __enter__(self) -> Self:
+        for git in self.files.directories:
+            with contextlib.suppress(OSError):
+                self._locks.append((git / _REDIRECT, _placed(git / _REDIRECT)))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for path, lock in self._locks:
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            os.close(lock)
+
+    def planted(self) -> list[Path]:
+        """Return the new files and folders that make git run programs that an agent chose."""
+        found = [path / ".git" for path in self._linked() if path not in self._known]
+        redirects = [git / _REDIRECT for git in self.files.directories]
+        found += [path for path in redirects if _mode(path) and _read(path, 4096) != _NO_REDIRECT]
+        if self._within and os.path.lexists(self._root / ".git"):
+            found.append(self._root / ".git")
+        if not self._bare and _is_bare(self._root):
+            found.append(self._root / "HEAD")
+        return found
+
+    def put_aside(self) -> list[str]:
+        """Rename what was planted, and the state of an unfinished rebase; return the names."""
+        kept = set(self.files.kept)
+        state = [git / name for git in self.files.directories for name in _STATE if os.path.lexists(git / name)]
+        found = [*self.planted(), *(path for path in state if path not in kept)]
+        return [str(path.relative_to(self._root)) for path in found if _put_aside(path)]
+
+    def _linked(self) -> list[Path]:
+        """Return the repositories that git enters on its own, from one that is no submodule itself."""
+        trees = [(git.parent, git) for git in self.files.directories]
+        found = [tree / link for tree, git in trees for link in gitlinks(git)]
+        return [path for path in found if os.path.lexists(path / ".git")]
+
+
+def _placed(path: Path) -> int:
+    """Make a harmless `commondir`, and return its descriptor, locked against removal.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    while True:
+        if _mode(path) and _read(path, 4096) != _NO_REDIRECT:
+            _put_aside(path)
+        # Linked into place, because git fails if it finds it empty.
+        temporary = path.with_name(f"{_REDIRECT}.{os.getpid()}.lock")
+        temporary.write_bytes(_NO_REDIRECT)
+        try:
+            with contextlib.suppress(FileExistsError):
+                path.hardlink_to(temporary)
+        finally:
+            temporary.unlink()
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        # Another command may have removed it before it was locked.
+        if os.fstat(fd).st_nlink and _read(path, 4096) == _NO_REDIRECT:
+            return fd
+        os.close(fd)
+
+
+def _put_aside(path: Path) -> bool:
+    """Rename a file or folder so that git does not find it; return True if that was possible."""
+    for number in range(1000):
+        target = path.with_name(f"{path.name}{_PUT_ASIDE}{number or ''}")
+        if not os.path.lexists(target):
+            with contextlib.suppress(OSError):
+                path.rename(target)
+                return True
+    return False
 
 
 def write_git_settings(path: Path, agent: str, workspace: Path) -> None:
@@ -31,12 +505,16 @@ def write_git_settings(path: Path, agent: str, workspace: Path) -> None:
 
 
 def _git_settings(workspace: Path) -> dict[str, str]:
+    return dict(_list_settings(workspace, "--global", "--no-includes"))
+
+
+def _list_settings(workspace: Path, *which: str) -> list[tuple[str, str]]:
     git = find_program("git", workspace)
     if git is None:
-        return {}
+        return []
     try:
         done = subprocess.run(
-            [git, "config", "--global", "--no-includes", "--list", "-z"],
+            [git, "config", *which, "--list", "-z"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -48,9 +526,9 @@ def _git_settings(workspace: Path) -> dict[str, str]:
             env=clean_environment("XDG_CONFIG_HOME"),
         )
     except (OSError, subprocess.TimeoutExpired):
-        return {}
+        return []
     pairs = (entry.partition("\n") for entry in done.stdout.split("\0") if entry)
-    return {name: value for name, _, value in pairs}
+    return [(name, value) for name, _, value in pairs]
 
 
 def _ignored(settings: dict[str, str]) -> str:

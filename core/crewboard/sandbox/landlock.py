@@ -130,7 +130,7 @@ def _workspace(policy: Policy) -> list[Grant]:
     hidden = [root / TEAMS, *team_folders(root), *private]
     if not policy.writes:
         return _all_but(hidden, root, syscalls.READ)
-    fixed = [root / ".git", *(path for path in policy.host.own if root in path.parents)]
+    fixed = [root / ".git", *policy.git_files().protected, *(path for path in policy.host.own if root in path.parents)]
     return [
         *_all_but([*hidden, *fixed], root, syscalls.READ | syscalls.WRITE),
         *((path, syscalls.READ) for path in fixed),

@@ -4,6 +4,7 @@ import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from crewboard.sandbox.git import GitFiles, git_files
 from crewboard.sandbox.host_paths import HostPaths
 
 
@@ -21,10 +22,16 @@ class Policy:
     scratch: Path | None = None
     results: Path | None = None
     host: HostPaths = field(default_factory=HostPaths.of_this_machine)
+    git: GitFiles | None = None
+    """What git executes in the workspace, if it was looked for just now."""
 
     def for_file_tools(self, results: Path) -> "Policy":
         """Return the limits of the file tools, which need the team's results, but no network and no scratch folder."""
         return replace(self, network=False, scratch=None, results=results)
+
+    def git_files(self) -> GitFiles:
+        """Return what git executes in the workspace, of which an agent that writes must change nothing."""
+        return self.git or git_files(self.root)
 
     @property
     def umask(self) -> int:

@@ -15,7 +15,7 @@ from crewboard.linux import process
 from crewboard.linux.programs import system_program
 from crewboard.records import Spec
 from crewboard.sandbox import bubblewrap, landlock
-from crewboard.sandbox.git import write_git_settings
+from crewboard.sandbox.git import GitGuard, write_git_settings
 from crewboard.sandbox.level import Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
@@ -53,15 +53,16 @@ class Sandbox:
     description: str = ""
     """The level as `status.json` names it."""
 
-    def command(self, text: str, stdout: int) -> Child:
-        """Start a command, its output into the descriptor `stdout`.
+    def command(self, text: str, stdout: int, guard: GitGuard | None = None) -> Child:
+        """Start a command, its output into the descriptor `stdout`, while `guard` is open.
 
         Raises:
             OSError: It cannot be started: the kernel refused, or it is too long.
             ValueError: It holds a NUL or half of a surrogate pair.
         """
         inner = [system_program("bash", self.policy.root), "-c", f"{self._limits()}; {text}"]
-        return self._start(inner, self.policy, subprocess.DEVNULL, stdout, subprocess.STDOUT)
+        policy = replace(self.policy, git=guard.files) if guard else self.policy
+        return self._start(inner, policy, subprocess.DEVNULL, stdout, subprocess.STDOUT)
 
     def start_file_server(self, arguments: list[str], stdin: int) -> Child:
         """Start a file-tool server that is connected to the descriptor `stdin`.
@@ -71,16 +72,13 @@ class Sandbox:
         """
         return self._start(arguments, self.policy.for_file_tools(self.results), stdin, stdin, None)
 
-    def remove_git_redirects(self) -> str | None:
-        """Remove a file that makes git outside the sandbox use other settings and hooks; return its name.
+    def git_guard(self) -> GitGuard | None:
+        """Return what keeps new files from making git run programs, to be open while a command runs."""
+        return GitGuard(self.policy.root) if self.policy.writes and self.level != "none" else None
 
-        No mount can forbid a new file in a writable folder.
-        """
-        diverted = self.policy.root / ".git" / "commondir"
-        if not self.policy.writes or diverted.parent.is_symlink() or not diverted.is_file():
-            return None
-        diverted.unlink()
-        return ".git/commondir"
+    def protected(self) -> list[Path]:
+        """Return what the file tools must not write, because git executes or includes it."""
+        return self.policy.git_files().protected if self.policy.writes else []
 
     @property
     def contains_processes(self) -> bool:
@@ -97,6 +95,9 @@ class Sandbox:
         environment = tool_environment(policy.scratch, network=policy.network, own_home=self.level != "landlock")
         start = Start(inner, policy.root, environment, policy.umask, stdin, stdout, stderr)
         if self.level == "bubblewrap":
+            if policy.writes:
+                policy = replace(policy, git=policy.git_files())
+                policy.git_files().make_missing(policy.root)
             return bubblewrap.start(policy, start)
         if self.level == "landlock":
             return landlock.start(policy, start)

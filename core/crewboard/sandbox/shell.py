@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from crewboard.linux import process
+from crewboard.sandbox.git import GitGuard
 from crewboard.sandbox.process import REAP_TIMEOUT, Child, reap
 from crewboard.sandbox.sandbox import Sandbox
 
@@ -84,10 +85,20 @@ async def run(command: str, sandbox: Sandbox, seconds: float, keep: set[int]) ->
 
 async def _try(command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -> tuple[CommandResult, bool]:
     """Return the result of a command, and whether it ran at all."""
+    guard = sandbox.git_guard()
+    if guard is None:
+        return await _try_guarded(command, sandbox, seconds, keep, None)
+    with guard:
+        return await _try_guarded(command, sandbox, seconds, keep, guard)
+
+
+async def _try_guarded(
+    command: str, sandbox: Sandbox, seconds: float, keep: set[int], guard: GitGuard | None
+) -> tuple[CommandResult, bool]:
     output = Output()
     source, target = os.pipe2(os.O_CLOEXEC)
     try:
-        child = sandbox.command(command, target)
+        child = sandbox.command(command, target, guard)
     except (OSError, ValueError) as error:
         os.close(source)
         return CommandResult(f"the command could not be started: {error}", is_error=True), True
@@ -96,7 +107,7 @@ async def _try(command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -
     reading = asyncio.ensure_future(_read(source, output))
     why: str | None = None
     try:
-        why = await _watch(child, min(seconds, MAX_SECONDS), None if sandbox.contains_processes else keep)
+        why = await _watch(child, min(seconds, MAX_SECONDS), None if sandbox.contains_processes else keep, guard)
     finally:
         await child.end()
         if not sandbox.contains_processes:
@@ -104,13 +115,13 @@ async def _try(command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(reading, _OUTPUT_TIMEOUT)
     ending = f"[exit code {child.code}]" if why is None else f"[ended {why}]"
-    if removed := sandbox.remove_git_redirects():
-        ending += f"\n[removed {removed}: it made git use other settings than its own]"
+    if guard and (aside := guard.put_aside()):
+        ending += f"\n[renamed {', '.join(aside)}: git outside the sandbox would run programs that it names]"
     text = f"{output.text.rstrip()}\n{ending}".lstrip("\n")
     return CommandResult(text, is_error=why is not None), why is not None or not child.never_ran
 
 
-async def _watch(child: Child, seconds: float, keep: set[int] | None) -> str | None:
+async def _watch(child: Child, seconds: float, keep: set[int] | None, guard: GitGuard | None) -> str | None:
     """Wait for the end of a command; return why it must be ended early, else None.
 
     Its processes are those below `child` if `keep` is None, else those below this process that are not in `keep`.
@@ -126,6 +137,8 @@ async def _watch(child: Child, seconds: float, keep: set[int] | None) -> str | N
                 return f"after {seconds:g} s: time limit"
             if len(process.descendants(child.pid) if keep is None else _leftovers(keep)) > MOST_PROCESSES:
                 return f"with more than {MOST_PROCESSES} processes"
+            if guard and (planted := guard.planted()):
+                return f"because git outside the sandbox would run programs that {planted[0].name} names"
 
 
 async def _read(source: int, output: Output) -> None:

@@ -23,6 +23,7 @@ from crewboard.errors import CredentialsError, UsageError
 from crewboard.linux.programs import clean_environment, find_program, passed_over
 from crewboard.readmodel.watcher import Watcher
 from crewboard.sandbox import level
+from crewboard.sandbox.git import git_files
 from crewboard.sandbox.policy import Policy
 from crewboard_tui.cli.common import Session, as_json, say, say_json
 
@@ -184,6 +185,9 @@ def git(root: Path) -> Check:
     version = _output([str(program), "--version"]).removeprefix("git version ")
     # Do not run git in the workspace: it would obey settings that an agent may have written.
     if any((folder / ".git").exists() for folder in (root, *root.parents)):
+        if unprotected := git_files(Path(os.path.realpath(root))).unprotected:
+            remedy = "an agent's programs could run with your rights when you use git here; see SECURITY.md"
+            return Check("git", "note", f"{version}; {'; '.join(unprotected)}", remedy)
         return Check("git", "ok", f"{version}, and the root is in a repository")
     return Check("git", "note", f"{version}; the root is in no repository", "run `git init` to see and undo changes")
 

@@ -39,6 +39,8 @@ CALL_TIMEOUT = 20.0
 _ATTEMPTS = 3
 """How often to set up a sandbox. It fails if a file that it mounts is removed just then."""
 
+_WRITING = frozenset({"write_file", "edit_file"})
+
 _MAX_RESPONSE = 16 * 1024 * 1024
 """Bytes. More than a file of the largest size with every character escaped."""
 
@@ -59,7 +61,8 @@ class FileToolClient:
 
     async def ask(self, name: str, arguments: dict[str, Any]) -> Outcome:
         """Run a file tool."""
-        request = json.dumps({"name": name, "input": arguments}).encode() + b"\n"
+        protected = [str(path) for path in self.sandbox.protected()] if name in _WRITING else []
+        request = json.dumps({"name": name, "input": arguments, "protected": protected}).encode() + b"\n"
         for _ in range(_ATTEMPTS):
             outcome = await self._try(name, request)
             if outcome is not None:

@@ -185,7 +185,8 @@ _OPERATIONS: dict[str, Callable[..., str | Done]] = {
 
 
 def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
-    """Run one request: `{name, input}` → `{content, is_error, created}`."""
+    """Run one request: `{name, input, protected}` → `{content, is_error, created}`."""
+    workspace.protected = request.get("protected", [])
     try:
         done = _OPERATIONS[request["name"]](workspace, **request["input"])
     except RefusedError as refusal:

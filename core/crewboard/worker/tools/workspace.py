@@ -87,6 +87,8 @@ class Workspace:
         self.root = Path(os.path.realpath(root))
         # Not resolved, because a symbolic link in its place must not be followed.
         self.results = Path(results)
+        self.protected: list[str] = []
+        """Real paths that must not be written, with all below: git outside the sandbox executes or includes them."""
         self._base = os.open(self.root, _FOLDER)
         self._results: int | None = None
         self._seen: dict[tuple[int, tuple[str, ...]], tuple[int, int, int]] = {}
@@ -137,6 +139,11 @@ class Workspace:
         """
         if ".git" in place.steps:
             raise RefusedError(f"{place.given} belongs to git; change it with git itself")
+        real = self.root.joinpath(*place.steps)
+        if any(real.is_relative_to(path) for path in self.protected):
+            raise RefusedError(f"{place.given} is executed or included by git outside the sandbox, so it is read-only")
+        if place.steps[-1:] == ("HEAD",):
+            raise RefusedError(f"{place.given} would make its folder a repository; choose another name")
         if self.root.joinpath(*place.steps).is_relative_to(sys.prefix):
             raise RefusedError(f"{place.given} belongs to the programs that run this team")
 

@@ -1,0 +1,441 @@
+"""Tests that the user's git runs nothing that an agent chose.
+
+Each attack is one command, or one call of a file tool, after which the user runs git in the workspace. The program that
+git would run only leaves a mark.
+"""
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crewboard.sandbox import bubblewrap, git
+from crewboard.sandbox.git import GitFiles, GitGuard, git_files
+from crewboard.sandbox.host_paths import HostPaths
+from crewboard.sandbox.level import Level
+from crewboard.sandbox.policy import Policy
+from crewboard.sandbox.sandbox import Sandbox
+from tests.crew import eventually
+from tests.sandbox.conftest import need
+from tests.sandbox.targets import Targets, run
+from tests.sandbox.test_file_server import ask_file_server
+from tests.system import need_program
+
+SETTINGS = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfsmonitor = {evil}\n"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A workspace with a repository, the user's home, and the mark that a program of an agent would leave."""
+
+    base: Path
+
+    @property
+    def root(self) -> Path:
+        return self.base / "project"
+
+    @property
+    def evil(self) -> Path:
+        return self.root / "src/evil"
+
+    @property
+    def mark(self) -> Path:
+        return self.base / "mark"
+
+    def git(self, *arguments: str, folder: Path | None = None, check: bool = True) -> str:
+        """Run git as the user does."""
+        done = subprocess.run(
+            ["git", "-c", "protocol.file.allow=always", *arguments],
+            cwd=folder or self.root, capture_output=True, text=True, check=check, timeout=20,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.base / "home"), "GIT_EDITOR": "true"},
+        )  # fmt: skip
+        return done.stdout
+
+    def settings(self, path: Path) -> None:
+        """Write settings that make git run the agent's program."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SETTINGS.format(evil=self.evil))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    need_program("git")
+    made = Project(Path(os.path.realpath(tmp_path)))
+    monkeypatch.setenv("HOME", str(made.base / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    (made.root / "src").mkdir(parents=True)
+    (made.base / "home").mkdir()
+    (made.base / "home/.gitconfig").write_text("[user]\n\tname = x\n\temail = x@y.invalid\n")
+    made.evil.write_text(f"#!/bin/sh\necho ran > {made.mark}\n")
+    made.evil.chmod(0o755)
+    made.git("init", "-q", "-b", "main")
+    made.git("add", "src")
+    made.git("commit", "-q", "-m", "first")
+    # What an agent may have prepared: a git directory of its own making.
+    made.git("init", "-q", "--bare", str(made.root / "src/bare"))
+    made.settings(made.root / "src/bare/config")
+    (made.root / ".crewboard/default/results").mkdir(parents=True)
+    (made.root / ".crewboard/.gitignore").write_text("*\n")
+    return made
+
+
+def sandbox_of(targets: Targets, level: Level, project: Project) -> Sandbox:
+    sandbox = targets.sandbox("code", level)
+    policy = replace(sandbox.policy, root=project.root, host=HostPaths.of_this_machine())
+    return replace(sandbox, policy=policy, results=project.root / ".crewboard/default/results")
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _none(project: Project) -> None:
+    """Change nothing."""
+
+
+def _submodule(project: Project) -> None:
+    other = project.base / "other"
+    project.git("init", "-q", str(other))
+    project.git("commit", "-q", "--allow-empty", "-m", "first", folder=other)
+    project.git("submodule", "--quiet", "add", str(other), "src/lib/sub")
+    project.git("commit", "-q", "-m", "a submodule")
+
+
+def _submodule_not_checked_out(project: Project) -> None:
+    _submodule(project)
+    project.git("submodule", "--quiet", "deinit", "-f", "src/lib/sub")
+
+
+def _linked_worktree(project: Project) -> None:
+    project.git("worktree", "add", "-q", "../linked")
+
+
+def _worktree_settings(project: Project) -> None:
+    project.git("config", "extensions.worktreeConfig", "true")
+
+
+def _no_settings(project: Project) -> None:
+    (project.root / ".git/config").unlink()
+
+
+def _hooks_elsewhere(project: Project) -> None:
+    (project.root / "src/hooks").mkdir()
+    project.git("config", "core.hooksPath", "src/hooks")
+
+
+def _hooks_to_come(project: Project) -> None:
+    project.git("config", "core.hooksPath", "src/tools/hooks")
+
+
+def _users_hooks(project: Project) -> None:
+    project.git("config", "--global", "core.hooksPath", "src/hooks")
+
+
+def _hooks_linked(project: Project) -> None:
+    (project.root / "src/hooks").mkdir()
+    hooks = project.root / ".git/hooks"
+    hooks.rename(project.base / "hooks")
+    hooks.symlink_to("../src/hooks")
+
+
+def _included(project: Project) -> None:
+    (project.root / "src/settings").write_text("")
+    project.git("config", "include.path", "../src/settings")
+
+
+def _included_by_condition(project: Project) -> None:
+    project.git("config", f"includeIf.gitdir:{project.root}/.path", "../src/more/settings")
+
+
+def _included_by_included(project: Project) -> None:
+    (project.root / "src/settings").write_text("[include]\n\tpath = deeper/settings\n")
+    project.git("config", "--global", "include.path", str(project.root / "src/settings"))
+
+
+def _monitor(project: Project) -> None:
+    monitor = project.root / "src/monitor"
+    monitor.write_text("#!/bin/sh\n")
+    monitor.chmod(0o755)
+    project.git("config", "core.fsmonitor", "src/monitor")
+
+
+def _program_with_arguments(project: Project) -> None:
+    (project.root / "src/clean.sh").write_text("cat\n")
+    (project.root / ".gitattributes").write_text("*.txt filter=x\n")
+    (project.root / "src/a.txt").write_text("a\n")
+    project.git("config", "filter.x.clean", "sh src/clean.sh --fast")
+
+
+def _nested(project: Project) -> None:
+    project.git("init", "-q", "src/nested")
+
+
+def _redirect_left(project: Project) -> None:
+    (project.root / ".git/commondir").write_text("../src/bare\n")
+
+
+def _redirect_pipe_left(project: Project) -> None:
+    os.mkfifo(project.root / ".git/commondir")
+
+
+def _no_head(project: Project) -> None:
+    (project.root / ".git/HEAD").rename(project.base / "HEAD")
+    for name in ("objects", "refs"):
+        (project.root / name).mkdir()
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A command of an agent after which the user's git must not run the agent's program."""
+
+    name: str
+    command: str
+    arrange: Callable[[Project], None] = _none
+    then: tuple[str, ...] = ("status",)
+    folder: str = "."
+
+
+PLANT = "echo '#!/bin/sh' > {0} && echo 'exec {{evil}}' >> {0}; chmod +x {0}"
+BARE = "cp -r src/bare/. .; git config -f config core.worktree {root}"
+COMMIT = ("commit", "--allow-empty", "-m", "x")
+
+ATTACKS = [
+    Attack("an embedded repository in the index",
+           "git clone -q src/bare src/new; cp src/bare/config src/new/.git/config;"
+           " cd src/new && git -c core.fsmonitor= -c user.name=x"
+           " -c user.email=x commit -q --allow-empty -m x; cd ../..; git add src/new"),
+    Attack("a bare repository in place of .git", "rm .git/HEAD; " + BARE),
+    Attack("a bare repository beside an invalid .git", "mv .git/objects .git/o; " + BARE),
+    Attack("commondir", "rm -f .git/commondir; echo ../src/bare > .git/commondir"),
+    Attack("commondir as a link", "ln -sf ../src/redirect .git/commondir; echo ../src/bare > src/redirect"),
+    Attack("commondir that was there", "true", _redirect_left),
+    Attack("commondir as a pipe", "(for i in 1 2 3 4 5 6 7 8 9; do timeout 1 bash -c"
+           " 'echo ../src/bare > .git/commondir'; done &)", _redirect_pipe_left),
+    Attack("commondir of a linked worktree", "echo {root}/src/bare > .git/worktrees/linked/commondir",
+           _linked_worktree, folder="../linked"),
+    Attack("settings of a worktree", "cp src/bare/config .git/config.worktree", _worktree_settings),
+    Attack("settings where there were none", "cp src/bare/config .git/config", _no_settings),
+    Attack("settings replaced", "mv .git/config .git/old; cp src/bare/config .git/config"),
+    Attack("the .git file of a submodule", "echo gitdir: ../../bare > src/lib/sub/.git", _submodule),
+    Attack("a submodule moved away", "mv src/lib src/old; mkdir -p src/lib/sub;"
+           " echo gitdir: ../../bare > src/lib/sub/.git", _submodule),
+    Attack("a submodule that is not checked out", "echo gitdir: ../../bare > src/lib/sub/.git",
+           _submodule_not_checked_out),
+    Attack("settings of a submodule", "cp src/bare/config .git/modules/src/lib/sub/config", _submodule),
+    Attack("an unfinished rebase", "mkdir .git/rebase-merge; cd .git/rebase-merge; git rev-parse HEAD | tee onto"
+           " orig-head; echo refs/heads/main > head-name; touch interactive done message;"
+           " echo exec {evil} > git-rebase-todo", then=("rebase", "--continue")),
+    Attack("an included file", "cp src/bare/config src/settings", _included),
+    Attack("an included file that is missing", "mkdir -p src/more; cp src/bare/config src/more/settings",
+           _included_by_condition),
+    Attack("a file included by an included file", "mkdir -p src/deeper; cp src/bare/config src/deeper/settings",
+           _included_by_included),
+    Attack("a hook elsewhere", PLANT.format("src/hooks/pre-commit"), _hooks_elsewhere, COMMIT),
+    Attack("a hook in a folder of the user's settings", "mkdir src/hooks; " + PLANT.format("src/hooks/pre-commit"),
+           _users_hooks, COMMIT),
+    Attack("a hook elsewhere by moving the folder", "mv src/hooks src/old; mkdir src/hooks; "
+           + PLANT.format("src/hooks/pre-commit"), _hooks_elsewhere, COMMIT),
+    Attack("a hook in a missing folder", "mkdir -p src/tools/hooks; " + PLANT.format("src/tools/hooks/pre-commit"),
+           _hooks_to_come, COMMIT),
+    Attack("a hook through a link", PLANT.format("src/hooks/pre-commit"), _hooks_linked, COMMIT),
+    Attack("a file monitor", "cp src/evil src/monitor", _monitor),
+    Attack("a program with arguments", "cp src/evil src/clean.sh", _program_with_arguments, ("add", "src/a.txt")),
+    Attack("settings of a repository below", "cp src/bare/config src/nested/.git/config", _nested,
+           folder="src/nested"),
+]  # fmt: skip
+
+
+def text_of(attack: Attack, project: Project) -> str:
+    return attack.command.format(root=project.root, evil=project.evil)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name.replace(" ", "_"))
+def test_git_runs_nothing_of_an_agent(targets: Targets, level: Level, project: Project, attack: Attack) -> None:
+    attack.arrange(project)
+    run(sandbox_of(targets, level, project), text_of(attack, project))
+    project.git(*attack.then, folder=project.root / attack.folder, check=False)
+    assert not project.mark.exists()
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name.replace(" ", "_"))
+def test_each_attack_succeeds_without_protection(project: Project, attack: Attack) -> None:
+    attack.arrange(project)
+    subprocess.run(["bash", "-c", text_of(attack, project)], cwd=project.root, timeout=20, check=False,
+                   env={"PATH": os.environ["PATH"], "HOME": str(project.base / "home")})  # fmt: skip
+    project.git(*attack.then, folder=project.root / attack.folder, check=False)
+    assert project.mark.exists()
+
+
+WHILE_IT_RUNS = {
+    "commondir": ("rm -f .git/commondir; echo ../src/bare > .git/commondir", False),
+    "commondir by another name": ("echo ../src/bare > .git/x; mv -f .git/x .git/commondir", False),
+    "settings": ("cp src/bare/config .git/config", False),
+    "a bare repository": ("rm .git/HEAD; " + BARE, True),
+    "an embedded repository": (ATTACKS[0].command, True),
+}
+
+
+@pytest.mark.parametrize(("command", "ended_early"), WHILE_IT_RUNS.values(), ids=WHILE_IT_RUNS.keys())
+def test_git_runs_nothing_of_an_agent_while_a_command_runs(
+    targets: Targets, level: Level, project: Project, command: str, ended_early: bool
+) -> None:
+    """A command that plants what no mount forbids is ended, so it never waits for the user's git."""
+    seen = project.root / "src/seen"
+    outcome: list[str] = []
+    waits = f"{command}; touch src/ready; for i in $(seq 500); do [ -e src/seen ] && exit; sleep 0.02; done"
+    sandbox = sandbox_of(targets, level, project)
+    running = threading.Thread(target=lambda: outcome.append(run(sandbox, waits.format(root=project.root)).content))
+    running.start()
+    try:
+        eventually(lambda: (project.root / "src/ready").exists() or bool(outcome), "the attack")
+        # At landlock nothing can be planted, so the command waits. Else it waits only if nothing was.
+        if ended_early and level == "bubblewrap":
+            eventually(lambda: bool(outcome), "the end of the command")
+        project.git("status", check=False)
+    finally:
+        seen.touch()
+        running.join()
+    assert not project.mark.exists()
+
+
+WRITTEN = {
+    "the .git file of a submodule": (_submodule, "src/lib/sub/.git"),
+    "an included file": (_included, "src/settings"),
+    "an included file that is missing": (_included_by_condition, "src/more/settings"),
+    "a file included by an included file": (_included_by_included, "src/deeper/settings"),
+    "a hook elsewhere": (_hooks_elsewhere, "src/hooks/pre-commit"),
+    "a hook in a missing folder": (_hooks_to_come, "src/tools/hooks/pre-commit"),
+    "a hook through a link": (_hooks_linked, "src/hooks/pre-commit"),
+    "a file monitor": (_monitor, "src/monitor"),
+    "a bare repository": (_no_head, "HEAD"),
+    "a redirect": (_none, ".git/commondir"),
+}
+
+
+@pytest.mark.parametrize("tool", ["write_file", "edit_file"])
+@pytest.mark.parametrize(("arrange", "path"), WRITTEN.values(), ids=WRITTEN.keys())
+def test_file_tools_do_not_write_what_git_runs(
+    targets: Targets, project: Project, arrange: Callable[[Project], None], path: str, tool: str
+) -> None:
+    arrange(project)
+    before = (project.root / path).read_text() if (project.root / path).exists() else None
+    given: dict[str, Any] = {"content": "x\n"} if tool == "write_file" else {"old_text": "a", "new_text": "b"}
+    (answer,) = ask_file_server(sandbox_of(targets, "none", project), (tool, {"path": path, **given}))
+    assert answer.is_error
+    assert ((project.root / path).read_text() if (project.root / path).exists() else None) == before
+
+
+def test_a_redirect_is_gone_after_the_last_of_several_commands(project: Project) -> None:
+    redirect = project.root / ".git/commondir"
+    with GitGuard(project.root):
+        with GitGuard(project.root):
+            assert redirect.read_text() == ".\n"
+        assert redirect.read_text() == ".\n"
+        assert "On branch main" in project.git("status")
+    assert not redirect.exists()
+
+
+def test_a_rebase_of_the_user_stays(targets: Targets, level: Level, project: Project) -> None:
+    state = project.root / ".git/rebase-merge"
+    state.mkdir()
+    (state / "git-rebase-todo").write_text("pick 1\n")
+    outcome = run(sandbox_of(targets, level, project), "echo x > .git/rebase-merge/git-rebase-todo")
+    assert "renamed" not in outcome.content
+    assert (state / "git-rebase-todo").read_text() == "pick 1\n"
+
+
+def test_what_cannot_be_protected_is_told(project: Project) -> None:
+    assert git_files(project.root).unprotected == ()
+    project.git("config", "core.hooksPath", ".")
+    (project.root / "linked").symlink_to("src")
+    project.git("config", "include.path", "../linked/settings")
+    told = git_files(project.root).unprotected
+    assert [text.partition(": ")[0].partition(", ")[0] for text in sorted(told)] == [
+        f"{project.root}/linked/settings is or passes a symbolic link",
+        f"git runs programs of {project.root}",
+    ]
+
+
+def test_a_workspace_below_a_repository_is_not_made_one(targets: Targets, level: Level, project: Project) -> None:
+    below = replace(sandbox_of(targets, level, project).policy, root=project.root / "src")
+    sandbox = replace(sandbox_of(targets, level, project), policy=below)
+    run(sandbox, "git init -q; cp bare/config .git/config")
+    project.git("status", folder=project.root / "src")
+    assert not project.mark.exists()
+
+
+def _no_placeholder(patch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> int:
+        raise OSError(str(path))
+
+    patch.setattr(git, "_placed", refuse)
+    patch.setattr(GitGuard, "planted", lambda self: [])
+
+
+MUTANTS: dict[str, tuple[Patch, Level, str]] = {
+    "mounts": (lambda patch: patch.setattr(bubblewrap, "_kept", lambda policy: []), "bubblewrap", "a hook elsewhere"),
+    "mounts of folders above": (
+        lambda patch: patch.setattr(bubblewrap, "held_folders", lambda paths, root: []),
+        "bubblewrap", "a submodule moved away",
+    ),
+    "placeholders": (
+        lambda patch: patch.setattr(GitFiles, "make_missing", lambda self, root: None),
+        "bubblewrap", "a hook in a missing folder",
+    ),
+    "the harmless commondir": (_no_placeholder, "bubblewrap", "commondir"),
+    "the look for planted files": (
+        lambda patch: patch.setattr(GitGuard, "planted", lambda self: []),
+        "bubblewrap", "an embedded repository in the index",
+    ),
+    "moving aside": (
+        lambda patch: patch.setattr(GitGuard, "put_aside", lambda self: []), "bubblewrap", "an unfinished rebase",
+    ),
+    "the gaps in what is granted": (
+        lambda patch: patch.setattr(Policy, "git_files", lambda self: GitFiles()), "landlock", "a hook elsewhere",
+    ),
+    "included files": (
+        lambda patch: patch.setattr(git._Search, "_keep", lambda self, path, is_folder: None),
+        "bubblewrap", "an included file",
+    ),
+    "programs in settings": (
+        lambda patch: patch.setattr(git._Search, "_programs", lambda self, value, tree: None),
+        "bubblewrap", "a file monitor",
+    ),
+    "repositories below": (
+        lambda patch: patch.setattr(git, "_nested", lambda root: []), "bubblewrap", "settings of a repository below",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("mutate", "level", "attack"), MUTANTS.values(), ids=MUTANTS.keys())
+def test_without_a_rule_for_git(
+    targets: Targets,
+    works: dict[Level, str | None],
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    mutate: Patch,
+    level: Level,
+    attack: str,
+) -> None:
+    need(level, works)
+    (tried,) = (each for each in ATTACKS if each.name == attack)
+    tried.arrange(project)
+    mutate(monkeypatch)
+    run(sandbox_of(targets, level, project), text_of(tried, project))
+    project.git(*tried.then, folder=project.root / tried.folder, check=False)
+    assert project.mark.exists()
+
+
+def test_without_the_list_for_the_file_tools(
+    targets: Targets, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _included(project)
+    monkeypatch.setattr(Policy, "git_files", lambda self: GitFiles())
+    given = {"path": "src/settings", "content": SETTINGS.format(evil=project.evil)}
+    assert not ask_file_server(sandbox_of(targets, "none", project), ("write_file", given))[0].is_error
+    project.git("status")
+    assert project.mark.exists()
