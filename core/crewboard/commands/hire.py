@@ -15,7 +15,7 @@ from crewboard.errors import TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.pricing import parse_budget
 from crewboard.protocol import supervisor_client
-from crewboard.records import HireOptions, Member, Spec, Task, Tokens
+from crewboard.records import HireOptions, Member, Removed, Spec, Task, Tokens
 from crewboard.store import agents, leases, mailbox, roster, tasks
 from crewboard.store.agents import START_TIMEOUT, is_starting
 from crewboard.store.layout import AgentDirectory
@@ -166,13 +166,16 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
         assign_without_mail(team, hire.flags.task, hire.name)
     now = team.now()
     prompt_id = hire.prompt_id or mailbox.new_id()
+    removed = team.config.removed.get(hire.name, Removed())
+    earlier = max(removed.run, agents.newest_result(team.directory, hire.name))
 
     def edit(old: Spec | None) -> Spec:
         if leases.is_held(agent.lease):
             raise TryLaterError(f"another command has just started {hire.name}; run this one again")
         if old is not None and is_starting(old, agents.last_run(agent), now):
             _refuse_start(agent, old)
-        newest = max(old.run if old else 0, agents.last_run(agent))
+        # A run number is never used again, so that no result is overwritten and no message id comes twice.
+        newest = max(old.run if old else earlier, agents.last_run(agent))
         return Spec(
             prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
             flags=hire.flags, run=newest + 1, want="running", by=team.by, at=now,

@@ -89,7 +89,7 @@ def remove(team: Team, name: str) -> Path:
     # A damaged file acknowledges nothing.
     with contextlib.suppress(BadDataError):
         messages.forget_acknowledged(team, name)
-    roster.drop(team.directory, name)
+    roster.drop(team.directory, name, agents.sum_up(agent))
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(team.now()))
     aside = team.directory.path / "removed" / f"{name}-{stamp}-{mailbox.new_id()[:4]}"
     try:

@@ -4,11 +4,13 @@ from typing import Any
 
 from crewboard.readmodel.crash_report import log_end
 from crewboard.readmodel.team import AgentView, Need, TeamView
+from crewboard.readmodel.usage import bill_team
 from crewboard.store.layout import TeamDirectory
 
 
 def status(view: TeamView) -> dict[str, Any]:
     """Return the whole team."""
+    bill = bill_team(view)
     return {
         "team": view.name,
         "root": str(view.root),
@@ -19,6 +21,7 @@ def status(view: TeamView) -> dict[str, Any]:
         "tasks": [task.model_dump() for task in view.tasks],
         "needs_you": [need(each, TeamDirectory(view.path)) for each in view.needs],
         "damaged": view.damaged,
+        "spent": {"tokens": bill.tokens.model_dump(), "cost_usd": bill.usd},
     }
 
 

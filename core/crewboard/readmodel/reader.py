@@ -185,6 +185,7 @@ class TeamReader:
             asked=asked,
             unread=unread,
             budget=config.budget,
+            removed=config.removed_total,
             damage=dict(self._damage()),
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
             now=now,

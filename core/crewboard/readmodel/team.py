@@ -16,6 +16,7 @@ from crewboard.records import (
     VANISHED,
     Context,
     Exit,
+    Removed,
     Request,
     Spec,
     State,
@@ -145,7 +146,7 @@ class TeamView:
 
     `requests` are the open ones, `asked` all there ever were, oldest first. `unread` counts by mailbox, the operator's
     without notices. `budget` is the limit of the whole team, as it was written. `damage` counts unreadable files and
-    lines by where they are.
+    lines by where they are. `removed` is what the agents that were removed have used.
     """
 
     name: str
@@ -162,6 +163,7 @@ class TeamView:
     asked: tuple[Request, ...] = ()
     unread: dict[str, int] = field(default_factory=dict)
     budget: str | None = None
+    removed: Removed = field(default_factory=Removed)
     damage: dict[str, int] = field(default_factory=dict)
     problem: str | None = None
     now: float = 0

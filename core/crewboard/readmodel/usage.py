@@ -50,8 +50,10 @@ def bill_agent(agent: AgentView) -> Bill:
 
 
 def bill_team(view: TeamView) -> Bill:
-    """Return what all agents of a team have used."""
-    bills = [bill_agent(agent) for agent in view.agents]
+    """Return what all agents of a team have used, those that were removed too."""
+    removed = view.removed
+    unpriced = removed.cost_usd is None and _any(removed.tokens)
+    bills = [*map(bill_agent, view.agents), Bill(removed.tokens, removed.cost_usd, unpriced, None)]
     known = [bill.usd for bill in bills if bill.usd is not None]
     return Bill(
         tokens=sum((bill.tokens for bill in bills), Tokens()),

@@ -49,7 +49,7 @@ from crewboard.records.processes import (
     signal_name,
 )
 from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, RequestType, payload_sha256
-from crewboard.records.team import Config, Cooldown, Member, OperatorState, Rule, Task, TaskStatus
+from crewboard.records.team import Config, Cooldown, Member, OperatorState, Removed, Rule, Task, TaskStatus
 
 __all__ = [
     "EXIT_REASONS",
@@ -80,6 +80,7 @@ __all__ = [
     "OperatorState",
     "Profile",
     "Record",
+    "Removed",
     "Reply",
     "Request",
     "RequestStatus",

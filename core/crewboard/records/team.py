@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from crewboard.names import LEAD, OPERATOR, Name
+from crewboard.records.agents import Tokens
 from crewboard.records.base import Record, Time
 
 TaskStatus = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
@@ -37,6 +38,20 @@ class Rule(Record):
     at: Time = 0
 
 
+class Removed(Record):
+    """What the removed agents of one name leave: the number of their newest run, and all that they used."""
+
+    run: int = 0
+    tokens: Tokens = Tokens()
+    cost_usd: float | None = None
+
+    def __add__(self, other: "Removed") -> "Removed":
+        known = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        return Removed(
+            run=max(self.run, other.run), tokens=self.tokens + other.tokens, cost_usd=sum(known) if known else None
+        )
+
+
 class Config(Record):
     """`config.json`: who is on the team, and its settings."""
 
@@ -49,11 +64,17 @@ class Config(Record):
     members: list[Member] = []
     rules: list[Rule] = []
     budget: str | None = None
+    removed: dict[Name, Removed] = {}
 
     @property
     def names(self) -> list[str]:
         """The names of the agents, in the order of the roster."""
         return [member.name for member in self.members]
+
+    @property
+    def removed_total(self) -> Removed:
+        """What all removed agents left together."""
+        return sum(self.removed.values(), start=Removed())
 
     def member(self, name: str) -> Member | None:
         """Return the member called `name`, or None."""

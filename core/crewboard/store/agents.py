@@ -3,12 +3,14 @@
 A desired run that has not begun counts as under way for `START_TIMEOUT`, and as late after `LATE_AFTER`.
 """
 
+import os
+import re
 from collections.abc import Callable
 
 from crewboard.errors import BadDataError, StorageError, UsageError
-from crewboard.records import Cursor, Exit, Spec, Status
+from crewboard.records import Cursor, Exit, Removed, Reply, Spec, Status, Summary
 from crewboard.store import files, journal, json_files
-from crewboard.store.layout import AgentDirectory
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 LATE_AFTER = 30.0
 """Seconds after which readers report a start as failed."""
@@ -92,6 +94,32 @@ def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
         return known.model_copy(update={"buried": True}) if known.run == record.run else known
 
     return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
+
+
+def sum_up(agent: AgentDirectory) -> Removed:
+    """Return what stays known of an agent that is removed. From its journal: the status may lack the last call."""
+    found = Removed(run=_wanted_run(agent))
+    for event, _ in journal.read(agent.journal):
+        if event is not None:
+            found.run = max(found.run, event.run)
+        if isinstance(event, (Reply, Summary)):
+            found += Removed(tokens=event.usage, cost_usd=event.cost_usd)
+    return found
+
+
+def _wanted_run(agent: AgentDirectory) -> int:
+    found = json_files.load_or_none(agent.spec, Spec)
+    return found.run if found is not None else 0
+
+
+def newest_result(team: TeamDirectory, name: str) -> int:
+    """Return the newest run of any agent called `name` that left a result, also one that was removed long ago."""
+    try:
+        names = os.listdir(team.results)
+    except OSError:
+        return 0
+    matches = (re.fullmatch(rf"{name}-(\d+)-\d+\.md", each) for each in names)
+    return max((int(match[1]) for match in matches if match), default=0)
 
 
 def last_run(agent: AgentDirectory) -> int:

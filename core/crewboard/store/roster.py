@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crewboard.errors import CrewboardError, UsageError
-from crewboard.records import Config, Member
+from crewboard.records import Config, Member, Removed
 from crewboard.store import json_files
 from crewboard.store.layout import TeamDirectory, team_directories
 
@@ -81,10 +81,15 @@ def put(team: TeamDirectory, member: Member) -> Config:
     return change(team, edit)
 
 
-def drop(team: TeamDirectory, name: str) -> Config:
-    """Remove `name` from the roster, with its standing permissions: another agent may get the name."""
+def drop(team: TeamDirectory, name: str, left: Removed | None = None) -> Config:
+    """Remove `name` from the roster, with its standing permissions: another agent may get the name.
+
+    Add `left`, the agent's last run and what it used, to that of earlier agents of the name.
+    """
 
     def edit(config: Config) -> None:
+        if left is not None and config.member(name) is not None:
+            config.removed = {**config.removed, name: config.removed.get(name, Removed()) + left}
         config.members = [member for member in config.members if member.name != name]
         config.rules = [rule for rule in config.rules if rule.agent != name]
 

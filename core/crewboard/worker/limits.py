@@ -54,10 +54,13 @@ class Limits:
         return found
 
     def _used_by_team(self) -> tuple[Tokens, float]:
-        """Return what the whole team used: this agent's own figures, and those in the status of the others."""
+        """Return what the whole team used: this agent, the others by their status, and those that were removed."""
         run_state = self._run_state
-        tokens, cost = run_state.conversation.tokens, run_state.conversation.cost_usd or 0.0
-        for member in roster.load(run_state.team).members:
+        config = roster.load(run_state.team)
+        removed = config.removed_total
+        tokens = run_state.conversation.tokens + removed.tokens
+        cost = (run_state.conversation.cost_usd or 0.0) + (removed.cost_usd or 0.0)
+        for member in config.members:
             if member.name == run_state.name:
                 continue
             try:
