@@ -165,7 +165,7 @@ class Receive(Scenario):
         mailbox.send(team, message("m3"))
         assert received(team, "scout") == ["m0", "m1", "foreign", "m2", "m3"]
         run_state = worker(team, "scout")
-        assert [waiting.id for waiting in run_state.conversation.deferred] == ["task"]
+        assert list(run_state.conversation.deferred) == ["task"]
         assert agents.cursor(team.agent("scout")).damaged in (1, 1 + run_state.damaged_events)
 
 

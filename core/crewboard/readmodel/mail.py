@@ -1,5 +1,6 @@
 """Mail as a reader sees it: when each message was sent, picked up and used, what is unread, and how it is worded."""
 
+from bisect import bisect_right
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
@@ -144,7 +145,7 @@ class Unread:
         return len(self._damage)
 
     def _drop_read(self, cursor: int) -> None:
-        self._lines = [end for end in self._lines if end > cursor]
+        del self._lines[: bisect_right(self._lines, cursor)]
         self._messages = {ident: end for ident, end in self._messages.items() if end > cursor}
         self._notices &= self._messages.keys()
         self._damage = [end for end in self._damage if end > cursor]

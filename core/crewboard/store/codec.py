@@ -66,7 +66,7 @@ def _parse(data: bytes) -> Any:  # noqa: ANN401  any JSON value
     try:
         value = _DECODER.decode(data.decode("utf-8-sig"))
         # An escaped surrogate begins so, and a lone one cannot be encoded again.
-        if b"\\ud" in data.lower():
+        if b"\\u" in data and b"\\ud" in data.lower():
             value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise BadDataError(f"not valid JSON: {str(error)[:80] or type(error).__name__}") from error

@@ -133,12 +133,19 @@ def _spill(team: TeamDirectory, message: Message) -> Message:
 
 
 def read(
-    team: TeamDirectory, name: str, offset: int = 0, *, known: Container[str] = (), limit: int | None = None
+    team: TeamDirectory,
+    name: str,
+    offset: int = 0,
+    *,
+    known: Container[str] = (),
+    limit: int | None = None,
+    kind: str | None = None,
 ) -> Batch:
     """Read the messages of `name` from `offset` on, without those whose id is in `known` or was read before.
 
     With a `limit`, stop after the line that reaches that many bytes. A mailbox that is shorter than `offset` was
-    replaced by another program and is read from its beginning; `known` prevents that messages are read twice.
+    replaced by another program and is read from its beginning; `known` prevents that messages are read twice. With a
+    `kind`, return only messages of that type: other lines are not parsed.
 
     Raises:
         StorageError: The mailbox exists but cannot be read.
@@ -147,13 +154,16 @@ def read(
     start = offset if offset <= size(team, name) else 0
     batch = Batch(start)
     seen: set[str] = set()
+    quoted = b"" if kind is None else f'"{kind}"'.encode()
     for line, end in files.read_lines(path, start):
         if limit is not None and batch.offset - start >= limit:
             batch.more = True
             break
         batch.offset = end
+        if quoted and (line is None or quoted not in line):
+            continue
         message = _parse_line(line, end, batch)
-        if message is not None and message.id not in known and message.id not in seen:
+        if message is not None and kind in (None, message.type) and message.id not in known and message.id not in seen:
             seen.add(message.id)
             batch.entries.append((message, end))
     return batch

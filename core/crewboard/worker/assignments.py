@@ -22,10 +22,15 @@ class Assignments:
         self._results = results
         self._team = run_state.team
         self._name = run_state.name
+        self.unread = 0
+        """Bytes of mail that the last look left, because there was too much for one look."""
 
     def look(self) -> bool:
         """Begin an assignment if there is work. Return True if one began."""
-        return self._start_with_prompt() or self._start_with_mail() or self._resume_task() or self._claim_task()
+        if self._start_with_prompt() or self._start_with_mail():
+            return True
+        # What is unread may say otherwise.
+        return not self.unread and (self._resume_task() or self._claim_task())
 
     def _start_with_prompt(self) -> bool:
         """Begin with the hire prompt of a fresh conversation."""
@@ -58,7 +63,10 @@ class Assignments:
         arrived = inbox.look(self._run_state, self._is_blocked_task)
         if arrived.first is None:
             inbox.pick_up(self._run_state, arrived)
+            left = mailbox.size(self._team, self._name) - arrived.batch.offset
+            self.unread = left if arrived.batch.more else 0
             return False
+        self.unread = 0
         task_id = arrived.first.metadata.get("task_id")
         inbox.start(self._run_state, arrived, self._claim_given_task(task_id) if isinstance(task_id, int) else [])
         return True

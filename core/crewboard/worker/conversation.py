@@ -81,8 +81,10 @@ class Conversation:
     damaged: int = 0
     known: set[str] = field(default_factory=set)
     """Ids of all mail that was ever picked up."""
-    deferred: list[Message] = field(default_factory=list)
-    """Mail that was picked up and enters the conversation later."""
+    deferred: dict[str, Message] = field(default_factory=dict)
+    """Mail that was picked up and enters the conversation later, by id, in the order of the mailbox."""
+    put_off: dict[str, Message] = field(default_factory=dict)
+    """Those of it that start work."""
     prompts: set[str] = field(default_factory=set)
     assignment: Assignment | None = None
     pending: list[Block] = field(default_factory=list)
@@ -180,17 +182,17 @@ class Conversation:
         self.task = event.task
         self.damaged += event.damaged
         self.known.update(message.id for message in event.messages)
-        waiting = {message.id: message for message in [*self.deferred, *event.messages] if message.enters}
-        entering = [waiting[ident] for ident in event.entered if ident in waiting]
+        for message in event.messages:
+            self._defer(message)
+        entering = [self.deferred[ident] for ident in event.entered if ident in self.deferred]
         if event.prompt is not None and event.assignment is not None:
             self.prompts.add(event.assignment)
             self._add_text(delimit(event.prompt_from, "prompt", event.assignment, event.prompt))
-        for ident in event.entered:
-            if (message := waiting.pop(ident, None)) is not None:
-                self._add_text(delimit(message.from_, message.type, message.id, _body_of(message)))
+        for message in entering:
+            self._undefer(message.id)
+            self._add_text(delimit(message.from_, message.type, message.id, _body_of(message)))
         for number, notice in enumerate(event.notices):
             self._add_text(delimit(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice))
-        self.deferred = [message for message in waiting.values() if message.id not in self.consumed]
         self.warned = self.warned or event.warned
         self.shutdowns_told.update(event.shutdowns)
         if event.reminds is not None:
@@ -203,6 +205,16 @@ class Conversation:
                 self.assignment.plan_wanted, self.assignment.gate_open = True, False
             prompt = [event.assignment] if event.prompt is not None and event.assignment else []
             self.assignment.answers += [*prompt, *event.entered]
+
+    def _defer(self, message: Message) -> None:
+        if message.enters and message.id not in self.consumed:
+            self.deferred[message.id] = message
+            if message.starts_work:
+                self.put_off[message.id] = message
+
+    def _undefer(self, ident: str) -> None:
+        self.deferred.pop(ident, None)
+        self.put_off.pop(ident, None)
 
     def _newest_texts(self) -> list[str]:
         """Return the texts at the end of the conversation that the model has not answered yet."""
@@ -272,7 +284,8 @@ class Conversation:
         self.pending = [block for block in self.pending if block["id"] != event.tool_use_id]
         self.task = event.task
         self.consumed.update(event.consumed)
-        self.deferred = [message for message in self.deferred if message.id not in self.consumed]
+        for ident in event.consumed:
+            self._undefer(ident)
         block = {
             "type": "tool_result",
             "tool_use_id": event.tool_use_id,

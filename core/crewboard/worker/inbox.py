@@ -1,15 +1,22 @@
 """Reads mail: one journal entry picks it up, moves the cursor and lets it enter the conversation."""
 
+import gc
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from crewboard.records import Intake, Message
 from crewboard.store import mailbox
-from crewboard.worker.conversation import Conversation
 from crewboard.worker.run_state import RunState
 
 MAIL_SHARE = 0.15
 """Share of the model's window that the mail of one turn may take: no mail is summarised before the model saw it."""
+
+LOOK_SECONDS = 0.5
+"""Longest look at a mailbox, so that a worker with very much mail still reacts to a stop."""
+
+DELIMITERS = 150
+"""Characters that the delimiters of a message take."""
 
 BYTES_PER_TOKEN = 3
 MIN_WINDOW = 50_000
@@ -21,7 +28,6 @@ class PendingMail:
     """Mail that was read but not picked up. `first` is the message that starts an assignment, if there is one."""
 
     batch: mailbox.Batch
-    candidates: list[Message]
     first: Message | None
 
 
@@ -36,9 +42,8 @@ def take_in(
     Takes as much as one turn can hold. Returns how many messages entered.
     """
     conversation = run_state.conversation
-    batch = _read(run_state)
-    candidates = _candidates(conversation, batch)
-    entering = [message.id for message in candidates if message.enters and message.type != "task_assignment"]
+    batch = _read(run_state, _share(run_state))
+    entering = _entering(run_state, batch)
     if batch.offset == conversation.cursor and not entering and not notices:
         return 0
     run_state.append(
@@ -55,28 +60,44 @@ def take_in(
     return len(entering)
 
 
-def _read(run_state: RunState) -> mailbox.Batch:
-    """Read as much mail as one turn can hold; the rest comes with the next turn."""
+def _read(run_state: RunState, limit: int) -> mailbox.Batch:
+    """Read about `limit` bytes of mail."""
     conversation, agent = run_state.conversation, run_state.agent
-    share = int((run_state.window or MIN_WINDOW) * MAIL_SHARE * BYTES_PER_TOKEN)
-    return mailbox.read(
-        agent.team, agent.name, conversation.cursor, known=conversation.known, limit=min(share, mailbox.MAX_BATCH)
-    )
+    return mailbox.read(agent.team, agent.name, conversation.cursor, known=conversation.known, limit=limit)
+
+
+def _share(run_state: RunState) -> int:
+    """Return how many bytes of mail one turn may take."""
+    return min(int((run_state.window or MIN_WINDOW) * MAIL_SHARE * BYTES_PER_TOKEN), mailbox.MAX_BATCH)
 
 
 def look(run_state: RunState, is_put_off: Callable[[Message], bool]) -> PendingMail:
-    """Read the mail of an idle agent up to the first message that starts work.
+    """Read the mail of an idle agent up to the first message that starts work, for at most `LOOK_SECONDS`.
 
     Mail that starts no work, or `is_put_off`, is picked up if it fills a whole read.
     """
+    end = time.monotonic() + LOOK_SECONDS
+    conversation = run_state.conversation
+    candidates = list(conversation.put_off.values())
+    limit = share = _share(run_state)
+    most = mailbox.MAX_BATCH
     while True:
-        batch = _read(run_state)
-        candidates = _candidates(run_state.conversation, batch)
-        first = next((message for message in candidates if message.starts_work and not is_put_off(message)), None)
-        arrived = PendingMail(batch, candidates, first)
-        if first is not None or not batch.more:
+        batch = _read(run_state, limit)
+        candidates += [m for m in batch.messages if m.starts_work and m.id not in conversation.consumed]
+        first = next((message for message in candidates if not is_put_off(message)), None)
+        if first is not None and limit > share:
+            # What enters together must fit into one turn.
+            limit, most, candidates = share, share, []
+            continue
+        arrived = PendingMail(batch, first)
+        if first is not None or not batch.more or time.monotonic() > end:
             return arrived
         pick_up(run_state, arrived)
+        # What was picked up stays for the run, so the collector need not look at it again.
+        gc.freeze()
+        candidates = []
+        # Mail that starts no work enters later, and may be read in larger pieces.
+        limit = min(2 * limit, most)
 
 
 def pick_up(run_state: RunState, arrived: PendingMail) -> None:
@@ -99,18 +120,29 @@ def start(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()
             messages=batch.messages,
             cursor=batch.offset,
             damaged=batch.damaged,
-            entered=[message.id for message in _enter_with(arrived.first, arrived.candidates)],
+            entered=_entering(run_state, batch, arrived.first),
             notices=list(notices),
             assignment=arrived.first.id,
         )
     )
 
 
-def _candidates(conversation: Conversation, batch: mailbox.Batch) -> list[Message]:
-    """Return the mail that may enter: all but messages whose content a tool result already showed."""
-    return [m for m in [*conversation.deferred, *batch.messages] if m.id not in conversation.consumed]
+def _entering(run_state: RunState, batch: mailbox.Batch, first: Message | None = None) -> list[str]:
+    """Return the ids of the mail that enters now, in the order of the mailbox.
 
-
-def _enter_with(first: Message, candidates: list[Message]) -> list[Message]:
-    """Return the mail that enters with `first`. Other task assignments wait for an assignment of their own."""
-    return [m for m in candidates if m.enters and (m.type != "task_assignment" or m is first)]
+    Task assignments other than `first` wait for an assignment of their own, and notices that exceed the share of one
+    turn for the next turn.
+    """
+    conversation = run_state.conversation
+    room = _share(run_state)
+    entering = []
+    for message in [*conversation.deferred.values(), *batch.messages]:
+        if not message.enters or message.id in conversation.consumed:
+            continue
+        if message.starts_work:
+            if message.type != "task_assignment" or (first is not None and message.id == first.id):
+                entering.append(message.id)
+        elif room > 0:
+            room -= len(message.content) + DELIMITERS
+            entering.append(message.id)
+    return entering

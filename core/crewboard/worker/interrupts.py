@@ -50,6 +50,9 @@ class Interrupts:
         self._spec = CachedFile(run_state.agent.spec, Spec)
         self._wake = asyncio.Event()
         self._terminated = False
+        self._scanned = 0
+        """How far the mailbox was searched for interrupts."""
+        self._interrupts: list[Message] = []
 
     def listen(self) -> None:
         """Handle wake signals and SIGTERM from now on."""
@@ -129,8 +132,18 @@ class Interrupts:
         """Return unread interrupts of the operator and the lead; those of a teammate are ordinary mail."""
         run_state = self._run_state
         conversation = run_state.conversation
-        batch = mailbox.read(run_state.team, run_state.name, conversation.cursor, known=conversation.known)
-        return [each for each in batch.messages if each.type == "interrupt" and each.from_ in (OPERATOR, LEAD)]
+        if mailbox.size(run_state.team, run_state.name) < self._scanned:
+            # Another program replaced the mailbox.
+            self._scanned, self._interrupts = 0, []
+        start = max(self._scanned, conversation.cursor)
+        batch = mailbox.read(run_state.team, run_state.name, start, known=conversation.known, kind="interrupt")
+        self._scanned = batch.offset
+        self._interrupts = [
+            message
+            for message in [*self._interrupts, *batch.messages]
+            if message.id not in conversation.known and message.from_ in (OPERATOR, LEAD)
+        ]
+        return self._interrupts
 
     async def run_interruptibly(
         self, work: Coroutine[Any, Any, T], *, waiting: bool = False, interruptible: bool = True

@@ -13,7 +13,7 @@ from crewboard.store import roster
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Assignments
 from crewboard.worker.conversation import CUT_OFF
-from crewboard.worker.interrupts import Interrupted, Interrupts, WorkerExit
+from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts, WorkerExit
 from crewboard.worker.limits import Limits
 from crewboard.worker.llm.context_window import ContextWindow
 from crewboard.worker.llm.model import DEFAULT_WINDOW, Model, ModelError, TooLongError
@@ -27,6 +27,8 @@ from crewboard.worker.tools.registry import ToolRegistry
 WINDOW_TIMEOUT = 3.0
 """Seconds that the first model call waits until the API tells how large the window is."""
 
+_AT_ONCE = 0.001
+"""Seconds to wait while more mail is left: signals are handled meanwhile."""
 
 _PAUSED = "paused by the operator"
 
@@ -106,14 +108,16 @@ class Loop:
             self._show_idle(first=first)
             first = False
             self._run_state.repair_status()
-            await self._interrupts.wait()
+            await self._interrupts.wait(_AT_ONCE if self._assignments.unread else SWEEP_INTERVAL)
 
     def _show_idle(self, *, first: bool) -> None:
         """Show that the agent is idle or paused. Announce once that it is idle."""
         state: State = "paused" if self._interrupts.paused else "idle"
-        if first or self._run_state.status.state != state:
-            self._run_state.show(state, _PAUSED if state == "paused" else "")
-        if state == "idle":
+        unread = 0 if state == "paused" else self._assignments.unread
+        doing = f"reads its mail, {unread / 1e6:.1f} MB left" if unread else _PAUSED if state == "paused" else ""
+        if first or (self._run_state.status.state, self._run_state.status.doing) != (state, doing):
+            self._run_state.show(state, doing)
+        if state == "idle" and not unread:
             self._results.report_idle()
 
     async def _work(self) -> None:

@@ -48,7 +48,7 @@ async def _send_message(context: Context, given: SendMessage) -> Outcome:
 
 async def _read_inbox(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
     count = inbox.take_in(context.run_state)
-    waiting = sum(message.type == "task_assignment" for message in context.run_state.conversation.deferred)
+    waiting = len(context.run_state.conversation.put_off)
     text = f"{count} new; see below" if count else "nothing new"
     return Outcome(text + (f"; {waiting} task assignments wait until this work is done" if waiting else ""))
 
