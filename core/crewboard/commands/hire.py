@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from crewboard import agent_types, env, pricing
@@ -51,6 +51,51 @@ class Assignment:
     fresh: bool
 
 
+def effective_terms(
+    asked: HireOptions, hirer: HireOptions, before: HireOptions | None = None, *, acts: bool = True
+) -> HireOptions:
+    """Return the terms of an agent that another agent hires: no wider than those of the hirer.
+
+    If the agent was hired `before`, they are no wider than those terms either: what the operator set, only the operator
+    changes. The hirer's budget is not copied, because the agent draws on it (`worker.limits`). An agent that neither
+    writes nor runs commands (`acts` is False) needs no plan for what its hirer plans.
+    """
+    limits = [hirer] if before is None else [hirer, before]
+    return asked.model_copy(
+        update={
+            "plan": asked.plan or (hirer.plan and acts) or bool(before and before.plan),
+            "ask": asked.ask or any(each.ask for each in limits),
+            "budget": asked.budget if before is None else before.budget or asked.budget,
+            "network": asked.network and all(each.network for each in limits),
+            "unsafe_no_sandbox": asked.unsafe_no_sandbox and all(each.unsafe_no_sandbox for each in limits),
+            "max_turns": min(asked.max_turns, *(each.max_turns for each in limits)),
+        }
+    )
+
+
+def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
+    """Return what an agent that hires may ask for; the operator may ask for everything.
+
+    Raises:
+        UsageError: The type may do more than the hirer.
+    """
+    if team.by == OPERATOR:
+        return hire
+    hirer = agents.spec(team.directory.agent(team.by))
+    if hirer is None:
+        raise UsageError(f"{team.by} has no spec, so its terms are unknown; it hires no agent")
+    own = agent_types.type_of(hirer.type, hirer.definition)
+    wider = [tool for tool in kind.tools if tool in agent_types.LEAD_TOOLS or tool not in own.tools]
+    if wider:
+        raise UsageError(f"only the operator hires an agent of type {kind.name}: it has {', '.join(wider)}")
+    known = team.config.member(hire.name) is not None
+    before = agents.spec(team.directory.agent(hire.name)) if known else None
+    terms = effective_terms(
+        hire.flags, hirer.flags, before.flags if before else None, acts=kind.writes or kind.executes
+    )
+    return replace(hire, flags=terms)
+
+
 def choose_model(kind: AgentType, explicit: str | None, environment: Mapping[str, str]) -> str:
     """Return the model of a new agent: `explicit`, else the environment's, else the type's."""
     return explicit or env.model(environment) or kind.model
@@ -71,6 +116,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         return assignment
     kind = agent_types.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
+    hire = _limit_to_hirer(team, hire, kind)
     if not hire.prompt.strip():
         raise UsageError(f"{hire.name} needs a prompt: say what it should do")
     if hire.flags.budget is not None:
@@ -191,7 +237,9 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
 
 def _check_price(team: Team, hire: Hire, model: str) -> None:
     """Refuse a budget in money for a model without a price: it would never be reached."""
-    in_money = hire.flags.budget is not None and parse_budget(hire.flags.budget).usd is not None
+    hirer = agents.spec(team.directory.agent(team.by)) if team.by != OPERATOR else None
+    budgets = [hire.flags.budget, hirer.flags.budget if hirer is not None else None]
+    in_money = any(budget is not None and parse_budget(budget).usd is not None for budget in budgets)
     if not in_money or team.offline:
         return
     if pricing.load(team.directory.root).cost(model, Tokens()) is None:

@@ -1,11 +1,12 @@
-"""Limits of an agent and its team: model calls per assignment, tokens, money."""
+"""Limits of an agent, of the agents that hired it, and of its team: model calls per assignment, tokens, money."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from crewboard.errors import BadDataError
 from crewboard.pricing import Budget, budget_or_none
-from crewboard.records import Intake, Tokens
-from crewboard.store import agents, mailbox, roster
+from crewboard.records import Intake, Spec, Status, Tokens
+from crewboard.store import json_files, mailbox, roster
+from crewboard.store.layout import TeamDirectory
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 
@@ -18,6 +19,57 @@ class ReachedLimit:
 
     text: str
     is_budget: bool
+
+
+def used_up_budget(team: TeamDirectory, name: str) -> str | None:
+    """Return which budget that the agent `name` draws on is used up, in words; None if none is."""
+    used = (f"{whose} budget of {budget} is used up" for whose, budget, share in _budgets_of(team, name) if share >= 1)
+    return next(used, None)
+
+
+def _budgets_of(
+    team: TeamDirectory, name: str, own: tuple[Tokens, float] | None = None
+) -> list[tuple[str, Budget, float]]:
+    """Return the budget of an agent and those of the agents that it was hired by: whose it is, which share is used.
+
+    An agent draws on the budget of its hirer, which otherwise could hire more agents than it may pay for. `own` are the
+    agent's own figures if they are newer than its status.
+    """
+    specs = {each: json_files.load_or_none(team.agent(each).spec, Spec) for each in roster.load(team).names}
+    found = []
+    for payer in _hirers(name, specs):
+        spec = specs.get(payer)
+        budget = budget_or_none(spec.flags.budget) if spec is not None else None
+        if budget is None:
+            continue
+        payees = [each for each in specs if payer in _hirers(each, specs)]
+        tokens, cost = _used_by(team, [each for each in payees if own is None or each != name])
+        if own is not None:
+            tokens, cost = tokens + own[0], cost + own[1]
+        found.append(("its" if payer == name else f"{payer}'s", budget, budget.share(tokens, cost)))
+    return found
+
+
+def _hirers(name: str, specs: Mapping[str, Spec | None]) -> list[str]:
+    """Return `name`, its hirer, the hirer of that, and so on."""
+    chain: list[str] = []
+    while name not in chain:
+        chain.append(name)
+        spec = specs.get(name)
+        if spec is None:
+            break
+        name = spec.by
+    return chain
+
+
+def _used_by(team: TeamDirectory, names: Iterable[str]) -> tuple[Tokens, float]:
+    """Return the tokens and the money in the status of these agents."""
+    tokens, cost = Tokens(), 0.0
+    for name in names:
+        status = json_files.load_or_none(team.agent(name).status, Status)
+        if status is not None:
+            tokens, cost = tokens + status.tokens, cost + (status.cost_usd or 0.0)
+    return tokens, cost
 
 
 class Limits:
@@ -45,9 +97,8 @@ class Limits:
     def _shares(self) -> list[tuple[str, Budget, float]]:
         """Return each budget: whose it is, and which share of it is used."""
         run_state, conversation = self._run_state, self._run_state.conversation
-        found = []
-        if (own := budget_or_none(run_state.spec.flags.budget)) is not None:
-            found.append(("its", own, own.share(conversation.tokens, conversation.cost_usd)))
+        own = conversation.tokens, conversation.cost_usd or 0.0
+        found = _budgets_of(run_state.team, run_state.name, own)
         if (team := budget_or_none(roster.load(run_state.team).budget)) is not None:
             tokens, cost = self._used_by_team()
             found.append(("the team's", team, team.share(tokens, cost)))
@@ -57,19 +108,10 @@ class Limits:
         """Return what the whole team used: this agent, the others by their status, and those that were removed."""
         run_state = self._run_state
         config = roster.load(run_state.team)
-        removed = config.removed_total
-        tokens = run_state.conversation.tokens + removed.tokens
-        cost = (run_state.conversation.cost_usd or 0.0) + (removed.cost_usd or 0.0)
-        for member in config.members:
-            if member.name == run_state.name:
-                continue
-            try:
-                status = agents.status(run_state.team.agent(member.name))
-            except BadDataError:
-                continue
-            if status is not None:
-                tokens, cost = tokens + status.tokens, cost + (status.cost_usd or 0.0)
-        return tokens, cost
+        conversation, removed = run_state.conversation, config.removed_total
+        tokens, cost = _used_by(run_state.team, [name for name in config.names if name != run_state.name])
+        own_cost = (conversation.cost_usd or 0.0) + (removed.cost_usd or 0.0)
+        return conversation.tokens + removed.tokens + tokens, own_cost + cost
 
     def _warn(self, text: str) -> None:
         """Tell the model and the agent that it reports to, once per conversation."""

@@ -66,6 +66,8 @@ class ToolRegistry:
             return Outcome(
                 f"{name} is not allowed before your plan is approved. Submit one with submit_plan.", is_error=True
             )
+        if self.gate_closed and name == "review_plan":
+            return Outcome("review_plan is not allowed before your own plan is approved.", is_error=True)
         return TOOLS[name]
 
     @staticmethod

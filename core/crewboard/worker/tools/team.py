@@ -7,6 +7,7 @@ import asyncio
 
 from pydantic import Field
 
+from crewboard.agent_types import TYPES
 from crewboard.commands import answers, hire, messages, stop
 from crewboard.commands import tasks as task_commands
 from crewboard.commands.context import Team, name_team
@@ -17,6 +18,7 @@ from crewboard.protocol.results import Follower
 from crewboard.records import HireOptions, Request
 from crewboard.store import agents, leases, mailbox, roster, tasks
 from crewboard.worker.interrupts import Interrupted
+from crewboard.worker.limits import used_up_budget
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
 POLL_INTERVAL = 0.2
@@ -85,15 +87,28 @@ async def _create_team(context: Context, given: CreateTeam) -> Outcome:
     return Outcome(f"the team is now called {given.name}")
 
 
+def _needs_plan(context: Context, agent_type: str) -> bool:
+    """Return True if this assignment of the lead needs a plan, and an agent of that type could act without one."""
+    assignment = context.run_state.conversation.assignment
+    kind = TYPES.get(agent_type)
+    return bool(assignment and assignment.plan_wanted) and (kind is None or kind.writes or kind.executes)
+
+
 async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     own = context.run_state.spec.flags
+    if (used_up := used_up_budget(context.team, context.name)) is not None:
+        raise UsageError(f"{given.name} was not hired: {used_up}")
     request = hire.Hire(
         name=given.name,
         type=given.agent_type,
         prompt=given.prompt,
         role=given.role,
         model=given.model,
-        flags=HireOptions(plan=given.plan_required, ask=own.ask, unsafe_no_sandbox=own.unsafe_no_sandbox),
+        flags=HireOptions(
+            plan=given.plan_required or _needs_plan(context, given.agent_type),
+            unsafe_no_sandbox=own.unsafe_no_sandbox,
+            max_turns=own.max_turns,
+        ),
         given=frozenset(),
         foreground=not given.background,
         # Derived, so that the same call after a crash finds the agent that it hired.
