@@ -92,6 +92,32 @@ _OUTSIDE = [
     Attempt("a host's /dev/shm", "cat /dev/shm/{shm} && echo ESCAPED"),
 ]
 
+_MODE = """
+p = os.environ['TMPDIR'] + '/s'
+os.umask(0)
+if os.path.exists(p): os.remove(p)
+{}
+assert os.stat(p).st_mode & 0o6000
+"""
+
+
+def _setuid(how: str, code: str) -> Attempt:
+    return _python(f"a setuid file by {how}", _MODE.format(code), "commands")
+
+
+_MODES = [
+    Attempt("a setuid file", "cd $TMPDIR; cp /bin/true s; chmod u+s s; [ -u s ] && echo ESCAPED", "commands"),
+    Attempt("a setgid file", "cd $TMPDIR; cp /bin/true g; chmod g+s g; [ -g g ] && echo ESCAPED", "commands"),
+    _setuid("open", "os.open(p, os.O_CREAT | os.O_WRONLY, 0o4755)"),
+    _setuid("fchmod", "os.fchmod(os.open(p, os.O_CREAT | os.O_WRONLY, 0o755), 0o4755)"),
+    _setuid("a name", "open(p, 'w'); os.chmod('s', 0o4755, dir_fd=os.open(os.environ['TMPDIR'], 0))"),
+    _setuid("mknod", "os.mknod(p, 0o104755)"),
+    _setuid("openat2", "h = struct.pack('QQQ', os.O_CREAT | os.O_WRONLY, 0o4755, 0)\n"
+            "ctypes.CDLL(None).syscall(437, -100, p.encode(), h, len(h))"),
+    _setuid("fchmodat2", "open(p, 'w'); ctypes.CDLL(None).syscall(452, -100, p.encode(), 0o4755, 0)"),
+    _python("a device without a number", "os.mknod(os.environ['TMPDIR'] + '/d', 0o020600, 0)", "commands"),
+]  # fmt: skip
+
 _SECRETS = [
     Attempt("a key in the home", "cat {home}/.ssh/id_rsa && echo ESCAPED"),
     Attempt("a key in the home by a link", "ln -s {home}/.ssh $TMPDIR/k; cat $TMPDIR/k/* && echo ESCAPED", "commands"),
@@ -187,5 +213,5 @@ _PROCESSES = [
 
 ATTEMPTS = [
     *(Attempt(each.name, each.text, "readers", each.open_at) for each in _WRITES),
-    *_OUTSIDE, *_SECRETS, *_TEAM, *_GIT, *_NETWORK, *_PROCESSES,
+    *_OUTSIDE, *_MODES, *_SECRETS, *_TEAM, *_GIT, *_NETWORK, *_PROCESSES,
 ]  # fmt: skip

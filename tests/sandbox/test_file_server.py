@@ -156,6 +156,13 @@ def test_a_write_replaces_the_file_and_keeps_its_mode(workspace: Workspace, root
     assert [path.name for path in (root / "src").iterdir()] == ["main.py"]
 
 
+def test_a_write_drops_the_rights_of_the_owner(workspace: Workspace, root: Path) -> None:
+    file = root / "src/main.py"
+    file.chmod(0o6755)
+    assert not ask(workspace, "write_file", path="src/main.py", content="new\n").is_error
+    assert file.stat().st_mode & 0o7777 == 0o755
+
+
 @pytest.mark.parametrize("path", [".git/hooks/pre-commit", ".git/config", "src/.git/config"])
 def test_a_repository_is_not_written_by_hand(workspace: Workspace, root: Path, path: str) -> None:
     assert "belongs to git" in ask(workspace, "write_file", path=path, content="x").content

@@ -32,7 +32,6 @@ BUBBLEWRAP = [
     ("system secrets", "passwords of the machine"),
     ("kept", "a hook"),
     ("team", "read the team's roster"),
-    ("sockets", "a socket outside"),
 ]
 NOT_PROTECTIVE = {"lifetime", "host", "tools", "names", "workspace", "private", "scratch"}
 """Rules tested elsewhere: in `test_shell`, by what they show instead of what they hide, or below."""
@@ -90,13 +89,28 @@ def test_with_a_writable_mount(
         (folder / "new").unlink(missing_ok=True)
 
 
-def test_without_the_filter_of_bubblewrap(
-    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch
+IN_BUBBLEWRAP = [
+    ("namespaces", "a user namespace"),
+    ("kernel", "keys of the kernel"),
+    ("sockets", "a socket outside"),
+    ("modes", "a setuid file"),
+]
+
+
+def test_every_filter_used_in_bubblewrap_is_tried() -> None:
+    # Sessions protect the terminal too.
+    assert set(seccomp.in_bubblewrap()) - {"terminals"} == {rule for rule, _ in IN_BUBBLEWRAP}
+
+
+@pytest.mark.parametrize(("rule", "attempt"), IN_BUBBLEWRAP)
+def test_without_a_filter_used_in_bubblewrap(
+    targets: Targets, works: dict[Level, str | None], monkeypatch: pytest.MonkeyPatch, rule: str, attempt: str
 ) -> None:
     need("bubblewrap", works)
-    assert not succeeds(targets, "bubblewrap", "test", "a user namespace")
-    monkeypatch.setattr(seccomp, "in_bubblewrap", lambda network: {})
-    assert succeeds(targets, "bubblewrap", "test", "a user namespace")
+    assert not succeeds(targets, "bubblewrap", "test", attempt)
+    rules = {name: each for name, each in seccomp.in_bubblewrap().items() if name != rule}
+    monkeypatch.setattr(seccomp, "in_bubblewrap", lambda: rules)
+    assert succeeds(targets, "bubblewrap", "test", attempt)
 
 
 FILTERS = [
@@ -107,6 +121,7 @@ FILTERS = [
     ("processes", "limits of a process outside", "test"),
     ("shared memory", "shared memory of the host", "test"),
     ("metadata", "change the mode", "test"),
+    ("modes", "a setuid file by open", "test"),
 ]
 
 

@@ -5,7 +5,10 @@ import itertools
 import os
 import secrets
 import signal
+import socket
 import subprocess
+import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -152,3 +155,36 @@ def test_a_command_ends_with_its_worker(
     real = bubblewrap.rules
     monkeypatch.setattr(bubblewrap, "rules", lambda policy: {k: v for k, v in real(policy).items() if k != "lifetime"})
     assert not _dies_with_bubblewrap(targets, 1)
+
+
+CONNECT = """
+import os, socket, time
+while not os.path.exists("src/late"): time.sleep(0.01)
+socket.socket(socket.AF_UNIX).connect(os.path.realpath("src/late"))
+"""
+
+
+@pytest.mark.parametrize("address", ["an absolute path", "a relative path"])
+@pytest.mark.parametrize("kind", ["test", "code"])
+def test_a_socket_that_the_host_opens_during_a_command_is_out_of_reach(
+    targets: Targets, level: Level, kind: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = targets.root / "src/late"
+    outcome: list[str] = []
+    sandbox = targets.sandbox(kind, level)
+    command = f"touch $TMPDIR/begun; {sys.executable} -I -S -c '{CONNECT}' && echo ESCAPED"
+    running = threading.Thread(target=lambda: outcome.append(run(sandbox, command).content))
+    running.start()
+    with socket.socket(socket.AF_UNIX) as listener:
+        eventually((targets.scratch / "begun").exists, "the command")
+        monkeypatch.chdir(targets.root)
+        listener.bind(str(path) if address == "an absolute path" else "src/late")
+        listener.listen()
+        running.join()
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    path.unlink()
+    (targets.scratch / "begun").unlink()
+    assert "ESCAPED" not in outcome[0]
+    assert "Permission denied" in outcome[0]

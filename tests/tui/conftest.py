@@ -36,6 +36,7 @@ def _sheets_are_parsed_once() -> Iterator[None]:
 def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Set the time zone and the home directory, which are shown on the screen."""
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("crewboard.linux.process.runs_as_root", lambda: False)
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name in ("CREWBOARD_MODEL", "ANTHROPIC_MODEL", "CREWBOARD_TEAM", "CREWBOARD_ROOT", "CREWBOARD_OFFLINE"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from crewboard.linux.programs import clean_environment, find_program, passed_over, system_program
 from crewboard.sandbox import seccomp
 from crewboard.sandbox.git import held_folders
-from crewboard.sandbox.host_paths import host_names, host_sockets, is_below, team_folders
+from crewboard.sandbox.host_paths import host_names, is_below, team_folders
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
 
@@ -31,7 +31,6 @@ def rules(policy: Policy) -> dict[str, list[str]]:
         "private": _private(policy),
         "team": _team(policy),
         "scratch": _bind("--bind", policy.scratch) if policy.scratch else [],
-        "sockets": _cover(_sockets(policy)),
     }
     return {name: arguments for name, arguments in found.items() if arguments}
 
@@ -67,7 +66,7 @@ def start(policy: Policy, start: Start) -> Child:
     Raises:
         OSError: bubblewrap is gone, or cannot be run.
     """
-    filtered = _readable(_filter(policy))
+    filtered = _readable(_filter())
     about, told = os.pipe2(os.O_CLOEXEC)
     try:
         command = _command(policy, start.arguments, ["--seccomp", str(filtered), "--json-status-fd", str(told)])
@@ -88,11 +87,11 @@ def _command(policy: Policy, inner: list[str], more: list[str]) -> list[str]:
     return [str(bwrap), *arguments, *more, "--chdir", str(policy.root), "--", *inner]
 
 
-def _filter(policy: Policy) -> bytes:
+def _filter() -> bytes:
     """Return the filter of system calls. On a machine without one, the namespaces alone must do."""
     if seccomp.architecture() is None:
         return seccomp.ALLOW_ALL
-    rules = seccomp.in_bubblewrap(network=policy.network)
+    rules = seccomp.in_bubblewrap()
     return seccomp.program(tuple(rule for name in rules.values() for rule in name))
 
 
@@ -173,12 +172,6 @@ def _team(policy: Policy) -> list[str]:
     folders = _visible(team_folders(policy.root), policy)
     shown = [] if policy.results is None else _bind("--ro-bind-try", policy.results)
     return [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", folders)]
-
-
-def _sockets(policy: Policy) -> list[Path]:
-    """Return the sockets of the host that no mount hides: a read-only mount does not prevent connecting."""
-    gone = [*team_folders(policy.root), Path("/dev"), Path("/proc")]
-    return [path for path in _visible(host_sockets(), policy) if not is_below(path, gone)]
 
 
 def _visible(paths: list[Path], policy: Policy) -> list[Path]:

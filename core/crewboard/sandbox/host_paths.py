@@ -2,14 +2,12 @@
 
 import os
 import pwd
-import stat
 import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard.linux import process
 from crewboard.store.layout import HOME as TEAMS
 
 _SYSTEM = tuple(
@@ -146,15 +144,3 @@ def _is_shared(name: str) -> bool:
 def host_names() -> list[Path]:
     """Return the files that say how hosts are found; on many machines they are links into /run."""
     return [Path(os.path.realpath(name)) for name in ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")]
-
-
-def host_sockets() -> list[Path]:
-    """Return the unix sockets of this machine that have a path, and to which this user could connect."""
-    return [path for path in map(Path, map(os.path.realpath, process.unix_sockets())) if _is_open_socket(path)]
-
-
-def _is_open_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.lstat().st_mode) and os.access(path, os.W_OK)
-    except OSError:
-        return False

@@ -55,6 +55,8 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "futimesat": (261, None), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6),
     "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
     "setxattrat": (463, 463), "removexattrat": (466, 466), "file_setattr": (469, 469),
+    "open": (2, None), "creat": (85, None), "openat": (257, 56), "openat2": (437, 437), "mknod": (133, None),
+    "mknodat": (259, 33),
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424), "fcntl": (72, 25),
 }  # fmt: skip
@@ -122,6 +124,30 @@ _METADATA = _all(
 )  # fmt: skip
 """Calls without effect and without error: copying a file sets its mode, which must not fail."""
 
+_MODES_AT = {
+    "open": 2, "creat": 1, "openat": 3, "mknod": 1, "mknodat": 2, "chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2
+}  # fmt: skip
+"""Calls that give a file a mode, and the argument that holds it."""
+
+_RUNS_AS_OWNER = 0o6000
+"""S_ISUID and S_ISGID: other users could run such a file with the rights of its owner."""
+
+_TYPE = 0o170000
+_HARMLESS_TYPES = (0, 0o010000, 0o100000, 0o140000)
+"""S_IFMT; no type, S_IFIFO, S_IFREG and S_IFSOCK. The others are devices."""
+
+
+def _modes() -> list[Rule]:
+    """Refuse files that run with the rights of their owner, and devices."""
+    rules = [
+        Rule(call, argument=at, mask=_RUNS_AS_OWNER | (_TYPE if call.startswith("mknod") else 0),
+             values=_HARMLESS_TYPES if call.startswith("mknod") else (0,), unless=True)
+        for call, at in _MODES_AT.items()
+    ]  # fmt: skip
+    # Its mode is in memory, which a filter cannot read. Programs then use openat.
+    return [*rules, Rule("openat2", errno.ENOSYS)]
+
+
 _SIGNALS = [
     *_all("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"),
     Rule("fcntl", argument=1, values=(_F_SETOWN, _F_SETSIG, _F_SETOWN_EX)),
@@ -144,10 +170,18 @@ def _sockets(families: tuple[int, ...]) -> list[Rule]:
 _INTERNET = (int(socket.AF_INET), int(socket.AF_INET6), int(getattr(socket, "AF_NETLINK", 16)))
 
 
-def in_bubblewrap(*, network: bool) -> dict[str, list[Rule]]:
-    """Return the rules, by name, for a command in namespaces. The host's network comes with its abstract sockets."""
-    families = _INTERNET if network else (*_INTERNET, int(socket.AF_UNIX))
-    return {"namespaces": _NAMESPACES, "kernel": _KERNEL, "terminals": _terminals(), "sockets": _sockets(families)}
+def in_bubblewrap() -> dict[str, list[Rule]]:
+    """Return the rules, by name, for a command in namespaces.
+
+    No unix sockets: a process outside can open one anywhere and at any time, and a mount over it would come too late.
+    """
+    return {
+        "namespaces": _NAMESPACES,
+        "kernel": _KERNEL,
+        "terminals": _terminals(),
+        "sockets": _sockets(_INTERNET),
+        "modes": _modes(),
+    }
 
 
 def with_landlock(*, network: bool, writes: bool, scoped: bool) -> dict[str, list[Rule]]:
@@ -160,7 +194,9 @@ def with_landlock(*, network: bool, writes: bool, scoped: bool) -> dict[str, lis
         "sockets": _sockets(_INTERNET if network else ()),
         "processes": _PROCESSES,
         "shared memory": _SHARED_MEMORY,
+        # The first rule of a call decides, so what has no effect is not refused.
         "metadata": [] if writes else _METADATA,
+        "modes": _modes(),
         "signals": [] if scoped else _SIGNALS,
     }
 

@@ -20,6 +20,7 @@ import psutil
 from crewboard import env
 from crewboard.commands.context import check_credentials
 from crewboard.errors import CredentialsError, UsageError
+from crewboard.linux import process
 from crewboard.linux.programs import clean_environment, find_program, passed_over
 from crewboard.readmodel.watcher import Watcher
 from crewboard.sandbox import level
@@ -60,6 +61,7 @@ def all_checks(session: Session) -> list[Check]:
         python(),
         model(env.is_offline(environment), dict(environment)),
         sandbox(session.root, environment),
+        *root_user(),
         watcher(),
         files(session.root),
         terminal(),
@@ -104,6 +106,14 @@ def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
         return Check("sandbox", "ok", detail)
     why = "; ".join(found.reasons)
     return Check("sandbox", "note" if found.level == "landlock" else "bad", f"{detail} ({why})", level.REMEDY)
+
+
+def root_user() -> list[Check]:
+    """Check that crewboard does not run as root."""
+    if not process.runs_as_root():
+        return []
+    remedy = "run crewboard as an ordinary user: a hole in the sandbox would be a hole in the machine"
+    return [Check("user", "note", "crewboard and its agents run as root", remedy)]
 
 
 def watcher() -> Check:

@@ -11,6 +11,7 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
+from crewboard.linux import process
 from crewboard.readmodel.team import Need
 from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection
 from crewboard_tui.compose import PromptLine
@@ -195,7 +196,9 @@ class BaseScreen(Screen[None]):
     def paint_frame(self, snapshot: Snapshot) -> None:
         """Strip, heading, alert and status line."""
         width = self.size.width
-        badges = Badges(read_only=self.context.read_only, offline=self.context.team.offline)
+        badges = Badges(
+            read_only=self.context.read_only, root=process.runs_as_root(), offline=self.context.team.offline
+        )
         self._still("strip").show([strip_line(snapshot, badges, width)])
         way = self._way_to_view()
         self._still("heading").show([(*self.heading(snapshot, width - width_of(way)), *way)])

@@ -301,6 +301,7 @@ class Badges:
     """What the bar shows in addition to what was read."""
 
     read_only: bool = False
+    root: bool = False
     offline: bool = False
     """True if agents hired from here use the offline model, while none is running yet."""
 
@@ -381,6 +382,7 @@ def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:
     shown = [
         (unsafe, 2, " sandbox none ", "alarm"),
         (view.damaged > 0, 2, f" {view.damaged} damaged ", "alarm"),
+        (badges.root, 3, " ROOT ", "alarm"),
         (badges.offline or view.model_backend == "offline", 4, " OFFLINE ", "badge"),
         (badges.read_only, 4, " READ-ONLY ", "badge"),
     ]

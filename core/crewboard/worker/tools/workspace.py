@@ -232,7 +232,8 @@ class Workspace:
                     file.write(data)
                     with contextlib.suppress(FileNotFoundError):
                         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-                        os.fchmod(file.fileno(), stat.S_IMODE(mode))
+                        # Not the bits that would run it with the rights of its owner.
+                        os.fchmod(file.fileno(), mode & 0o777)
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except OSError:
                 with contextlib.suppress(FileNotFoundError):
