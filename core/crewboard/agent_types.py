@@ -14,8 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from crewboard.errors import BadDataError, UsageError
-from crewboard.names import RESERVED_AGENTS, is_name
-from crewboard.records import Definition
+from crewboard.records import RESERVED_AGENTS, Definition, is_name
 
 READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
 TEAM_TOOLS = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from crewboard import store
 from crewboard.errors import CrewboardError
 from crewboard.protocol import approvals, requests
 from crewboard.readmodel import reader
@@ -95,9 +96,11 @@ def replaced(place: object, name: str, by: object) -> Patch:
 
 
 def without_locks(module: object) -> Patch:
-    """Let a module of the store work without locks."""
+    """Let a module of the store, or one that uses the store, work without locks."""
     unlocked = SimpleNamespace(**{**vars(files), "locked": lambda path: contextlib.nullcontext()})
-    return replaced(module, "files", unlocked)
+    if hasattr(module, "files"):
+        return replaced(module, "files", unlocked)
+    return replaced(module, "store", SimpleNamespace(**{**vars(store), "files": unlocked}))
 
 
 def send_unlocked(path: Path, lock: Path, line: bytes, *, durable: bool = False) -> None:

@@ -21,13 +21,11 @@ from textual.screen import Screen
 from textual.widgets import Input, TextArea
 from textual.worker import WorkerFailed
 
-from crewboard.commands.context import Team
+from crewboard.commands import Team
 from crewboard.errors import CrewboardError, ExitCode
-from crewboard.readmodel.processes import NoUsageProbe, Probe
-from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.readmodel import AgentView, NoUsageProbe, Probe, TeamReader, TeamView
 from crewboard.records import Request
-from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard.store import TeamDirectory, team_directories
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
 from crewboard_tui.compose import Composer, PromptLine
 from crewboard_tui.context import AppContext

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from textual.screen import Screen
 
-from crewboard.commands.context import Team
-from crewboard.readmodel.team import AgentView
+from crewboard.commands import Team
+from crewboard.readmodel import AgentView
 from crewboard.records import Request
 from crewboard_tui.background import BackgroundJobs, Then
 from crewboard_tui.drafts import Drafts

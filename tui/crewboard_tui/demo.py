@@ -21,19 +21,17 @@ from typing import TypeVar
 import psutil
 
 from crewboard import env, redaction
+from crewboard.commands import POLL_INTERVAL, Team, context, hire, messages, stop, wait_until
 from crewboard.commands import answers as decisions
-from crewboard.commands import context, hire, messages, stop
-from crewboard.commands.context import POLL_INTERVAL, Team, wait_until
 from crewboard.commands.hire import Assignment, Hire
 from crewboard.commands.messages import post
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard.linux import process
 from crewboard.linux.programs import clean_environment
-from crewboard.names import LEAD, OPERATOR, SYSTEM
 from crewboard.offline import scenario
 from crewboard.offline.scenario import Scenario, ScenarioAgent
-from crewboard.readmodel.changes import ChangeReader
-from crewboard.records import HireOptions, Message, Request, Status, ToolStart
+from crewboard.readmodel import ChangeReader
+from crewboard.records import LEAD, OPERATOR, SYSTEM, HireOptions, Message, Request, Status, ToolStart
 from crewboard.sandbox import level
 from crewboard.sandbox.policy import Policy
 from crewboard.store import agents, journal, leases, mailbox, tasks

@@ -14,11 +14,9 @@ from dataclasses import dataclass, field, replace
 from crewboard.errors import CrewboardError
 from crewboard.names import OPERATOR
 from crewboard.protocol import supervisor_client
-from crewboard.readmodel.processes import KernelProbe, Probe
-from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.team import SupervisorView, TeamView
+from crewboard.readmodel import KernelProbe, Probe, SupervisorView, TeamReader, TeamView
 from crewboard.readmodel.watcher import GATHER, Watcher
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory
 from crewboard_tui.queries import Query, Readers, Snapshot
 
 BURST = 1 / 8

@@ -9,19 +9,28 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
-from crewboard.names import LEAD, OPERATOR
-from crewboard.protocol.addressing import mailboxes
-from crewboard.readmodel.activity import Activity, ActivityReader
-from crewboard.readmodel.crash_report import CrashReport, examine, log_end
-from crewboard.readmodel.file_activity import FileAccessReader, FileActivity
-from crewboard.readmodel.mail import Letter, MailReader
-from crewboard.readmodel.processes import Probe, ProcessNode, Usage
+from crewboard.protocol import mailboxes
+from crewboard.readmodel import (
+    Activity,
+    ActivityReader,
+    Call,
+    CallReader,
+    CrashReport,
+    FileAccessReader,
+    FileActivity,
+    Letter,
+    MailReader,
+    Probe,
+    ProcessNode,
+    TeamView,
+    Usage,
+    examine,
+    log_end,
+)
 from crewboard.readmodel.reader import MEASURE_EVERY
-from crewboard.readmodel.team import TeamView
-from crewboard.readmodel.usage import Call, CallReader, rate
-from crewboard.records import OperatorState
-from crewboard.store import files, json_files
-from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.readmodel.usage import rate
+from crewboard.records import LEAD, OPERATOR, OperatorState
+from crewboard.store import AgentDirectory, TeamDirectory, files, json_files
 
 _KEPT = 64
 """Readers of one kind that are kept; more if the team has more agents, which are read in turn."""

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from crewboard import env
-from crewboard.commands.context import CommandLine, Team, runs_offline
+from crewboard.commands import CommandLine, Team, runs_offline
 from crewboard.errors import CrewboardError, ExitCode, UsageError
 from crewboard.protocol import requests, supervisor_client
-from crewboard.readmodel.reader import read_team
+from crewboard.readmodel import read_team
 from crewboard.records import Request
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory
 from crewboard_tui.drafts import Drafts, called, request_of
 from crewboard_tui.render import safe_line, safe_text
 from crewboard_tui.settings import Settings

@@ -5,13 +5,11 @@ The first valid answer wins; an answer that changes nothing is an error that say
 
 import re
 
+from crewboard import protocol, store
 from crewboard.commands.context import Team, command_for
 from crewboard.errors import BadDataError, UsageError
-from crewboard.names import OPERATOR
 from crewboard.pricing import parse_budget
-from crewboard.protocol import approvals, requests
-from crewboard.records import REQUEST_ID_RULE, Config, Request, RequestStatus, Rule
-from crewboard.store import mailbox, roster
+from crewboard.records import OPERATOR, REQUEST_ID_RULE, Config, Request, RequestStatus, Rule
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
 """Checked before an id becomes part of a path."""
@@ -31,9 +29,9 @@ def find(team: Team, beginning: str) -> str:
     """
     if not REQUEST_ID.fullmatch(beginning) or not team.directory.exists():
         raise BadDataError(f"there is no request {beginning}; `{command_for(team, 'requests')}` lists the pending ones")
-    if requests.load(team.directory, beginning) is not None:
+    if protocol.requests.load(team.directory, beginning) is not None:
         return beginning
-    waiting = [request.id for request in requests.pending(team.directory)]
+    waiting = [request.id for request in protocol.requests.pending(team.directory)]
     found = [ident for ident in waiting if ident.startswith(beginning) and team.by == OPERATOR]
     if len(found) > 1:
         raise BadDataError(f"{beginning} may be {_list_ids(found)}; give more characters of the id")
@@ -82,7 +80,7 @@ def review_plan(team: Team, request_id: str, *, approve: bool, feedback: str | N
         BadDataError: The answer changed nothing; the message says why.
         UsageError: The request is not a plan.
     """
-    request = requests.load(team.directory, find(team, request_id))
+    request = protocol.requests.load(team.directory, find(team, request_id))
     if request is not None and request.type != "plan_approval":
         raise UsageError(f"request {request_id} is not a plan")
     return _respond(team, request_id, "approved" if approve else "rejected", feedback)
@@ -109,7 +107,7 @@ def _respond(
     sha256: str | None = None,
     edited: str | None = None,
 ) -> Request:
-    return approvals.respond(
+    return protocol.approvals.respond(
         team.directory,
         find(team, request_id),
         status,
@@ -133,7 +131,7 @@ def set_approver(team: Team, who: str) -> None:
     def edit(config: Config) -> None:
         config.plan_approver = "lead" if who == "lead" else "operator"
 
-    roster.change(team.directory, edit)
+    store.roster.change(team.directory, edit)
 
 
 def set_budget(team: Team, amount: str | None) -> None:
@@ -148,7 +146,7 @@ def set_budget(team: Team, amount: str | None) -> None:
     def edit(config: Config) -> None:
         config.budget = amount
 
-    roster.change(team.directory, edit)
+    store.roster.change(team.directory, edit)
 
 
 def scope_of(request: Request) -> str | None:
@@ -174,18 +172,18 @@ def approve_with_rule(team: Team, request_id: str, *, sha256: str | None = None)
         UsageError: The request proposes no rule.
     """
     request_id = find(team, request_id)
-    request = requests.load(team.directory, request_id)
+    request = protocol.requests.load(team.directory, request_id)
     if request is not None and scope_of(request) is None:
         raise UsageError(f"request {request_id} proposes no rule; approve it without --rule")
     decided = approve(team, request_id, sha256=sha256)
     rule = Rule(
-        id=f"rule-{mailbox.new_id()[:8]}",
+        id=f"rule-{store.mailbox.new_id()[:8]}",
         agent=decided.from_,
         tool=str(decided.payload.get("tool")),
         scope=str(decided.payload.get("scope")),
         at=team.now(),
     )
-    roster.change(team.directory, lambda config: config.rules.append(rule))
+    store.roster.change(team.directory, lambda config: config.rules.append(rule))
     return decided, rule
 
 
@@ -203,4 +201,4 @@ def revoke(team: Team, rule_id: str) -> None:
             raise UsageError(f"there is no rule {rule_id!r}; rules: {known}")
         config.rules = left
 
-    roster.change(team.directory, edit)
+    store.roster.change(team.directory, edit)

@@ -8,13 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crewboard import env
+from crewboard import env, store
 from crewboard.errors import CredentialsError, CrewboardError, UsageError
-from crewboard.names import OPERATOR, check_team
-from crewboard.records import Config, Member
-from crewboard.store import roster
-from crewboard.store.layout import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, team_directories
-from crewboard.store.roster import find_team
+from crewboard.records import OPERATOR, Config, Member, check_team
+from crewboard.store import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, find_team, team_directories
 
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 _VALID_KEY = re.compile(r"[!-~]+")
@@ -43,7 +40,7 @@ class Team:
         """The roster and settings; an empty roster if the team does not exist yet."""
         if not self.directory.exists():
             return Config(name=self.directory.path.name)
-        return roster.load(self.directory)
+        return store.roster.load(self.directory)
 
     def member(self, name: str) -> Member:
         """Return the roster entry of the agent called `name`.
@@ -67,7 +64,7 @@ class Team:
         """Create the team if it does not exist yet."""
         if not self.directory.exists():
             self.directory.make()
-            roster.ensure(self.directory, self.now())
+            store.roster.ensure(self.directory, self.now())
         return self
 
 
@@ -82,7 +79,7 @@ def create(root: Path, name: str, description: str = "") -> Team:
     if find_team(root, name) is not None:
         raise UsageError(f"the team {name} exists in {root}")
     directory.make()
-    roster.create(directory, description, time.time())
+    store.roster.create(directory, description, time.time())
     return Team(directory)
 
 
@@ -97,13 +94,13 @@ def name_team(team: Team, name: str, description: str) -> None:
     def edit(config: Config) -> None:
         config.name, config.description = name, description
 
-    current = roster.load(directory).name
+    current = store.roster.load(directory).name
     if current != DEFAULT_TEAM:
         raise UsageError(f"this team already has a name: {current}")
     other = find_team(directory.root, check_team(name))
     if other is not None and other != directory:
         raise UsageError(f"another team is called {name}")
-    roster.change(directory, edit)
+    store.roster.change(directory, edit)
 
 
 def choose_team(root: Path, explicit: str | None) -> TeamDirectory:

@@ -1,12 +1,12 @@
 """Interrupt, pause and unpause running agents."""
 
+from crewboard import store
 from crewboard.commands.context import Team, command_for
 from crewboard.commands.messages import post
 from crewboard.errors import TryLaterError
 from crewboard.protocol import supervisor_client
 from crewboard.records import Message
-from crewboard.store import agents, leases
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory
 
 STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand, then go on."
 
@@ -55,7 +55,7 @@ def unpause_all(team: Team) -> list[str]:
 
 
 def _set_want_of_all(team: Team, wanted: str) -> list[str]:
-    names = [m.name for m in team.config.members if leases.is_held(team.directory.agent(m.name).lease)]
+    names = [m.name for m in team.config.members if store.leases.is_held(team.directory.agent(m.name).lease)]
     for name in names:
         _set_want(team, team.directory.agent(name), wanted)
     return names
@@ -63,14 +63,14 @@ def _set_want_of_all(team: Team, wanted: str) -> list[str]:
 
 def _set_want(team: Team, agent: AgentDirectory, wanted: str) -> None:
     """Set the desired state of an agent unless it is being ended."""
-    spec = agents.spec(agent)
+    spec = store.agents.spec(agent)
     if spec is not None and spec.want in ("running", "paused"):
-        agents.want(agent, wanted, run=spec.run)
+        store.agents.want(agent, wanted, run=spec.run)
     supervisor_client.wake_worker(team.directory, agent.name)
 
 
 def _require_alive(team: Team, name: str) -> AgentDirectory:
     agent = team.agent(name)
-    if not leases.is_held(agent.lease):
+    if not store.leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` starts it again")
     return agent

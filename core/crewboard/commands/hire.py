@@ -6,19 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from crewboard import agent_types, env, pricing
+from crewboard import agent_types, env, pricing, store
 from crewboard.agent_types import AgentType
 from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials, command_for
 from crewboard.commands.messages import post
 from crewboard.commands.tasks import assign_without_mail
 from crewboard.errors import TryLaterError, UsageError
-from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.pricing import parse_budget
 from crewboard.protocol import supervisor_client
-from crewboard.records import HireOptions, Member, Removed, Spec, Task, Tokens
-from crewboard.store import agents, leases, mailbox, roster, tasks
-from crewboard.store.agents import START_TIMEOUT, is_starting
-from crewboard.store.layout import AgentDirectory
+from crewboard.records import LEAD, OPERATOR, HireOptions, Member, Removed, Spec, Task, Tokens, check_agent
+from crewboard.store import START_TIMEOUT, AgentDirectory, is_starting
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
     """
     if team.by == OPERATOR:
         return hire
-    hirer = agents.spec(team.directory.agent(team.by))
+    hirer = store.agents.spec(team.directory.agent(team.by))
     if hirer is None:
         raise UsageError(f"{team.by} has no spec, so its terms are unknown; it hires no agent")
     own = agent_types.type_of(hirer.type, hirer.definition)
@@ -89,7 +86,7 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
     if wider:
         raise UsageError(f"only the operator hires an agent of type {kind.name}: it has {', '.join(wider)}")
     known = team.config.member(hire.name) is not None
-    before = agents.spec(team.directory.agent(hire.name)) if known else None
+    before = store.agents.spec(team.directory.agent(hire.name)) if known else None
     terms = effective_terms(
         hire.flags, hirer.flags, before.flags if before else None, acts=kind.writes or kind.executes
     )
@@ -122,12 +119,12 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     if hire.flags.budget is not None:
         parse_budget(hire.flags.budget)
     if hire.flags.task is not None:
-        _check_task(team, tasks.load(team.directory, hire.flags.task), hire)
+        _check_task(team, store.tasks.load(team.directory, hire.flags.task), hire)
     member = team.config.member(hire.name)
     if member is not None and member.type != hire.type:
         raise UsageError(f"{hire.name} is of type {member.type}; remove it first, or choose another name")
     agent = team.directory.agent(hire.name)
-    if member is not None and leases.is_held(agent.lease):
+    if member is not None and store.leases.is_held(agent.lease):
         return _assign_more_work(team, agent, hire)
     return _start_fresh(team, agent, hire, kind)
 
@@ -136,7 +133,7 @@ def _find_repeated(team: Team, hire: Hire) -> Assignment | None:
     """Return the assignment that the same call gave before its caller was killed."""
     if hire.prompt_id is None or team.config.member(hire.name) is None:
         return None
-    spec = agents.spec(team.directory.agent(hire.name))
+    spec = store.agents.spec(team.directory.agent(hire.name))
     if spec is None or spec.prompt_id != hire.prompt_id:
         return None
     return Assignment(hire.name, spec.prompt_id, spec.run, fresh=True)
@@ -154,16 +151,16 @@ def stop_waiting(team: Team, name: str) -> None:
             raise UsageError(f"{name} has no spec")
         return spec.model_copy(update={"foreground": False})
 
-    agents.change_spec(team.directory.agent(name), edit)
+    store.agents.change_spec(team.directory.agent(name), edit)
 
 
 def _check_task(team: Team, task: Task, hire: Hire) -> None:
     """Check that an agent hired for this task could start it."""
-    if task.status in tasks.CLOSED:
+    if task.status in store.tasks.CLOSED:
         again = f"`{command_for(team, f'task update {task.id} --status pending')}` reopens it"
         raise UsageError(f"task {task.id} is {task.status}; {again}")
-    tasks.check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
-    if waiting := tasks.blockers(task, {each.id: each for each in tasks.load_all(team.directory)}):
+    store.tasks.check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
+    if waiting := store.tasks.blockers(task, {each.id: each for each in store.tasks.load_all(team.directory)}):
         assign = f"`{command_for(team, f'task update {task.id} --owner {hire.name}')}`"
         raise TryLaterError(
             f"task {task.id} is blocked by {', '.join(map(str, waiting))}; hire {hire.name} without it, then {assign}"
@@ -172,7 +169,7 @@ def _check_task(team: Team, task: Task, hire: Hire) -> None:
 
 def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
     """Send a prompt to a running agent."""
-    spec, status = agents.spec(agent), agents.status(agent)
+    spec, status = store.agents.spec(agent), store.agents.status(agent)
     if spec is None or status is None or status.state != "idle":
         doing = status.state if status else "starting"
         send = command_for(team, f"send {hire.name} TEXT")
@@ -211,17 +208,17 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
     now = team.now()
-    prompt_id = hire.prompt_id or mailbox.new_id()
+    prompt_id = hire.prompt_id or store.mailbox.new_id()
     removed = team.config.removed.get(hire.name, Removed())
-    earlier = max(removed.run, agents.newest_result(team.directory, hire.name))
+    earlier = max(removed.run, store.agents.newest_result(team.directory, hire.name))
 
     def edit(old: Spec | None) -> Spec:
-        if leases.is_held(agent.lease):
+        if store.leases.is_held(agent.lease):
             raise TryLaterError(f"another command has just started {hire.name}; run this one again")
-        if old is not None and is_starting(old, agents.last_run(agent), now):
+        if old is not None and is_starting(old, store.agents.last_run(agent), now):
             _refuse_start(agent, old)
         # A run number is never used again, so that no result is overwritten and no message id comes twice.
-        newest = max(old.run if old else earlier, agents.last_run(agent))
+        newest = max(old.run if old else earlier, store.agents.last_run(agent))
         return Spec(
             prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
             flags=hire.flags, run=newest + 1, want="running", by=team.by, at=now,
@@ -229,7 +226,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
             definition=agent_types.definition(kind),
         )  # fmt: skip
 
-    spec = agents.change_spec(agent, edit)
+    spec = store.agents.change_spec(agent, edit)
     _add_to_roster(team, hire, model, now)
     _start(team, agent, spec)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True)
@@ -237,7 +234,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
 
 def _check_price(team: Team, hire: Hire, model: str) -> None:
     """Refuse a budget in money for a model without a price: it would never be reached."""
-    hirer = agents.spec(team.directory.agent(team.by)) if team.by != OPERATOR else None
+    hirer = store.agents.spec(team.directory.agent(team.by)) if team.by != OPERATOR else None
     budgets = [hire.flags.budget, hirer.flags.budget if hirer is not None else None]
     in_money = any(budget is not None and parse_budget(budget).usd is not None for budget in budgets)
     if not in_money or team.offline:
@@ -250,7 +247,7 @@ def _check_price(team: Team, hire: Hire, model: str) -> None:
 
 def _mail_from(team: Team, name: str) -> int:
     """Return the mailbox offset at which a new agent starts. The operator has read the lead's mail until now."""
-    return mailbox.size(team.directory, name) if name == LEAD else 0
+    return store.mailbox.size(team.directory, name) if name == LEAD else 0
 
 
 def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
@@ -259,7 +256,7 @@ def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
 
 def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
     old = team.config.member(hire.name)
-    roster.put(
+    store.roster.put(
         team.directory,
         Member(
             name=hire.name,
@@ -287,8 +284,8 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     """
     agent = team.agent(name)
     # Probed before the spec is read: a spec read earlier could name the run before.
-    lives = leases.is_held(agent.lease)
-    current = agents.spec(agent)
+    lives = store.leases.is_held(agent.lease)
+    current = store.agents.spec(agent)
     if lives and current is not None:
         return current.run
     check_credentials(team.environment)
@@ -299,15 +296,15 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     def edit(old: Spec | None) -> Spec:
         if old is None:
             raise UsageError(f"{name} has no spec file; spawn it again")
-        if leases.is_held(agent.lease):
+        if store.leases.is_held(agent.lease):
             return old
-        if is_starting(old, agents.last_run(agent), team.now()):
+        if is_starting(old, store.agents.last_run(agent), team.now()):
             if model not in (None, old.model) or (network and not old.flags.network):
                 _refuse_start(agent, old)
             # The other command starts this run, and each run number is started once.
             return old
         flags = old.flags.model_copy(update={"network": network or old.flags.network})
-        run = max(old.run, agents.last_run(agent)) + 1
+        run = max(old.run, store.agents.last_run(agent)) + 1
         changes = {
             "run": run,
             "want": "running",
@@ -317,7 +314,7 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
         }
         return old.model_copy(update=changes)
 
-    spec = agents.change_spec(agent, edit)
+    spec = store.agents.change_spec(agent, edit)
     _start(team, agent, spec)
     return spec.run
 
@@ -343,7 +340,7 @@ def resume_all(team: Team, *, model: str | None = None, network: bool = False) -
     Raises:
         CrewboardError: One of them did not start; the others were started nevertheless.
     """
-    stopped = [m.name for m in team.config.members if not leases.is_held(team.directory.agent(m.name).lease)]
+    stopped = [m.name for m in team.config.members if not store.leases.is_held(team.directory.agent(m.name).lease)]
     with ThreadPoolExecutor(max_workers=max(1, len(stopped))) as pool:
         starts = [pool.submit(resume, team, name, model=model, network=network) for name in stopped]
     for start in starts:
@@ -369,8 +366,8 @@ def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
 
 
 def _is_up(agent: AgentDirectory, run: int) -> bool:
-    ended = agents.exit_record(agent)
+    ended = store.agents.exit_record(agent)
     if ended is not None and ended.run >= run:
         return True
-    status = agents.status(agent)
+    status = store.agents.status(agent)
     return status is not None and status.run >= run and status.state != "starting"

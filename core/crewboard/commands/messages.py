@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 
 from pydantic import JsonValue
 
+from crewboard import store
 from crewboard.commands.context import Team
 from crewboard.errors import CrewboardError, StorageError, TryLaterError, UsageError
 from crewboard.protocol import addressing
 from crewboard.records import Message, OperatorState
-from crewboard.store import agents, json_files, leases, mailbox
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory
 
 
 def send(team: Team, to: str, text: str) -> Message:
@@ -39,7 +39,7 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
     known = team.config.names
     for name in names:
         addressing.require_recipient(name, known)
-    ident = mailbox.new_id()
+    ident = store.mailbox.new_id()
     sent: list[Message] = []
     send_to_each(names, lambda name: sent.append(post(team, name, "broadcast", text, broadcast_id=ident)))
     return sent
@@ -66,7 +66,7 @@ def is_listening(team: Team, name: str) -> bool:
     """Return True if mail to `name` is read now, by a running worker or by the operator."""
     if addressing.is_operator_mailbox(name, team.config.names):
         return True
-    return leases.is_held(team.directory.agent(name).lease)
+    return store.leases.is_held(team.directory.agent(name).lease)
 
 
 def mark_read(team: Team, name: str, offset: int) -> None:
@@ -101,21 +101,21 @@ def acknowledge_all(team: Team, names: Iterable[str]) -> None:
 def _ended_run(agent: AgentDirectory) -> int | None:
     """Return the newest run, 0 if there was none; None if it is still running."""
     # Read before the lease is probed: a run that begins in between must not count as ended.
-    run = agents.last_run(agent)
-    return None if leases.is_held(agent.lease) else run
+    run = store.agents.last_run(agent)
+    return None if store.leases.is_held(agent.lease) else run
 
 
 def forget_acknowledged(team: Team, name: str) -> None:
     """Remove the acknowledgement for `name`: the next agent of that name starts at run 1 again."""
-    state = json_files.load(team.directory.operator, OperatorState)
+    state = store.json_files.load(team.directory.operator, OperatorState)
     if state is not None and name in state.acknowledged:
         _change_operator(team, lambda state: state.acknowledged.pop(name, None))
 
 
 def post(team: Team, to: str, kind: str, text: str, ident: str | None = None, **metadata: JsonValue) -> Message:
     """Store a message of any type in the mailbox of `to`, which must be on the team, and return it."""
-    message = mailbox.compose(team.by, to, kind, text, ident=ident, ts=team.now(), metadata=metadata)
-    return mailbox.send(team.directory, message, durable=True)
+    message = store.mailbox.compose(team.by, to, kind, text, ident=ident, ts=team.now(), metadata=metadata)
+    return store.mailbox.send(team.directory, message, durable=True)
 
 
 def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> None:
@@ -125,4 +125,4 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
         state.rev += 1
         return state
 
-    json_files.change(team.directory.operator, team.directory.lock("operator"), OperatorState, apply)
+    store.json_files.change(team.directory.operator, team.directory.lock("operator"), OperatorState, apply)

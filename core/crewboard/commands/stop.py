@@ -5,14 +5,12 @@ import shutil
 import time
 from pathlib import Path
 
+from crewboard import protocol, store
 from crewboard.commands import messages
 from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
 from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
-from crewboard.names import OPERATOR, is_name
-from crewboard.protocol import approvals, requests, supervisor_client
-from crewboard.records import HireOptions, Intake, Lease, Member, Request, RunStarted, Spec
-from crewboard.store import agents, files, journal, json_files, leases, mailbox, roster, tasks
-from crewboard.store.layout import AgentDirectory
+from crewboard.records import OPERATOR, HireOptions, Intake, Lease, Member, Request, RunStarted, Spec, is_name
+from crewboard.store import AgentDirectory
 
 DELETE_TIMEOUT = 10.0
 """Seconds that all workers together have to exit when their team is deleted."""
@@ -25,10 +23,10 @@ def ask_to_stop(team: Team, name: str, reason: str = "") -> Request | None:
 
 def _ask(team: Team, name: str, reason: str) -> Request | None:
     """Ask the agent called `name`, on the roster or not."""
-    if not leases.is_held(team.directory.agent(name).lease):
+    if not store.leases.is_held(team.directory.agent(name).lease):
         return None
-    ident = f"shutdown-{mailbox.new_id()[:12]}"
-    return approvals.ask(team.directory, ident, "shutdown", team.by, name, {"reason": reason}, team.now())
+    ident = f"shutdown-{store.mailbox.new_id()[:12]}"
+    return protocol.approvals.ask(team.directory, ident, "shutdown", team.by, name, {"reason": reason}, team.now())
 
 
 def stop(team: Team, name: str, reason: str = "") -> None:
@@ -44,17 +42,17 @@ def stop(team: Team, name: str, reason: str = "") -> None:
         _acknowledge_ends(team, [name])
         return
     agent = team.agent(name)
-    deadline = time.monotonic() + approvals.SHUTDOWN_TIMEOUT
-    while leases.is_held(agent.lease):
-        answer = requests.load(team.directory, request.id)
+    deadline = time.monotonic() + protocol.approvals.SHUTDOWN_TIMEOUT
+    while store.leases.is_held(agent.lease):
+        answer = protocol.requests.load(team.directory, request.id)
         if answer is not None and answer.status == "rejected":
             raise TryLaterError(f"{name} refused to shut down: {answer.feedback or 'no reason given'}")
         if (answer is None or answer.status == "pending") and time.monotonic() > deadline:
-            requests.close(team.directory, request.id, "expired", "system", team.now())
+            protocol.requests.close(team.directory, request.id, "expired", "system", team.now())
         if answer is not None and answer.status in ("expired", "cancelled"):
             raise TryLaterError(f"{name} did not answer; `{command_for(team, f'stop {name} --now')}` ends it anyway")
         time.sleep(POLL_INTERVAL)
-    supervisor_client.wake_supervisor(team.directory)
+    protocol.supervisor_client.wake_supervisor(team.directory)
 
 
 def stop_now(team: Team, name: str) -> None:
@@ -66,13 +64,13 @@ def stop_now(team: Team, name: str) -> None:
         TryLaterError: It did not end in time.
     """
     agent = team.agent(name)
-    if not leases.is_held(agent.lease):
+    if not store.leases.is_held(agent.lease):
         _acknowledge_ends(team, [name])
         return
     want_killed(team, name)
-    supervisor_client.wake_supervisor(team.directory)
+    protocol.supervisor_client.wake_supervisor(team.directory)
     _wait_for_leases(team, [name], 10, keep_waking=True)
-    if leases.is_held(agent.lease):
+    if store.leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is still running; see {team.directory.supervisor_log}")
 
 
@@ -83,18 +81,18 @@ def remove(team: Team, name: str) -> Path:
         TryLaterError: It is running.
     """
     agent = team.agent(name)
-    if leases.is_held(agent.lease):
+    if store.leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is alive; stop it first")
-    tasks.release(team.directory, name, team.now())
+    store.tasks.release(team.directory, name, team.now())
     # A damaged file acknowledges nothing.
     with contextlib.suppress(BadDataError):
         messages.forget_acknowledged(team, name)
-    roster.drop(team.directory, name, agents.sum_up(agent))
+    store.roster.drop(team.directory, name, store.agents.sum_up(agent))
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(team.now()))
-    aside = team.directory.path / "removed" / f"{name}-{stamp}-{mailbox.new_id()[:4]}"
+    aside = team.directory.path / "removed" / f"{name}-{stamp}-{store.mailbox.new_id()[:4]}"
     try:
-        files.make_folder(aside.parent)
-        files.make_folder(aside)
+        store.files.make_folder(aside.parent)
+        store.files.make_folder(aside)
         if agent.path.exists():
             agent.path.rename(aside / "agent")
         if team.directory.inbox(name).exists():
@@ -114,14 +112,14 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     Raises:
         TryLaterError: A worker or the supervisor is still running.
     """
-    supervisor_client.request_exit(team.directory)
+    protocol.supervisor_client.request_exit(team.directory)
     names = all_agents(team)
     end_all(team, names, now=now)
     _cancel_starts(team, names)
     _acknowledge_ends(team, names)
     # The first supervisor may have died, and another one ended the workers.
-    supervisor_client.request_exit(team.directory)
-    if not wait_until(lambda: not supervisor_client.is_alive(team.directory), 10):
+    protocol.supervisor_client.request_exit(team.directory)
+    if not wait_until(lambda: not protocol.supervisor_client.is_alive(team.directory), 10):
         raise TryLaterError(f"the supervisor is still running; see {team.directory.supervisor_log}")
     if purge:
         shutil.rmtree(team.directory.path, ignore_errors=False)
@@ -137,13 +135,13 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
         for name in names:
             _ask(team, name, "the team is being deleted")
         _wait_for_leases(team, names, DELETE_TIMEOUT)
-    left = [name for name in names if leases.is_held(team.directory.agent(name).lease)]
+    left = [name for name in names if store.leases.is_held(team.directory.agent(name).lease)]
     for name in left:
         want_killed(team, name)
     if left:
-        supervisor_client.wake_supervisor(team.directory)
+        protocol.supervisor_client.wake_supervisor(team.directory)
     _wait_for_leases(team, left, 10, keep_waking=True)
-    if any(leases.is_held(team.directory.agent(name).lease) for name in left):
+    if any(store.leases.is_held(team.directory.agent(name).lease) for name in left):
         raise TryLaterError(f"some workers are still running; see {team.directory.supervisor_log}")
 
 
@@ -151,9 +149,9 @@ def _cancel_starts(team: Team, names: list[str]) -> None:
     """Cancel starts that never began."""
     for name in names:
         agent = team.directory.agent(name)
-        spec = json_files.load_or_none(agent.spec, Spec)
-        if spec is not None and spec.run > agents.last_run(agent):
-            agents.want(agent, "killed", spec.run)
+        spec = store.json_files.load_or_none(agent.spec, Spec)
+        if spec is not None and spec.run > store.agents.last_run(agent):
+            store.agents.want(agent, "killed", spec.run)
 
 
 def _acknowledge_ends(team: Team, names: list[str]) -> None:
@@ -180,10 +178,10 @@ def _wait_for_leases(team: Team, names: list[str], seconds: float, *, keep_wakin
     deadline = time.monotonic() + seconds
     next_wake = time.monotonic() + 1
     while time.monotonic() < deadline:
-        if not any(leases.is_held(team.directory.agent(name).lease) for name in names):
+        if not any(store.leases.is_held(team.directory.agent(name).lease) for name in names):
             return
         if keep_waking and time.monotonic() > next_wake:
-            supervisor_client.wake_supervisor(team.directory)
+            protocol.supervisor_client.wake_supervisor(team.directory)
             next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
 
@@ -196,11 +194,11 @@ def want_killed(team: Team, name: str) -> None:
     """
     agent = team.directory.agent(name)
     try:
-        agents.want(agent, "killed")
+        store.agents.want(agent, "killed")
     except (BadDataError, UsageError):
         spec = _rebuild_spec(agent, _member(team, name)).model_copy(update={"want": "killed", "at": team.now()})
         lock = team.directory.lock(f"spec-{name}")
-        json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True)
+        store.json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True)
 
 
 def _member(team: Team, name: str) -> Member | None:
@@ -214,12 +212,12 @@ def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
     """Return a spec built from the agent's journal and the roster."""
     prompt = ""
     started: RunStarted | None = None
-    for event, _ in journal.read(agent.journal):
+    for event, _ in store.journal.read(agent.journal):
         if isinstance(event, RunStarted):
             started = event
         elif isinstance(event, Intake) and event.prompt is not None:
             prompt = event.prompt
-    holder = leases.holder(agent.lease, Lease)
+    holder = store.leases.holder(agent.lease, Lease)
     return Spec(
         prompt=prompt,
         prompt_id=started.prompt_id if started else "",
@@ -227,7 +225,7 @@ def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
         role=member.role if member else "",
         model=started.model if started else "",
         flags=_rebuild_flags(started, member),
-        run=max(agents.last_run(agent), holder.run if holder else 0, 1),
+        run=max(store.agents.last_run(agent), holder.run if holder else 0, 1),
     )
 
 

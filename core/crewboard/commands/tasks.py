@@ -1,11 +1,10 @@
 """Changes to the task board by the operator or the lead."""
 
-from crewboard import agent_types
+from crewboard import agent_types, store
 from crewboard.commands.context import Team, command_for
 from crewboard.commands.messages import post
 from crewboard.errors import UsageError
 from crewboard.records import Exit, Task, TaskStatus, is_orderly
-from crewboard.store import agents, json_files, leases, tasks
 
 
 def add_task(
@@ -28,9 +27,9 @@ def add_task(
     if required_type is not None:
         agent_types.find(team.directory.root, required_type)
     if owner is not None:
-        tasks.check_type("the task", required_type, owner, team.member(owner).type)
+        store.tasks.check_type("the task", required_type, owner, team.member(owner).type)
     team.ensure()
-    task = tasks.add(
+    task = store.tasks.add(
         team.directory, subject, team.now(),
         description=description, owner=owner, blocked_by=blocked_by, required_type=required_type,
     )  # fmt: skip
@@ -46,10 +45,10 @@ def update_task(team: Team, task_id: int, *, status: TaskStatus | None = None, o
         UsageError: The task or the owner does not exist, the owner is of another type, or `by` may not change it.
     """
     member = team.member(owner) if owner is not None else None
-    before = tasks.load(team.directory, task_id)
+    before = store.tasks.load(team.directory, task_id)
     if member is not None:
-        tasks.check_type(f"task {task_id}", before.required_type, member.name, member.type)
-    task = tasks.update(team.directory, task_id, team.by, team.now(), status=status, owner=owner)
+        store.tasks.check_type(f"task {task_id}", before.required_type, member.name, member.type)
+    task = store.tasks.update(team.directory, task_id, team.by, team.now(), status=status, owner=owner)
     if owner is not None and owner != before.owner:
         _tell_owner(team, task, owner)
     return task
@@ -61,7 +60,7 @@ def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:
     Raises:
         UsageError: The task does not exist or is not pending, or it cannot be blocked by these tasks.
     """
-    return tasks.block(team.directory, task_id, blocked_by, team.now())
+    return store.tasks.block(team.directory, task_id, blocked_by, team.now())
 
 
 def blocking_reasons(team: Team, task: Task, *, owner_lives: bool | None = None) -> list[str]:
@@ -69,11 +68,11 @@ def blocking_reasons(team: Team, task: Task, *, owner_lives: bool | None = None)
 
     Pass `owner_lives` if it is known already; else the owner's lease is probed.
     """
-    if task.status in tasks.CLOSED:
+    if task.status in store.tasks.CLOSED:
         return []
-    board = {each.id: each for each in tasks.load_all(team.directory)}
-    waiting = tasks.blockers(task, board) if task.status == "pending" else []
-    never_completed = {ident: state for ident in waiting if (state := tasks.terminal_state(ident, board))}
+    board = {each.id: each for each in store.tasks.load_all(team.directory)}
+    waiting = store.tasks.blockers(task, board) if task.status == "pending" else []
+    never_completed = {ident: state for ident in waiting if (state := store.tasks.terminal_state(ident, board))}
     found = [_unblock_hint(team, task, never_completed)] if never_completed else []
     problem = owner_problem(team, task.owner) if task.owner is not None and not owner_lives else None
     if problem == "gone":
@@ -93,13 +92,13 @@ def _unblock_hint(team: Team, task: Task, never_completed: dict[int, str]) -> st
 def owner_problem(team: Team, name: str) -> str | None:
     """Return `dead`, `not running` or `gone` for an owner that has no process, None for one that is running."""
     agent = team.directory.agent(name)
-    if leases.is_held(agent.lease):
+    if store.leases.is_held(agent.lease):
         return None
     if team.config.member(name) is None:
         return "gone"
-    record = json_files.load_or_none(agent.exit, Exit)
+    record = store.json_files.load_or_none(agent.exit, Exit)
     if record is None:
-        return "dead" if agents.last_run(agent) else "not running"
+        return "dead" if store.agents.last_run(agent) else "not running"
     return "not running" if is_orderly(record) else "dead"
 
 
@@ -110,4 +109,4 @@ def _tell_owner(team: Team, task: Task, owner: str) -> None:
 
 def assign_without_mail(team: Team, task_id: int, owner: str) -> None:
     """Assign a task to an agent whose prompt mentions it already, so that no mail is needed."""
-    tasks.update(team.directory, task_id, team.by, team.now(), owner=owner)
+    store.tasks.update(team.directory, task_id, team.by, team.now(), owner=owner)

@@ -11,13 +11,12 @@ import signal
 import sys
 from pathlib import Path
 
-from crewboard import env
+from crewboard import env, store
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.offline import http
 from crewboard.offline.service import Faults, Service
 from crewboard.records import ModelServerInfo
-from crewboard.store import leases
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     team = TeamDirectory(args.team.resolve())
     try:
         team.require_own()
-        lock = leases.take(team.model_lock)
+        lock = store.leases.take(team.model_lock)
         if lock is None:
             return 0
         service = _service()
@@ -58,7 +57,7 @@ async def _serve(service: Service, team: TeamDirectory, lock: int, grace: float,
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     async with http.listening(service.handle) as url:
         info = ModelServerInfo(pid=os.getpid(), url=url)
-        leases.sign(lock, info)
+        store.leases.sign(lock, info)
         unneeded = asyncio.ensure_future(_until_unneeded(team, lock, info, grace, look))
         await asyncio.wait({unneeded, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
 
@@ -69,7 +68,7 @@ async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo,
     while True:
         needed_at = loop.time()
         while loop.time() - needed_at < grace:
-            if not leases.is_at(lock, team.model_lock):
+            if not store.leases.is_at(lock, team.model_lock):
                 return
             if is_needed(team):
                 needed_at = loop.time()
@@ -78,13 +77,13 @@ async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo,
         os.ftruncate(lock, 0)
         if not is_needed(team):
             return
-        leases.sign(lock, info)
+        store.leases.sign(lock, info)
 
 
 def is_needed(team: TeamDirectory) -> bool:
     """Return True if a supervisor or a worker of the team lives."""
     locks = [team.supervisor_lock, *(team.agent(path.name).lease for path in team.agents.glob("*"))]
-    return any(map(leases.is_held, locks))
+    return any(map(store.leases.is_held, locks))
 
 
 if __name__ == "__main__":

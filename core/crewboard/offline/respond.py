@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crewboard.agent_types import GATED_TOOLS
-from crewboard.names import LEAD, OPERATOR
 from crewboard.offline.conversation import (
     HIRE_PROMPT,
     NOTICE,
@@ -33,7 +32,7 @@ from crewboard.offline.conversation import (
 from crewboard.offline.phrasebook import Order, Step, book, paths_in, understand
 from crewboard.offline.reply import Reply, Speed, reply_of
 from crewboard.offline.scenario import Scenario, ScenarioAgent, play
-from crewboard.records import JOINS_NEXT_TURN
+from crewboard.records import JOINS_NEXT_TURN, LEAD, OPERATOR
 
 _Steps = Generator[Call, Done, str]
 _SPEED = Speed(delay=0.15, word=0.012)

@@ -6,8 +6,7 @@
 from collections.abc import Callable, Collection
 
 from crewboard.errors import UsageError
-from crewboard.names import LEAD, OPERATOR
-from crewboard.records import Config
+from crewboard.records import LEAD, OPERATOR, Config
 
 
 def mailboxes(agents: Collection[str]) -> list[str]:

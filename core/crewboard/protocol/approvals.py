@@ -6,10 +6,10 @@ was killed in between may do it all again.
 
 from pydantic import JsonValue
 
+from crewboard import store
 from crewboard.protocol import requests
 from crewboard.records import Answer, Message, Request, RequestStatus, RequestType
-from crewboard.store import mailbox
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory
 
 SHUTDOWN_TIMEOUT = 30.0
 """Seconds after which an unanswered shutdown request expires."""
@@ -33,13 +33,13 @@ def ask(
 ) -> Request:
     """Open a request and tell `to` of it; asking again with the same id changes nothing."""
     request = requests.open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
-    mailbox.send(team, mail_of(request, now), durable=True)
+    store.mailbox.send(team, mail_of(request, now), durable=True)
     return request
 
 
 def mail_of(request: Request, ts: float) -> Message:
     """The mail that tells of a request."""
-    return mailbox.compose(
+    return store.mailbox.compose(
         request.from_, request.to, f"{request.type}_request", str(request.payload.get(_WORD[request.type], "")),
         ident=ask_id(request), ts=ts, metadata={"request_id": request.id},
     )  # fmt: skip
@@ -63,9 +63,9 @@ def respond(
     """
     request = requests.decide(team, request_id, status, by, now, feedback=feedback, sha256=sha256, edited=edited)
     approve = None if status == "answered" else status == "approved"
-    mailbox.send(
+    store.mailbox.send(
         team,
-        mailbox.compose(
+        store.mailbox.compose(
             by, request.from_, f"{request.type}_response", feedback or status,
             ident=_mail_id(request_id, "answer"), ts=now,
             metadata={"request_id": request_id, "approve": approve, "feedback": feedback},
@@ -109,7 +109,7 @@ def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | No
 
 def answer_id(name: str, answer: Answer) -> str:
     """The id of the mail that carries an agent's answer, the same however often it is sent."""
-    return mailbox.derived_id(name, "answer", answer.run, answer.assignment)
+    return store.mailbox.derived_id(name, "answer", answer.run, answer.assignment)
 
 
 def ask_id(request: Request) -> str:
@@ -123,4 +123,4 @@ def response_id(request: Request) -> str:
 
 
 def _mail_id(request_id: str, part: str) -> str:
-    return mailbox.derived_id(request_id, part)
+    return store.mailbox.derived_id(request_id, part)

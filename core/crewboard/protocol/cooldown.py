@@ -2,11 +2,11 @@
 
 import time
 
+from crewboard import store
 from crewboard.errors import BadDataError
 from crewboard.linux import process
 from crewboard.records import Cooldown
-from crewboard.store import json_files
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory
 
 MAX_COOLDOWN = 60.0
 """Longest pause, in seconds, if only the clock of the day tells when it ends: that clock may have been set."""
@@ -15,7 +15,7 @@ MAX_COOLDOWN = 60.0
 def current(agent: AgentDirectory) -> Cooldown | None:
     """Return the last cooldown, which may be over, or None."""
     try:
-        return json_files.load(agent.team.cooldown, Cooldown)
+        return store.json_files.load(agent.team.cooldown, Cooldown)
     except BadDataError:
         return None
 
@@ -41,4 +41,4 @@ def extend(agent: AgentDirectory, seconds: float, error: str) -> None:
             error=error,
         )
 
-    json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
+    store.json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)

@@ -8,12 +8,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from crewboard import store
 from crewboard.errors import BadDataError
-from crewboard.names import OPERATOR, SYSTEM
-from crewboard.records import Request, RequestStatus, RequestType
-from crewboard.store import files, json_files
-from crewboard.store.json_files import cached_folder
-from crewboard.store.layout import TeamDirectory
+from crewboard.records import OPERATOR, SYSTEM, Request, RequestStatus, RequestType
+from crewboard.store import TeamDirectory, cached_folder
 
 _LOCK = "requests"
 _ANSWERS: dict[RequestStatus, frozenset[RequestType]] = {
@@ -30,7 +28,7 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
         BadDataError: Its file is damaged.
     """
     path = team.request(request_id)
-    request = json_files.load(path, Request)
+    request = store.json_files.load(path, Request)
     if request is not None and request.id != request_id:
         raise BadDataError(f"{path} is damaged: it says that it is request {request.id}")
     return request
@@ -64,7 +62,7 @@ def open_request(
     An id that exists means that a worker asks the same question again after a crash. Keep that request, and reopen it
     if it was cancelled because the worker had ended.
     """
-    with files.locked(team.lock(_LOCK)):
+    with store.files.locked(team.lock(_LOCK)):
         existing = load(team, request_id)
         if existing is not None and (existing.status, existing.decided_by) == ("cancelled", SYSTEM):
             return _save(team, existing, status="pending", decided_at=None, decided_by=None)
@@ -99,7 +97,7 @@ def decide(
         BadDataError: Nothing was changed: there is no such request, it is closed, `by` may not answer it, the answer
             does not fit its type, or its payload is not the one of `sha256`.
     """
-    with files.locked(team.lock(_LOCK)):
+    with store.files.locked(team.lock(_LOCK)):
         request = load(team, request_id)
         if request is None:
             raise BadDataError(f"there is no request {request_id}")
@@ -127,7 +125,7 @@ def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str 
 
 def close(team: TeamDirectory, request_id: str, status: RequestStatus, by: str, now: float) -> Request | None:
     """Expire or cancel a request; return None if it was closed already."""
-    with files.locked(team.lock(_LOCK)):
+    with store.files.locked(team.lock(_LOCK)):
         request = load(team, request_id)
         if request is None or request.status != "pending":
             return None
@@ -143,5 +141,5 @@ def cancel_requests_of(team: TeamDirectory, name: str, now: float) -> list[Reque
 
 def _save(team: TeamDirectory, request: Request, **changes: Any) -> Request:
     saved = request.model_copy(update={**changes, "rev": request.rev + 1})
-    json_files.save(team.request(request.id), saved, durable=True)
+    store.json_files.save(team.request(request.id), saved, durable=True)
     return saved

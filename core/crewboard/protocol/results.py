@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from crewboard import store
 from crewboard.records import Answer, Event, Exit
-from crewboard.store import agents, journal, leases
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Follower:
     _offset: int = field(default=0)
 
     def __post_init__(self) -> None:
-        self._offset = journal.tail_offset(self.agent.journal, 0)
+        self._offset = store.journal.tail_offset(self.agent.journal, 0)
 
     def rewind(self) -> "Follower":
         """Read the journal from its beginning, for an assignment that may have begun already."""
@@ -28,7 +28,7 @@ class Follower:
     def read(self) -> list[Event]:
         """Return the events since the last call; store the answer in `answer` if it is among them."""
         fresh = []
-        for event, end in journal.read(self.agent.journal, self._offset):
+        for event, end in store.journal.read(self.agent.journal, self._offset):
             self._offset = end
             if event is None:
                 continue
@@ -39,7 +39,7 @@ class Follower:
 
     def ended(self) -> Exit | None:
         """Return how the run ended, None if it has not. Call this before `read`, so that no last event is missed."""
-        if leases.is_held(self.agent.lease):
+        if store.leases.is_held(self.agent.lease):
             return None
-        record = agents.exit_record(self.agent)
+        record = store.agents.exit_record(self.agent)
         return record if record is not None and record.run >= self.run else None

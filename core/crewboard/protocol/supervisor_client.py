@@ -23,13 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from crewboard import store
 from crewboard.errors import TryLaterError, UntrustedError
 from crewboard.linux import process
-from crewboard.names import is_name
-from crewboard.records import Exit, Lease, Status, Supervisor
+from crewboard.records import Exit, Lease, Status, Supervisor, is_name
 from crewboard.redaction import is_secret
-from crewboard.store import files, json_files, leases
-from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.store import AgentDirectory, TeamDirectory
 
 Verb = Literal["wake", "start", "leave"]
 
@@ -94,7 +93,7 @@ def _is_number(value: Any) -> bool:  # noqa: ANN401  any JSON value
 
 def is_alive(team: TeamDirectory) -> bool:
     """Return True if the team has a supervisor."""
-    return leases.is_held(team.supervisor_lock)
+    return store.leases.is_held(team.supervisor_lock)
 
 
 def wake_supervisor(team: TeamDirectory) -> None:
@@ -132,7 +131,7 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
     deadline = time.monotonic() + START_TIMEOUT
     started = 0.0
     while time.monotonic() < deadline:
-        holder = leases.holder(team.supervisor_lock, Supervisor)
+        holder = store.leases.holder(team.supervisor_lock, Supervisor)
         if holder is not None and holder.socket and _deliver(team, holder, line):
             return
         if request.verb == "leave" and not is_alive(team):
@@ -158,18 +157,21 @@ def _agent_names(team: TeamDirectory) -> list[str]:
 
 
 def _needs_supervisor(agent: AgentDirectory) -> bool:
-    return leases.is_held(agent.lease) or is_unfinalized(agent)
+    return store.leases.is_held(agent.lease) or is_unfinalized(agent)
 
 
 def is_unfinalized(agent: AgentDirectory) -> bool:
     """Return True if a run began that is not finalized; a run that never began needs no finalizing."""
-    status, record = json_files.load_or_none(agent.status, Status), json_files.load_or_none(agent.exit, Exit)
+    status, record = (
+        store.json_files.load_or_none(agent.status, Status),
+        store.json_files.load_or_none(agent.exit, Exit),
+    )
     return status is not None and (record is None or record.run < status.run or not record.buried)
 
 
 def wake_worker(team: TeamDirectory, name: str) -> None:
     """Make the worker of `name`, if it lives, look at its files now."""
-    holder = leases.holder(team.agent(name).lease, Lease)
+    holder = store.leases.holder(team.agent(name).lease, Lease)
     if holder is not None:
         process.send_signal(holder.pid, WAKE_SIGNAL, holder.start_ticks)
 
@@ -223,7 +225,7 @@ def _is_holder(team: TeamDirectory, holder: Supervisor, peer: Peer) -> bool:
     own = peer.uid == os.geteuid()
     if own and peer.pid == holder.pid and process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
         return True
-    ended = not process.start_ticks(holder.pid) or leases.holder(team.supervisor_lock, Supervisor) != holder
+    ended = not process.start_ticks(holder.pid) or store.leases.holder(team.supervisor_lock, Supervisor) != holder
     if own and ended:
         return False
     raise UntrustedError(
@@ -241,7 +243,7 @@ def _start(team: TeamDirectory) -> None:
     """
     make_socket_folder(os.environ)
     environment = {key: value for key, value in os.environ.items() if not is_secret(key)}
-    with open(team.supervisor_log, "ab", opener=files.open_private) as log:
+    with open(team.supervisor_log, "ab", opener=store.files.open_private) as log:
         subprocess.run(
             [sys.executable, "-I", "-m", "crewboard.supervisor", str(team.path)],
             stdin=subprocess.DEVNULL,

@@ -1,1 +1,71 @@
-"""What readers compute from a team's files: the state of agents, mail, costs, needs. Writes nothing."""
+"""Projections of a team's files for people and scripts. They write nothing.
+
+`watcher` is left out of the names here, and `processes` loads psutil when it first measures, so that a command that
+needs neither starts quickly.
+"""
+
+from crewboard.readmodel.activity import Activity, ActivityReader, describe, why_failed
+from crewboard.readmodel.changes import Change, ChangeReader
+from crewboard.readmodel.crash_report import CrashReport, examine, log_end
+from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, FileActivity
+from crewboard.readmodel.mail import (
+    Letter,
+    MailReader,
+    describe_message,
+    display_name,
+    headline,
+    is_notice,
+    question_in,
+)
+from crewboard.readmodel.needs import NEED_OF_REQUEST, response_times_today, summarise, tasks_blocked_by
+from crewboard.readmodel.processes import KernelProbe, NoUsageProbe, Probe, ProcessNode, Usage
+from crewboard.readmodel.reader import TeamReader, blocked, read_team
+from crewboard.readmodel.team import URGENCY, AgentView, Need, NeedKind, Shown, SupervisorView, TeamView
+from crewboard.readmodel.usage import Bill, Call, CallReader, bill_agent, bill_team, hit_rate
+
+__all__ = [
+    "NEED_OF_REQUEST",
+    "URGENCY",
+    "Activity",
+    "ActivityReader",
+    "AgentView",
+    "Bill",
+    "Call",
+    "CallReader",
+    "Change",
+    "ChangeReader",
+    "CrashReport",
+    "FileAccess",
+    "FileAccessReader",
+    "FileActivity",
+    "KernelProbe",
+    "Letter",
+    "MailReader",
+    "Need",
+    "NeedKind",
+    "NoUsageProbe",
+    "Probe",
+    "ProcessNode",
+    "Shown",
+    "SupervisorView",
+    "TeamReader",
+    "TeamView",
+    "Usage",
+    "bill_agent",
+    "bill_team",
+    "blocked",
+    "describe",
+    "describe_message",
+    "display_name",
+    "examine",
+    "headline",
+    "hit_rate",
+    "is_notice",
+    "log_end",
+    "question_in",
+    "read_team",
+    "response_times_today",
+    "summarise",
+    "tasks_blocked_by",
+    "why_failed",
+]

@@ -29,9 +29,7 @@ from crewboard.records import (  # fmt: skip
     describe_call,
     describe_exit,
 )
-from crewboard.store.journal import JournalTail
-from crewboard.store.json_files import CachedFile
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory, CachedFile, JournalTail
 from crewboard.untrusted import elide_middle
 
 TAIL = 256 * 1024

@@ -5,7 +5,7 @@ from typing import Any
 from crewboard.readmodel.crash_report import log_end
 from crewboard.readmodel.team import AgentView, Need, TeamView
 from crewboard.readmodel.usage import bill_team
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory
 
 
 def status(view: TeamView) -> dict[str, Any]:

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from crewboard.protocol.addressing import mailboxes
+from crewboard import store
+from crewboard.protocol import mailboxes
 from crewboard.readmodel.mail import MailboxTail
 from crewboard.readmodel.needs import summarise
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Request, Task, describe_exit
-from crewboard.store import files
-from crewboard.store.json_files import CachedFolder
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import CachedFolder, TeamDirectory
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
 
@@ -46,7 +45,7 @@ class ChangeReader:
         self._known: set[str] = set()
         self.view = self._reader.read()
         for name in mailboxes(self.view.names):
-            self._mailboxes[name] = MailboxTail(team, name, files.tail_offset(team.inbox(name), 0))
+            self._mailboxes[name] = MailboxTail(team, name, store.files.tail_offset(team.inbox(name), 0))
         self._results = self._list_results()
         self._asked = self._read_requests()
 

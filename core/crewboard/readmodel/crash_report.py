@@ -3,12 +3,12 @@
 from collections import deque
 from dataclasses import dataclass
 
+from crewboard import store
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView, Rest, TeamView
 from crewboard.records import RunStarted, Task, ToolResult, ToolStart, describe_call, describe_exit
-from crewboard.store import files, journal
-from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.store import AgentDirectory, TeamDirectory
 
 _JOURNAL_TAIL = 256 * 1024
 _LOG_TAIL = 8 * 1024
@@ -75,7 +75,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
     last: LastTool | None = None
     last_id = ""
     lines: deque[Activity] = deque(maxlen=_LOG_LINES)
-    for event, _ in journal.read(agent.journal, journal.tail_offset(agent.journal, _JOURNAL_TAIL)):
+    for event, _ in store.journal.read(agent.journal, store.journal.tail_offset(agent.journal, _JOURNAL_TAIL)):
         if event is not None and event.run == run:
             # A run starts with the line that tells how the one before it died.
             lines.extend(line for line in describe(event) if line.kind != "died")
@@ -92,7 +92,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
 def log_end(agent: AgentDirectory) -> tuple[str, ...]:
     """Return the last lines that a worker wrote to its log."""
     try:
-        with open(agent.log, "rb", opener=files.open_existing) as file:
+        with open(agent.log, "rb", opener=store.files.open_existing) as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
             text = file.read().decode("utf-8", "replace")
     except OSError:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from crewboard.records import ToolResult, ToolStart
-from crewboard.store.journal import JournalTail
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory, JournalTail
 
 TAIL = 512 * 1024
 """Bytes of a journal that are searched for file calls when a pane opens."""

@@ -5,11 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
 
-from crewboard.names import OPERATOR
-from crewboard.records import Intake, Message, ToolResult, ToolStart
-from crewboard.store import files, journal, mailbox
-from crewboard.store.journal import JournalTail, ReplacedFileDetector
-from crewboard.store.layout import TeamDirectory
+from crewboard import store
+from crewboard.records import OPERATOR, Intake, Message, ToolResult, ToolStart
+from crewboard.store import JournalTail, ReplacedFileDetector, TeamDirectory
 
 TAIL = 256 * 1024
 """Bytes at the end of a mailbox or journal that a pane reads when it opens."""
@@ -88,16 +86,16 @@ class MailboxTail:
         self.offset = 0
         return True
 
-    def read_new(self, known: Collection[str]) -> mailbox.Batch:
+    def read_new(self, known: Collection[str]) -> store.mailbox.Batch:
         """Return the messages appended since the last call, without those whose id is `known`."""
-        batch = mailbox.read(self._team, self._name, self.offset, known=known)
+        batch = store.mailbox.read(self._team, self._name, self.offset, known=known)
         self.offset = batch.offset
         return batch
 
     def skip_to(self, end: int) -> list[int]:
         """Pass over the lines up to the offset `end`; return the offsets behind those that are not blank."""
         skipped = []
-        for line, behind in files.read_lines(self._team.inbox(self._name), self.offset):
+        for line, behind in store.files.read_lines(self._team.inbox(self._name), self.offset):
             if behind > end:
                 break
             self.offset = behind
@@ -125,7 +123,7 @@ class Unread:
         """Return how many messages are behind `cursor`."""
         if self._tail.restarted():
             self._lines, self._messages, self._notices, self._damage = [], {}, set(), []
-        size = mailbox.size(self._team, self._name)
+        size = store.mailbox.size(self._team, self._name)
         if size - self._tail.offset > EXACT:
             self._lines += self._tail.skip_to(size - EXACT)
         batch = self._tail.read_new(self._messages.keys())
@@ -180,8 +178,8 @@ class MailReader:
     def _start(self) -> int:
         """Return the offset from which the mailbox is read."""
         path = self.team.inbox(self.name)
-        start = files.tail_offset(path, TAIL) if self.tail else 0
-        return start if self.since is None else min(start, max(self.since, files.tail_offset(path, UNREAD_TAIL)))
+        start = store.files.tail_offset(path, TAIL) if self.tail else 0
+        return start if self.since is None else min(start, max(self.since, store.files.tail_offset(path, UNREAD_TAIL)))
 
     @property
     def offset(self) -> int:
@@ -214,13 +212,13 @@ class MailReader:
     def _read_prompts(self) -> None:
         """Read the hire prompt, which is at the start of the journal and so not in its tail."""
         self.prompts = []
-        for event, end in islice(journal.read(self._journal.agent.journal), _HEAD):
+        for event, end in islice(store.journal.read(self._journal.agent.journal), _HEAD):
             if end <= self._journal.offset and isinstance(event, Intake):
                 self._note_prompt(event)
 
     def _note_prompt(self, event: Intake) -> None:
         if event.prompt is not None:
-            prompt = mailbox.compose(
+            prompt = store.mailbox.compose(
                 event.prompt_from, self.name, "prompt", event.prompt, ident=event.assignment, ts=event.ts
             )
             self.prompts.append(Letter(prompt, event.ts, event.ts))

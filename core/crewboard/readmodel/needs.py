@@ -5,10 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from crewboard.names import OPERATOR
 from crewboard.readmodel.mail import plan_title
 from crewboard.readmodel.team import AgentView, Need, NeedKind, TeamView
-from crewboard.records import Request, Task, describe_exit
+from crewboard.records import OPERATOR, Request, Task, describe_exit
 
 NEED_OF_REQUEST: dict[str, NeedKind] = {
     "plan_approval": "plan", "permission": "permission", "question": "question",

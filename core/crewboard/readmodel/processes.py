@@ -4,14 +4,15 @@ import contextlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import psutil
-
+from crewboard import store
 from crewboard.linux import process
 from crewboard.records import Status, Supervisor
-from crewboard.store import leases
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory
+
+if TYPE_CHECKING:
+    import psutil
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -89,7 +90,7 @@ class KernelProbe:
 
     def is_held(self, agent: AgentDirectory) -> bool:
         """Return True if a worker holds the agent's lease."""
-        return leases.is_held(agent.lease)
+        return store.leases.is_held(agent.lease)
 
     def lives(self, worker: Status) -> bool:
         """Return True if the process that wrote this status runs, or if that cannot be known."""
@@ -99,11 +100,11 @@ class KernelProbe:
 
     def is_locked(self, path: Path) -> bool:
         """Return True if a process holds the lease at `path`."""
-        return leases.is_held(path)
+        return store.leases.is_held(path)
 
     def supervisor(self, path: Path) -> Supervisor | None:
         """Return the holder of the supervisor's lease at `path`."""
-        return leases.holder(path, Supervisor)
+        return store.leases.holder(path, Supervisor)
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
         """Return what the running workers and their descendants use, by agent."""
@@ -134,6 +135,8 @@ class KernelProbe:
         return process_tree(pid)
 
     def _read(self, pid: int, seen: set[tuple[int, int]]) -> tuple[float, int] | None:
+        import psutil
+
         key = (pid, process.start_ticks(pid))
         seen.add(key)
         try:
@@ -147,7 +150,7 @@ class KernelProbe:
             return None
 
 
-def _since_start(known: psutil.Process) -> float:
+def _since_start(known: "psutil.Process") -> float:
     """Return the CPU in percent of one core since a process started."""
     # Processes age by the real clock, not by an injected one.
     import time
@@ -167,6 +170,8 @@ class NoUsageProbe(KernelProbe):
 
 def process_tree(pid: int) -> tuple[ProcessNode, ...]:
     """Return the process `pid` and its descendants, each below its parent; nothing if it is gone."""
+    import psutil
+
     children: dict[int, list[int]] = {}
     for child, parent in process.parents().items():
         children.setdefault(parent, []).append(child)
@@ -182,6 +187,8 @@ def process_tree(pid: int) -> tuple[ProcessNode, ...]:
 
 
 def _node(pid: int, depth: int) -> ProcessNode:
+    import psutil
+
     seen = psutil.Process(pid)
     with seen.oneshot():
         program, *arguments = seen.cmdline() or [seen.name()]

@@ -6,16 +6,28 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard.names import LEAD, OPERATOR, is_name
-from crewboard.protocol.addressing import only_operator_answers, operator_mailboxes
+from crewboard import store
+from crewboard.protocol import only_operator_answers, operator_mailboxes
 from crewboard.readmodel.mail import Unread
 from crewboard.readmodel.needs import find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.team import DEAD, AgentView, Evidence, Rest, SupervisorView, TeamView, find_state, show
-from crewboard.records import Config, Cursor, Exit, Member, OperatorState, Request, Spec, State, Status, Task
-from crewboard.store import json_files, tasks
-from crewboard.store.json_files import CachedFile, CachedFolder
-from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.records import (
+    LEAD,
+    OPERATOR,
+    Config,
+    Cursor,
+    Exit,
+    Member,
+    OperatorState,
+    Request,
+    Spec,
+    State,
+    Status,
+    Task,
+    is_name,
+)
+from crewboard.store import AgentDirectory, CachedFile, CachedFolder, TeamDirectory
 
 _RESTS: frozenset[State] = frozenset({"idle", "paused"})
 
@@ -200,7 +212,7 @@ class TeamReader:
     def _roster_from_files(self) -> Config:
         """Return a roster of the agents that have files, so that a damaged roster does not hide running agents."""
         names = sorted(path.name for path in self.team.agents.glob("*") if is_name(path.name))
-        specs = {name: json_files.load_or_none(self.team.agent(name).spec, Spec) for name in names}
+        specs = {name: store.json_files.load_or_none(self.team.agent(name).spec, Spec) for name in names}
         members = [
             Member(name=name, type=spec.type, role=spec.role, model=spec.model) if spec else Member(name=name, type="")
             for name, spec in specs.items()
@@ -304,4 +316,4 @@ def read_team(team: TeamDirectory) -> TeamView:
 
 def blocked(task: Task, board: Iterable[Task]) -> list[int]:
     """Return the ids of the unfinished tasks that `task` waits for."""
-    return tasks.blockers(task, {other.id: other for other in board})
+    return store.tasks.blockers(task, {other.id: other for other in board})

@@ -27,7 +27,7 @@ from crewboard.records import (
     has_vanished,
     is_orderly,
 )
-from crewboard.store.agents import is_late, is_starting
+from crewboard.store import is_late, is_starting
 
 Shown = Literal["dead", "ask", "stuck", "loop", "start", "run", "wait", "pause", "idle", "done", "unknown"]
 """The words of the screen (docs/reference/dashboard.md#states)."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from crewboard.pricing import Budget, budget_or_none
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records import Reply, Summary, Tokens
-from crewboard.store.journal import JournalTail
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory, JournalTail
 
 TAIL = 1024 * 1024
 """Bytes of a journal that are searched for model calls when a pane opens."""

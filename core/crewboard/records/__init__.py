@@ -1,9 +1,10 @@
-"""Models of every file and every message of a team. No other module knows the names of their fields.
+"""Models of every file and every message of a team, and the names in them. No other module knows the fields' names.
 
 A model keeps fields that it does not know, so that a file written by a later version loses nothing when this version
 replaces it. Times are epoch seconds, sizes are bytes, paths are relative to the team directory.
 """
 
+from crewboard.names import EVERYONE, LEAD, OPERATOR, RESERVED_AGENTS, SYSTEM, Name, check_agent, check_team, is_name
 from crewboard.records.agents import (
     SANDBOX_OFF,
     Context,
@@ -52,14 +53,19 @@ from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, 
 from crewboard.records.team import Config, Cooldown, Member, OperatorState, Removed, Rule, Task, TaskStatus
 
 __all__ = [
+    "EVERYONE",
     "EXIT_REASONS",
     "JOINS_NEXT_TURN",
+    "LEAD",
     "MAX_DEPTH",
     "MAX_MESSAGE_ID",
+    "OPERATOR",
     "ORDERLY_REASONS",
     "REQUEST_ID_RULE",
+    "RESERVED_AGENTS",
     "SANDBOX_OFF",
     "STARTS_WORK",
+    "SYSTEM",
     "VANISHED",
     "Answer",
     "Cleared",
@@ -77,6 +83,7 @@ __all__ = [
     "Member",
     "Message",
     "ModelServerInfo",
+    "Name",
     "OperatorState",
     "Profile",
     "Record",
@@ -103,9 +110,12 @@ __all__ = [
     "ToolStart",
     "Unsent",
     "Want",
+    "check_agent",
+    "check_team",
     "describe_call",
     "describe_exit",
     "has_vanished",
+    "is_name",
     "is_orderly",
     "payload_sha256",
     "signal_name",

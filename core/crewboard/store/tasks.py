@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable
 
 from crewboard.errors import BadDataError, TryLaterError, UsageError
-from crewboard.names import LEAD, OPERATOR
-from crewboard.records import Task, TaskStatus
+from crewboard.records import LEAD, OPERATOR, Task, TaskStatus
 from crewboard.store import files, json_files
 from crewboard.store.json_files import cached_folder
 from crewboard.store.layout import TeamDirectory

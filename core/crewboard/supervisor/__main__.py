@@ -9,8 +9,7 @@ from pathlib import Path
 from crewboard.errors import UntrustedError
 from crewboard.linux import process
 from crewboard.records import Supervisor as SupervisorInfo
-from crewboard.store import files, leases
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory, files, leases
 from crewboard.supervisor import server as control_server
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher

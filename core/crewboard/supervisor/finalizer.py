@@ -8,12 +8,10 @@ import logging
 from crewboard import env
 from crewboard.errors import ExitCode
 from crewboard.linux import process
-from crewboard.names import LEAD, SYSTEM
 from crewboard.protocol import requests
-from crewboard.records import Config, Exit, Spec, Status, describe_exit
+from crewboard.records import LEAD, SYSTEM, Config, Exit, Spec, Status, describe_exit
 from crewboard.sandbox import scratch
-from crewboard.store import agents, json_files, leases, mailbox, roster, tasks
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory, agents, json_files, leases, mailbox, roster, tasks
 from crewboard.supervisor.launcher import Ended, kill_marked
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from crewboard.linux import process
-from crewboard.store import files
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory, files
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
 from crewboard.errors import StorageError
-from crewboard.protocol.supervisor_client import wake_worker
-from crewboard.store import files
-from crewboard.store.layout import TeamDirectory
+from crewboard.protocol import wake_worker
+from crewboard.store import TeamDirectory, files
 
 _EVENTS: list[type[FileSystemEvent]] = [FileCreatedEvent, FileModifiedEvent, FileMovedEvent]
 

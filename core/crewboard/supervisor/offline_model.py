@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from crewboard import env
 from crewboard.linux import process
 from crewboard.records import ModelServerInfo
-from crewboard.store import files, leases
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory, files, leases
 from crewboard.supervisor.launcher import PopenLauncher
 
 START_TIMEOUT = 15.0

@@ -16,8 +16,7 @@ from pathlib import Path
 from crewboard import env
 from crewboard.linux import process
 from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE, SpawnRequest
-from crewboard.store import files
-from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.store import AgentDirectory, TeamDirectory, files
 from crewboard.supervisor.launcher import PopenLauncher, Ref
 
 FORK_TIMEOUT = 2.0

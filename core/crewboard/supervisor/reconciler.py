@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 
 from crewboard.errors import CrewboardError
 from crewboard.linux import process
-from crewboard.names import is_name
-from crewboard.protocol.supervisor_client import ControlRequest
-from crewboard.records import Exit, Lease, Spec, Status
-from crewboard.store import leases
-from crewboard.store.json_files import CachedFile
-from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.protocol import ControlRequest
+from crewboard.records import Exit, Lease, Spec, Status, is_name
+from crewboard.store import AgentDirectory, CachedFile, TeamDirectory, leases
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended, Ref
 from crewboard.supervisor.notifier import ChangeNotifier

@@ -8,9 +8,8 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from crewboard.protocol import supervisor_client
-from crewboard.protocol.supervisor_client import ControlRequest, peer_of
-from crewboard.store.layout import TeamDirectory
+from crewboard.protocol import ControlRequest, peer_of, supervisor_client
+from crewboard.store import TeamDirectory
 
 _MAX_REQUEST = 4 * 1024 * 1024
 

@@ -15,14 +15,13 @@ import traceback
 from pathlib import Path
 from typing import TextIO, cast
 
-from crewboard import env, redaction
+from crewboard import env, redaction, store
 from crewboard.errors import CrewboardError, ExitCode, LostLeaseError, StorageError
 from crewboard.linux import process, syscalls
 from crewboard.records import SANDBOX_OFF, Exit, Lease, RunStarted, Spec
 from crewboard.sandbox.level import UNSAFE_WARNING
 from crewboard.sandbox.sandbox import Sandbox, open_sandbox
-from crewboard.store import agents, files, json_files, leases
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory
 from crewboard.worker.run_state import RunState
 
 _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCode.NO_SANDBOX: "no_sandbox"}
@@ -30,13 +29,13 @@ _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCod
 
 def _begin(agent: AgentDirectory) -> tuple[Spec, int, Lease] | None:
     """Take the lease for the wanted run. Return None if another process has that run, or had it."""
-    held = leases.take(agent.lease)
-    spec = agents.spec(agent)
-    if spec is None or held is None or agents.last_run(agent) >= spec.run:
+    held = store.leases.take(agent.lease)
+    spec = store.agents.spec(agent)
+    if spec is None or held is None or store.agents.last_run(agent) >= spec.run:
         return None
     me = os.getpid()
     lease = Lease(pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me))
-    leases.sign(held, lease)
+    store.leases.sign(held, lease)
     return spec, held, lease
 
 
@@ -93,7 +92,7 @@ def _run(run_state: RunState) -> tuple[int, str]:
 
 def _unrecorded_end(run_state: RunState) -> Exit | None:
     """Return how the previous run ended, if its worker could not write that to the journal."""
-    record = json_files.load_or_none(run_state.agent.exit, Exit)
+    record = store.json_files.load_or_none(run_state.agent.exit, Exit)
     return None if record is None or record.run == run_state.conversation.ended_run else record
 
 
@@ -114,9 +113,9 @@ def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
 
 def _note_lost(agent: AgentDirectory, held: int, lease: Lease) -> None:
     """Write into the held lease that it was lost: the supervisor at the new place of a moved directory reads it."""
-    if not leases.is_at(held, agent.lease):
+    if not store.leases.is_at(held, agent.lease):
         with contextlib.suppress(StorageError):
-            leases.sign(held, lease.model_copy(update={"lost": True}))
+            store.leases.sign(held, lease.model_copy(update={"lost": True}))
 
 
 def main(path: Path) -> int:
@@ -128,7 +127,7 @@ def main(path: Path) -> int:
         if begun is None:
             return ExitCode.DONE
         spec, held, lease = begun
-        files.require_before_writing(lambda: leases.require(held, agent.lease, lease))
+        store.files.require_before_writing(lambda: store.leases.require(held, agent.lease, lease))
         _harden()
         run_state = _record_start(agent, spec)
         # The conversation stays for the whole run, so the collector need not look at it again.

@@ -1,10 +1,9 @@
 """What starts an assignment: the hire prompt, mail, a task left in progress, a task claimed from the board."""
 
+from crewboard import protocol, store
 from crewboard.errors import CrewboardError, ExitCode
-from crewboard.protocol import approvals, requests
 from crewboard.records import Intake, Message, Spec, Status, Task
-from crewboard.store import json_files, mailbox, tasks
-from crewboard.store.agents import is_starting
+from crewboard.store import is_starting
 from crewboard.worker import inbox
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
@@ -54,16 +53,18 @@ class Assignments:
         A new lead starts at the end of its mailbox, so it would never read them there.
         """
         asked = [
-            each for each in requests.pending(self._team) if each.type == "plan_approval" and each.to == self._name
+            each
+            for each in protocol.requests.pending(self._team)
+            if each.type == "plan_approval" and each.to == self._name
         ]
-        return [mailbox.fit(self._team, approvals.mail_of(each, each.created_at)) for each in asked]
+        return [store.mailbox.fit(self._team, protocol.approvals.mail_of(each, each.created_at)) for each in asked]
 
     def _start_with_mail(self) -> bool:
         """Begin with mail that starts work. Put the task that it assigns in progress first."""
         arrived = inbox.look(self._run_state, self._is_blocked_task)
         if arrived.first is None:
             inbox.pick_up(self._run_state, arrived)
-            left = mailbox.size(self._team, self._name) - arrived.batch.offset
+            left = store.mailbox.size(self._team, self._name) - arrived.batch.offset
             self.unread = left if arrived.batch.more else 0
             return False
         self.unread = 0
@@ -76,15 +77,15 @@ class Assignments:
         task_id = message.metadata.get("task_id")
         if message.type != "task_assignment" or not isinstance(task_id, int):
             return False
-        board = {task.id: task for task in tasks.load_all(self._team)}
+        board = {task.id: task for task in store.tasks.load_all(self._team)}
         task = board.get(task_id)
         if task is None or task.status != "pending" or task.owner != self._name:
             return False
-        return bool(tasks.blockers(task, board))
+        return bool(store.tasks.blockers(task, board))
 
     def _claim(self, task_id: int) -> Task:
         run_state = self._run_state
-        task = tasks.claim(self._team, task_id, self._name, run_state.spec.type, run_state.now())
+        task = store.tasks.claim(self._team, task_id, self._name, run_state.spec.type, run_state.now())
         run_state.set_task(task)
         return task
 
@@ -96,7 +97,7 @@ class Assignments:
             return [f"task {task_id} could not be put in progress: {error}"]
 
     def _task_notice(self, task: Task) -> str:
-        board = {other.id: other for other in tasks.load_all(self._team)}
+        board = {other.id: other for other in store.tasks.load_all(self._team)}
         body = f"\n\n{task.description}" if task.description else ""
         return f"Your task is {describe(task, board)}. Report with task_update when it is completed or failed.{body}"
 
@@ -107,18 +108,18 @@ class Assignments:
         run is killed here, the next one tries again, because the journal still says that the task was this agent's.
         """
         run_state = self._run_state
-        own = tasks.in_progress(self._team, self._name)
+        own = store.tasks.in_progress(self._team, self._name)
         run_state.set_task(own)
         return None if run_state.had_task in (None, run_state.task) else self._reclaim(run_state.had_task)
 
     def _reclaim(self, task_id: int) -> str | None:
         """Claim a task again unless it is closed or was given to another agent. Return why that fails."""
         try:
-            task = tasks.load(self._team, task_id)
-            if task.status in tasks.CLOSED and task.owner == self._name:
+            task = store.tasks.load(self._team, task_id)
+            if task.status in store.tasks.CLOSED and task.owner == self._name:
                 return None
             if self._name not in (task.owner, task.last_owner):
-                return describe(task, {each.id: each for each in tasks.load_all(self._team)})
+                return describe(task, {each.id: each for each in store.tasks.load_all(self._team)})
             self._claim(task_id)
         except CrewboardError as error:
             return str(error)
@@ -133,7 +134,7 @@ class Assignments:
     def _resume_task(self) -> bool:
         """Continue a task that was left in progress: after a reminder, or after an outage of the API."""
         run_state, conversation = self._run_state, self._run_state.conversation
-        task = tasks.in_progress(self._team, self._name)
+        task = store.tasks.in_progress(self._team, self._name)
         run_state.set_task(task)
         last = conversation.last_answer
         if task is None or last is None:
@@ -145,7 +146,7 @@ class Assignments:
             self._begin(f"reminder-{task.id}-{task.rev}", notice + "Report its outcome with task_update.", task.id)
             return True
         if run_state.spec.flags.autoclaim:
-            tasks.update(self._team, task.id, self._name, run_state.now(), status="failed")
+            store.tasks.update(self._team, task.id, self._name, run_state.now(), status="failed")
             run_state.set_task(None)
         return False
 
@@ -176,7 +177,7 @@ class Assignments:
             except CrewboardError:
                 # Another agent claimed it just now.
                 continue
-            ident = mailbox.derived_id(self._name, "claimed", claimed.id, claimed.rev)
+            ident = store.mailbox.derived_id(self._name, "claimed", claimed.id, claimed.rev)
             text = f"took task {claimed.id}: {claimed.subject}"
             self._results.send("task_claimed", text, ident=ident, metadata={"task_id": claimed.id})
             self._begin(f"task-{claimed.id}-{claimed.rev}", self._task_notice(claimed))
@@ -185,14 +186,14 @@ class Assignments:
 
     def _suitable_tasks(self) -> list[Task]:
         """Return the open tasks that this agent may claim: first its own, then in the order of the board."""
-        board = {task.id: task for task in tasks.load_all(self._team)}
+        board = {task.id: task for task in store.tasks.load_all(self._team)}
         suitable = [
             task
             for task in board.values()
             if task.status == "pending"
             and task.owner in (None, self._name)
             and task.required_type in (None, self._run_state.spec.type)
-            and not tasks.blockers(task, board)
+            and not store.tasks.blockers(task, board)
             and not self._last_owner_returns(task)
         ]
         return sorted(suitable, key=lambda task: (self._name not in (task.owner, task.last_owner), task.id))
@@ -203,7 +204,10 @@ class Assignments:
         if last is None or last == self._name:
             return False
         agent = self._team.agent(last)
-        spec, status = json_files.load_or_none(agent.spec, Spec), json_files.load_or_none(agent.status, Status)
+        spec, status = (
+            store.json_files.load_or_none(agent.spec, Spec),
+            store.json_files.load_or_none(agent.status, Status),
+        )
         # A run that has its lease but is not in its loop yet has not begun for this purpose.
         begun = 0 if status is None else status.run - (status.state == "starting")
         return spec is not None and is_starting(spec, begun, self._run_state.now())

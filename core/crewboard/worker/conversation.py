@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from crewboard.names import SYSTEM
 from crewboard.records import (
+    SYSTEM,
     Answer,
     Cleared,
     Event,

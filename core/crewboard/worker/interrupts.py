@@ -9,12 +9,11 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from crewboard import store
 from crewboard.errors import BadDataError, ExitCode
-from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import approvals
-from crewboard.records import Message, Spec
-from crewboard.store import files, mailbox
-from crewboard.store.json_files import CachedFile
+from crewboard.records import LEAD, OPERATOR, Message, Spec
+from crewboard.store import CachedFile
 from crewboard.worker import inbox
 from crewboard.worker.run_state import RunState
 
@@ -77,7 +76,7 @@ class Interrupts:
             WorkerExit: It was.
             LostLeaseError: The directory of this run was removed, moved or replaced.
         """
-        files.require_ownership()
+        store.files.require_ownership()
         wanted = self._wanted()
         if self._terminated:
             raise WorkerExit("killed" if wanted == "killed" else "terminated", ExitCode.TERMINATED)
@@ -132,11 +131,11 @@ class Interrupts:
         """Return unread interrupts of the operator and the lead; those of a teammate are ordinary mail."""
         run_state = self._run_state
         conversation = run_state.conversation
-        if mailbox.size(run_state.team, run_state.name) < self._scanned:
+        if store.mailbox.size(run_state.team, run_state.name) < self._scanned:
             # Another program replaced the mailbox.
             self._scanned, self._interrupts = 0, []
         start = max(self._scanned, conversation.cursor)
-        batch = mailbox.read(run_state.team, run_state.name, start, known=conversation.known, kind="interrupt")
+        batch = store.mailbox.read(run_state.team, run_state.name, start, known=conversation.known, kind="interrupt")
         self._scanned = batch.offset
         self._interrupts = [
             message

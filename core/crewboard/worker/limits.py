@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from crewboard import store
 from crewboard.pricing import Budget, budget_or_none
 from crewboard.records import Intake, Spec, Status, Tokens
-from crewboard.store import json_files, mailbox, roster
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 
@@ -35,7 +35,7 @@ def _budgets_of(
     An agent draws on the budget of its hirer, which otherwise could hire more agents than it may pay for. `own` are the
     agent's own figures if they are newer than its status.
     """
-    specs = {each: json_files.load_or_none(team.agent(each).spec, Spec) for each in roster.load(team).names}
+    specs = {each: store.json_files.load_or_none(team.agent(each).spec, Spec) for each in store.roster.load(team).names}
     found = []
     for payer in _hirers(name, specs):
         spec = specs.get(payer)
@@ -66,7 +66,7 @@ def _used_by(team: TeamDirectory, names: Iterable[str]) -> tuple[Tokens, float]:
     """Return the tokens and the money in the status of these agents."""
     tokens, cost = Tokens(), 0.0
     for name in names:
-        status = json_files.load_or_none(team.agent(name).status, Status)
+        status = store.json_files.load_or_none(team.agent(name).status, Status)
         if status is not None:
             tokens, cost = tokens + status.tokens, cost + (status.cost_usd or 0.0)
     return tokens, cost
@@ -99,7 +99,7 @@ class Limits:
         run_state, conversation = self._run_state, self._run_state.conversation
         own = conversation.tokens, conversation.cost_usd or 0.0
         found = _budgets_of(run_state.team, run_state.name, own)
-        if (team := budget_or_none(roster.load(run_state.team).budget)) is not None:
+        if (team := budget_or_none(store.roster.load(run_state.team).budget)) is not None:
             tokens, cost = self._used_by_team()
             found.append(("the team's", team, team.share(tokens, cost)))
         return found
@@ -107,7 +107,7 @@ class Limits:
     def _used_by_team(self) -> tuple[Tokens, float]:
         """Return what the whole team used: this agent, the others by their status, and those that were removed."""
         run_state = self._run_state
-        config = roster.load(run_state.team)
+        config = store.roster.load(run_state.team)
         conversation, removed = run_state.conversation, config.removed_total
         tokens, cost = _used_by(run_state.team, [name for name in config.names if name != run_state.name])
         own_cost = (conversation.cost_usd or 0.0) + (removed.cost_usd or 0.0)
@@ -122,5 +122,5 @@ class Limits:
         run_state.append(
             Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice], warned=True)
         )
-        ident = mailbox.derived_id(run_state.name, "budget", run_state.spec.run, text)
+        ident = store.mailbox.derived_id(run_state.name, "budget", run_state.spec.run, text)
         self._results.send("budget_warning", text, ident=ident)

@@ -15,10 +15,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from crewboard.linux import process
-from crewboard.protocol.prefork import READY, SERVER_MODULE, SpawnRequest
-from crewboard.store import files
+
+if TYPE_CHECKING:
+    from crewboard.protocol.prefork import SpawnRequest
 
 _CHUNK = 65536
 
@@ -62,6 +64,8 @@ def _take_control_socket() -> socket.socket:
 
 
 def _redirect(path: str | Path, flags: int, *descriptors: int) -> None:
+    from crewboard.store import files
+
     opened = files.open_private(path, flags)
     for descriptor in descriptors:
         os.dup2(opened, descriptor)
@@ -96,8 +100,10 @@ def _fork_twice() -> bool:
     return True
 
 
-def _receive(connection: socket.socket) -> SpawnRequest:
+def _receive(connection: socket.socket) -> "SpawnRequest":
     """Send this worker's pid and return the supervisor's request. Exit if none comes."""
+    from crewboard.protocol.prefork import SpawnRequest
+
     received = b""
     with connection:
         connection.sendall(str(os.getpid()).encode())
@@ -115,7 +121,7 @@ def _close_all_but(kept: int) -> None:
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _become_worker(request: SpawnRequest) -> None:
+def _become_worker(request: "SpawnRequest") -> None:
     """Make this process look as if it had been started for this worker alone."""
     # If nothing can be written, the worker reports that itself with its exit code.
     with contextlib.suppress(OSError):
@@ -185,10 +191,13 @@ def main() -> int:
     process.end_with_parent()
     # Every worker inherits this, so its key and mail are protected from its first instruction.
     process.keep_memory_private()
-    process.rename("crewboard", [sys.executable, "-I", "-m", SERVER_MODULE, sys.argv[1]])
-    control = _take_control_socket()
     # The collector would take a tenth of the import time and find no garbage.
     gc.disable()
+    # Imported here, so that this process is bound to its parent and closed to others before anything slow.
+    from crewboard.protocol.prefork import READY, SERVER_MODULE
+
+    process.rename("crewboard", [sys.executable, "-I", "-m", SERVER_MODULE, sys.argv[1]])
+    control = _take_control_socket()
     from crewboard.worker import __main__ as worker
 
     preload()

@@ -5,11 +5,10 @@ In this order, so that the worker after a crash sends what was committed and nev
 
 from typing import Any
 
+from crewboard import store
 from crewboard.errors import ExitCode
-from crewboard.names import LEAD
 from crewboard.protocol import approvals
-from crewboard.records import Answer, Sent, Spec
-from crewboard.store import files, json_files, mailbox, roster
+from crewboard.records import LEAD, Answer, Sent, Spec
 from crewboard.worker.interrupts import WorkerExit
 from crewboard.worker.run_state import RunState
 
@@ -36,7 +35,7 @@ class Results:
         if assignment is None:
             return
         result = f"results/{self._name}-{run_state.spec.run}-{run_state.conversation.results + 1}.md"
-        files.replace_file(self._team.path / result, text.encode("utf-8", "replace"), durable=True)
+        store.files.replace_file(self._team.path / result, text.encode("utf-8", "replace"), durable=True)
         run_state.append(
             Answer(
                 ts=run_state.now(), assignment=assignment.id, answers=assignment.answers, text=text, result=result
@@ -89,7 +88,7 @@ class Results:
         Call it after the answer is committed. A hirer that stops waiting first clears `foreground` and then looks for
         the answer, so one of both sees the other. If unsure, send: a duplicate is better than a lost result.
         """
-        spec = json_files.load_or_none(self._run_state.agent.spec, Spec)
+        spec = store.json_files.load_or_none(self._run_state.agent.spec, Spec)
         return spec is not None and spec.foreground and answer.assignment == spec.prompt_id
 
     def report_idle(self) -> None:
@@ -98,14 +97,14 @@ class Results:
         if self.reported_idle or not conversation.results:
             return
         self.reported_idle = True
-        ident = mailbox.derived_id(self._name, "idle", self._run_state.spec.run, conversation.results)
+        ident = store.mailbox.derived_id(self._name, "idle", self._run_state.spec.run, conversation.results)
         self.send("idle_notification", "free for work", ident=ident)
 
     def send(self, kind: str, text: str, *, ident: str, metadata: dict[str, Any] | None = None) -> None:
         """Send mail to the agent, or the operator, that this agent reports to."""
         run_state = self._run_state
-        member = roster.load(self._team).member(self._name)
+        member = store.roster.load(self._team).member(self._name)
         to = member.report_to if member else LEAD
-        message = mailbox.compose(self._name, to, kind, text, ident=ident, ts=run_state.now(), metadata=metadata)
-        sent = mailbox.send(self._team, message, durable=kind == "result")
+        message = store.mailbox.compose(self._name, to, kind, text, ident=ident, ts=run_state.now(), metadata=metadata)
+        sent = store.mailbox.send(self._team, message, durable=kind == "result")
         run_state.append(Sent(ts=run_state.now(), message=sent))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from crewboard import store
 from crewboard.errors import LostLeaseError
 from crewboard.linux import process
 from crewboard.records import (
@@ -24,8 +25,7 @@ from crewboard.records import (
     ToolResult,
 )
 from crewboard.redaction import redact
-from crewboard.store import agents, files, journal, json_files
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import AgentDirectory
 from crewboard.worker.conversation import Conversation, replay
 
 LIVE_INTERVAL = 0.05
@@ -54,9 +54,9 @@ class RunState:
         self.name = agent.name
         self.now = clock
         self.damaged_events = 0
-        json_files.quarantine_if_damaged(agent.status, Status)
-        json_files.quarantine_if_damaged(agent.cursor, Cursor)
-        before = json_files.load_or_none(agent.status, Status)
+        store.json_files.quarantine_if_damaged(agent.status, Status)
+        store.json_files.quarantine_if_damaged(agent.cursor, Cursor)
+        before = store.json_files.load_or_none(agent.status, Status)
         with _without_gc():
             self.conversation: Conversation = replay(self._history())
         self._fresh = spec.prompt_id not in self.conversation.prompts
@@ -67,7 +67,7 @@ class RunState:
         # The journal of an older version does not name the task. The status does.
         self.had_task = None if self._fresh else self.conversation.task or (before.task if before else None)
         """The task that was in progress when the previous run ended."""
-        self._shown = json_files.CachedFile(agent.status, Status)
+        self._shown = store.json_files.CachedFile(agent.status, Status)
         self._live = b""
         self._live_at = 0.0
         self._journal_end = 0
@@ -116,7 +116,7 @@ class RunState:
         self._sandbox = level
 
     def _history(self) -> Iterator[Event | None]:
-        for event in journal.history(self.agent.journal):
+        for event in store.journal.history(self.agent.journal):
             self.damaged_events += event is None
             yield event
 
@@ -127,13 +127,13 @@ class RunState:
             StorageError: The event could not be written; nothing changed.
             LostLeaseError: These files are no longer this run's; nothing was written.
         """
-        if files.size(self.agent.journal) < self._journal_end:
+        if store.files.size(self.agent.journal) < self._journal_end:
             raise LostLeaseError(f"{self.agent.journal} was replaced by an older one; this run ends")
         event.run = self.spec.run
         if isinstance(event, (Intake, ToolResult)):
             event.task = self._task
-        journal.append(self.agent.journal, event)
-        self._journal_end = files.size(self.agent.journal)
+        store.journal.append(self.agent.journal, event)
+        self._journal_end = store.files.size(self.agent.journal)
         self.conversation.apply(event)
         if isinstance(event, Intake) and event.assignment is not None:
             # Before the cursor moves: an agent that is idle without unread mail has nothing to do.
@@ -142,7 +142,7 @@ class RunState:
         if isinstance(event, (Intake, RunStarted)):
             damaged = self.conversation.damaged + self.damaged_events
             cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
-            json_files.save(self.agent.cursor, cursor)
+            store.json_files.save(self.agent.cursor, cursor)
 
     def show(
         self,
@@ -184,7 +184,7 @@ class RunState:
                 "last_tool": redact(self._last_tool[:200]),
             }
         )
-        json_files.save(self.agent.status, self.status)
+        store.json_files.save(self.agent.status, self.status)
 
     def show_tool(self, call: str, timeout: float | None) -> None:
         """Show a tool call that begins."""
@@ -195,8 +195,8 @@ class RunState:
         """Write the status again if it was damaged: an idle agent may not write it by itself for days."""
         self._shown.get()
         if self._shown.damaged:
-            json_files.quarantine_if_damaged(self.agent.status, Status)
-            json_files.save(self.agent.status, self.status)
+            store.json_files.quarantine_if_damaged(self.agent.status, Status)
+            store.json_files.save(self.agent.status, self.status)
 
     def stream(self, text: str) -> None:
         """Show readers the next piece of the reply that is being streamed."""
@@ -209,15 +209,15 @@ class RunState:
         self._live_at = time.monotonic()
         piece, self._live = self._live, b""
         # This text is a preview only: a full disk must not end the run because of it.
-        files.require_ownership()
-        with contextlib.suppress(OSError), open(self.agent.live, "ab", opener=files.open_private) as file:
+        store.files.require_ownership()
+        with contextlib.suppress(OSError), open(self.agent.live, "ab", opener=store.files.open_private) as file:
             file.write(piece)
 
     def clear_live(self) -> None:
         """Remove the preview of the last reply."""
         self._live = b""
-        files.require_ownership()
-        with contextlib.suppress(OSError), open(self.agent.live, "wb", opener=files.open_private):
+        store.files.require_ownership()
+        with contextlib.suppress(OSError), open(self.agent.live, "wb", opener=store.files.open_private):
             pass
 
     def finish(self, code: int, reason: str) -> None:
@@ -228,4 +228,4 @@ class RunState:
         """
         self.show("stopping", reason)
         self.append(RunEnded(ts=self.now(), code=code, reason=reason))
-        agents.write_exit(self.agent, Exit(run=self.spec.run, code=code, reason=reason, at=self.now()))
+        store.agents.write_exit(self.agent, Exit(run=self.spec.run, code=code, reason=reason, at=self.now()))

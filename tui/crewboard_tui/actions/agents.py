@@ -7,9 +7,8 @@ from time import monotonic
 from crewboard.commands import control, messages
 from crewboard.commands import hire as hiring
 from crewboard.commands import stop as ending
-from crewboard.names import LEAD
-from crewboard.readmodel.team import AgentView
-from crewboard.records import HireOptions
+from crewboard.readmodel import AgentView
+from crewboard.records import LEAD, HireOptions
 from crewboard_tui.actions.registry import Action, Selection, for_fitting, not_for
 from crewboard_tui.background import run_for_each
 from crewboard_tui.context import AppContext

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.readmodel import AgentView, TeamView
 from crewboard.records import Task
 from crewboard_tui.keymap import BY_ID
 from crewboard_tui.render import clip, one_line

@@ -1,9 +1,7 @@
 """Answering a request, and what has become of one since its page was opened."""
 
-from crewboard.commands import answers
-from crewboard.commands.context import command_for
-from crewboard.readmodel.mail import question_in
-from crewboard.readmodel.team import TeamView
+from crewboard.commands import answers, command_for
+from crewboard.readmodel import TeamView, question_in
 from crewboard.records import Request
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
 from crewboard_tui.context import AppContext

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from crewboard.readmodel.reader import blocked
-from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.readmodel import AgentView, TeamView, blocked
 from crewboard.records import Task
 from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
 from crewboard_tui.compose import PromptLine

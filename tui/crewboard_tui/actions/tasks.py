@@ -5,10 +5,9 @@ from functools import partial
 
 from crewboard.commands import tasks as board
 from crewboard.errors import UsageError
-from crewboard.readmodel.team import TeamView
+from crewboard.readmodel import TeamView
 from crewboard.records import Task
-from crewboard.store import tasks
-from crewboard.store.tasks import CLOSED
+from crewboard.store import CLOSED, tasks
 from crewboard_tui.actions.messaging import keep_unsent
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
 from crewboard_tui.compose import PromptLine, resolve_prefix

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 
 import click
 
-from crewboard.commands.context import CommandLine, Team
+from crewboard.commands import CommandLine, Team
 from crewboard.errors import UsageError
-from crewboard.readmodel.needs import tasks_blocked_by
-from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.team import Need, NeedKind, TeamView
+from crewboard.readmodel import Need, NeedKind, TeamReader, TeamView, tasks_blocked_by
 from crewboard.readmodel.watcher import SWEEP
 from crewboard.records import Request
 from crewboard_tui.cli import common

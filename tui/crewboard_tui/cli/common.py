@@ -20,10 +20,10 @@ import click
 from rich.cells import cell_len
 
 from crewboard import env
-from crewboard.commands.context import Team, choose_team
+from crewboard.commands import Team, choose_team
 from crewboard.errors import BadDataError, UntrustedError, UsageError
 from crewboard.protocol import supervisor_client
-from crewboard.store.layout import TeamDirectory, find_root
+from crewboard.store import TeamDirectory, find_root
 from crewboard_tui.render import clip, pad, safe_line, safe_text
 
 P = ParamSpec("P")

@@ -6,10 +6,9 @@ from crewboard.commands import answers as standing
 from crewboard.commands import control, hire, messages
 from crewboard.commands import stop as ending
 from crewboard.errors import UsageError
-from crewboard.names import LEAD
 from crewboard.pricing import parse_budget
-from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT
-from crewboard.records import HireOptions, Status
+from crewboard.protocol import SHUTDOWN_TIMEOUT
+from crewboard.records import LEAD, HireOptions, Status
 from crewboard.store import json_files, leases, roster
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json

@@ -18,7 +18,7 @@ import click
 import psutil
 
 from crewboard import env
-from crewboard.commands.context import check_credentials
+from crewboard.commands import check_credentials
 from crewboard.errors import CredentialsError, UsageError
 from crewboard.linux import process
 from crewboard.linux.programs import clean_environment, find_program, passed_over

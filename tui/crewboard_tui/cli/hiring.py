@@ -7,20 +7,15 @@ from dataclasses import dataclass, field
 import click
 from click.core import ParameterSource
 
+from crewboard.commands import POLL_INTERVAL, CommandLine, Team, command_for, wait_until
 from crewboard.commands import hire as hiring
-from crewboard.commands.context import POLL_INTERVAL, CommandLine, Team, command_for, wait_until
 from crewboard.commands.hire import Assignment, Hire
 from crewboard.errors import ExitCode, UsageError
-from crewboard.names import LEAD, check_agent
+from crewboard.protocol import Follower, only_operator_answers, supervisor_client
 from crewboard.protocol import requests as request_store
-from crewboard.protocol import supervisor_client
-from crewboard.protocol.addressing import only_operator_answers
-from crewboard.protocol.results import Follower
-from crewboard.readmodel.activity import Activity, describe
-from crewboard.readmodel.needs import summarise
-from crewboard.records import Answer, Event, Exit, HireOptions, Sent, describe_exit
-from crewboard.store import agents, leases
-from crewboard.store.layout import AgentDirectory
+from crewboard.readmodel import Activity, describe, summarise
+from crewboard.records import LEAD, Answer, Event, Exit, HireOptions, Sent, check_agent, describe_exit
+from crewboard.store import AgentDirectory, agents, leases
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
 from crewboard_tui.cli.mail import answers, in_a_row

@@ -9,14 +9,13 @@ from typing import Any
 
 import click
 
+from crewboard.commands import CommandLine, Team, command_for
 from crewboard.commands import answers as decisions
 from crewboard.commands import messages as mail
-from crewboard.commands.context import CommandLine, Team, command_for
 from crewboard.errors import UsageError
 from crewboard.protocol import addressing, approvals
 from crewboard.protocol import requests as request_store
-from crewboard.readmodel.needs import NEED_OF_REQUEST
-from crewboard.readmodel.team import Need, NeedKind
+from crewboard.readmodel import NEED_OF_REQUEST, Need, NeedKind
 from crewboard.records import Message, Request
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, age, as_json, clock, indented, note, note_damage, revive, say, say_json
@@ -79,7 +78,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
     NAME is an agent, `operator` (you) or `lead`. Each message has three times: sent, picked up by its reader,
     entered a turn.
     """
-    from crewboard.readmodel.mail import Letter, MailReader
+    from crewboard.readmodel import Letter, MailReader
 
     team = session.team
     addressing.require_recipient(name, team.config.names)

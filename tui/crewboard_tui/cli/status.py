@@ -2,11 +2,10 @@
 
 import click
 
-from crewboard.commands.context import CommandLine, Team
+from crewboard.commands import CommandLine, Team
 from crewboard.errors import ExitCode
+from crewboard.readmodel import AgentView, Need, TeamView, read_team
 from crewboard.readmodel import as_json as report
-from crewboard.readmodel.reader import read_team
-from crewboard.readmodel.team import AgentView, Need, TeamView
 from crewboard.records import describe_exit
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
 from crewboard_tui.cli.mail import answers, in_a_row

@@ -4,8 +4,8 @@ from typing import get_args
 
 import click
 
+from crewboard.commands import Team, command_for
 from crewboard.commands import tasks as board
-from crewboard.commands.context import Team, command_for
 from crewboard.errors import UsageError
 from crewboard.records import Task, TaskStatus
 from crewboard_tui.cli import common
@@ -33,7 +33,7 @@ def tasks(session: Session, as_json: bool) -> None:
 
 def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
     """Describe the task board as a table."""
-    from crewboard.store.tasks import CLOSED, blockers, terminal_state
+    from crewboard.store import CLOSED, blockers, terminal_state
 
     board_by_id = {task.id: task for task in found}
     rows = []

@@ -4,13 +4,10 @@ from typing import Any
 
 import click
 
-from crewboard.commands import context, stop
-from crewboard.commands.context import Team
+from crewboard.commands import Team, context, stop
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import check_team
-from crewboard.store import leases, roster
-from crewboard.store.layout import TeamDirectory, team_directories
-from crewboard.store.roster import find_team
+from crewboard.store import TeamDirectory, find_team, leases, roster, team_directories
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
 

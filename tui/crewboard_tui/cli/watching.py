@@ -9,15 +9,12 @@ from typing import Any, get_args
 
 import click
 
-from crewboard.commands.context import Team, command_for
+from crewboard.commands import Team, command_for
 from crewboard.errors import TryLaterError, UsageError
-from crewboard.readmodel.changes import Change, ChangeReader
-from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.team import AgentView, Shown
+from crewboard.readmodel import AgentView, Change, ChangeReader, Shown, TeamReader
 from crewboard.readmodel.watcher import SWEEP, Watcher
 from crewboard.records import Event, State
-from crewboard.store import files
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory, files
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import (
     Session,
@@ -259,7 +256,7 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
 
 
 def _show(event: Event) -> None:
-    from crewboard.readmodel.activity import describe
+    from crewboard.readmodel import describe
 
     for activity in describe(event):
         seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""

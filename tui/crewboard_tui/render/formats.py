@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from crewboard.readmodel.team import TeamView
-from crewboard.readmodel.usage import WINDOW, Bill, bill_team
+from crewboard.readmodel import Bill, TeamView, bill_team
+from crewboard.readmodel.usage import WINDOW
 from crewboard.records import Context
 from crewboard_tui.render.lines import Line, Span
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from rich.cells import cell_len
 
-from crewboard.readmodel.team import AgentView, Shown
+from crewboard.readmodel import AgentView, Shown
 from crewboard.records import Task
 
 

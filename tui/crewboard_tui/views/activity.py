@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 
-from crewboard.readmodel.activity import Activity
-from crewboard.readmodel.file_activity import FileAccess, FileActivity
+from crewboard.readmodel import Activity, FileAccess, FileActivity
 from crewboard_tui.queries import FeedLine
 from crewboard_tui.render import (
     Line,

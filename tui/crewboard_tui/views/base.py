@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from crewboard.linux import process
-from crewboard.readmodel.team import Need
+from crewboard.readmodel import Need
 from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext

@@ -11,8 +11,8 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from crewboard.commands.context import command_for
-from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.commands import command_for
+from crewboard.readmodel import AgentView, TeamView
 from crewboard_tui.actions import (
     AGENT_GROUPS,
     ALL,

@@ -11,8 +11,7 @@ from textual.widget import Widget
 
 from crewboard import pricing
 from crewboard.errors import BadDataError
-from crewboard.readmodel.team import AgentView, TeamView
-from crewboard.readmodel.usage import Bill, bill_agent, bill_team, hit_rate
+from crewboard.readmodel import AgentView, Bill, TeamView, bill_agent, bill_team, hit_rate
 from crewboard.records import Context
 from crewboard_tui.actions import (
     FINDS_AGENTS,

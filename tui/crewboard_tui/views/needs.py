@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from textual import on
 from textual.widget import Widget
 
-from crewboard.readmodel.needs import response_times_today
-from crewboard.readmodel.team import Need, TeamView
+from crewboard.readmodel import Need, TeamView, response_times_today
 from crewboard_tui.actions import AgentActions, Messaging, Search, Selection, select
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import CrashOf, Query, Snapshot

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from textual import on
 from textual.widget import Widget
 
-from crewboard.readmodel.team import AgentView
+from crewboard.readmodel import AgentView
 from crewboard.records import describe_exit
 from crewboard_tui.actions import (
     AGENT_GROUPS,

@@ -6,9 +6,9 @@ from typing import Any
 
 from textual.screen import Screen
 
-from crewboard.readmodel.team import AgentView, TeamView
+from crewboard.readmodel import AgentView, TeamView
 from crewboard.records import Request
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Pressed
 from crewboard_tui.views.base import BaseScreen

@@ -3,13 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from crewboard.readmodel.activity import why_failed
-from crewboard.readmodel.crash_report import CrashReport
-from crewboard.readmodel.needs import summarise, tasks_blocked_by
-from crewboard.readmodel.reader import blocked
-from crewboard.readmodel.team import AgentView, Need, TeamView
+from crewboard.readmodel import AgentView, CrashReport, Need, TeamView, blocked, summarise, tasks_blocked_by, why_failed
 from crewboard.records import Request, Task, describe_exit
-from crewboard.store.tasks import CLOSED, terminal_state
+from crewboard.store import CLOSED, terminal_state
 from crewboard_tui.actions import matches_task
 from crewboard_tui.queries import Snapshot, WorkOf
 from crewboard_tui.render import (

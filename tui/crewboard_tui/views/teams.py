@@ -12,10 +12,10 @@ from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from crewboard.commands.context import create_command
+from crewboard.commands import create_command
 from crewboard.errors import CrewboardError
-from crewboard.readmodel.team import TeamView
-from crewboard.store.layout import TeamDirectory
+from crewboard.readmodel import TeamView
+from crewboard.store import TeamDirectory
 from crewboard_tui.keymap import Pressed, bindings_of
 from crewboard_tui.notifications import waiting
 from crewboard_tui.render import Line, Span, pad, say, spread

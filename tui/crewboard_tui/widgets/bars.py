@@ -15,9 +15,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from crewboard.protocol.addressing import operator_mailboxes
-from crewboard.readmodel.team import URGENCY, Need, TeamView
-from crewboard.readmodel.usage import bill_team
+from crewboard.protocol import operator_mailboxes
+from crewboard.readmodel import URGENCY, Need, TeamView, bill_team
 from crewboard_tui.keymap import BY_ID, KEY_NAMES, Key, Pressed, default_key, known_keys, show_key
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import (

@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from crewboard.records import Request
 from crewboard.sandbox.process import Child
 from crewboard.sandbox.sandbox import Sandbox
-from crewboard.store.json_files import CachedFile
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import CachedFile, TeamDirectory
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
 

@@ -14,12 +14,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from crewboard import protocol, store
 from crewboard.agent_types import GATED_TOOLS
 from crewboard.errors import CrewboardError, StorageError
-from crewboard.names import OPERATOR
-from crewboard.protocol import approvals, requests
-from crewboard.records import Request, ToolResult, ToolStart, describe_call
-from crewboard.store import mailbox, roster
+from crewboard.records import OPERATOR, Request, ToolResult, ToolStart, describe_call
 from crewboard.untrusted import elide_middle, without_surrogates
 from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts
@@ -119,7 +117,7 @@ class ToolExecutor:
             if decided is not None and decided.status != "approved":
                 self.result(block, permission_refusal(tool.name, decided))
                 return
-            consumed = [approvals.response_id(decided)] if decided is not None else []
+            consumed = [protocol.approvals.response_id(decided)] if decided is not None else []
         start = ToolStart(
             ts=run_state.now(), tool_use_id=block["id"], name=tool.name, input=block["input"], consumed=consumed
         )  # fmt: skip
@@ -163,7 +161,9 @@ class ToolExecutor:
         """After an interrupt: cancel the request that was waited for, and give each pending call an error result."""
         run_state = self._run_state
         if run_state.status.waiting_for is not None:
-            requests.close(run_state.team, run_state.status.waiting_for, "cancelled", run_state.name, run_state.now())
+            protocol.requests.close(
+                run_state.team, run_state.status.waiting_for, "cancelled", run_state.name, run_state.now()
+            )
         for block in list(run_state.conversation.pending):
             started = block["id"] in run_state.conversation.started
             reason = "interrupted before it ended" if started else "not run: interrupted"
@@ -198,7 +198,7 @@ def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
 def is_covered(context: Context, tool: str, arguments: dict[str, Any]) -> bool:
     """Return True if a standing rule allows the call."""
     scope = scope_of(tool, arguments)
-    rules = roster.load(context.team).rules
+    rules = store.roster.load(context.team).rules
     return scope is not None and any((r.agent, r.tool, r.scope) == (context.name, tool, scope) for r in rules)
 
 
@@ -218,9 +218,9 @@ async def ask_permission(context: Context, tool: str, arguments: dict[str, Any])
         "diff": await _diff(context, tool, arguments),
         "scope": scope_of(tool, arguments),
     }
-    request = approvals.ask(
+    request = protocol.approvals.ask(
         context.team,
-        f"permission-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
+        f"permission-{store.mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
         "permission",
         context.name,
         OPERATOR,
@@ -234,7 +234,7 @@ def permission_refusal(tool: str, decided: Request) -> Outcome:
     """Return what the model is told about a call that was not allowed."""
     reason = f": {decided.feedback}" if decided.feedback else ""
     text = f"{tool} was not run: permission {decided.status} by {decided.decided_by}{reason}"
-    return Outcome(text, is_error=True, consumed=(approvals.response_id(decided),))
+    return Outcome(text, is_error=True, consumed=(protocol.approvals.response_id(decided),))
 
 
 def _first_line(text: str) -> str:

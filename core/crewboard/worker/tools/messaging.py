@@ -2,11 +2,9 @@
 
 from pydantic import Field
 
+from crewboard import protocol, store
 from crewboard.errors import UsageError
-from crewboard.names import OPERATOR, is_name
-from crewboard.protocol import addressing, approvals
-from crewboard.records import Sent
-from crewboard.store import leases, mailbox, roster
+from crewboard.records import OPERATOR, Sent, is_name
 from crewboard.worker import inbox
 from crewboard.worker.interrupts import WorkerExit
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
@@ -34,14 +32,16 @@ async def _send_message(context: Context, given: SendMessage) -> Outcome:
         raise UsageError("this is your own name; name a teammate, lead or operator")
     if not given.content.strip():
         raise UsageError("the message is empty")
-    config = roster.load(context.team)
-    addressing.require_recipient(given.to, config.names)
+    config = store.roster.load(context.team)
+    protocol.addressing.require_recipient(given.to, config.names)
     # The id is derived, so that sending again after a crash delivers the message once.
-    ident = mailbox.derived_id(context.name, context.tool_use_id, given.to)
-    message = mailbox.compose(context.name, given.to, "message", given.content, ident=ident, ts=context.now())
-    sent = mailbox.send(context.team, message)
+    ident = store.mailbox.derived_id(context.name, context.tool_use_id, given.to)
+    message = store.mailbox.compose(context.name, given.to, "message", given.content, ident=ident, ts=context.now())
+    sent = store.mailbox.send(context.team, message)
     context.run_state.append(Sent(ts=context.now(), message=sent))
-    if addressing.is_operator_mailbox(given.to, config.names) or leases.is_held(context.team.agent(given.to).lease):
+    if protocol.addressing.is_operator_mailbox(given.to, config.names) or store.leases.is_held(
+        context.team.agent(given.to).lease
+    ):
         return Outcome(f"sent to {given.to}")
     return Outcome(f"sent; {given.to} is not running and reads it when it runs again")
 
@@ -56,9 +56,9 @@ async def _read_inbox(context: Context, given: NoInput) -> Outcome:  # noqa: ARG
 async def _ask_operator(context: Context, given: AskOperator) -> Outcome:
     if not given.question.strip():
         raise UsageError("the question is empty")
-    request = approvals.ask(
+    request = protocol.approvals.ask(
         context.team,
-        f"question-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
+        f"question-{store.mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
         "question",
         context.name,
         OPERATOR,
@@ -67,20 +67,20 @@ async def _ask_operator(context: Context, given: AskOperator) -> Outcome:
     )
     decided = await context.wait_for_decision(request, "waits for your answer")
     if decided.status == "answered":
-        return Outcome(f"the operator answers: {decided.feedback}", consumed=(approvals.response_id(decided),))
+        return Outcome(f"the operator answers: {decided.feedback}", consumed=(protocol.approvals.response_id(decided),))
     return Outcome(f"the question was {decided.status}; continue without an answer", is_error=True)
 
 
 async def _shutdown_response(context: Context, given: ShutdownResponse) -> Outcome:
     team, now = context.team, context.now()
-    request = approvals.pending_shutdown(team, context.name, now)
+    request = protocol.approvals.pending_shutdown(team, context.name, now)
     if request is None:
         raise UsageError("there is no pending request to shut down")
     if given.approve:
-        approvals.respond(team, request.id, "approved", context.name, now, feedback=given.reason or None)
+        protocol.approvals.respond(team, request.id, "approved", context.name, now, feedback=given.reason or None)
         raise WorkerExit("shutdown", 0)
     reason = given.reason.strip() or "no reason given"
-    approvals.respond(team, request.id, "rejected", context.name, now, feedback=reason)
+    protocol.approvals.respond(team, request.id, "rejected", context.name, now, feedback=reason)
     return Outcome("refused; continue your work")
 
 

@@ -4,11 +4,10 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from crewboard import store
 from crewboard.errors import UsageError
-from crewboard.names import OPERATOR
 from crewboard.protocol import approvals
-from crewboard.records import Gate, Request, Task
-from crewboard.store import mailbox, roster, tasks
+from crewboard.records import OPERATOR, Gate, Request, Task
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
 
@@ -25,18 +24,18 @@ def describe(task: Task, board: dict[int, Task]) -> str:
     """Return a task as one line."""
     owner = f", {task.owner}" if task.owner else ""
     kind = f", for type {task.required_type}" if task.required_type else ""
-    blockers = tasks.blockers(task, board) if task.status == "pending" else []
+    blockers = store.tasks.blockers(task, board) if task.status == "pending" else []
     blocked = f", blocked by {', '.join(map(str, blockers))}" if blockers else ""
     return f"#{task.id} {task.subject} ({task.status}{owner}{kind}{blocked})"
 
 
 async def _task_list(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
-    board = {task.id: task for task in tasks.load_all(context.team)}
+    board = {task.id: task for task in store.tasks.load_all(context.team)}
     return Outcome("\n".join(describe(task, board) for task in board.values()) or "no tasks")
 
 
 async def _task_claim(context: Context, given: TaskClaim) -> Outcome:
-    task = tasks.claim(context.team, given.task_id, context.name, context.run_state.spec.type, context.now())
+    task = store.tasks.claim(context.team, given.task_id, context.name, context.run_state.spec.type, context.now())
     context.run_state.set_task(task)
     body = f"\n{task.description}" if task.description else ""
     return Outcome(f"task {task.id} is yours: {task.subject}{body}")
@@ -45,8 +44,8 @@ async def _task_claim(context: Context, given: TaskClaim) -> Outcome:
 async def _task_update(context: Context, given: TaskUpdate) -> Outcome:
     if given.status == "in_progress":
         return await _task_claim(context, TaskClaim(task_id=given.task_id))
-    task = tasks.update(context.team, given.task_id, context.name, context.now(), status=given.status)
-    context.run_state.set_task(tasks.in_progress(context.team, context.name))
+    task = store.tasks.update(context.team, given.task_id, context.name, context.now(), status=given.status)
+    context.run_state.set_task(store.tasks.in_progress(context.team, context.name))
     return Outcome(f"task {task.id} is {task.status.replace('_', ' ')}")
 
 
@@ -75,12 +74,12 @@ class SubmitPlan(Input):
 
 def plan_request_id(name: str, assignment: str, revision: int) -> str:
     """Return the id of the nth plan of an assignment, the same one after a crash."""
-    return f"plan-{mailbox.derived_id(name, assignment, revision)[:12]}"
+    return f"plan-{store.mailbox.derived_id(name, assignment, revision)[:12]}"
 
 
 def _approver(context: Context) -> str:
     """Return which agent, or the operator, reviews the plan. No agent reviews its own."""
-    approver = roster.load(context.team).plan_approver
+    approver = store.roster.load(context.team).plan_approver
     return OPERATOR if approver == context.name else approver
 
 

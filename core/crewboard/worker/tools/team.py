@@ -7,16 +7,13 @@ import asyncio
 
 from pydantic import Field
 
+from crewboard import protocol, store
 from crewboard.agent_types import TYPES
-from crewboard.commands import answers, hire, messages, stop
+from crewboard.commands import Team, answers, hire, messages, name_team, stop
 from crewboard.commands import tasks as task_commands
-from crewboard.commands.context import Team, name_team
 from crewboard.errors import UsageError
-from crewboard.names import LEAD
-from crewboard.protocol import approvals, requests
-from crewboard.protocol.results import Follower
-from crewboard.records import HireOptions, Request
-from crewboard.store import agents, leases, mailbox, roster, tasks
+from crewboard.protocol import Follower
+from crewboard.records import LEAD, HireOptions, Request
 from crewboard.worker.interrupts import Interrupted
 from crewboard.worker.limits import used_up_budget
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
@@ -112,7 +109,7 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         given=frozenset(),
         foreground=not given.background,
         # Derived, so that the same call after a crash finds the agent that it hired.
-        prompt_id=mailbox.derived_id(context.name, context.tool_use_id, "prompt"),
+        prompt_id=store.mailbox.derived_id(context.name, context.tool_use_id, "prompt"),
     )
     hiring = asyncio.to_thread(hire.spawn, _team(context), request)
     assignment = await context.interrupts.run_interruptibly(hiring)
@@ -141,7 +138,9 @@ async def _wait_for_agent(context: Context, assignment: hire.Assignment) -> Outc
                 return ""
             if ended is not None:
                 return f"{assignment.agent} ended without an answer ({ended.reason})"
-            asked = next((r for r in requests.pending(team) if (r.from_, r.to) == (assignment.agent, LEAD)), None)
+            asked = next(
+                (r for r in protocol.requests.pending(team) if (r.from_, r.to) == (assignment.agent, LEAD)), None
+            )
             if asked is not None:
                 return f"{assignment.agent} waits for you: {asked.type} {asked.id}. Its result will reach you as mail"
             await asyncio.sleep(POLL_INTERVAL)
@@ -168,19 +167,19 @@ def _result(follower: Follower) -> Outcome:
     answer = follower.answer
     if answer is None:
         return Outcome(f"{follower.agent.name} gave no answer", is_error=True)
-    mail_id = approvals.answer_id(follower.agent.name, answer)
+    mail_id = protocol.approvals.answer_id(follower.agent.name, answer)
     text = answer.error or answer.text
     return Outcome(f"{follower.agent.name}: {text}", is_error=answer.error is not None, consumed=(mail_id,))
 
 
 async def _list_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
     lines = []
-    for member in roster.load(context.team).members:
+    for member in store.roster.load(context.team).members:
         agent = context.team.agent(member.name)
-        status = agents.status(agent)
-        state = (status.state if status else "starting") if leases.is_held(agent.lease) else "not running"
+        status = store.agents.status(agent)
+        state = (status.state if status else "starting") if store.leases.is_held(agent.lease) else "not running"
         doing = f": {status.doing}" if status and status.doing and state != "not running" else ""
-        task = tasks.in_progress(context.team, member.name)
+        task = store.tasks.in_progress(context.team, member.name)
         lines.append(f"{member.name} ({member.type}) {state}{doing}" + (f", task {task.id}" if task else ""))
     return Outcome("\n".join(lines))
 
@@ -208,13 +207,13 @@ async def _request_shutdown(context: Context, given: Teammate) -> Outcome:
 async def _shutdown_outcome(context: Context, request: Request) -> Outcome:
     """Wait until the agent has ended, refused, or not answered in time."""
     team, name = context.team, request.to
-    while leases.is_held(team.agent(name).lease):
-        answer = requests.load(team, request.id)
+    while store.leases.is_held(team.agent(name).lease):
+        answer = protocol.requests.load(team, request.id)
         if answer is not None and answer.status == "rejected":
             return Outcome(f"{name} refuses: {answer.feedback}")
         if answer is None or answer.status in ("expired", "cancelled"):
             return Outcome(f"{name} did not answer and continues", is_error=True)
-        approvals.pending_shutdown(team, name, context.now())
+        protocol.approvals.pending_shutdown(team, name, context.now())
         await asyncio.sleep(POLL_INTERVAL)
     return Outcome(f"{name} has shut down")
 

@@ -6,9 +6,8 @@ from functools import partial
 from textual import events, on
 from textual.widget import Widget
 
-from crewboard.names import LEAD
-from crewboard.readmodel.team import AgentView
-from crewboard.records import describe_exit
+from crewboard.readmodel import AgentView
+from crewboard.records import LEAD, describe_exit
 from crewboard_tui.actions import NOT_NOW, Action, AgentActions, Messaging, Search, Selection, select
 from crewboard_tui.compose import Composer, shown_composer
 from crewboard_tui.context import AppContext

@@ -4,15 +4,24 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from crewboard.names import LEAD, OPERATOR
-from crewboard.protocol.addressing import operator_mailboxes
-from crewboard.readmodel.crash_report import CrashReport
-from crewboard.readmodel.file_activity import FileActivity
-from crewboard.readmodel.mail import Letter, describe_message, display_name, headline, verb
-from crewboard.readmodel.processes import ProcessNode
-from crewboard.readmodel.team import AgentView, TeamView
-from crewboard.readmodel.usage import Bill, Call, bill_agent, hit_rate
-from crewboard.records import Exit, Request
+from crewboard.protocol import operator_mailboxes
+from crewboard.readmodel import (
+    AgentView,
+    Bill,
+    Call,
+    CrashReport,
+    FileActivity,
+    Letter,
+    ProcessNode,
+    TeamView,
+    bill_agent,
+    describe_message,
+    display_name,
+    headline,
+    hit_rate,
+)
+from crewboard.readmodel.mail import verb
+from crewboard.records import LEAD, OPERATOR, Exit, Request
 from crewboard_tui.queries import (
     HISTORY_KEPT,
     CallsOf,

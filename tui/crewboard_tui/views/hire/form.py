@@ -12,15 +12,14 @@ from textual.widgets import Input, Label, TextArea
 
 from crewboard import env
 from crewboard.agent_types import AgentType
+from crewboard.commands import CommandLine
 from crewboard.commands import hire as hiring
-from crewboard.commands.context import CommandLine
 from crewboard.commands.hire import Hire
 from crewboard.errors import UsageError
-from crewboard.names import check_agent
 from crewboard.pricing import parse_budget
-from crewboard.readmodel.team import TeamView
-from crewboard.records import HireOptions, Profile, Spec
-from crewboard.store.tasks import CLOSED, blockers, check_type
+from crewboard.readmodel import TeamView
+from crewboard.records import HireOptions, Profile, Spec, check_agent
+from crewboard.store import CLOSED, blockers, check_type
 from crewboard_tui.keymap import Pressed, bindings_of, default_key
 from crewboard_tui.render import one_line, safe_text
 from crewboard_tui.widgets import Checkbox, Radio, SegmentedControl, Select

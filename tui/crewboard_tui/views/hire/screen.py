@@ -11,12 +11,11 @@ from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
 from crewboard import agent_types
+from crewboard.commands import CommandLine
 from crewboard.commands import hire as hiring
-from crewboard.commands.context import CommandLine
 from crewboard.errors import BadDataError, CrewboardError, StorageError, UsageError
-from crewboard.names import is_name
-from crewboard.readmodel.team import AgentView
-from crewboard.records import Profile
+from crewboard.readmodel import AgentView
+from crewboard.records import Profile, is_name
 from crewboard.redaction import redact
 from crewboard.store import json_files
 from crewboard_tui.actions import NOT_NOW, Action, Selection

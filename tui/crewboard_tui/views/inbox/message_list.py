@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from crewboard.protocol.approvals import ineffective_reason
-from crewboard.readmodel.mail import Letter, display_name, headline, is_notice, question_in, verb
-from crewboard.readmodel.needs import summarise
+from crewboard.protocol import ineffective_reason
+from crewboard.readmodel import Letter, display_name, headline, is_notice, question_in, summarise
+from crewboard.readmodel.mail import verb
 from crewboard.records import Request
 from crewboard_tui.render import Line, Span, clip, format_age, format_clock, one_line, pad, say, spread, wrap
 from crewboard_tui.widgets import LineList, Row

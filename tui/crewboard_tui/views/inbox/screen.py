@@ -10,9 +10,8 @@ from textual.widget import Widget
 
 from crewboard.commands import messages
 from crewboard.names import LEAD, OPERATOR
-from crewboard.protocol.addressing import is_operator_mailbox, mailboxes, operator_mailboxes
-from crewboard.readmodel.mail import Letter
-from crewboard.readmodel.team import TeamView
+from crewboard.protocol import is_operator_mailbox, mailboxes, operator_mailboxes
+from crewboard.readmodel import Letter, TeamView
 from crewboard_tui.actions import NOT_NOW, Action, AgentActions, Layer, Messaging, Search, Selection, select
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot

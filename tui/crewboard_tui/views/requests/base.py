@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from rich.cells import cell_len
 
-from crewboard.readmodel.file_activity import FileActivity
+from crewboard.readmodel import FileActivity
 from crewboard.records import Request
 from crewboard_tui.actions import NOT_NOW, RequestActions, Selection, outcome_of
 from crewboard_tui.queries import Snapshot

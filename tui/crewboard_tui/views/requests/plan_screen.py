@@ -9,8 +9,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from crewboard.commands.answers import covers, scope_of
-from crewboard.readmodel.file_activity import FileActivity
-from crewboard.readmodel.mail import display_name, question_in
+from crewboard.readmodel import FileActivity, display_name, question_in
 from crewboard.records import Request
 from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection, newest_of, revision_of
 from crewboard_tui.context import AppContext
