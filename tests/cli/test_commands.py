@@ -7,16 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 from pydantic import JsonValue
 
+from crewboard import env
 from crewboard.agent_types import TYPES
 from crewboard.commands import answers, stop
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError
 from crewboard.protocol import requests
 from crewboard.records import Exit, Intake, Message
-from crewboard.store import agents, files, journal, json_files, leases, mailbox
+from crewboard.store import agents, files, journal, json_files, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
+from crewboard_tui.cli import program
 from tests.cli.files import alive, ask, enlist, set_status
 from tests.cli.shell import Cli
 
@@ -443,3 +446,30 @@ def test_an_agent_ended_on_purpose_leaves_no_death_need(cli: Cli, team: Team, co
     assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == ["death"]
     assert cli(*command).code == 0
     assert cli("status", "--json").json["needs_you"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (("stop", "fi"), ["fixer"]),
+        (("resume", ""), ["fixer", "tester"]),
+        (("wait", "fixer", "--until", "crashed,va"), ["crashed,vanished"]),
+        (("wait", "fixer", "te"), ["tester"]),
+        (("approve", ""), ["question-77c0"]),
+        (("task", "update", ""), ["1"]),
+        (("spawn", "x", "--type", "exp"), ["explore"]),
+        (("stop", "nobody-here"), []),
+        (("--team", "absent", "stop", ""), []),
+    ],
+)
+def test_the_shell_completes_names_ids_and_states(
+    team: Team, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], completed: list[str]
+) -> None:
+    enlist(team, "fixer")
+    enlist(team, "tester")
+    ask(team, "question-77c0", "question", {"question": "which?"})
+    tasks.add(team.directory, "fix", 6.0)
+    monkeypatch.chdir(team.directory.root)
+    shell = ShellComplete(program.crewboard, {}, "crewboard", env.COMPLETE)
+    found = shell.get_completions(list(words[:-1]), words[-1])
+    assert [item.value for item in found] == completed

@@ -72,6 +72,38 @@ def test_wait_gives_up_with_75(cli: Cli, team: Team) -> None:
         cli("wait", "fixer", "--until", "idle", "--timeout", "0").refused(75, "fixer is working after 0 s, not idle")
 
 
+def test_wait_for_all_waits_for_each_agent(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer", state="idle")
+    enlist(team, "tester", state="working")
+    with alive(team, "fixer"), alive(team, "tester"):
+        for names in (("fixer", "tester"), ("--all",), ("tester", "fixer", "tester", "--all")):
+            cli("wait", *names, "--until", "idle", "--timeout", "0").refused(
+                75, "tester is working after 0 s, not idle"
+            )
+        set_status(team, "tester", state="idle")
+        found = cli("wait", "--all", "--until", "idle", "--timeout", "30", "--json").json
+        assert [(agent["name"], agent["state"]) for agent in found] == [("fixer", "idle"), ("tester", "idle")]
+
+
+def test_wait_for_any_ends_with_the_first_agent(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer", state="working")
+    enlist(team, "tester", state="idle")
+    with alive(team, "fixer"), alive(team, "tester"):
+        found = cli("wait", "--any", "--until", "idle", "--timeout", "30", "--json").json
+        assert [agent["name"] for agent in found] == ["tester"]
+        cli("wait", "--any", "fixer", "--until", "idle", "--timeout", "0").refused(75, "fixer is working")
+
+
+def test_wait_for_several_ends_when_one_that_is_needed_has_ended(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer", state="working")
+    enlist(team, "tester")
+    agents.write_exit(team.directory.agent("tester"), Exit(run=1, signal=9, reason="died", at=5))
+    with alive(team, "fixer"):
+        cli("wait", "--all", "--until", "idle").refused(75, "tester is crashed: killed by SIGKILL")
+        set_status(team, "fixer", state="idle")
+        assert cli("wait", "--any", "--until", "idle").code == 0
+
+
 def test_mail_that_was_not_picked_up_is_no_idleness(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     enlist(team, "fixer", state="idle", since=1)
     mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "more"))

@@ -14,16 +14,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import click
+from click.shell_completion import CompletionItem
 from rich.cells import cell_len
 
 from crewboard import env
 from crewboard.commands import Team, choose_team
-from crewboard.errors import BadDataError, UntrustedError, UsageError
-from crewboard.protocol import supervisor_client
-from crewboard.store import TeamDirectory, find_root
+from crewboard.errors import BadDataError, CrewboardError, UntrustedError, UsageError
+from crewboard.protocol import requests, supervisor_client
+from crewboard.records import State
+from crewboard.store import TeamDirectory, find_root, roster, tasks
 from crewboard_tui.render import clip, pad, safe_line, safe_text
 
 P = ParamSpec("P")
@@ -95,6 +97,54 @@ def read_text(path: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadDataError(f"{path} is not UTF-8 text (byte {error.start})") from error
+
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator: str = "") -> Completer:
+    """Return a function by which the shell completes a value from what the team has; nothing if it cannot be read.
+
+    With a `separator`, the last part of the value is completed.
+    """
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        options = ctx.find_root().params
+        before, mark, last = incomplete.rpartition(separator) if separator else ("", "", incomplete)
+        try:
+            words = list(list_words(choose_team(find_root(options.get("root")), options.get("team"))))
+        except (CrewboardError, OSError):
+            return []
+        return [CompletionItem(f"{before}{mark}{word}") for word in words if word.startswith(last)]
+
+    return complete
+
+
+def _agents(team: TeamDirectory) -> list[str]:
+    return [member.name for member in roster.load(team).members]
+
+
+def _states(_: TeamDirectory) -> list[str]:
+    # Not needed by the other commands, and slow to import.
+    from crewboard.readmodel.team import Shown
+
+    return list(dict.fromkeys([*get_args(State), *get_args(Shown)]))
+
+
+def _agent_types(team: TeamDirectory) -> list[str]:
+    from crewboard import agent_types
+
+    return list(agent_types.find_all(team.root)[0])
+
+
+complete_agent = completer(_agents)
+complete_states = completer(_states, separator=",")
+complete_request = completer(lambda team: [request.id for request in requests.pending(team)])
+complete_task = completer(lambda team: [str(task_id) for task_id in tasks.ids(team)])
+complete_agent_type = completer(_agent_types)
+
+agent_name = click.argument("name", shell_complete=complete_agent)
+request_id = click.argument("ident", metavar="ID", shell_complete=complete_request)
 
 
 PACKAGE = "crewboard_tui.cli"

@@ -36,7 +36,7 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
 
 
 @click.command()
-@click.argument("name")
+@common.agent_name
 @click.argument("text", type=common.text, default="")
 @as_json
 @click.pass_obj
@@ -57,7 +57,7 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=common.complete_agent)
 @click.option("--all", "all_agents", is_flag=True, help="All running agents.")
 @click.pass_obj
 def pause(session: Session, name: str | None, all_agents: bool) -> None:
@@ -69,7 +69,7 @@ def pause(session: Session, name: str | None, all_agents: bool) -> None:
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=common.complete_agent)
 @click.option("--all", "all_agents", is_flag=True, help="All paused agents.")
 @click.pass_obj
 def unpause(session: Session, name: str | None, all_agents: bool) -> None:
@@ -151,7 +151,7 @@ def revoke(session: Session, ident: str) -> None:
 
 
 @click.command()
-@click.argument("name")
+@common.agent_name
 @click.option("--now", is_flag=True, help="Do not ask: end it and everything that it started.")
 @as_json
 @click.pass_obj
@@ -175,7 +175,7 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@common.agent_name
 @as_json
 @click.pass_obj
 def ack(session: Session, name: str, as_json: bool) -> None:
@@ -192,7 +192,7 @@ def ack(session: Session, name: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@common.agent_name
 @as_json
 @click.pass_obj
 def remove(session: Session, name: str, as_json: bool) -> None:

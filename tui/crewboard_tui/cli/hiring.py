@@ -26,8 +26,15 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 
 
 @click.command()
-@click.argument("name")
-@click.option("--type", "agent_type", required=True, metavar="T", help="Agent type; `crewboard types` lists them.")
+@common.agent_name
+@click.option(
+    "--type",
+    "agent_type",
+    required=True,
+    metavar="T",
+    shell_complete=common.complete_agent_type,
+    help="Agent type; `crewboard types` lists them.",
+)
 @click.option("--prompt", type=common.text, metavar="P", help="What to do.")
 @click.option("--prompt-file", metavar="F", help="Read the prompt from a file; `-` is standard input.")
 @click.option("--role", type=common.text, default="", metavar="R", help="Its role, in a few words.")
@@ -38,7 +45,13 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.option("--ask", is_flag=True, help="Require your approval of each command and each write.")
 @click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits.")
 @click.option("--budget", metavar="B", help="Limit in money ($5) or tokens (200k); at the limit it ends (79).")
-@click.option("--task", type=common.task_id, metavar="ID", help="Assign this task to the agent.")
+@click.option(
+    "--task",
+    type=common.task_id,
+    metavar="ID",
+    shell_complete=common.complete_task,
+    help="Assign this task to the agent.",
+)
 @click.option("--network", is_flag=True, help="Allow its commands the network.")
 @click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
               help="Limit of model calls per assignment.")  # fmt: skip
@@ -136,7 +149,7 @@ def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=common.complete_agent)
 @click.option("--all", "all_agents", is_flag=True, help="All agents that are not running.")
 @click.option("--model", metavar="M", help="Use another model from now on.")
 @click.option("--network", is_flag=True, help="Allow its commands the network from now on.")

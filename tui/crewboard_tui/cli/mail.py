@@ -23,7 +23,7 @@ from crewboard_tui.render import safe_line
 
 
 @click.command()
-@click.argument("name")
+@common.agent_name
 @click.argument("text", type=common.text)
 @as_json
 @click.pass_obj
@@ -69,7 +69,7 @@ def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bo
 
 
 @click.command()
-@click.argument("name")
+@common.agent_name
 @as_json
 @click.pass_obj
 def inbox(session: Session, name: str, as_json: bool) -> None:
@@ -183,7 +183,7 @@ def _call(request: Request) -> str:
 
 
 @click.command()
-@click.argument("ident", metavar="ID")
+@common.request_id
 @click.option("--feedback", type=common.text, help="Comment that goes with the approval.")
 @click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
 @click.option("--edited-file", metavar="F", help="Approve this edited plan instead; `-` is standard input.")
@@ -218,7 +218,7 @@ def approve(
 
 
 @click.command()
-@click.argument("ident", metavar="ID")
+@common.request_id
 @click.option("--feedback", type=common.text, required=True, help="Reason; the agent revises its plan accordingly.")
 @click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
 @as_json
@@ -229,7 +229,7 @@ def reject(session: Session, ident: str, feedback: str, sha256: str | None, as_j
 
 
 @click.command()
-@click.argument("ident", metavar="ID")
+@common.request_id
 @click.argument("text", type=common.text)
 @as_json
 @click.pass_obj

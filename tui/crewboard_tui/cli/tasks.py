@@ -92,7 +92,7 @@ def add(
 
 
 @click.command()
-@click.argument("task_id", metavar="ID", type=common.task_id)
+@click.argument("task_id", metavar="ID", type=common.task_id, shell_complete=common.complete_task)
 @click.option("--status", type=click.Choice(get_args(TaskStatus)), help="New status.")
 @click.option("--owner", help="New owner; it gets a message.")
 @click.option("--blocked-by", type=common.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")

@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,7 +12,7 @@ import click
 
 from crewboard.commands import Team, command_for
 from crewboard.errors import TryLaterError, UsageError
-from crewboard.readmodel import AgentView, Change, ChangeReader, Shown, TeamReader
+from crewboard.readmodel import AgentView, Change, ChangeReader, Shown, TeamReader, TeamView
 from crewboard.readmodel.watcher import SWEEP, Watcher
 from crewboard.records import Event, State
 from crewboard.store import TeamDirectory, files
@@ -99,29 +100,71 @@ def _decider(what: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("name")
-@click.option("--until", required=True, metavar="STATE[,STATE]", help="States to wait for.")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=common.complete_agent)
+@click.option(
+    "--until",
+    required=True,
+    metavar="STATE[,STATE]",
+    shell_complete=common.complete_states,
+    help="States to wait for.",
+)
+@click.option("--all", "every", is_flag=True, help="Wait for each agent; without NAME, for each of the team.")
+@click.option("--any", "first", is_flag=True, help="Wait for one agent; without NAME, for one of the team.")
 @click.option("--timeout", type=common.seconds, metavar="S", help="Give up after S seconds (exit 75).")
 @as_json
 @click.pass_obj
-def wait(session: Session, name: str, until: str, timeout: float | None, as_json: bool) -> None:
-    """Wait until the agent NAME reaches one of the given states.
+def wait(
+    session: Session,
+    names: tuple[str, ...],
+    until: str,
+    every: bool,
+    first: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Wait until the agent NAME, or each of several, reaches one of the given states.
 
     The states are the words that `status` shows (starting, working, waiting, retrying, idle, paused, stopping, exited,
     crashed, vanished, stuck, looping, unknown) and those of the dashboard (dead, ask, loop, start, run, wait, pause,
-    done). An agent with unread mail does not count as idle. Without --timeout, the wait also ends with 75 if the agent
-    has ended and is not being resumed; the message says how it ended.
+    done). An agent with unread mail does not count as idle. Without --timeout, the wait also ends with 75 if an agent
+    that it needs has ended and is not being resumed; the message says how it ended.
 
-    Example: crewboard wait fixer --until idle,exited,crashed --timeout 600
+    With --json, one NAME gives an object; several names, --all and --any give a list.
+
+    Examples: crewboard wait fixer --until idle,exited,crashed --timeout 600; crewboard wait --all --until idle,done
     """
     wanted = _states(until)
     team = session.team
-    team.member(name)
-    agent = _wait(team, name, wanted, timeout)
+    names = _waited_for(team, names, every=every, first=first)
+    found = [
+        {"name": agent.name, "state": agent.state, "run": agent.run, "reason": agent.reason}
+        for agent in _wait(team, names, wanted, timeout, first=first)
+    ]
     if as_json:
-        say_json({"name": name, "state": agent.state, "run": agent.run, "reason": agent.reason})
-    else:
-        say(safe_line(f"{name} is {agent.state}" + (f": {agent.reason}" if agent.reason else "")))
+        say_json(found[0] if len(names) == 1 and not every and not first else found)
+        return
+    for agent in found:
+        say(safe_line(f"{agent['name']} is {agent['state']}" + (f": {agent['reason']}" if agent["reason"] else "")))
+
+
+def _waited_for(team: Team, names: tuple[str, ...], *, every: bool, first: bool) -> tuple[str, ...]:
+    """Return the agents to wait for, each once.
+
+    Raises:
+        UsageError: The options contradict each other, an agent does not exist, or none is meant.
+    """
+    if every and first:
+        raise UsageError("use --all or --any, not both")
+    if not names and not (every or first):
+        raise UsageError("name an agent, or use --all or --any")
+    for name in names:
+        team.member(name)
+    if names:
+        return tuple(dict.fromkeys(names))
+    members = team.config.members if team.directory.exists() else []
+    if not members:
+        raise UsageError(f"team {team.directory.path.name} has no agents")
+    return tuple(member.name for member in members)
 
 
 def _states(text: str) -> frozenset[str]:
@@ -133,30 +176,75 @@ def _states(text: str) -> frozenset[str]:
     return words
 
 
-def _wait(team: Team, name: str, wanted: frozenset[str], timeout: float | None) -> AgentView:
+@dataclass
+class _Waiting:
+    """What the wait for one agent has seen so far; times are those of the monotonic clock."""
+
+    name: str
+    wanted: frozenset[str]
+    agent: AgentView | None = None
+    reached: bool = False
+    """True if the agent is in a wanted state, apart from unread mail."""
+
+    done: bool = False
+    ended: bool = False
+    """True if no process will change the agent's state."""
+
+    _unread_since: float | None = None
+    _ended_since: float | None = None
+
+    def look(self, view: TeamView) -> None:
+        """Compare the agent with what is waited for.
+
+        Raises:
+            UsageError: The agent was removed.
+        """
+        self.agent = agent = view.agent(self.name)
+        if agent is None:
+            raise UsageError(f"{self.name} is not on the team any more")
+        now = time.monotonic()
+        self._unread_since = (self._unread_since or now) if agent.state == "idle" and agent.unread else None
+        self.reached = not self.wanted.isdisjoint(_words_for(agent))
+        self.done = self.reached and (self._unread_since is None or now - self._unread_since > SETTLED)
+        self._ended_since = (self._ended_since or now) if _is_over(agent) else None
+        is_known = agent.exit is not None or (self._ended_since is not None and now - self._ended_since > SETTLED)
+        self.ended = not self.done and self._ended_since is not None and is_known
+
+    def describe(self) -> str:
+        """Return what keeps the agent from being done."""
+        what = "idle but has unread mail" if self.reached else self.agent.state if self.agent else "unknown"
+        return f"{self.name} is {what}"
+
+
+def _wait(
+    team: Team, names: tuple[str, ...], wanted: frozenset[str], timeout: float | None, *, first: bool
+) -> list[AgentView]:
+    """Return the agents that are in a wanted state: all of them, or with `first` at least one.
+
+    Raises:
+        TryLaterError: The time is over, or without `timeout`, an agent that is needed has ended.
+        UsageError: An agent was removed.
+    """
     started = time.monotonic()
-    unread_since: float | None = None
-    ended_since: float | None = None
     reader = TeamReader(team.directory)
+    waiting = [_Waiting(name, wanted) for name in names]
+    needed: Callable[[Iterable[bool]], bool] = any if first else all
+    hopeless: Callable[[Iterable[bool]], bool] = all if first else any
     with hints(team.directory) as wake:
         while True:
             wake.clear()
             view = reader.read()
-            agent = view.agent(name)
-            if agent is None:
-                raise UsageError(f"{name} is not on the team any more")
-            now = time.monotonic()
-            unread_since = (unread_since or now) if agent.state == "idle" and agent.unread else None
-            reached = not wanted.isdisjoint(_words_for(agent))
-            if reached and (unread_since is None or now - unread_since > SETTLED):
-                return agent
-            ended_since = (ended_since or now) if _is_over(agent) else None
-            if timeout is None and ended_since is not None and (agent.exit is not None or now - ended_since > SETTLED):
-                raise TryLaterError(_why_never(team, agent))
-            left = SWEEP if timeout is None else started + timeout - now
+            for each in waiting:
+                each.look(view)
+            if needed(each.done for each in waiting):
+                return [each.agent for each in waiting if each.done and each.agent is not None]
+            left = SWEEP if timeout is None else started + timeout - time.monotonic()
+            if timeout is None and hopeless(each.ended for each in waiting):
+                ended = [each.agent for each in waiting if each.ended and each.agent is not None]
+                raise TryLaterError("; ".join(_why_never(team, agent) for agent in ended))
             if left <= 0:
-                what = "idle but has unread mail" if reached else agent.state
-                raise TryLaterError(f"{name} is {what} after {timeout:g} s, not {' or '.join(sorted(wanted))}")
+                late = ", ".join(each.describe() for each in waiting if not each.done)
+                raise TryLaterError(f"{late} after {timeout:g} s, not {' or '.join(sorted(wanted))}")
             wake.wait(min(left, SWEEP))
 
 
@@ -182,7 +270,7 @@ _INDENT = 18
 
 
 @click.command()
-@click.argument("name")
+@common.agent_name
 @click.option("--follow", is_flag=True, help="Keep printing as it grows, until Ctrl-C.")
 @as_json
 @click.pass_obj
@@ -225,7 +313,7 @@ def _from(path: Path, offset: int) -> bytes:
 
 
 @click.command()
-@click.argument("name")
+@common.agent_name
 @click.option("--follow", is_flag=True, help="Keep printing as it grows, until Ctrl-C.")
 @as_json
 @click.pass_obj
