@@ -93,7 +93,7 @@ class Budget:
     def share(self, used: Tokens, cost: float | None) -> float:
         """Return the used part of the budget; 1 is all of it."""
         if self.tokens is not None:
-            return (used.input + used.output + used.cache_read + used.cache_write) / self.tokens
+            return used.total / self.tokens
         return (cost or 0.0) / self.usd if self.usd else 0.0
 
     def __str__(self) -> str:

@@ -67,6 +67,7 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("--read-only", "status"), 2, ("--read-only", "for the dashboard")),
         (("--read-only", "board"), 2, ("needs a terminal",)),
         (("--ascii",), 2, ("needs a terminal",)),
+        (("status", "--team", "x"), 2, ("--team stands before the command",)),
         (("wait", "--until", "idle"), 2, ("name an agent, or use --all or --any",)),
         (("wait", "--all", "--any", "--until", "idle"), 2, ("--all or --any, not both",)),
         (("wait", "--all", "--until", "idle"), 2, ("has no agents",)),

@@ -1,11 +1,14 @@
 """Steering from the command line: lead, interrupt, pause, approver, budget, rules."""
 
 import json
+import re
 from pathlib import Path
 
+from crewboard.commands import Team
 from crewboard.records import Rule
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
+from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
 from tests.crew import Crew, eventually
 
@@ -40,13 +43,28 @@ def test_who_is_not_there_cannot_be_steered(cli: Cli, directory: TeamDirectory) 
     assert cli("lead", " ").code == 2
 
 
+def test_the_team_shows_what_it_used_of_its_budget(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer", tokens={"input": 1200, "output": 800}, cost_usd=0.05)
+    assert " · $0.05 used" in cli("status").out
+    cli("budget", "$20")
+    assert cli("budget").out == "the team may use $20.00; $0.05 of $20.00 used (0%)\n"
+    assert cli("budget", "--json").json["used"] == {"tokens": 2000, "cost_usd": 0.05}
+
+
+def test_a_long_name_leaves_room_for_what_the_agent_does(cli: Cli, team: Team) -> None:
+    enlist(team, "payments-review-api-of-the-shop", state="working", doing="reads the tests of the shop")
+    with alive(team, "payments-review-api-of-the-shop"):
+        assert re.search(r"payments-r…-the-shop .* reads the tests", cli("status").out)
+
+
 def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     assert cli("approver", "lead").code == 0
     assert roster.load(directory).plan_approver == "lead"
     assert cli("approver", "missing").code == 2
     assert cli("budget", "$20").code == 0
-    assert "$20.00" in cli("budget").out
-    assert json.loads(cli("budget", "--json").out) == {"budget": "$20"}
+    assert cli("budget").out == "the team may use $20.00; nothing used yet\n"
+    used = {"tokens": 0, "cost_usd": None}
+    assert json.loads(cli("budget", "--json").out) == {"budget": "$20", "used": used}
     assert cli("budget", "a lot").code == 2
     assert cli("budget", "--none").code == 0
     assert "no budget" in cli("budget").out

@@ -80,6 +80,11 @@ class Tokens(Record):
     cache_read: int = 0
     cache_write: int = 0
 
+    @property
+    def total(self) -> int:
+        """The tokens of all kinds."""
+        return self.input + self.output + self.cache_read + self.cache_write
+
     def __add__(self, other: "Tokens") -> "Tokens":
         return Tokens(
             input=self.input + other.input,

@@ -126,7 +126,7 @@ def _agents(team: TeamDirectory) -> list[str]:
 
 def _states(_: TeamDirectory) -> list[str]:
     # Not needed by the other commands, and slow to import.
-    from crewboard.readmodel.team import Shown
+    from crewboard.readmodel import Shown
 
     return list(dict.fromkeys([*get_args(State), *get_args(Shown)]))
 

@@ -8,10 +8,12 @@ from crewboard.commands import stop as ending
 from crewboard.errors import UsageError
 from crewboard.pricing import parse_budget
 from crewboard.protocol import SHUTDOWN_TIMEOUT
+from crewboard.readmodel import bill_team, read_team
 from crewboard.records import LEAD, HireOptions, Status
 from crewboard.store import json_files, leases, roster
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
+from crewboard_tui.cli.status import used
 from crewboard_tui.render import safe_line
 
 
@@ -116,11 +118,13 @@ def budget(session: Session, amount: str | None, lift: bool, as_json: bool) -> N
         if not as_json:
             say("the team has no budget now" if lift else f"the team may use {limit}")
             return
-    current = team.config.budget if team.directory.exists() else None
+    view = read_team(team.directory)
     if as_json:
-        say_json({"budget": current})
+        bill = bill_team(view)
+        say_json({"budget": view.budget, "used": {"tokens": bill.tokens.total, "cost_usd": bill.usd}})
     else:
-        say(f"the team may use {parse_budget(current)}" if current else "the team has no budget")
+        limit = f"the team may use {parse_budget(view.budget)}" if view.budget else "the team has no budget"
+        say(f"{limit}; {used(view)}")
 
 
 @click.group(invoke_without_command=True)

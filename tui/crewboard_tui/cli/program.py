@@ -144,5 +144,8 @@ def _tell(error: Exception) -> int:
 
 
 def _usage(error: click.UsageError) -> str:
+    before = [option for param in crewboard.params for option in param.opts]
+    if isinstance(error, click.NoSuchOption) and error.option_name in before:
+        return f"{error.option_name} stands before the command, as in `crewboard {error.option_name} … COMMAND`"
     command = error.ctx.command_path if error.ctx else "crewboard"
     return f"{error.format_message().rstrip('.')}; `{command} --help` shows the usage"

@@ -4,13 +4,13 @@ import click
 
 from crewboard.commands import CommandLine, Team
 from crewboard.errors import ExitCode
-from crewboard.readmodel import AgentView, Need, TeamView, read_team
+from crewboard.readmodel import AgentView, Need, TeamView, bill_team, read_team
 from crewboard.readmodel import as_json as report
 from crewboard.records import describe_exit
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
 from crewboard_tui.cli.mail import answers, in_a_row
 from crewboard_tui.cli.tasks import describe as describe_tasks
-from crewboard_tui.render import format_places
+from crewboard_tui.render import clip_middle, format_bill, format_count, format_percent, format_places
 
 
 @click.command()
@@ -47,7 +47,7 @@ def describe(view: TeamView, team: Team) -> list[str]:
 def _head(view: TeamView, typed: CommandLine) -> list[str]:
     supervisor = f"supervisor {view.supervisor.pid or 'starting'}" if view.supervisor.alive else "no supervisor"
     model = "offline model (no language model)" if view.model_backend == "offline" else "Messages API"
-    lines = [cut(f"team {view.name} · {supervisor} · {model}", columns()), f"root {view.root}"]
+    lines = [cut(f"team {view.name} · {supervisor} · {model} · {used(view)}", columns()), f"root {view.root}"]
     if view.description:
         lines.append(cut(view.description, columns()))
     if view.damaged:
@@ -56,6 +56,17 @@ def _head(view: TeamView, typed: CommandLine) -> list[str]:
         hire = typed('spawn NAME --type explore --prompt "…"')
         lines += ["", f"no agents yet; {hire}"]
     return lines
+
+
+def used(view: TeamView) -> str:
+    """Describe what the team has used, removed agents included, and of which budget."""
+    bill = bill_team(view)
+    if not bill.tokens.total:
+        return "nothing used yet"
+    amount = f"{format_count(bill.tokens.total)} tokens" if bill.usd is None else format_bill(bill)
+    if bill.budget is None:
+        return f"{amount} used"
+    return f"{amount} of {bill.budget} used" + (f" ({format_percent(bill.share)})" if bill.share is not None else "")
 
 
 def _section(title: str, lines: list[str]) -> list[str]:
@@ -72,18 +83,19 @@ def _need(need: Need, now: float, typed: CommandLine) -> list[str]:
 def _agents(view: TeamView) -> list[str]:
     if not view.agents:
         return []
-    rows = [_row(agent, view.now) for agent in view.urgent_first]
+    # A quarter of the line, so that what the agent does has room.
+    rows = [_row(agent, view.now, columns() // 4) for agent in view.urgent_first]
     return table(("NAME", "TYPE", "STATE", "FOR", "PID", "TASK", "MAIL", "DOING"), rows, indent="  ")
 
 
-def _row(agent: AgentView, now: float) -> tuple[str, ...]:
+def _row(agent: AgentView, now: float, name_room: int) -> tuple[str, ...]:
     doing = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.doing
     if agent.shown == "done" and agent.state != "exited":
         doing += " (acknowledged)"
     if agent.alive and agent.last_error and agent.state == "idle":
         doing = f"last error: {agent.last_error}"
     return (
-        agent.name,
+        clip_middle(agent.name, name_room),
         agent.type,
         agent.state,
         age(now - agent.since) if agent.since else "–",

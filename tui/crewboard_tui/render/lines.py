@@ -70,6 +70,14 @@ def clip(text: str, width: int) -> str:
     return set_cell_size(text, width - 1) + ELLIPSIS if width > 0 else ""
 
 
+def clip_middle(name: str, width: int) -> str:
+    """Cut a name to at most `width` characters in its middle; names that differ often do so at their ends."""
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return name[: width - 1 - tail] + ELLIPSIS + name[len(name) - tail :] if width > 1 else ELLIPSIS[:width]
+
+
 def pad(text: str, width: int, align: Align = "left") -> str:
     """Cut or fill `text` to exactly `width` cells."""
     text = clip(text, width)
