@@ -1,7 +1,8 @@
 """Budgets and turn limits: what they count, where they stop an agent, and how it goes on."""
 
-from crewboard.commands import stop
+from crewboard.commands import answers, hire, messages, stop
 from crewboard.readmodel import as_json
+from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.usage import bill_team
 from crewboard.store import mailbox, roster
 from tests.crew import Crew, eventually
@@ -55,3 +56,88 @@ def test_the_team_budget_and_total_count_removed_agents(crew: Crew) -> None:
     assert crew.run("next", "explore", "go").code == 79
     assert crew.model.asked_by("next") == []
     assert total(crew) == before
+
+
+def text_of_requests(crew: Crew, name: str) -> str:
+    return str([body["messages"] for body in crew.model.asked_by(name)])
+
+
+def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: Crew) -> None:
+    shared_crew.model.give("dear", *[calls("list_dir")] * 99)
+    assert shared_crew.run("dear", "explore", "the work", budget="30k").code == 79
+    shared_crew.wait_for("dear", "exited")
+    asked = len(shared_crew.model.asked_by("dear"))
+    hire.resume(shared_crew.team, "dear")
+    record = shared_crew.wait_for("dear", "exited").exit
+    assert record is not None
+    assert (record.run, record.code, record.reason) == (2, 79, "budget")
+    assert len(shared_crew.model.asked_by("dear")) == asked, "the budget is still used up"
+    hire.change_limits(shared_crew.team, "dear", budget="60k")
+    hire.resume(shared_crew.team, "dear")
+    eventually(lambda: len(shared_crew.model.asked_by("dear")) > asked, "the next call")
+    before, after = (shared_crew.model.asked_by("dear")[at]["messages"] for at in (asked - 1, asked))
+    assert len(after) > len(before)
+    assert "the work" in str(after[0])
+
+
+def test_an_approved_plan_stays_approved_after_a_budget_end(shared_crew: Crew) -> None:
+    shared_crew.model.give("gated", calls("submit_plan", plan="look around"), *[calls("bash", command="true")] * 99)
+    begun = shared_crew.hire("gated", "code", "the work", plan=True, budget="30k", unsafe_no_sandbox=True)
+    answers.approve(shared_crew.team, shared_crew.pending("plan_approval", "gated").id)
+    assert shared_crew.answer(begun).code == 79
+    shared_crew.wait_for("gated", "exited")
+    hire.change_limits(shared_crew.team, "gated", budget="40k")
+    hire.resume(shared_crew.team, "gated")
+    shared_crew.wait_for("gated", "exited")
+    results = [event for event in shared_crew.events("gated") if event.kind == "tool_result" and event.run == 2]
+    assert results
+    assert not any(event.is_error for event in results)
+
+
+def test_a_raised_turn_limit_continues_a_living_agent(shared_crew: Crew) -> None:
+    shared_crew.model.give("brisk", *[calls("list_dir")] * 4, says("found it"))
+    begun = shared_crew.hire("brisk", "explore", "the work", max_turns=3)
+    assert shared_crew.answer(begun).code == 79
+    pid = shared_crew.wait_for("brisk", "idle").pid
+    hire.change_limits(shared_crew.team, "brisk", max_turns=9)
+    eventually(lambda: shared_crew.answer(begun).text == "found it", "the result")
+    assert shared_crew.see("brisk").pid == pid
+    kinds = [m.type for m in mailbox.read(shared_crew.directory, "lead").messages if m.from_ == "brisk"]
+    assert [kind for kind in kinds if kind in ("error", "result")] == ["error", "result"]
+
+
+def test_resume_after_a_turn_limit_takes_up_the_work(shared_crew: Crew) -> None:
+    shared_crew.model.give("halted", *[calls("list_dir")] * 4, says("found it"))
+    begun = shared_crew.hire("halted", "explore", "the work", max_turns=3, once=True)
+    assert shared_crew.answer(begun).code == 79
+    shared_crew.wait_for("halted", "exited")
+    hire.resume(shared_crew.team, "halted")
+    eventually(lambda: shared_crew.answer(begun).text == "found it", "the result")
+
+
+def test_mail_that_meets_a_used_up_budget_enters_no_turn(shared_crew: Crew) -> None:
+    shared_crew.model.give("poor", *[calls("list_dir")] * 99)
+    shared_crew.run("poor", "explore", "the work", budget="30k")
+    shared_crew.wait_for("poor", "exited")
+    sent = messages.send(shared_crew.team, "poor", "and this too")
+    hire.resume(shared_crew.team, "poor")
+    shared_crew.wait_for("poor", "exited")
+    (entry,) = [each for each in MailReader(shared_crew.directory, "poor").read() if each.message.id == sent.id]
+    assert entry.entered_turn_at is None
+    assert "and this too" not in text_of_requests(shared_crew, "poor")
+    hire.change_limits(shared_crew.team, "poor", budget="90k")
+    hire.resume(shared_crew.team, "poor")
+    eventually(lambda: "and this too" in text_of_requests(shared_crew, "poor"), "the message in a request")
+
+
+def test_mail_to_an_idle_agent_of_a_team_without_money_stays_unread(crew: Crew) -> None:
+    crew.run("calm", "explore", "say hello")
+    crew.wait_for("calm", "idle")
+    roster.change(crew.directory, lambda config: setattr(config, "budget", "1"))
+    sent = messages.send(crew.team, "calm", "say more")
+    record = crew.wait_for("calm", "exited").exit
+    assert record is not None
+    assert (record.code, record.reason) == (79, "budget")
+    roster.change(crew.directory, lambda config: setattr(config, "budget", "2m"))
+    hire.resume(crew.team, "calm")
+    crew.answer_to("calm", sent.id)

@@ -319,6 +319,28 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     return spec.run
 
 
+def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> None:
+    """Change the limits of an agent. If one of them stopped its assignment, a living agent continues by itself.
+
+    Raises:
+        UsageError: There is no such agent, or the budget has another form.
+    """
+    agent = team.agent(name)
+    if budget is not None:
+        parse_budget(budget)
+    given: dict[str, str | int | None] = {"budget": budget, "max_turns": max_turns}
+    changes = {key: value for key, value in given.items() if value is not None}
+
+    def edit(old: Spec | None) -> Spec:
+        if old is None:
+            raise UsageError(f"{name} has no spec file; spawn it again")
+        return old.model_copy(update={"flags": old.flags.model_copy(update=changes)})
+
+    if changes:
+        store.agents.change_spec(agent, edit)
+        supervisor_client.wake_worker(team.directory, name)
+
+
 def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assignment:
     """Send text to the lead. Hire a lead if there is none, resume one that has ended.
 

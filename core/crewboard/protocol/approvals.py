@@ -109,7 +109,9 @@ def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | No
 
 def answer_id(name: str, answer: Answer) -> str:
     """The id of the mail that carries an agent's answer, the same however often it is sent."""
-    return store.mailbox.derived_id(name, "answer", answer.run, answer.assignment)
+    # An assignment that a limit stopped may be answered again in the same run.
+    stop = [answer.ts] if answer.held else []
+    return store.mailbox.derived_id(name, "answer", answer.run, answer.assignment, *stop)
 
 
 def ask_id(request: Request) -> str:

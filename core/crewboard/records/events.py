@@ -134,7 +134,10 @@ class Gate(_Event):
 
 
 class Answer(_Event):
-    """An assignment ended with an answer or with `error`. `answers` are the ids of the prompt and mail it answers."""
+    """An assignment ended with an answer or with `error`. `answers` are the ids of the prompt and mail it answers.
+
+    If `held`, a limit or the credentials stopped it; a resume continues it. `continued` says that this was so before.
+    """
 
     kind: Literal["answer"] = "answer"
     assignment: str
@@ -143,6 +146,8 @@ class Answer(_Event):
     result: str | None = None
     error: str | None = None
     code: int = 0
+    held: bool = False
+    continued: bool = False
 
 
 class Sent(_Event):

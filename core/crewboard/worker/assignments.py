@@ -5,6 +5,7 @@ from crewboard.errors import CrewboardError, ExitCode
 from crewboard.records import Intake, Message, Spec, Status, Task
 from crewboard.store import is_starting
 from crewboard.worker import inbox
+from crewboard.worker.limits import Limits
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.tasks import describe
@@ -16,9 +17,10 @@ OUTAGE_PAUSE = 60.0
 class Assignments:
     """Looks for work for one worker."""
 
-    def __init__(self, run_state: RunState, results: Results) -> None:
+    def __init__(self, run_state: RunState, results: Results, limits: Limits) -> None:
         self._run_state = run_state
         self._results = results
+        self._limits = limits
         self._team = run_state.team
         self._name = run_state.name
         self.unread = 0
@@ -26,10 +28,18 @@ class Assignments:
 
     def look(self) -> bool:
         """Begin an assignment if there is work. Return True if one began."""
-        if self._start_with_prompt() or self._start_with_mail():
+        if self._start_with_prompt() or self._continue() or self._start_with_mail():
             return True
         # What is unread may say otherwise.
         return not self.unread and (self._resume_task() or self._claim_task())
+
+    def _continue(self) -> bool:
+        """Continue the assignment that a limit stopped, once that limit is raised."""
+        held = self._run_state.conversation.held
+        if held is None or not self._limits.may_continue():
+            return False
+        self._begin(held.id, "Your limit was raised. Continue where you stopped.")
+        return True
 
     def _start_with_prompt(self) -> bool:
         """Begin with the hire prompt of a fresh conversation."""
@@ -68,6 +78,9 @@ class Assignments:
             self.unread = left if arrived.batch.more else 0
             return False
         self.unread = 0
+        # Mail that enters now would be shown as read by the model, which is not called.
+        if (reached := self._limits.reached_budget()) is not None:
+            self._results.refuse(reached.text)
         task_id = arrived.first.metadata.get("task_id")
         inbox.start(self._run_state, arrived, self._claim_given_task(task_id) if isinstance(task_id, int) else [])
         return True
@@ -138,6 +151,8 @@ class Assignments:
         run_state.set_task(task)
         last = conversation.last_answer
         if task is None or last is None:
+            return False
+        if conversation.held is not None and not run_state.spec.flags.autoclaim:
             return False
         if last.code == ExitCode.API_UNAVAILABLE:
             return self._resume_after_outage(task, last.ts)

@@ -67,6 +67,10 @@ class Assignment:
     """A message of this assignment asks for a plan, or a plan of it was rejected."""
     gate_open: bool = False
     calls: int = 0
+    granted: int = 0
+    """Calls before the last resume after a limit; the limit of calls counts from there."""
+    continued: bool = False
+    """A limit stopped it, and it was continued."""
     plans: int = 0
     """Plans submitted so far. Each revision is a request of its own."""
 
@@ -87,6 +91,8 @@ class Conversation:
     """Those of it that start work."""
     prompts: set[str] = field(default_factory=set)
     assignment: Assignment | None = None
+    held: Assignment | None = None
+    """The assignment that a limit stopped, to be continued."""
     pending: list[Block] = field(default_factory=list)
     """Tool calls of the last reply that have no result yet."""
     refused: dict[str, str] = field(default_factory=dict)
@@ -150,6 +156,7 @@ class Conversation:
                     self.assignment.gate_open = event.open
                     self.assignment.plan_wanted = self.assignment.plan_wanted or not event.open
             case Answer():
+                self.held = self.assignment if event.held else None
                 self.assignment = None
                 self.unsent = self.last_answer = event
                 self.answers += 1
@@ -167,6 +174,7 @@ class Conversation:
     def _begin(self, event: RunStarted) -> None:
         self.run, self.results = event.run, 0
         self.cursor = max(self.cursor, event.mail_from)
+        self._continue_held()
         if event.fresh:
             self.entries.clear()
             self.pending.clear()
@@ -176,6 +184,12 @@ class Conversation:
             self.last_answer = None
             self.warned = False
             self.last_usage = Tokens()
+
+    def _continue_held(self) -> None:
+        if self.held is not None:
+            self.assignment, self.held = self.held, None
+            self.assignment.granted = self.assignment.calls
+            self.assignment.continued = True
 
     def _take_in(self, event: Intake) -> None:
         self.cursor = event.cursor
@@ -197,8 +211,10 @@ class Conversation:
         self.shutdowns_told.update(event.shutdowns)
         if event.reminds is not None:
             self.reminded.add(event.reminds)
-        if event.assignment is not None:
-            self.assignment = Assignment(event.assignment, [])
+        if event.assignment is not None and self.held is not None and event.assignment == self.held.id:
+            self._continue_held()
+        elif event.assignment is not None:
+            self.assignment, self.held = Assignment(event.assignment, []), None
             self.assignment_texts = self._newest_texts()
         if self.assignment is not None:
             if any(message.wants_plan for message in entering):

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from crewboard import store
 from crewboard.pricing import Budget, budget_or_none
-from crewboard.records import Intake, Spec, Status, Tokens
-from crewboard.store import TeamDirectory
+from crewboard.records import HireOptions, Intake, Spec, Status, Tokens
+from crewboard.store import CachedFile, TeamDirectory
+from crewboard.worker.conversation import Assignment
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 
@@ -23,8 +24,8 @@ class ReachedLimit:
 
 def used_up_budget(team: TeamDirectory, name: str) -> str | None:
     """Return which budget that the agent `name` draws on is used up, in words; None if none is."""
-    used = (f"{whose} budget of {budget} is used up" for whose, budget, share in _budgets_of(team, name) if share >= 1)
-    return next(used, None)
+    reached = _used_up(_budgets_of(team, name))
+    return reached.text if reached is not None else None
 
 
 def _budgets_of(
@@ -72,27 +73,50 @@ def _used_by(team: TeamDirectory, names: Iterable[str]) -> tuple[Tokens, float]:
     return tokens, cost
 
 
+def _used_up(shares: Iterable[tuple[str, Budget, float]]) -> ReachedLimit | None:
+    texts = (f"{whose} budget of {budget} is used up" for whose, budget, share in shares if share >= 1)
+    return next((ReachedLimit(text, is_budget=True) for text in texts), None)
+
+
 class Limits:
     """Compares what one worker and its team used with their limits."""
 
     def __init__(self, run_state: RunState, results: Results) -> None:
         self._run_state = run_state
         self._results = results
+        self._spec = CachedFile(run_state.agent.spec, Spec)
 
     def check(self) -> ReachedLimit | None:
         """Return the limit that forbids another model call. Warn once if a budget is nearly used up."""
-        run_state = self._run_state
-        assignment, flags = run_state.conversation.assignment, run_state.spec.flags
-        if assignment is not None and assignment.calls >= flags.max_turns:
-            return ReachedLimit(
-                f"reached its limit of {flags.max_turns} model calls for one assignment", is_budget=False
-            )
-        for whose, budget, share in self._shares():
-            if share >= 1:
-                return ReachedLimit(f"{whose} budget of {budget} is used up", is_budget=True)
+        shares = self._shares()
+        reached = self._reached_turns(self._run_state.conversation.assignment) or _used_up(shares)
+        if reached is not None:
+            return reached
+        for whose, budget, share in shares:
             if share >= WARN_AT:
                 self._warn(f"{whose} budget of {budget} is used up to {share:.0%}")
         return None
+
+    def may_continue(self) -> bool:
+        """Return True if a limit stopped the assignment and was raised since."""
+        held = self._run_state.conversation.held
+        return held is not None and self._reached_turns(held) is None and self.reached_budget() is None
+
+    def reached_budget(self) -> ReachedLimit | None:
+        """Return the budget that is used up."""
+        return _used_up(self._shares())
+
+    def _reached_turns(self, assignment: Assignment | None) -> ReachedLimit | None:
+        most = self._flags.max_turns
+        if assignment is None or assignment.calls - assignment.granted < most:
+            return None
+        return ReachedLimit(f"reached its limit of {most} model calls for one assignment", is_budget=False)
+
+    @property
+    def _flags(self) -> HireOptions:
+        """The options of this run; limits may be changed while it lasts."""
+        spec = self._spec.get()
+        return spec.flags if spec is not None else self._run_state.spec.flags
 
     def _shares(self) -> list[tuple[str, Budget, float]]:
         """Return each budget: whose it is, and which share of it is used."""

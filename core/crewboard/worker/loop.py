@@ -54,8 +54,8 @@ class Loop:
         self._context_window = ContextWindow(run_state, model)
         self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment)
         self._results = Results(run_state)
-        self._assignments = Assignments(run_state, self._results)
         self._limits = Limits(run_state, self._results)
+        self._assignments = Assignments(run_state, self._results, self._limits)
 
     async def run(self) -> None:
         """Work until there is a reason to exit.
@@ -127,10 +127,11 @@ class Loop:
             try:
                 await self._executor.run_pending(self._context_window.max_result)
                 await self._wait_while_paused()
-                self._take_in_mail()
+                # Before mail enters: it would be shown as read by the model, which is not called.
                 if (reached := self._limits.check()) is not None:
                     self._results.fail(reached.text, ExitCode.LIMIT, budget=reached.is_budget)
                     return
+                self._take_in_mail()
                 self._take_reply(await self._call())
             except Interrupted:
                 self._executor.drop_pending()

@@ -18,6 +18,9 @@ _REASONS = {
     ExitCode.LIMIT: "turn_limit",
 }
 
+_HOLDING = frozenset({ExitCode.LIMIT, ExitCode.CREDENTIALS})
+"""Errors that stop an assignment where it is, whatever it is about."""
+
 
 class Results:
     """The answers of one worker, and the mail that it sends by itself."""
@@ -34,18 +37,20 @@ class Results:
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
             return
+        continued = assignment.continued
         result = f"results/{self._name}-{run_state.spec.run}-{run_state.conversation.results + 1}.md"
         store.files.replace_file(self._team.path / result, text.encode("utf-8", "replace"), durable=True)
         run_state.append(
             Answer(
-                ts=run_state.now(), assignment=assignment.id, answers=assignment.answers, text=text, result=result
+                ts=run_state.now(), assignment=assignment.id, answers=assignment.answers, text=text, result=result,
+                continued=continued,
             )
         )  # fmt: skip
         run_state.show("working", "sends its result", clear_error=True)
         self.send_unsent()
 
     def fail(self, error: str, code: ExitCode, *, budget: bool = False) -> None:
-        """End the assignment with an error.
+        """End the assignment with an error. A limit and bad credentials only hold it: a resume continues it.
 
         Raises:
             WorkerExit: Bad credentials and a used-up budget end the worker, and any failure does if it was hired with
@@ -57,7 +62,7 @@ class Results:
         run_state.append(
             Answer(
                 ts=run_state.now(), assignment=assignment.id, answers=assignment.answers, text="",
-                error=error, code=code,
+                error=error, code=code, held=code in _HOLDING, continued=assignment.continued,
             )
         )  # fmt: skip
         run_state.show("working", "reports an error", last_error=error)
@@ -66,6 +71,16 @@ class Results:
             raise WorkerExit("budget", code)
         if code == ExitCode.CREDENTIALS or run_state.spec.flags.once:
             raise WorkerExit(_REASONS.get(code, "failed"), code)
+
+    def refuse(self, error: str) -> None:
+        """Report that a used-up budget keeps the agent from beginning what waits in its mailbox.
+
+        Raises:
+            WorkerExit: Always.
+        """
+        self._run_state.show("working", "reports an error", last_error=error)
+        self.send("error", error, ident=store.mailbox.derived_id(self._name, "refused", self._run_state.spec.run))
+        raise WorkerExit("budget", ExitCode.LIMIT)
 
     def send_unsent(self) -> None:
         """Send the mail of a committed answer. Its id is derived, so sending it twice delivers it once."""
@@ -89,7 +104,9 @@ class Results:
         the answer, so one of both sees the other. If unsure, send: a duplicate is better than a lost result.
         """
         spec = store.json_files.load_or_none(self._run_state.agent.spec, Spec)
-        return spec is not None and spec.foreground and answer.assignment == spec.prompt_id
+        waited_for = spec is not None and spec.foreground and answer.assignment == spec.prompt_id
+        # The hirer took the error of the limit for the answer.
+        return waited_for and not answer.continued
 
     def report_idle(self) -> None:
         """Announce once, after an assignment, that the agent is idle."""

@@ -153,21 +153,33 @@ def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int
 @click.option("--all", "all_agents", is_flag=True, help="All agents that are not running.")
 @click.option("--model", metavar="M", help="Use another model from now on.")
 @click.option("--network", is_flag=True, help="Allow its commands the network from now on.")
+@click.option("--budget", metavar="B", help="Change its limit in money ($5) or tokens (200k).")
+@click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Change its limit of model calls.")
 @as_json
 @click.pass_obj
 def resume(
-    session: Session, name: str | None, all_agents: bool, model: str | None, network: bool, as_json: bool
+    session: Session,
+    name: str | None,
+    all_agents: bool,
+    model: str | None,
+    network: bool,
+    budget: str | None,
+    max_turns: int | None,
+    as_json: bool,
 ) -> None:
     """Start the stopped or dead agent NAME again.
 
-    It keeps its conversation and continues its assignment. Returns when it is up.
+    It keeps its conversation and continues its assignment, also after a limit. Returns when it is up.
 
     Example: crewboard resume --all
     """
     team = session.team
     if all_agents == (name is not None):
         raise UsageError("name the agent to resume, or use --all")
+    if name is None and (budget is not None or max_turns is not None):
+        raise UsageError("--budget and --max-turns are for one agent: name it")
     if name is not None:
+        hiring.change_limits(team, name, budget=budget, max_turns=max_turns)
         _resume_one(team, name, model, network, as_json=as_json)
         return
     names = hiring.resume_all(team, model=model, network=network)
