@@ -6,12 +6,15 @@ import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from rich.cells import cell_len
 
 from crewboard.commands.context import Team
+from crewboard.protocol import requests
 from crewboard.records import Intake, Member, Rule, Status
 from crewboard.store import agents, journal, json_files, mailbox, roster
 from crewboard_tui.cli import common
@@ -44,6 +47,32 @@ def test_text_of_agents_cannot_drive_the_terminal(cli: Cli, hostile: Team, argum
     assert ran.code == 0, ran.err
     for wrong in ("\x1b", "\x07", "\x9b", "\u202e", "\u2066", "\u200b", "\x7f", "\r"):
         assert wrong not in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("inbox", "operator"), ("status",), ("journal", "evil"), ("log", "evil"), ("requests", "--all")]
+)
+@pytest.mark.parametrize("form", [str, quote, lambda key: json.dumps({"a": key})])
+def test_no_command_prints_a_credential_of_its_environment(
+    cli: Cli, team: Team, arguments: tuple[str, ...], form: Callable[[str], str]
+) -> None:
+    key = 'odd/secret"of these tests'
+    text = form(key)
+    roster.put(team.directory, Member(name="evil", type="code", role=text))
+    mailbox.send(team.directory, mailbox.compose("evil", "operator", "error", text))
+    agent = team.directory.agent("evil")
+    agent.path.mkdir()
+    agent.log.write_text(f"{text}\n")
+    journal.append(agent.journal, Intake(ts=1, run=1, prompt=text, prompt_from="operator"))
+    json_files.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=text, last_error=text))
+    requests.open_request(team.directory, "question-1", "question", "evil", "operator", {"question": text}, 1.0)
+    ran = cli.with_environment(ANTHROPIC_AUTH_TOKEN=key)
+    for more in ((), ("--json",)):
+        if more and arguments[0] == "log":
+            continue
+        out = ran(*arguments, *more).out
+        assert out
+        assert "secret" not in out
 
 
 def test_a_newline_in_data_never_starts_an_output_line(cli: Cli, team: Team) -> None:

@@ -1,6 +1,9 @@
 """One supervisor per team: it starts each run once, knows every end, leaves nothing behind."""
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,9 +13,14 @@ import pytest
 from crewboard.commands import hire, stop
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
+from crewboard.protocol.supervisor_client import ControlRequest
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records import RunStarted, Supervisor
-from crewboard.store import agents, leases
+from crewboard.records import Exit, RunStarted, Spec, Status, Supervisor
+from crewboard.records.agents import Want
+from crewboard.store import agents, json_files, leases
+from crewboard.store.json_files import CachedFile
+from crewboard.store.layout import TeamDirectory
+from crewboard.supervisor.reconciler import Watched, drop_obsolete_request
 from tests.crew import Crew, eventually
 
 
@@ -35,8 +43,66 @@ def test_many_callers_at_once_get_one_supervisor(crew: Crew) -> None:
 def test_the_supervisor_has_no_key_and_runs_in_the_root_folder(shared_crew: Crew) -> None:
     supervisor_client.wake_supervisor(shared_crew.directory)
     pid = shared_crew.supervisor_pid()
-    assert b"ANTHROPIC" not in process.environment(pid)
-    assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+    # The kernel shows these to root alone.
+    if os.geteuid() == 0:
+        assert b"ANTHROPIC" not in process.environment(pid)
+        assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+
+
+_LOOK_INTO_SUPERVISOR = """
+import subprocess, sys
+from pathlib import Path
+from crewboard.linux import syscalls
+from crewboard.protocol import supervisor_client
+from crewboard.records import Supervisor
+from crewboard.store import leases
+from crewboard.store.layout import TeamDirectory
+
+# With its capabilities, root reads everything, and a new program of root gets them back.
+syscalls.no_new_privileges()
+syscalls.drop_capabilities()
+team = TeamDirectory(Path(sys.argv[1]))
+supervisor_client.wake_supervisor(team)
+pid = leases.holder(team.supervisor_lock, Supervisor).pid
+ordinary = subprocess.Popen(["sleep", "60"])
+try:
+    Path(f"/proc/{ordinary.pid}/environ").read_bytes()
+finally:
+    ordinary.kill()
+try:
+    Path(f"/proc/{pid}/environ").read_bytes()
+    print("open")
+except PermissionError:
+    print("closed")
+"""
+
+
+def test_other_processes_of_the_user_cannot_read_its_memory(directory: TeamDirectory) -> None:
+    command = [sys.executable, "-c", _LOOK_INTO_SUPERVISOR, str(directory.path)]
+    try:
+        seen = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    finally:
+        supervisor_client.request_exit(directory)
+    assert seen.stdout == "closed\n"
+    eventually(lambda: not supervisor_client.is_alive(directory), "its end")
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted", "want", "kept"),
+    [(2, 2, "running", True), (2, 2, "paused", True), (2, 3, "running", False), (2, 2, "killed", False),
+     (1, 1, "running", False)],
+)  # fmt: skip
+def test_a_request_with_the_key_is_kept_only_while_its_run_can_begin(
+    directory: TeamDirectory, asked: int, wanted: int, want: Want, kept: bool
+) -> None:
+    agent = directory.agent("a")
+    agent.path.mkdir()
+    json_files.save(agent.status, Status(run=1, pid=1, state="idle", since=0))
+    files = CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit)
+    watched = Watched(agent, *files, start=ControlRequest("start", "a", asked, {"ANTHROPIC_API_KEY": "key"}))
+    spec = Spec(prompt="x", prompt_id="x", type="explore", run=wanted, want=want)
+    drop_obsolete_request(watched, spec)
+    assert (watched.start is not None) == kept
 
 
 def test_its_socket_is_for_its_user_alone(shared_crew: Crew) -> None:

@@ -1,15 +1,20 @@
 """Killing and resuming: nothing is lost, duplicated or run twice, and no dead agent is shown as alive."""
 
 import asyncio
+import json
 import signal
+import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
 
 import pytest
 
 from crewboard.commands import control, messages, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
+from crewboard.commands.context import Team
 from crewboard.linux import process
 from crewboard.offline.service import Fault
 from crewboard.protocol import approvals, requests
@@ -202,6 +207,44 @@ def test_stop_now_ends_a_busy_agent_with_all_that_it_started(shared_crew: Crew) 
     stop.stop_now(shared_crew.team, "busy")
     assert shared_crew.see("busy").state == "exited"
     eventually(lambda: not any(process.start_ticks(pid) for pid in family), "the end of its children")
+
+
+class _Echo(BaseHTTPRequestHandler):
+    """A gateway that repeats the credential in its error."""
+
+    def do_POST(self) -> None:
+        sent = self.headers.get("authorization", "")
+        said = {
+            "type": "error",
+            "error": {"type": "authentication_error", "message": f"no such {sent!r}: {quote(sent)}"},
+        }
+        body = json.dumps(said).encode()
+        self.send_response(401)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name of the base class
+        pass
+
+
+def test_a_credential_that_an_error_repeats_is_in_no_file(shared_crew: Crew) -> None:
+    token = "an/odd+token-of-the=tests"
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Echo) as gateway:
+        threading.Thread(target=gateway.serve_forever, daemon=True).start()
+        environment = {
+            **shared_crew.environment,
+            "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{gateway.server_port}",
+            "ANTHROPIC_API_KEY": token,
+        }
+        team = Team(shared_crew.directory, environment=environment)
+        hired = hiring.spawn(team, hiring.Hire("echoed", "explore", "hello"))
+        assert shared_crew.answer(hired).code == 78
+        gateway.shutdown()
+    files = contents(shared_crew.directory.path)
+    assert any(b"[key hidden]" in data for data in files.values())
+    for form in (token, quote(token)):
+        assert not [path for path, data in files.items() if form.encode() in data]
 
 
 def test_refused_credentials_end_the_worker_with_78(shared_crew_on: Make) -> None:

@@ -54,6 +54,8 @@ def main() -> int:
         os._exit(0)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     os.umask(0o077)
+    # Start requests carry the API key.
+    process.keep_memory_private()
     team = TeamDirectory(Path(sys.argv[1]))
     try:
         team.require_own()

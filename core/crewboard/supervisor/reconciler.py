@@ -65,6 +65,18 @@ class Watched:
     """How runs of child processes ended, until that is recorded."""
 
 
+def _last_run(watched: Watched) -> int:
+    status, ended = watched.status.get(), watched.exit.get()
+    return max(status.run if status else 0, ended.run if ended else 0)
+
+
+def drop_obsolete_request(watched: Watched, spec: Spec) -> None:
+    """Forget a start request, which holds the API key, if its run began, was replaced, or must not begin any more."""
+    run = watched.start.run or 0 if watched.start is not None else 0
+    if run < spec.run or run <= _last_run(watched) or spec.want in ("stopped", "killed"):
+        watched.start = None
+
+
 class Supervisor:
     """The supervisor of one team.
 
@@ -264,8 +276,9 @@ class Supervisor:
 
     async def _start_if_wanted(self, watched: Watched, spec: Spec) -> None:
         """Start the wanted run, once, with the environment of its start request."""
+        drop_obsolete_request(watched, spec)
         request = watched.start
-        if request is None or spec.want != "running" or spec.run <= self._last_run(watched) or request.run != spec.run:
+        if request is None or spec.want != "running" or spec.run <= _last_run(watched) or request.run != spec.run:
             return
         environment = self._model.worker_environment(request.environment)
         if environment is None:
@@ -279,11 +292,6 @@ class Supervisor:
         if watched.start is not None and watched.start.run == spec.run:
             watched.start = None
         log.info("started %s run %d, pid %d", watched.agent.name, spec.run, watched.ref.pid)
-
-    @staticmethod
-    def _last_run(watched: Watched) -> int:
-        status, ended = watched.status.get(), watched.exit.get()
-        return max(status.run if status else 0, ended.run if ended else 0)
 
     def _end_if_wanted(self, watched: Watched, spec: Spec) -> None:
         if watched.ref is None:

@@ -25,6 +25,7 @@ from crewboard.commands import Team, choose_team
 from crewboard.errors import BadDataError, CrewboardError, UntrustedError, UsageError
 from crewboard.protocol import requests, supervisor_client
 from crewboard.records import State
+from crewboard.redaction import redact_values
 from crewboard.store import TeamDirectory, find_root, roster, tasks
 from crewboard_tui.render import clip, pad, safe_line, safe_text
 
@@ -262,7 +263,7 @@ def say_json_line(value: object) -> None:
 
 
 def _dump(value: object, indent: int | None = None) -> str:
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
+    text = json.dumps(redact_values(value), ensure_ascii=True, allow_nan=False, indent=indent)
     return text.replace("\x7f", "\\u007f")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import shell_complete
 
-from crewboard import __version__, env
+from crewboard import __version__, env, redaction
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, note
@@ -86,6 +86,7 @@ def crewboard(context: click.Context, /, root: str | None, team: str | None, off
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; print an error as one sentence on stderr."""
     _never_fail_to_print()
+    redaction.register_secrets(os.environ)
     if instruction := os.environ.get(env.COMPLETE):
         return shell_complete(crewboard, {}, "crewboard", env.COMPLETE, instruction)
     try:

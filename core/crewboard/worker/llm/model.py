@@ -23,6 +23,7 @@ from crewboard.errors import BadDataError, ExitCode
 from crewboard.protocol import cooldown
 from crewboard.records import Reply, Retry, Tokens
 from crewboard.records.base import check_depth
+from crewboard.redaction import redact
 from crewboard.store import codec, files
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
@@ -97,6 +98,10 @@ class _Refusal:
     """True if the whole team should pause its calls."""
     too_long: bool = False
     """True if a shorter request may succeed."""
+
+    def __post_init__(self) -> None:
+        # What an API or a gateway says may repeat the key. It is journalled, mailed and shown.
+        object.__setattr__(self, "text", redact(self.text))
 
 
 def make_client(*, api_key: str | None = None, base_url: str | None = None) -> AsyncAnthropic:
