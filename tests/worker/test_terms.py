@@ -21,7 +21,7 @@ from tests.model import calls, says
 ENVIRONMENT = {"CREWBOARD_OFFLINE": "1", "CREWBOARD_SANDBOX": "none"}
 
 RESTRICTING = {"plan", "ask"}
-PERMITTING = {"network", "unsafe_no_sandbox"}
+PERMITTING = {"network", "unsafe_no_sandbox", "allow_hardlinks"}
 LIMITING = {"max_turns", "budget"}
 HARMLESS = {"once", "autoclaim", "task"}
 

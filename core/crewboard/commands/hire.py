@@ -65,6 +65,7 @@ def effective_terms(
             "budget": asked.budget if before is None else before.budget or asked.budget,
             "network": asked.network and all(each.network for each in limits),
             "unsafe_no_sandbox": asked.unsafe_no_sandbox and all(each.unsafe_no_sandbox for each in limits),
+            "allow_hardlinks": asked.allow_hardlinks and all(each.allow_hardlinks for each in limits),
             "max_turns": min(asked.max_turns, *(each.max_turns for each in limits)),
         }
     )

@@ -25,6 +25,7 @@ class HireOptions(Record):
     budget: str | None = None
     network: bool = False
     unsafe_no_sandbox: bool = False
+    allow_hardlinks: bool = False
     max_turns: Annotated[int, Field(ge=1)] = 100
     task: int | None = None
 

@@ -2,6 +2,8 @@
 
 import os
 import pwd
+import re
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -29,10 +31,34 @@ _TOOL_VARIABLES = (
 """Variables that name folders of tools; some name several."""
 
 _TOOLS_AT_HOME = (
-    ".pyenv", ".rustup", ".nvm", ".asdf", ".volta", ".sdkman", ".deno/bin", ".bun/bin", ".local/lib", ".local/share/uv",
-    ".local/share/mise", ".local/share/pipx", ".local/share/pnpm",
+    ".pyenv", ".rustup", ".nvm", ".asdf", ".volta", ".sdkman", ".deno/bin", ".bun/bin", ".local/lib",
+    ".local/share/uv/python", ".local/share/uv/tools", ".local/share/mise", ".local/share/pipx", ".local/share/pnpm",
 )  # fmt: skip
 """Where tools are installed below a home. None of these holds passwords."""
+
+_CREDENTIALS = (
+    ".ssh", ".gnupg", ".password-store", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".vault-token",
+    ".git-credentials", ".github_token", ".gitlab-token", ".aws", ".azure", ".kube", ".docker/config.json",
+    ".terraform.d/credentials.tfrc.json", ".pypirc", ".pip", ".cargo/credentials", ".cargo/credentials.toml",
+    ".gem/credentials", ".m2/settings.xml", ".claude/.credentials.json", ".claude.json",
+    ".config/gh", ".config/glab-cli", ".config/tea", ".config/hub", ".config/git/credentials", ".config/gcloud",
+    ".config/pip", ".config/uv", ".config/op", ".config/rclone", ".config/containers/auth.json",
+    ".local/share/uv/credentials", ".local/share/keyrings", ".local/state/crewboard",
+    ".bash_history", ".zsh_history", ".sh_history", ".histfile", ".local/share/fish/fish_history", ".python_history",
+    ".psql_history", ".mysql_history", ".sqlite_history", ".node_repl_history", ".rediscli_history", ".lesshst",
+)  # fmt: skip
+"""Where programs keep passwords and what was typed, below a home or in a workspace that holds a copy of one."""
+
+_WITH_PASSWORDS = (".npmrc", ".yarnrc.yml", ".yarnrc")
+"""Settings that projects share, so they are hidden only if they hold a password."""
+
+_PASSWORD = re.compile(rb"(?i)(?:_auth(?:Token)?|_password|npmAuth(?:Token|Ident))[\"']?\s*[:=]\s*[\"']?[^\s$\"']")
+
+_SHARED = frozenset({
+    TEAMS, ".venv", ".github", ".editorconfig", ".git", ".gitignore", ".gitattributes", ".gitmodules", ".gitkeep",
+    ".gitlab", ".gitlab-ci.yml", ".git-blame-ignore-revs",
+})  # fmt: skip
+"""Names with a dot that are for projects, not for users."""
 
 _BESIDE_BIN = ("lib", "lib64", "libexec")
 
@@ -71,10 +97,19 @@ class HostPaths:
         )
 
     def private_entries(self, root: Path) -> list[Path]:
-        """Return the hidden entries of homes in the workspace, if it is or holds any."""
-        inside = [home for home in self.homes if home.is_relative_to(root)]
+        """Return the credentials in the workspace, and the hidden entries of homes, if it is or holds any."""
+        inside = {home for home in self.homes if home.is_relative_to(root)}
+        inside |= {root} if str(root.parent) in _HOMES else set()
+        inside |= {Path(entry.path) for home in inside if str(home) in _HOMES for entry in _listed(home)}
         entries = [entry for home in inside for entry in _listed(home) if entry.name.startswith(".")]
-        return [Path(entry.path) for entry in entries if not entry.is_symlink() and not _is_shared(entry.name)]
+        hidden = [Path(entry.path) for entry in entries if not entry.is_symlink() and entry.name not in _SHARED]
+        folders = {root, *inside}
+        known = [folder / name for folder in folders for name in _CREDENTIALS]
+        known += [path for folder in folders for name in _WITH_PASSWORDS if _has_password(path := folder / name)]
+        # By their real paths, because nothing can be mounted over a symbolic link.
+        there = [Path(os.path.realpath(path)) for path in known if os.path.lexists(path)]
+        there = [path for path in there if is_below(path, [root]) and not is_below(path, hidden)]
+        return list(dict.fromkeys([*hidden, *there]))
 
 
 def _homes() -> list[Path]:
@@ -132,13 +167,18 @@ def team_folders(root: Path) -> list[Path]:
 def _listed(folder: Path) -> list[os.DirEntry[str]]:
     try:
         return list(os.scandir(folder))
-    except PermissionError:
+    except (PermissionError, NotADirectoryError):
         # A folder that cannot be listed cannot be read by a command either.
         return []
 
 
-def _is_shared(name: str) -> bool:
-    return name in (TEAMS, ".venv", ".github", ".editorconfig") or (name.startswith(".git") and name != ".gitconfig")
+def _has_password(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with os.fdopen(fd, "rb") as file:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and _PASSWORD.search(file.read(65536)) is not None
 
 
 def host_names() -> list[Path]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from crewboard import env
 from crewboard.agent_types import type_of
@@ -52,6 +53,8 @@ class Sandbox:
     results: Path
     description: str = ""
     """The level as `status.json` names it."""
+    allow_hardlinks: bool = False
+    """File tools may read files that also have a name outside the workspace."""
 
     def command(self, text: str, stdout: int, guard: GitGuard | None = None) -> Child:
         """Start a command, its output into the descriptor `stdout`, while `guard` is open.
@@ -76,9 +79,14 @@ class Sandbox:
         """Return what keeps new files from making git run programs, to be open while a command runs."""
         return GitGuard(self.policy.root) if self.policy.writes and self.level != "none" else None
 
-    def protected(self) -> list[Path]:
-        """Return what the file tools must not write, because git executes or includes it."""
-        return self.policy.git_files().protected if self.policy.writes else []
+    def file_limits(self, *, writing: bool) -> dict[str, Any]:
+        """Return what the file tools refuse (`workspace.Limits`), as it is at this moment."""
+        protected = self.policy.git_files().protected if writing and self.policy.writes else []
+        return {
+            "protected": [str(path) for path in protected],
+            "hidden": [str(path) for path in self.policy.host.private_entries(self.policy.root)],
+            "allow_hardlinks": self.allow_hardlinks,
+        }
 
     @property
     def contains_processes(self) -> bool:
@@ -127,11 +135,12 @@ def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox
     team.require_own()
     results = Path(os.path.realpath(team.path)) / team.results.name
     if not kind.executes:
-        yield Sandbox(found.level, policy, results, description)
+        yield Sandbox(found.level, policy, results, description, spec.flags.allow_hardlinks)
         return
     scratch = _prepared(name, policy.root)
     try:
-        yield Sandbox(found.level, replace(policy, scratch=scratch.path), results, description)
+        prepared = replace(policy, scratch=scratch.path)
+        yield Sandbox(found.level, prepared, results, description, spec.flags.allow_hardlinks)
     finally:
         scratch.remove()
 

@@ -56,6 +56,7 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
               help="Limit of model calls per assignment.")  # fmt: skip
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run without a sandbox where none works.")
+@click.option("--allow-hardlinks", is_flag=True, help="Let file tools read files with hard links outside.")
 @as_json
 @click.pass_context
 def spawn(
@@ -76,6 +77,7 @@ def spawn(
     network: bool,
     max_turns: int,
     unsafe_no_sandbox: bool,
+    allow_hardlinks: bool,
     as_json: bool,
 ) -> None:
     """Hire the agent NAME, or give more work to an idle one.
@@ -95,6 +97,7 @@ def spawn(
         budget=budget,
         network=network,
         unsafe_no_sandbox=unsafe_no_sandbox,
+        allow_hardlinks=allow_hardlinks,
         max_turns=max_turns,
         task=task,
     )

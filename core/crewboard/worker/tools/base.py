@@ -60,8 +60,8 @@ class FileToolClient:
 
     async def ask(self, name: str, arguments: dict[str, Any]) -> Outcome:
         """Run a file tool."""
-        protected = [str(path) for path in self.sandbox.protected()] if name in _WRITING else []
-        request = json.dumps({"name": name, "input": arguments, "protected": protected}).encode() + b"\n"
+        limits = self.sandbox.file_limits(writing=name in _WRITING)
+        request = json.dumps({"name": name, "input": arguments, "limits": limits}).encode() + b"\n"
         for _ in range(_ATTEMPTS):
             outcome = await self._try(name, request)
             if outcome is not None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crewboard.worker.tools.workspace import HIDDEN, Found, Place, RefusedError, Workspace, escape_name
+from crewboard.worker.tools.workspace import HIDDEN, Found, Limits, Place, RefusedError, Workspace, escape_name
 
 MAX_TEXT = 60_000
 """Characters of one response."""
@@ -185,8 +185,8 @@ _OPERATIONS: dict[str, Callable[..., str | Done]] = {
 
 
 def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
-    """Run one request: `{name, input, protected}` → `{content, is_error, created}`."""
-    workspace.protected = request.get("protected", [])
+    """Run one request: `{name, input, limits}` → `{content, is_error, created}`."""
+    workspace.limits = Limits(**request.get("limits", {}))
     try:
         done = _OPERATIONS[request["name"]](workspace, **request["input"])
     except RefusedError as refusal:

@@ -104,6 +104,7 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         flags=HireOptions(
             plan=given.plan_required or _needs_plan(context, given.agent_type),
             unsafe_no_sandbox=own.unsafe_no_sandbox,
+            allow_hardlinks=own.allow_hardlinks,
             max_turns=own.max_turns,
         ),
         given=frozenset(),

@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 MAX_FILE = 10 * 1024 * 1024
@@ -21,6 +21,12 @@ MAX_FILE = 10 * 1024 * 1024
 
 MAX_DEPTH = 64
 """How many levels of folders a search descends."""
+
+MAX_SEARCHED = 200_000
+"""How many entries are looked at to find the names of a file with hard links."""
+
+MAX_FOLDERS = 500
+"""How many folders are open at a time meanwhile. What is not searched counts as outside."""
 
 HIDDEN = ".crewboard"
 _SKIPPED = frozenset(
@@ -50,6 +56,18 @@ def escape_name(name: str) -> str:
 def unescape_name(shown: str) -> str:
     """Return the file name that `escape_name` shows as `shown`."""
     return _ESCAPED.sub(lambda found: chr(0xDC00 + int(found[1], 16)), shown)
+
+
+@dataclass
+class Limits:
+    """What the tools of this agent refuse: real paths, each with all below."""
+
+    protected: list[str] = field(default_factory=list)
+    """What must not be written: git outside the sandbox executes or includes it."""
+    hidden: list[str] = field(default_factory=list)
+    """What must not be used at all: credentials, and private entries of a home."""
+    allow_hardlinks: bool = False
+    """Read files that may have another name outside the workspace."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +105,7 @@ class Workspace:
         self.root = Path(os.path.realpath(root))
         # Not resolved, because a symbolic link in its place must not be followed.
         self.results = Path(results)
-        self.protected: list[str] = []
-        """Real paths that must not be written, with all below: git outside the sandbox executes or includes them."""
+        self.limits = Limits()
         self._base = os.open(self.root, _FOLDER)
         self._results: int | None = None
         self._seen: dict[tuple[int, tuple[str, ...]], tuple[int, int, int]] = {}
@@ -111,6 +128,8 @@ class Workspace:
         if not real.is_relative_to(self.root):
             raise RefusedError(f"{given} is outside the workspace {self.root}")
         steps = real.relative_to(self.root).parts
+        if _is_in(real, self.limits.hidden):
+            raise RefusedError(f"{given} holds credentials or private settings of the user")
         if HIDDEN in (*steps, *Path(given).parts):
             raise RefusedError(f"{given} belongs to the team's own files")
         return Place(given, self._base, steps)
@@ -140,7 +159,7 @@ class Workspace:
         if ".git" in place.steps:
             raise RefusedError(f"{place.given} belongs to git; change it with git itself")
         real = self.root.joinpath(*place.steps)
-        if any(real.is_relative_to(path) for path in self.protected):
+        if _is_in(real, self.limits.protected):
             raise RefusedError(f"{place.given} is executed or included by git outside the sandbox, so it is read-only")
         if place.steps[-1:] == ("HEAD",):
             raise RefusedError(f"{place.given} would make its folder a repository; choose another name")
@@ -200,6 +219,11 @@ class Workspace:
         try:
             with self.folder(place) as folder, _regular(folder, place.steps[-1], place.given) as fd:
                 found = os.fstat(fd)
+                if self._is_linked_outside(found):
+                    raise RefusedError(
+                        f"{place.given} may have another name outside the workspace (a hard link); "
+                        "only an agent hired with --allow-hardlinks reads it"
+                    )
                 if found.st_size > MAX_FILE:
                     raise RefusedError(f"{place.given} has {found.st_size} bytes; the limit is {MAX_FILE}")
                 data = _read_all(fd)
@@ -244,17 +268,61 @@ class Workspace:
     def walk(self, place: Place) -> Iterator[Found]:
         """Yield every regular file below a folder, in order. Follow no link."""
         with self.open_folder(place) as fd:
-            yield from _walk(fd, "", MAX_DEPTH)
+            for found in _walk(fd, "", MAX_DEPTH):
+                if not self.limits.hidden or not _is_in(
+                    self.root.joinpath(*place.steps, found.path), self.limits.hidden
+                ):
+                    yield found
 
-    @staticmethod
-    def read_found(found: Found) -> bytes | None:
-        """Return the bytes of a found file; None if it is binary or too large."""
+    def read_found(self, found: Found) -> bytes | None:
+        """Return the bytes of a found file; None if it is binary, too large, or has a name outside the workspace."""
         try:
             with _regular(found.folder, found.name, found.path) as fd:
-                data = _read_all(fd) if os.fstat(fd).st_size <= MAX_FILE else None
+                about = os.fstat(fd)
+                data = None if about.st_size > MAX_FILE or self._is_linked_outside(about) else _read_all(fd)
         except (OSError, RefusedError):
             return None
         return None if data is None or is_binary(data) else data
+
+    def _is_linked_outside(self, found: os.stat_result) -> bool:
+        """Return True if a file has more names than there are in the workspace."""
+        if found.st_nlink <= 1 or self.limits.allow_hardlinks:
+            return False
+        top = os.fstat(self._base)
+        if (found.st_dev, found.st_uid) != (top.st_dev, top.st_uid):
+            return True
+        return _names_below(self._base, found) < found.st_nlink
+
+
+def _is_in(path: Path, folders: list[str]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _names_below(top: int, wanted: os.stat_result) -> int:
+    """Count the names of a file below an open folder, until all are found or `MAX_SEARCHED` entries are looked at."""
+    count, left = 0, MAX_SEARCHED
+    waiting = [os.dup(top)]
+    try:
+        while waiting and left > 0 and count < wanted.st_nlink:
+            folder = waiting.pop()
+            try:
+                with os.scandir(folder) as listing:
+                    for entry in listing:
+                        left -= 1
+                        if left < 0:
+                            break
+                        if entry.is_dir(follow_symlinks=False):
+                            if len(waiting) < MAX_FOLDERS:
+                                with contextlib.suppress(OSError):
+                                    waiting.append(os.open(entry.name, _FOLDER, dir_fd=folder))
+                        elif entry.inode() == wanted.st_ino:
+                            count += 1
+            finally:
+                os.close(folder)
+    finally:
+        for folder in waiting:
+            os.close(folder)
+    return count
 
 
 def is_binary(data: bytes) -> bool:

@@ -1,0 +1,170 @@
+"""Tests that agents see no credentials of the user: in a workspace that holds them, and through hard links."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crewboard.agent_types import TYPES
+from crewboard.sandbox import host_paths
+from crewboard.sandbox.host_paths import HostPaths
+from crewboard.sandbox.level import Level
+from crewboard.sandbox.policy import Policy
+from crewboard.sandbox.sandbox import Sandbox
+from crewboard.worker.tools import workspace
+from tests.sandbox.conftest import need
+from tests.sandbox.targets import SECRET, Targets, run, run_as_file_server
+from tests.sandbox.test_file_server import ask_file_server
+
+FILES = [
+    ".git-credentials", ".config/gh/hosts.yml", ".config/glab-cli/config.yml", ".config/tea/config.yml",
+    ".config/pip/pip.conf", ".pypirc", ".config/uv/uv.toml", ".local/share/uv/credentials/credentials.toml", ".npmrc",
+    ".cargo/credentials.toml", ".netrc", ".aws/credentials", ".config/gcloud/credentials.db", ".azure/token.json",
+    ".docker/config.json", ".kube/config", ".ssh/id_rsa", ".gnupg/secring.gpg", ".bash_history", ".zsh_history",
+    ".github_token", ".gitlab-token", ".pgpass",
+]  # fmt: skip
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = Path(os.path.realpath(tmp_path)) / "place"
+    for name in FILES:
+        path = made / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"//registry.npmjs.org/:_authToken={SECRET}\n")
+    (made / "notes").write_text("notes\n")
+    return made
+
+
+@pytest.fixture(params=["the home", "a copy of a home", "the folder of all homes"])
+def place(request: pytest.FixtureRequest, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
+    """Return a workspace that holds credentials, and where in it."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    if request.param == "the home":
+        monkeypatch.setenv("HOME", str(root))
+    elif request.param == "the folder of all homes":
+        monkeypatch.setattr(host_paths, "_HOMES", (str(root.parent),))
+        yield root.parent, "place/"
+        return
+    yield root, ""
+
+
+def sandbox_for(targets: Targets, kind: str, level: Level, root: Path) -> Sandbox:
+    sandbox = targets.sandbox(kind, level)
+    return replace(sandbox, policy=replace(sandbox.policy, root=root, host=HostPaths.of_this_machine()))
+
+
+@pytest.mark.parametrize("kind", ["explore", "test", "code"])
+def test_commands_see_no_credentials(targets: Targets, level: Level, kind: str, place: tuple[Path, str]) -> None:
+    root, where = place
+    sandbox = sandbox_for(targets, kind, level, root)
+    text = f"cat {where}notes; cat {' '.join(where + name for name in FILES)}; grep -r sk-ant ."
+    outcome = run(sandbox, text) if TYPES[kind].executes else run_as_file_server(sandbox, text)
+    assert "notes" in outcome.content
+    assert SECRET not in outcome.content
+
+
+@pytest.mark.parametrize("level", ["bubblewrap", "landlock", "none"])
+@pytest.mark.parametrize("kind", ["explore", "code"])
+def test_file_tools_see_no_credentials(
+    targets: Targets, works: dict[Level, str | None], level: Level, kind: str, place: tuple[Path, str]
+) -> None:
+    need(level, works)
+    root, where = place
+    reads = [("read_file", {"path": where + name}) for name in FILES]
+    searches = [("grep", {"pattern": "sk-ant"}), ("grep", {"pattern": "sk-ant", "path": f"{where}.ssh"})]
+    writes = [("write_file", {"path": where + name, "content": "x"}) for name in FILES]
+    tries = [*reads, *searches, *(writes if kind == "code" else []), ("read_file", {"path": f"{where}notes"})]
+    *answers, notes = ask_file_server(sandbox_for(targets, kind, level, root), *tries)
+    assert notes.content == "1\tnotes"
+    assert not [answer for answer in answers if SECRET in answer.content]
+    assert all(SECRET in (root / where / name).read_text() for name in FILES)
+
+
+def test_settings_of_npm_without_a_password_are_seen(targets: Targets, root: Path) -> None:
+    (root / ".npmrc").write_text("save-exact=true\n//registry.npmjs.org/:_authToken=${NPM_TOKEN}\n")
+    (answer,) = ask_file_server(sandbox_for(targets, "explore", "none", root), ("read_file", {"path": ".npmrc"}))
+    assert "save-exact" in answer.content
+
+
+def test_credentials_behind_a_link_are_hidden_too(targets: Targets, level: Level, root: Path) -> None:
+    (root / ".ssh").rename(root / "keys")
+    (root / ".ssh").symlink_to("keys")
+    outcome = run(sandbox_for(targets, "code", level, root), "cat keys/id_rsa .ssh/id_rsa")
+    assert SECRET not in outcome.content
+
+
+def test_the_store_of_uv_is_hidden_in_every_workspace(
+    targets: Targets, level: Level, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(root))
+    (root / ".local/share/uv/python").mkdir()
+    (root / ".local/share/uv/python/pip").write_text("a tool\n")
+    sandbox = targets.sandbox("test", level)
+    sandbox = replace(sandbox, policy=replace(sandbox.policy, host=HostPaths.of_this_machine(), root=targets.root))
+    outcome = run(sandbox, f"cat {root}/.local/share/uv/python/pip {root}/.local/share/uv/credentials/*")
+    assert "a tool" in outcome.content
+    assert SECRET not in outcome.content
+
+
+def test_without_the_list_credentials_are_seen(targets: Targets, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostPaths, "private_entries", lambda self, root: [])
+    (answer,) = ask_file_server(sandbox_for(targets, "explore", "none", root), ("read_file", {"path": ".netrc"}))
+    assert SECRET in answer.content
+
+
+READS = {
+    "read_file": {"path": "linked"},
+    "grep of the file": {"pattern": "sk-ant", "path": "linked"},
+    "grep of all": {"pattern": "sk-ant"},
+    "edit_file": {"path": "linked", "old_text": "s", "new_text": "x"},
+}
+
+
+@pytest.mark.parametrize("level", ["bubblewrap", "landlock", "none"])
+@pytest.mark.parametrize("tool", READS)
+def test_file_tools_read_no_hard_link_to_an_outside_file(
+    targets: Targets, works: dict[Level, str | None], level: Level, tool: str, tmp_path: Path
+) -> None:
+    need(level, works)
+    sandbox, _ = _linked(targets, level, tmp_path)
+    (answer,) = ask_file_server(sandbox, (tool.split(maxsplit=1)[0], READS[tool]))
+    assert SECRET not in answer.content
+    assert answer.is_error or answer.content == "no line matches sk-ant"
+
+
+def _linked(targets: Targets, level: Level, base: Path) -> tuple[Sandbox, Path]:
+    root = Path(os.path.realpath(base)) / "root"
+    (root / "src").mkdir(parents=True)
+    (base / "outside").write_text(f"{SECRET}\n")
+    (root / "linked").hardlink_to(base / "outside")
+    (root / "src/one").write_text("inside\n")
+    (root / "two").hardlink_to(root / "src/one")
+    sandbox = targets.sandbox("code", level)
+    policy = Policy(root, writes=True, host=HostPaths.of_this_machine())
+    return replace(sandbox, policy=policy, results=root / "results"), root
+
+
+def test_hard_links_within_the_workspace_are_read(targets: Targets, tmp_path: Path) -> None:
+    sandbox, _ = _linked(targets, "none", tmp_path)
+    one, found = ask_file_server(sandbox, ("read_file", {"path": "two"}), ("grep", {"pattern": "inside"}))
+    assert one.content == "1\tinside"
+    assert found.content == "two:1:inside\nsrc/one:1:inside"
+
+
+def test_a_hard_link_is_read_by_an_agent_that_is_allowed_to(targets: Targets, tmp_path: Path) -> None:
+    sandbox, _ = _linked(targets, "none", tmp_path)
+    (answer,) = ask_file_server(replace(sandbox, allow_hardlinks=True), ("read_file", {"path": "linked"}))
+    assert SECRET in answer.content
+
+
+def test_what_is_not_searched_counts_as_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "MAX_SEARCHED", 1)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text("x\n")
+    (tmp_path / "d").hardlink_to(tmp_path / "a")
+    opened = workspace.Workspace(tmp_path, tmp_path / "results")
+    with pytest.raises(workspace.RefusedError, match="--allow-hardlinks"):
+        opened.read(opened.resolve("d"))
