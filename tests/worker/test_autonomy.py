@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import hire, stop
+from crewboard.commands import answers, hire, messages, stop
 from crewboard.commands import tasks as board
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.pricing import Budget, load, parse_budget
+from crewboard.readmodel.team import LOOP_LENGTH
 from crewboard.records import Cleared, HireOptions, Intake, Summary, Task, Tokens
 from crewboard.store import agents, mailbox, tasks
 from tests.crew import Crew, eventually
@@ -171,6 +172,37 @@ def test_a_task_that_waits_for_others_begins_when_they_are_done(shared_crew: Cre
         lambda: shared_crew.model.asked_by("heir")[2:], "the reminder of a task that is not closed"
     )
     assert "blocked" not in str(reminder["messages"][-1])
+
+
+def test_a_new_assignment_begins_without_the_loop_of_the_one_before(shared_crew: Crew) -> None:
+    crew = shared_crew
+    again = [calls("list_dir", path=".")] * LOOP_LENGTH
+    crew.model.give("circling", *again, says("here"), calls("ask_operator", question="what now?"), says("done"))
+    crew.run("circling", "explore", "look around")
+    messages.send(crew.team, "circling", "once more")
+    crew.pending("question", of="circling")
+    status = agents.status(crew.agent("circling"))
+    assert status is not None
+    assert (status.state, status.repeats) == ("waiting", 0)
+    stop.stop_now(crew.team, "circling")
+
+
+def test_a_task_that_was_closed_in_the_meantime_starts_no_work(shared_crew: Crew) -> None:
+    crew = shared_crew
+    task = board.add_task(crew.team, "fix the rounding", required_type="plan")
+    crew.model.give("early", calls("ask_operator", question="which?"), *done(task.id), says("nothing new"))
+    assignment = crew.hire("early", "plan", "look around")
+    asked = crew.pending("question", of="early")
+    board.update_task(crew.team, task.id, owner="early")
+    answers.answer(crew.team, asked.id, "the task")
+    assert crew.answer(assignment).text == f"did {task.id}"
+    crew.wait_for("early", "idle")
+    more = messages.send(crew.team, "early", "anything else?")
+    assert crew.answer_to("early", more.id).text == "nothing new"
+    assert len(crew.model.asked_by("early")) == 4
+    # It is told, with the mail that starts the next assignment or before.
+    assert "fix the rounding" in str(crew.model.asked_by("early")[3]["messages"])
+    stop.stop_now(crew.team, "early")
 
 
 def test_a_used_up_budget_is_warned_of_and_ends_the_worker(shared_crew: Crew) -> None:

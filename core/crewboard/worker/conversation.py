@@ -215,6 +215,7 @@ class Conversation:
             self._continue_held()
         elif event.assignment is not None:
             self.assignment, self.held = Assignment(event.assignment, []), None
+            self.repeats, self._last_call = 0, None
             self.assignment_texts = self._newest_texts()
         if self.assignment is not None:
             if any(message.wants_plan for message in entering):

@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from crewboard.errors import CrewboardError
 from crewboard.records import Intake, Message
-from crewboard.store import mailbox
+from crewboard.store import mailbox, tasks
 from crewboard.worker.run_state import RunState
 
 MAIL_SHARE = 0.15
@@ -84,6 +85,7 @@ def look(run_state: RunState, is_put_off: Callable[[Message], bool]) -> PendingM
     while True:
         batch = _read(run_state, limit)
         candidates += [m for m in batch.messages if m.starts_work and m.id not in conversation.consumed]
+        candidates = [message for message in candidates if not _assigns_closed_task(run_state, message)]
         first = next((message for message in candidates if not is_put_off(message)), None)
         if first is not None and limit > share:
             # What enters together must fit into one turn.
@@ -130,8 +132,8 @@ def start(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()
 def _entering(run_state: RunState, batch: mailbox.Batch, first: Message | None = None) -> list[str]:
     """Return the ids of the mail that enters now, in the order of the mailbox.
 
-    Task assignments other than `first` wait for an assignment of their own, and notices that exceed the share of one
-    turn for the next turn.
+    Task assignments other than `first` wait for an assignment of their own, unless the task is closed by then. Notices
+    that exceed the share of one turn wait for the next turn.
     """
     conversation = run_state.conversation
     room = _share(run_state)
@@ -140,9 +142,23 @@ def _entering(run_state: RunState, batch: mailbox.Batch, first: Message | None =
         if not message.enters or message.id in conversation.consumed:
             continue
         if message.starts_work:
-            if message.type != "task_assignment" or (first is not None and message.id == first.id):
+            waits = message.type == "task_assignment" and (first is None or message.id != first.id)
+            if not waits or _assigns_closed_task(run_state, message):
                 entering.append(message.id)
         elif room > 0:
             room -= len(message.content) + DELIMITERS
             entering.append(message.id)
     return entering
+
+
+def _assigns_closed_task(run_state: RunState, message: Message) -> bool:
+    """Return True if a message assigns a task that was completed, failed or given to another agent since."""
+    task_id = message.metadata.get("task_id")
+    if message.type != "task_assignment" or not isinstance(task_id, int):
+        return False
+    try:
+        task = tasks.load(run_state.team, task_id)
+    except CrewboardError:
+        # The assignment starts and says what is wrong with the task.
+        return False
+    return task.status in tasks.CLOSED or task.owner not in (None, run_state.name)
