@@ -215,7 +215,7 @@ def test_an_input_that_no_check_expects_ends_one_call(
 
     done: list[Outcome] = []
     block = {"type": "tool_use", "id": "a", "name": "write_file", "input": {"path": "a", "content": "b"}}
-    conversation = SimpleNamespace(pending=[block], started={})
+    conversation = SimpleNamespace(pending=[block], started={}, refused={})
     run_state = SimpleNamespace(conversation=conversation)
     registry = SimpleNamespace(find=lambda _: WRITE_FILE)
     interrupts = SimpleNamespace(check_leave=lambda: None)

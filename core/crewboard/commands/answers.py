@@ -9,7 +9,7 @@ from crewboard import protocol, store
 from crewboard.commands.context import Team, command_for
 from crewboard.errors import BadDataError, UsageError
 from crewboard.pricing import parse_budget
-from crewboard.records import OPERATOR, REQUEST_ID_RULE, Config, Request, RequestStatus, Rule
+from crewboard.records import OPERATOR, REQUEST_ID_RULE, Config, Request, Rule
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
 """Checked before an id becomes part of a path."""
@@ -58,7 +58,16 @@ def approve(
     Raises:
         BadDataError: The answer changed nothing; the message says why.
     """
-    return _respond(team, request_id, "approved", feedback, sha256=sha256, edited=edited)
+    return protocol.approvals.respond(
+        team.directory,
+        find(team, request_id),
+        "approved",
+        team.by,
+        team.now(),
+        feedback=feedback,
+        sha256=sha256,
+        edited=edited,
+    )
 
 
 def reject(team: Team, request_id: str, feedback: str, *, sha256: str | None = None) -> Request:
@@ -70,7 +79,15 @@ def reject(team: Team, request_id: str, feedback: str, *, sha256: str | None = N
     """
     if not feedback.strip():
         raise UsageError("a rejection needs feedback: say what should be different")
-    return _respond(team, request_id, "rejected", feedback, sha256=sha256)
+    return protocol.approvals.respond(
+        team.directory,
+        find(team, request_id),
+        "rejected",
+        team.by,
+        team.now(),
+        feedback=feedback,
+        sha256=sha256,
+    )
 
 
 def review_plan(team: Team, request_id: str, *, approve: bool, feedback: str | None = None) -> Request:
@@ -83,7 +100,14 @@ def review_plan(team: Team, request_id: str, *, approve: bool, feedback: str | N
     request = protocol.requests.load(team.directory, find(team, request_id))
     if request is not None and request.type != "plan_approval":
         raise UsageError(f"request {request_id} is not a plan")
-    return _respond(team, request_id, "approved" if approve else "rejected", feedback)
+    return protocol.approvals.respond(
+        team.directory,
+        find(team, request_id),
+        "approved" if approve else "rejected",
+        team.by,
+        team.now(),
+        feedback=feedback,
+    )
 
 
 def answer(team: Team, request_id: str, text: str) -> Request:
@@ -95,27 +119,13 @@ def answer(team: Team, request_id: str, text: str) -> Request:
     """
     if not text.strip():
         raise UsageError("the answer is empty")
-    return _respond(team, request_id, "answered", text)
-
-
-def _respond(
-    team: Team,
-    request_id: str,
-    status: RequestStatus,
-    feedback: str | None,
-    *,
-    sha256: str | None = None,
-    edited: str | None = None,
-) -> Request:
     return protocol.approvals.respond(
         team.directory,
         find(team, request_id),
-        status,
+        "answered",
         team.by,
         team.now(),
-        feedback=feedback,
-        sha256=sha256,
-        edited=edited,
+        feedback=text,
     )
 
 

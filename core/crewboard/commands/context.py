@@ -32,12 +32,12 @@ class Team:
 
     @property
     def offline(self) -> bool:
-        """True if agents started in this environment use the offline model."""
+        """Return True if agents started in this environment use the offline model."""
         return env.is_offline(self.environment)
 
     @property
     def config(self) -> Config:
-        """The roster and settings; an empty roster if the team does not exist yet."""
+        """Return the roster and settings; an empty roster if the team does not exist yet."""
         if not self.directory.exists():
             return Config(name=self.directory.path.name)
         return store.roster.load(self.directory)

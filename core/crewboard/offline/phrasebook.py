@@ -1,4 +1,4 @@
-"""What the offline model understands: patterns read from `phrasebook.toml`, and the tools to call for each.
+"""The phrasebook of the offline model: patterns read from `phrasebook.toml`, and the tools to call for each.
 
 A text is cut into clauses, and each clause must match one pattern from its beginning to its end. There is no grammar
 behind this: what no pattern matches is not understood, and said to be so.

@@ -1,4 +1,4 @@
-"""What to reply to a request: the turn of a scenario, else what the phrasebook says about the mail that came.
+"""The reply to a request: the turn of a scenario, else what the phrasebook says about the mail that came.
 
 The reply is a function of the request alone: steps yield calls, and are sent what they returned as the conversation
 says; the first call without a result there is the reply. A lead reviews a plan when it arrives, and looks up the

@@ -107,7 +107,7 @@ class _ApiError(Exception):
 
 @dataclass
 class Service:
-    """What stands behind the port. `pace` multiplies every delay; `script` may give the reply to an agent's request."""
+    """The server's answers. `pace` multiplies every delay; `script` may give the reply to an agent's request."""
 
     pace: float = 0
     faults: Faults = field(default_factory=Faults)

@@ -38,7 +38,7 @@ def ask(
 
 
 def mail_of(request: Request, ts: float) -> Message:
-    """The mail that tells of a request."""
+    """Return the mail that tells of a request."""
     return store.mailbox.compose(
         request.from_, request.to, f"{request.type}_request", str(request.payload.get(_WORD[request.type], "")),
         ident=ask_id(request), ts=ts, metadata={"request_id": request.id},
@@ -76,7 +76,7 @@ def respond(
 
 
 def ineffective_reason(message: Message, request: Request | None) -> str | None:
-    """Why a response decides nothing; None if it tells of what was decided, or is no response.
+    """Return why a response decides nothing; None if it reports a decision, or is no response.
 
     `request` is the one that it names, if there is one: what counts is the state in its file.
     """
@@ -95,7 +95,7 @@ def ineffective_reason(message: Message, request: Request | None) -> str | None:
 
 
 def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | None:
-    """The newest open request that `name` shut down; those that waited too long are expired on the way."""
+    """Return the newest open request that `name` shut down. Expire those that waited too long."""
     newest = None
     for request in requests.pending(team):
         if request.type != "shutdown" or request.to != name:
@@ -108,19 +108,19 @@ def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | No
 
 
 def answer_id(name: str, answer: Answer) -> str:
-    """The id of the mail that carries an agent's answer, the same however often it is sent."""
+    """Return the id of the mail that carries an agent's answer, the same however often it is sent."""
     # An assignment that a limit stopped may be answered again in the same run.
     stop = [answer.ts] if answer.held else []
     return store.mailbox.derived_id(name, "answer", answer.run, answer.assignment, *stop)
 
 
 def ask_id(request: Request) -> str:
-    """The id of the mail that tells of a request."""
+    """Return the id of the mail that tells of a request."""
     return _mail_id(request.id, "ask")
 
 
 def response_id(request: Request) -> str:
-    """The id of the mail that tells how a request was decided."""
+    """Return the id of the mail that tells how a request was decided."""
     return _mail_id(request.id, "answer")
 
 

@@ -25,7 +25,7 @@ FORK = b"fork"
 
 @dataclass(frozen=True)
 class SpawnRequest:
-    """Which agent a forked worker runs, and its whole environment."""
+    """The agent that a forked worker runs, and its whole environment."""
 
     agent: Path
     environment: Mapping[str, str]

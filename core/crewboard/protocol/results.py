@@ -9,7 +9,7 @@ from crewboard.store import AgentDirectory
 
 @dataclass
 class Follower:
-    """Reads an agent's journal from its present end on, until the answer to the prompt or message `ident`."""
+    """A reader of an agent's journal from its present end on, until the answer to the prompt or message `ident`."""
 
     agent: AgentDirectory
     ident: str

@@ -1,4 +1,4 @@
-"""What an agent did, line by line, for panes, logs and feeds: journal events in words."""
+"""The activity of an agent, line by line, for panes, logs and feeds: journal events in words."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -200,7 +200,7 @@ class ActivityReader:
 
     @property
     def damaged(self) -> int:
-        """The number of unreadable lines."""
+        """Return the number of unreadable lines."""
         return self._tail.damaged
 
     def read(self) -> list[Activity]:

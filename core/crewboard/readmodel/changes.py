@@ -35,7 +35,7 @@ class Change:
 
 
 class ChangeReader:
-    """Finds what changed since the last read; the first time, since it was made."""
+    """A reader of what changed since the last read; the first time, since it was made."""
 
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team

@@ -1,4 +1,4 @@
-"""How an agent died: what its exit record, the end of its journal and the end of its log say."""
+"""The report of a death, from the exit record, the end of the journal and the end of the log."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class LastTool:
 
 @dataclass(frozen=True)
 class CrashReport:
-    """What is known of the end of a run. Times are epoch seconds.
+    """The evidence of the end of a run. Times are epoch seconds.
 
     `last_activity` is what the agent did last, oldest first; `rested` its state if it was at rest. `freed` are the
     tasks that went back to the board, `unread_from` the senders of mail that it did not read.

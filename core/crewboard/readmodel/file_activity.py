@@ -1,4 +1,4 @@
-"""Which files agents read and changed with their file tools, taken from their journals."""
+"""The files that agents read and changed with their file tools, taken from their journals."""
 
 import difflib
 import posixpath

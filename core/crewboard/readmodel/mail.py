@@ -139,7 +139,7 @@ class Unread:
 
     @property
     def damaged(self) -> int:
-        """The number of unreadable lines behind the cursor."""
+        """Return the number of unreadable lines behind the cursor."""
         return len(self._damage)
 
     def _drop_read(self, cursor: int) -> None:
@@ -183,7 +183,7 @@ class MailReader:
 
     @property
     def offset(self) -> int:
-        """The end of what was read of the mailbox."""
+        """Return the end of what was read of the mailbox."""
         return self._mailbox.offset
 
     def read(self) -> list[Letter]:

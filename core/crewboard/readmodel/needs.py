@@ -1,4 +1,4 @@
-"""What needs the operator, in which order, and what it blocks."""
+"""Needs: everything that waits for the operator, in order of urgency, with the tasks that it blocks."""
 
 import time
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ BURST = 5.0
 
 @dataclass(frozen=True)
 class ResponseTimes:
-    """How many requests the operator answered today, and their median wait in seconds."""
+    """The number of requests that the operator answered today, and their median wait in seconds."""
 
     count: int
     median: float

@@ -30,7 +30,7 @@ class ProcessNode:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a worker and its descendants use: CPU in percent of one core, resident memory in bytes."""
+    """The resources of a worker and its descendants: CPU in percent of one core, resident memory in bytes."""
 
     cpu_percent: float
     rss_bytes: int
@@ -39,7 +39,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class _ChildUsage:
-    """What a worker's descendants used when its status was this. A worker at rest starts and ends none."""
+    """The resources of a worker's descendants while it had this status. A worker at rest starts and ends none."""
 
     status: Status
     cpu_percent: float
@@ -53,7 +53,7 @@ class _ChildUsage:
 
 
 class Probe(Protocol):
-    """How a reader asks the kernel; tests and screenshots use a fixed one."""
+    """A reader's questions to the kernel; tests and screenshots use a fixed one."""
 
     def boot_id(self) -> str:
         """Return the id of this boot of the machine."""

@@ -60,7 +60,7 @@ class AgentReader:
 
     @property
     def damage(self) -> Counter[str]:
-        """The number of unreadable files, and of unreadable lines of mail and journal, by where they are."""
+        """Return the number of unreadable files, and of unreadable lines of mail and journal, by where they are."""
         cursor = self.cursor.last_good or Cursor()
         records = (self.spec, self.status, self.exit, self.cursor)
         lines = {f"mail or journal of {self.directory.name}": cursor.damaged + self.unread.damaged}
@@ -69,7 +69,7 @@ class AgentReader:
 
 @dataclass(frozen=True)
 class AgentFacts:
-    """What was read of one agent, before it is judged."""
+    """The facts read about one agent, before its state is decided."""
 
     member: Member
     held: bool
@@ -149,7 +149,7 @@ def count_damage(team: TeamDirectory, paths: Iterable[Path]) -> Counter[str]:
 
 
 class TeamReader:
-    """Reads a team's files into views. Takes no lock and writes nothing."""
+    """A reader of a team's files. Takes no lock and writes nothing."""
 
     def __init__(
         self, team: TeamDirectory, *, clock: Callable[[], float] = time.time, probe: Probe | None = None

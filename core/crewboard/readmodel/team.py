@@ -170,17 +170,17 @@ class TeamView:
 
     @property
     def damaged(self) -> int:
-        """The number of unreadable lines and files."""
+        """Return the number of unreadable lines and files."""
         return sum(self.damage.values())
 
     @property
     def names(self) -> list[str]:
-        """The names of the agents."""
+        """Return the names of the agents."""
         return [agent.name for agent in self.agents]
 
     @property
     def urgent_first(self) -> list[AgentView]:
-        """The agents by urgency: those that need the operator in the order of `needs`, the others by name.
+        """Return the agents by urgency: those that need the operator in the order of `needs`, the others by name.
 
         Working agents start something new every few seconds; sorted by age they would never keep their places.
         """
@@ -207,7 +207,7 @@ class TeamView:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was read of one agent at one time. `held`, whether the lease was held, was read first.
+    """The evidence about one agent, read at one time. `held`, whether the lease was held, was read first.
 
     `pid_gone` says that the lease is held but the process that the status names is gone. `supervised` says that a
     supervisor runs. `seen_alive` and `seen_gone` say when this reader last saw the lease held, and first saw it free

@@ -1,4 +1,4 @@
-"""What agents have used: tokens, money if the price is known, and the share of a budget."""
+"""The usage of agents: tokens, money if the price is known, and the share of a budget."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _MOST = 500
 
 @dataclass(frozen=True)
 class Bill:
-    """What an agent or a team has used.
+    """The usage of an agent or a team.
 
     `usd` is None if no price is known; `partial` says that it leaves out tokens without a price.
     """
@@ -35,7 +35,7 @@ class Bill:
 
     @property
     def share(self) -> float | None:
-        """The part of the budget that is used, 1 is all; None if there is no budget, or the part is not known."""
+        """Return the used part of the budget, 1 is all; None if there is no budget, or the part is not known."""
         if self.budget is None or (self.budget.usd is not None and (self.usd is None or self.partial)):
             return None
         return self.budget.share(self.tokens, self.usd)
@@ -110,7 +110,7 @@ class CallReader:
 
     @property
     def known_since(self) -> float:
-        """The time (epoch seconds) from which on every call is known; minus infinity if all are."""
+        """Return the time (epoch seconds) from which on every call is known; minus infinity if all are."""
         if self._tail.whole and len(self.calls) < _MOST:
             return float("-inf")
         return self.calls[0].ts if self.calls else float("inf")

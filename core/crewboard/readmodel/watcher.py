@@ -1,4 +1,4 @@
-"""When a reader should read again: file events are hints, a sweep every second is the guarantee.
+"""The watcher, which says when to read again: file events are hints, a sweep every second is the guarantee.
 
 watchdog's thread only notes that something changed. The thread of the `Watcher` publishes at once after a quiet time,
 and then gathers further changes for a while, so that a burst costs a few reads and not one for each event.

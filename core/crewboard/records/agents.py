@@ -96,7 +96,7 @@ class Tokens(Record):
 
 
 class Context(Record):
-    """How full the model's context window is, in tokens."""
+    """The fill of the model's context window, in tokens."""
 
     used: int = 0
     limit: int = 0

@@ -39,7 +39,7 @@ class Rule(Record):
 
 
 class Removed(Record):
-    """What the removed agents of one name leave: the number of their newest run, and all that they used."""
+    """The remains of the removed agents of one name: the number of their newest run, and all that they used."""
 
     run: int = 0
     tokens: Tokens = Tokens()
@@ -68,12 +68,12 @@ class Config(Record):
 
     @property
     def names(self) -> list[str]:
-        """The names of the agents, in the order of the roster."""
+        """Return the names of the agents, in the order of the roster."""
         return [member.name for member in self.members]
 
     @property
     def removed_total(self) -> Removed:
-        """What all removed agents left together."""
+        """Return the usage that all removed agents left together."""
         return sum(self.removed.values(), start=Removed())
 
     def member(self, name: str) -> Member | None:

@@ -62,7 +62,7 @@ def last_run(path: Path) -> int:
 
 
 class ReplacedFileDetector:
-    """Detects that a file was replaced by another: an agent was removed, and a new one has its name."""
+    """A detector of the fact that a file was replaced by another: an agent was removed, and a new one has its name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

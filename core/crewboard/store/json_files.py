@@ -147,7 +147,7 @@ class CachedFile(Generic[R]):
 
     @property
     def last_good(self) -> R | None:
-        """The record as it was at the last call of `get`."""
+        """Return the record as it was at the last call of `get`."""
         return self._record
 
     def _load(self) -> None:
@@ -198,7 +198,7 @@ class CachedFolder(Generic[R]):
 
     @property
     def damaged(self) -> list[Path]:
-        """The files that cannot be read."""
+        """Return the files that cannot be read."""
         return [file.path for file in self._files.values() if file.damaged]
 
     def _refresh(self) -> None:

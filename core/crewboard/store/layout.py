@@ -88,7 +88,7 @@ class TeamDirectory:
 
     @property
     def root(self) -> Path:
-        """The workspace that the agents work in."""
+        """Return the workspace that the agents work in."""
         return self.path.parent.parent
 
     @property
@@ -133,7 +133,7 @@ class TeamDirectory:
 
     @property
     def model_lock(self) -> Path:
-        """Lease of the offline model's server; holds its pid and address."""
+        """Return the lease of the offline model's server, which holds its pid and address."""
         return self.path / "model.lock"
 
     @property
@@ -148,7 +148,7 @@ class TeamDirectory:
 
     @property
     def last_task_id(self) -> Path:
-        """The file that holds the highest task id ever used."""
+        """Return the file that holds the highest task id ever used."""
         return self.tasks / ".last-id"
 
     def task(self, task_id: int) -> Path:

@@ -48,12 +48,12 @@ class Batch:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages without their offsets."""
+        """Return the messages without their offsets."""
         return [message for message, _ in self.entries]
 
     @property
     def damaged(self) -> int:
-        """The number of damaged lines."""
+        """Return the number of damaged lines."""
         return len(self.damaged_ends)
 
 

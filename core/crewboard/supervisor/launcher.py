@@ -22,7 +22,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: an exit code or a signal; neither if that is unknown."""
+    """The end of a process: an exit code or a signal; neither if that is unknown."""
 
     code: int | None = None
     signal: int | None = None
@@ -36,7 +36,7 @@ class Ended:
 
 
 class PopenLauncher:
-    """Starts each process as a new interpreter in a session of its own."""
+    """A launcher that starts each process as a new interpreter in a session of its own."""
 
     def __init__(self) -> None:
         self._children: dict[int, subprocess.Popen[bytes] | None] = {}

@@ -1,4 +1,4 @@
-"""Starts workers from a prefork server, which has all code loaded. Falls back to new interpreters."""
+"""A launcher that starts workers from a prefork server, which has all code loaded. Falls back to new interpreters."""
 
 import asyncio
 import contextlib

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watched:
-    """What the supervisor knows about one agent."""
+    """The supervisor's knowledge of one agent."""
 
     agent: AgentDirectory
     spec: CachedFile[Spec]

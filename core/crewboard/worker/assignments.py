@@ -1,4 +1,4 @@
-"""What starts an assignment: the hire prompt, mail, a task left in progress, a task claimed from the board."""
+"""The starts of assignments: the hire prompt, mail, a task left in progress, a task claimed from the board."""
 
 from crewboard import protocol, store
 from crewboard.errors import CrewboardError, ExitCode
@@ -183,7 +183,7 @@ class Assignments:
         )  # fmt: skip
 
     def _claim_task(self) -> bool:
-        """With `--autoclaim`: claim the next suitable task from the board."""
+        """Claim the next suitable task from the board if the agent was hired with `--autoclaim`."""
         if not self._run_state.spec.flags.autoclaim:
             return False
         for task in self._suitable_tasks():

@@ -1,4 +1,4 @@
-"""Reads mail: one journal entry picks it up, moves the cursor and lets it enter the conversation."""
+"""The inbox of a worker: one journal entry picks mail up, moves the cursor and lets it enter the conversation."""
 
 import gc
 import time

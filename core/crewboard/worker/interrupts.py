@@ -1,4 +1,4 @@
-"""What a worker reacts to while it works or waits: wake signals, SIGTERM, interrupts, a pause, shutdown requests.
+"""Interrupts of a worker while it works or waits: wake signals, SIGTERM, mail, a pause, shutdown requests.
 
 `run_interruptibly` runs something that may take long, and cancels it at once if one of these asks for that.
 """

@@ -79,7 +79,7 @@ def _used_up(shares: Iterable[tuple[str, Budget, float]]) -> ReachedLimit | None
 
 
 class Limits:
-    """Compares what one worker and its team used with their limits."""
+    """The limits of one worker and its team, compared with what they used."""
 
     def __init__(self, run_state: RunState, results: Results) -> None:
         self._run_state = run_state

@@ -1,4 +1,4 @@
-"""Ends an assignment: writes the result file, commits the answer to the journal, sends the mail.
+"""The end of an assignment: write the result file, commit the answer to the journal, send the mail.
 
 In this order, so that the worker after a crash sends what was committed and never asks the model again.
 """

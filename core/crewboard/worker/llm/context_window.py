@@ -1,4 +1,4 @@
-"""Keeps a long conversation within the model's context window.
+"""The context window: keep a long conversation within what the model takes.
 
 First it removes the results of old tool calls, then it summarises the conversation. Both are events of the journal, so
 a worker that was killed and resumed has the same conversation.

@@ -139,7 +139,7 @@ In = TypeVar("In", bound=Input)
 
 @dataclass(frozen=True)
 class Context:
-    """What a tool call may use. `tool_use_id` is the id of the call."""
+    """The means of one tool call. `tool_use_id` is the id of the call."""
 
     run_state: RunState
     interrupts: Interrupts

@@ -1,4 +1,4 @@
-"""Runs the tool calls of a reply: checks them, asks for permission where that is wanted, and journals them.
+"""The executor of a reply's tool calls: checks them, asks for permission where that is wanted, and journals them.
 
 With `--ask` each write and each command needs the operator's permission, unless a standing rule gives it.
 """
@@ -158,7 +158,7 @@ class ToolExecutor:
         )
 
     def drop_pending(self) -> None:
-        """After an interrupt: cancel the request that was waited for, and give each pending call an error result."""
+        """Cancel the request that was waited for, and give each pending call an error result, after an interrupt."""
         run_state = self._run_state
         if run_state.status.waiting_for is not None:
             protocol.requests.close(

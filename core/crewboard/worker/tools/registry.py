@@ -1,4 +1,4 @@
-"""Which tools an agent has. Refuses every other call, whatever tools the model was shown."""
+"""The tools that an agent has. Refuses every other call, whatever tools the model was shown."""
 
 from typing import Any
 

@@ -1,0 +1,86 @@
+"""The shape of the source: how many modules, who imports whom, how deep classes are stacked."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+
+MAX_MODULES = 200
+MAX_CLASS_DEPTH = 2
+"""Own classes stacked upon a class of a library."""
+
+DATA_MODELS = ("crewboard.records.events.", "crewboard.offline.wire.", "crewboard.offline.scenario.")
+"""Modules of fields without behaviour. Three levels share fields: every record, every event, one kind of event."""
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Return every module of the product by its dotted name."""
+    found = {}
+    for source in (ROOT / "core", ROOT / "tui"):
+        for path in sorted(source.rglob("*.py")):
+            if "sample" not in path.parts:
+                found[dotted(path.relative_to(source))] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the own modules that a module imports, also those imported inside of functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in modules():
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in modules() else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules())
+
+
+def test_there_are_few_modules() -> None:
+    assert len(modules()) <= MAX_MODULES
+
+
+def test_no_import_cycle_even_with_lazy_imports() -> None:
+    graph = {name: set(imported(tree)) - {name} for name, tree in modules().items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
+
+
+def base_classes() -> dict[str, list[str]]:
+    """Return the own bases of every own class, both as MODULE.CLASS."""
+    found: dict[str, list[str]] = {}
+    for module, tree in modules().items():
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        known = {node.name: f"{module}.{node.name}" for node in classes}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                known |= {alias.asname or alias.name: defining(node.module, alias.name) for alias in node.names}
+        for each in classes:
+            names = [ast.unparse(base).partition("[")[0] for base in each.bases]
+            found[f"{module}.{each.name}"] = [known[name] for name in names if name in known and name != each.name]
+    return found
+
+
+def defining(module: str, name: str) -> str:
+    """Return MODULE.NAME where it is defined, if the own package `module` passes it on."""
+    for node in modules()[module].body if module in modules() else ():
+        names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+        if isinstance(node, ast.ImportFrom) and node.module and node.module != module and name in names:
+            return defining(node.module, name)
+    return f"{module}.{name}"
+
+
+def test_own_classes_are_at_most_two_deep() -> None:
+    bases = base_classes()
+
+    def depth(name: str) -> int:
+        return 1 + max(map(depth, bases[name]), default=0) if name in bases else 0
+
+    deep = {name: depth(name) for name in bases if depth(name) > MAX_CLASS_DEPTH}
+    assert {name for name in deep if not name.startswith(DATA_MODELS)} == set()
+    assert max(deep.values()) == MAX_CLASS_DEPTH + 1
