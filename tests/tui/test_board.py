@@ -13,8 +13,8 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, Status
 from crewboard.store import agents, json_files, leases, tasks
 from crewboard_tui import session
-from crewboard_tui.views import board
 from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.widgets import line_list
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
@@ -153,7 +153,7 @@ async def test_read_only_offers_nothing_that_changes_the_team(frozen: Frozen) ->
 async def test_the_cursor_stays_on_its_agent_when_the_order_changes(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board, "SETTLE", 3600)
+    monkeypatch.setattr(line_list, "SETTLE", 3600)
     async with opened(frozen) as stage:
         await stage.press("j", "j", "j", "j", "j")
         await stage.sees("Peek · api")

@@ -77,7 +77,7 @@ async def test_a_folded_call_is_found_by_what_it_unfolds_to(frozen: Frozen) -> N
         ((), "words about an agent; s:stuck its state, a:api its name, #14 its task"),
         (("7",), "words about an agent; s:stuck its state, a:api its name, #14 its task"),
         (("3",), "words about a task; s:failed its status, a:api its owner, #14 itself"),
-        (("4",), "words of a line"),
+        (("4",), "words of a need, its agent or its kind"),
         (("6",), "words of a line"),
         (("2",), "words of a message, its author or its type"),
         (("j", "enter"), "words on this tab, also of what is folded"),

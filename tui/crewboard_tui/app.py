@@ -18,6 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
+from textual.widget import AwaitMount
 from textual.widgets import Input, TextArea
 from textual.worker import WorkerFailed
 
@@ -305,6 +306,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if action == "halt":
             return not self.context.read_only and any(agent.alive for agent in self.context.snapshot.view.agents)
         return bool(self.context.snapshot.view.needs) if action == "next_need" else True
+
+    def switch_mode(self, mode: str) -> AwaitMount:
+        view = self.screen_stack[0] if mode != self.current_mode and self.screen_stack else None
+        switched = super().switch_mode(mode)
+        if isinstance(view, BaseScreen) and view.is_ready:
+            view.show_all()
+        return switched
 
     async def action_view(self, mode: str) -> None:
         """Go to a numbered view as it was left; pressed again, to the view itself and its list."""

@@ -25,9 +25,9 @@ class Selection:
     """What the keys of a view act on.
 
     `targets` are the names of the marked agents, else of the agent under the cursor; `agents` are those of them that
-    are on the team. `agent` is the one under the cursor, `marked` are the names of marked agents, `task` is the task
-    under the cursor. An action calls `unmark` with the names that it was done to, and `show_agent` or `show_task` to
-    put the cursor on something new.
+    are on the team. `agent` is the one under the cursor, `marked` are the names of marked agents. `task` is the task
+    under the cursor, `tasks` are the marked tasks, else that one. An action calls `unmark` with the names that it was
+    done to, and `show_agent` or `show_task` to put the cursor on something new.
     """
 
     targets: tuple[str, ...] = ()
@@ -35,6 +35,7 @@ class Selection:
     agent: AgentView | None = None
     marked: tuple[str, ...] = ()
     task: Task | None = None
+    tasks: tuple[Task, ...] = ()
     unmark: Callable[[Iterable[str]], None] = _ignore
     show_agent: Callable[[str], None] = _ignore
     show_task: Callable[[int], None] = _ignore
@@ -47,32 +48,41 @@ def select(view: TeamView, name: str | None) -> Selection:
 
 
 class Rows(Protocol):
-    """A list of agents that can be marked."""
+    """A list with rows that can be marked."""
 
     @property
     def selected(self) -> str | None:
-        """The name under the cursor."""
+        """The key of the row under the cursor."""
 
     @property
     def targets(self) -> list[str]:
-        """The marked names that are shown, else the one under the cursor."""
+        """The keys of the marked rows that are shown, else of the one under the cursor."""
 
     @property
     def shown_marks(self) -> list[str]:
-        """The marked names that are shown."""
+        """The keys of the marked rows that are shown."""
 
     def unmark(self, keys: Iterable[str]) -> None:
         """Take the marks away after something was done to these."""
 
 
-def select_in(view: TeamView, rows: Rows) -> Selection:
-    """Return the selection in a list of agents that can be marked."""
+def select_in(view: TeamView, rows: Rows, agent_of: Callable[[str], str | None] = str) -> Selection:
+    """Return the selection in a list that can be marked; `agent_of` returns the agent that a row is about."""
+
+    def names(keys: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for key in keys if (name := agent_of(key))))
+
+    def unmark(done: Iterable[str]) -> None:
+        found = set(done)
+        rows.unmark([key for key in rows.shown_marks if agent_of(key) in found])
+
+    targets, name = names(rows.targets), agent_of(rows.selected) if rows.selected else None
     return Selection(
-        targets=tuple(rows.targets),
-        agents=tuple(agent for name in rows.targets if (agent := view.agent(name)) is not None),
-        agent=view.agent(rows.selected) if rows.selected else None,
-        marked=tuple(rows.shown_marks),
-        unmark=rows.unmark,
+        targets=targets,
+        agents=tuple(agent for name in targets if (agent := view.agent(name)) is not None),
+        agent=view.agent(name) if name else None,
+        marked=names(rows.shown_marks),
+        unmark=unmark,
     )
 
 
@@ -138,7 +148,7 @@ def aimed(label: str, names: Sequence[str]) -> str:
 
 
 def marks_layer(rows: Callable[[], Rows]) -> Layer:
-    """Return what Esc closes first in a list of agents: its marks."""
+    """Return what Esc closes first in a list: its marks."""
 
     def close() -> None:
         rows().unmark(rows().shown_marks)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-from crewboard.readmodel import AgentView, TeamView, blocked
-from crewboard.records import Task
+from crewboard.readmodel import AgentView, Need, TeamView, blocked
+from crewboard.records import Message, Task
 from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
@@ -28,6 +28,16 @@ TASK_GROUPS: dict[str, frozenset[str]] = {
 """Tasks by the word for their state (`states.TASK_LOOKS`)."""
 
 
+NEED_GROUPS: dict[str, frozenset[str]] = {
+    "requests": frozenset({"plan", "permission", "question"}),
+    "crashes": frozenset({"death", "failed_start"}),
+    "no progress": frozenset({"stuck", "looping"}),
+}
+"""Needs by their kind."""
+
+MAIL_GROUPS = ("messages", "requests", "results")
+"""Messages by what they are: about a request, the result of an assignment, or anything else."""
+
 FINDS_AGENTS = "words about an agent; s:stuck its state, a:api its name, #14 its task"
 """What `matches_agent` understands, for the hint."""
 
@@ -43,6 +53,17 @@ def in_group(agent: AgentView, group: str) -> bool:
 def task_in_group(task: Task, view: TeamView, group: str) -> bool:
     """Return True if a task is in a group of states; every task is in `ALL`."""
     return group == ALL or task_look(task, blocked(task, view.tasks)).word in TASK_GROUPS[group]
+
+
+def need_in_group(need: Need, group: str) -> bool:
+    """Return True if a need is in a group of kinds; every need is in `ALL`."""
+    return group == ALL or need.kind in NEED_GROUPS[group]
+
+
+def mail_in_group(message: Message, group: str) -> bool:
+    """Return True if a message is in a group of kinds; every message is in `ALL`."""
+    kind = "requests" if "request_id" in message.metadata else "results" if message.type == "result" else "messages"
+    return group in (ALL, kind)
 
 
 def matches_agent(agent: AgentView, wanted: str) -> bool:

@@ -9,10 +9,12 @@ from crewboard.readmodel import TeamView
 from crewboard.records import Task
 from crewboard.store import CLOSED, tasks
 from crewboard_tui.actions.messaging import keep_unsent
-from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
+from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, aimed
+from crewboard_tui.background import run_for_each
 from crewboard_tui.compose import PromptLine, resolve_prefix
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import TASK
+from crewboard_tui.keymap import BY_ID
 
 
 class TaskActions:
@@ -22,10 +24,10 @@ class TaskActions:
         self._context = context
         self.actions = (
             Action("task.new", self._new),
-            _on_task("task.assign", self._assign, _is_open),
-            _on_task("task.block", self._block, lambda task: task.status == "pending"),
-            _on_task("task.cancel", self._cancel, _is_open),
-            _on_task("task.reopen", self._reopen, lambda task: task.status in CLOSED),
+            _on_tasks("task.assign", self._assign, _is_open),
+            _on_tasks("task.block", self._block, lambda task: task.status == "pending", one=True),
+            _on_tasks("task.cancel", self._cancel, _is_open),
+            _on_tasks("task.reopen", self._reopen, lambda task: task.status in CLOSED),
         )
 
     def _new(self, selection: Selection) -> None:
@@ -57,19 +59,30 @@ class TaskActions:
         keep = keep_unsent(self._context, lambda: TASK, subject)
         self._context.do("putting a task on the board", add, added, settle=keep)
 
-    def _assign(self, task: Task) -> None:
+    def _for_each(
+        self, doing: str, chosen: list[Task], command: Callable[[Task], str], done: str, selection: Selection
+    ) -> None:
+        """Run a command for several tasks at once, and report the outcome in one sentence."""
+        by_label = {f"#{task.id}": task for task in chosen}
+        run = partial(run_for_each, list(by_label), lambda label: command(by_label[label]), done)
+        self._context.do(f"{doing} {', '.join(by_label)}", run)
+        selection.unmark([str(task.id) for task in chosen])
+
+    def _assign(self, chosen: list[Task], selection: Selection) -> None:
         view = self._context.snapshot.view
         team = [agent.name for agent in view.agents]
 
         def done(name: str | None) -> None:
             if name is not None:
-                assign = partial(self._give, task.id, resolve_prefix(name.strip(), team))
-                self._context.do(f"assigning #{task.id}", assign)
+                owner = resolve_prefix(name.strip(), team)
+                self._for_each("assigning", chosen, lambda task: self._give(task.id, owner), "assigned", selection)
 
-        names = [agent.name for agent in view.agents if not _misfit(task, agent.type)]
-        prompt = PromptLine(
-            f"#{task.id} to", check=partial(why_not, view, task), names=names, hint="an agent's name, or how it begins"
-        )
+        def check(name: str) -> str | None:
+            return next((why for task in chosen if (why := why_not(view, task, name)) is not None), None)
+
+        names = [agent.name for agent in view.agents if not any(_misfit(task, agent.type) for task in chosen)]
+        label = f"{', '.join(f'#{task.id}' for task in chosen)} to"
+        prompt = PromptLine(label, check=check, names=names, hint="an agent's name, or how it begins")
         prompt.pressed = self._context.key
         self._context.navigator.ask(prompt, done)
 
@@ -85,7 +98,9 @@ class TaskActions:
         owner = self._context.snapshot.view.agent(task.owner) if task.owner else None
         return board.blocking_reasons(self._context.team, task, owner_lives=owner is not None and owner.alive)
 
-    def _block(self, task: Task) -> None:
+    def _block(self, chosen: list[Task], _: Selection) -> None:
+        task = chosen[0]
+
         def done(text: str | None) -> None:
             if text is not None:
                 self._context.do(f"changing #{task.id}", partial(self._wait_for, task.id, ids(text)))
@@ -104,36 +119,48 @@ class TaskActions:
             return f"task {ident} waits: {'; '.join(hindrances)}"
         return f"task {ident} waits for {others}" if others else f"task {ident} waits for no other"
 
-    def _cancel(self, task: Task) -> None:
-        def cancel() -> str:
+    def _cancel(self, chosen: list[Task], selection: Selection) -> None:
+        def cancel(task: Task) -> str:
             board.update_task(self._context.team, task.id, status="cancelled")
             said = f"task {task.id} is cancelled: {self._context.key('task.reopen')} opens it again"
             if task.status == "in_progress":
                 said += f"; {task.owner} is not told: {self._context.key('agent.message')} writes to it"
             return said
 
-        self._context.do(f"cancelling #{task.id}", cancel)
+        self._for_each("cancelling", chosen, cancel, "cancelled", selection)
 
-    def _reopen(self, task: Task) -> None:
-        def reopen() -> str:
+    def _reopen(self, chosen: list[Task], selection: Selection) -> None:
+        def reopen(task: Task) -> str:
             board.update_task(self._context.team, task.id, status="pending")
             assign = self._context.key("task.assign")
             return f"task {task.id} is open again, for any agent to take; {assign} assigns it"
 
-        self._context.do(f"opening #{task.id} again", reopen)
+        self._for_each("reopening", chosen, reopen, "open again", selection)
 
 
-def _on_task(ident: str, run: Callable[[Task], None], fits: Callable[[Task], bool]) -> Action:
-    """Return an action on the selected task, if it `fits`."""
+def _on_tasks(
+    ident: str, run: Callable[[list[Task], Selection], None], fits: Callable[[Task], bool], *, one: bool = False
+) -> Action:
+    """Return an action on those of the selected tasks that it `fits`; with `one`, on a single task only."""
+
+    def fitting(selection: Selection) -> list[Task]:
+        chosen = selection.tasks or ((selection.task,) if selection.task is not None else ())
+        return [task for task in chosen if fits(task)]
 
     def act(selection: Selection) -> None:
-        if selection.task is not None:
-            run(selection.task)
+        if found := fitting(selection):
+            run(found, selection)
 
     def available(selection: Selection) -> str | None:
-        return None if selection.task is not None and fits(selection.task) else NOT_NOW
+        if one and len(selection.tasks) > 1:
+            return "one task at a time"
+        return None if fitting(selection) else NOT_NOW
 
-    return Action(ident, act, available)
+    def label(selection: Selection) -> str | None:
+        found = [f"#{task.id}" for task in fitting(selection)]
+        return aimed(BY_ID[ident].label, found) if len(selection.tasks) > 1 and found else None
+
+    return Action(ident, act, available, label)
 
 
 def _is_open(task: Task) -> bool:

@@ -19,7 +19,8 @@ from crewboard_tui.user_dirs import config_home
 NAME = "keys.toml"
 
 _TOGETHER: tuple[frozenset[str], ...] = (
-    frozenset({"app", "view", "copy", "back", "agents", "inbox", "list", "marks", "sort"}),
+    frozenset({"app", "view", "copy", "back", "agents", "inbox", "list", "marks", "sort", "wide"}),
+    frozenset({"app", "view", "copy", "back", "tasks", "list", "marks", "sort"}),
     frozenset({"app", "view", "copy", "back", "agents", "tabs", "log"}),
     frozenset({"app", "view", "copy", "back", "agents", "tabs", "list", "folds"}),
     frozenset({"app", "view", "copy", "back", "request", "question", "choices", "list"}),

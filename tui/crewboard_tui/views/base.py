@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingsMap, BindingType
 from textual.containers import Container
@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from crewboard.linux import process
 from crewboard.readmodel import Need
-from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection
+from crewboard_tui.actions import NOT_NOW, Action, Layer, Search, Selection
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import BY_ID, KEYS, WHERE, Key, bindings_of, command_name
@@ -69,6 +69,8 @@ class BaseScreen(Screen[None]):
         """What its keys do, by the id of the key."""
         self.back_layers: Sequence[Layer] = ()
         """What the key `view.back` closes, the first that is open, before it leaves the screen."""
+        self.search = Search(context, self.narrow)
+        """What the list of a view is narrowed to."""
         self._is_due = False
         """Whether all is shown anew after the next refresh."""
 
@@ -266,6 +268,16 @@ class BaseScreen(Screen[None]):
         """Show the list anew: what it is narrowed to has changed."""
         self.paint(self.context.snapshot)
         self.refresh_bindings()
+
+    def show_all(self) -> None:
+        """Clear the filter: it does not outlive leaving the view."""
+        if self.search.is_narrowed:
+            self.search.clear()
+
+    @on(LineList.Marked)
+    @on(LineList.Reordered)
+    def _list_changed(self) -> None:
+        self.narrow()
 
     # -------------------------------------------------------------------------------------------------- the keys
 

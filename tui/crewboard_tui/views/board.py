@@ -1,13 +1,11 @@
 """`1` Board: who needs me, who does what, and what the selected agent says, was told and works on."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from time import monotonic
-from typing import Any, ClassVar
+from typing import Any
 
 from textual import events, on
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
@@ -29,7 +27,7 @@ from crewboard_tui.actions import (
 )
 from crewboard_tui.compose import Composer, shown_composer
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import Pressed, bindings_of
+from crewboard_tui.keymap import Pressed
 from crewboard_tui.queries import MailTo, Query, Snapshot, SpendingRate, WorkOf
 from crewboard_tui.render import (
     Line,
@@ -48,7 +46,7 @@ from crewboard_tui.views.base import BaseScreen, Panes
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, find_need, lay_out, need_rows, task_rows
-from crewboard_tui.widgets import SETTLE, LineList, LineView, Row, follow_words, keep_order, tabs_line, title
+from crewboard_tui.widgets import LineList, LineView, Row, follow_words, keep_order, marks_of, tabs_line, title
 
 _WELCOME = (
     "No agents hired yet.",
@@ -186,7 +184,7 @@ class BoardScreen(BaseScreen):
         count = len(snapshot.view.agents)
         shown = f"{sum(bool(row.key) for row in roster.rows)} of " if self.search.is_narrowed else ""
         parts = [f"{shown}{count} agent{'' if count == 1 else 's'}"]
-        parts += [_marks(len(roster.marked), len(roster.shown_marks))] if roster.marked else []
+        parts += [marks_of(roster).removeprefix(" · ")] if roster.marked else []
         order = "" if self.size.width >= WIDE else f" · {self._sorted()}"
         title(roster, f"Team{order}{self.search.narrowed_to}", " · ".join(parts))
 
@@ -304,7 +302,7 @@ class BoardScreen(BaseScreen):
 
     def narrow(self) -> None:
         roster = self.query_one(Roster)
-        roster.reorder(replace(roster.order, filter=self.search.words, group=self.search.group))
+        roster.narrow(self.search.words, self.search.group)
         self._paint_roster(self.context.snapshot)
         self.refresh_bindings()
 
@@ -313,11 +311,6 @@ class BoardScreen(BaseScreen):
         if self.is_ready:
             self._paint_roster(self.context.snapshot)
             self._still("heading").show([self.heading(self.context.snapshot, self.size.width)])
-
-
-def _marks(all_: int, shown: int) -> str:
-    """Return how many agents are marked, and how many of those the list leaves out, which do not count."""
-    return f"{all_} marked" + (f" ({all_ - shown} not shown)" if shown < all_ else "")
 
 
 def _nothing_yet(agent: AgentView) -> Line:
@@ -336,47 +329,20 @@ SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
 """Sort orders: the column that shows each, and its key; equal agents are ordered by urgency."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """The sort order and the filter."""
-
-    by: str = "urgency"
-    reverse: bool = False
-    filter: str = ""
-    group: str = ALL
-
-    def next(self) -> "Order":
-        """Return the order by the next column."""
-        names = list(SORTS)
-        return replace(self, by=names[(names.index(self.by) + 1) % len(names)], reverse=False)
-
-
-def sort_agents(view: TeamView, order: Order) -> list[AgentView]:
-    """Return the agents to show, in order."""
-    shown = [each for each in view.urgent_first if matches_agent(each, order.filter) and in_group(each, order.group)]
-    shown.sort(key=SORTS[order.by][1])
-    return shown[::-1] if order.reverse else shown
-
-
 @dataclass
 class _Seen:
     view: TeamView | None = None
     now: float = 0
-    names: list[str] = field(default_factory=list)
 
 
 class Roster(LineList):
     """The list of agents. It is reordered only while no cursor key is pressed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("sort")]
-
     def __init__(self, pressed: Pressed, **kwargs: Any) -> None:
-        super().__init__(marks=True, **kwargs)
+        super().__init__(marks=True, sorts=tuple(SORTS), **kwargs)
         self._no_match = (Span(f" No matches · {pressed('view.back')} clears the filter", "dim"),)
-        self.order = Order()
-        self.wide = False
         self._seen = _Seen()
-        self._touched_at = float("-inf")
+        self._words, self._group = "", ALL
 
     def read(self, view: TeamView, now: float) -> None:
         """Show a new state of the team."""
@@ -389,13 +355,11 @@ class Roster(LineList):
         view = self._seen.view
         if view is None:
             return
-        agents = sort_agents(view, self.order)
-        wanted = [agent.name for agent in agents]
-        settled = monotonic() - self._touched_at > SETTLE
-        self._seen.names = wanted if settled else keep_order(self._seen.names, wanted)
+        shown = [
+            agent for agent in view.urgent_first if matches_agent(agent, self._words) and in_group(agent, self._group)
+        ]
         self.marked &= {agent.name for agent in view.agents}
-        by_name = {agent.name: agent for agent in agents}
-        self._paint([by_name[name] for name in self._seen.names])
+        self._paint(self.in_order(shown, lambda agent: agent.name, SORTS[self.order.by][1]))
 
     def _paint(self, agents: list[AgentView]) -> None:
         terminal = self.app.size.width
@@ -407,35 +371,19 @@ class Roster(LineList):
     def _head(self, head: Line, rows: list[Row]) -> Line | None:
         return head if rows and self.app.size.width >= MEDIUM and self.app.size.height >= SHORT else None
 
-    def reorder(self, order: Order) -> None:
-        """Apply another order or filter at once."""
-        self.order = order
-        self._touched_at = float("-inf")
+    def narrow(self, words: str, group: str) -> None:
+        """Show only the agents that pass the filter, at once."""
+        self._words, self._group = words, group
+        self.reorder_now()
         self.tick(self._seen.now)
 
     def marks_changed(self) -> None:
         self.tick(self._seen.now)
         super().marks_changed()
 
-    def on_key(self) -> None:
-        self._touched_at = monotonic()
-
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
         self.tick(self._seen.now)
 
-    def action_sort(self) -> None:
-        self.reorder(self.order.next())
-        self.screen.refresh_bindings()
-
-    def action_reverse(self) -> None:
-        self.reorder(replace(self.order, reverse=not self.order.reverse))
-        self.screen.refresh_bindings()
-
-    def action_wide(self) -> None:
-        self.wide = not self.wide
-        self.tick(self._seen.now)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "wide":
-            return self.app.size.width < HUGE or None
-        return super().check_action(action, parameters)
+    @property
+    def has_more_columns(self) -> bool | None:
+        return self.app.size.width < HUGE or None

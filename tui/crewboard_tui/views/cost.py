@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
-from typing import Any, ClassVar
+from typing import Any
 
 from textual import on
-from textual.binding import BindingType
 from textual.widget import Widget
 
 from crewboard import pricing
@@ -14,17 +12,19 @@ from crewboard.errors import BadDataError
 from crewboard.readmodel import AgentView, Bill, TeamView, bill_agent, bill_team, hit_rate
 from crewboard.records import Context
 from crewboard_tui.actions import (
+    AGENT_GROUPS,
+    ALL,
     FINDS_AGENTS,
     AgentActions,
     Messaging,
     Search,
     Selection,
+    in_group,
     marks_layer,
     matches_agent,
     select_in,
 )
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap import bindings_of
 from crewboard_tui.queries import Query, Snapshot, SpendingRate
 from crewboard_tui.render import (
     Align,
@@ -41,7 +41,7 @@ from crewboard_tui.render import (
     pad,
 )
 from crewboard_tui.views.base import BaseScreen, Panes
-from crewboard_tui.widgets import SETTLE, LineList, Row, keep_order, title
+from crewboard_tui.widgets import LineList, Row, title
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,9 @@ _TEAM = "TEAM"
 _ORDER = {column.title: column.order for column in COLUMNS}
 
 
-def accounts(agents: Sequence[AgentView], by: str, *, reverse: bool) -> list[Account]:
-    """Return a row for each agent in the order of column `by`, equal ones by name."""
-    rows = [Account(a.name, a.model, bill_agent(a), a.context, Span(look_of(a).glyph, look_of(a).tone)) for a in agents]
-    return sorted(rows, key=lambda row: (_ORDER[by](row), row.name), reverse=reverse)
+def accounts(agents: Sequence[AgentView]) -> list[Account]:
+    """Return a row for each agent."""
+    return [Account(a.name, a.model, bill_agent(a), a.context, Span(look_of(a).glyph, look_of(a).tone)) for a in agents]
 
 
 def lay_out(rows: Sequence[Account], width: int) -> list[Column]:
@@ -151,61 +150,18 @@ def account_line(account: Account, columns: Sequence[Column], tone: str = "", *,
 class CostRows(LineList):
     """The table. The team's row is always last."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("sort")]
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.by = SORTS[0]
-        self.reverse = False
-        self._view: TeamView | None = None
-        self._filter = ""
-        self._names: list[str] = []
-        self._touched_at = float("-inf")
-
-    def read(self, view: TeamView, wanted: str) -> None:
-        """Show the costs of all agents that match `wanted`."""
-        self._view, self._filter = view, wanted
+    def read(self, view: TeamView, words: str = "", group: str = ALL) -> None:
+        """Show the costs of all agents that pass the filter."""
+        by = self.order.by or SORTS[0]
         self.marked &= set(view.names)
-        shown = [agent for agent in view.agents if matches_agent(agent, wanted)]
-        rows = self._settled(accounts(shown, self.by, reverse=self.reverse))
+        shown = [agent for agent in view.agents if matches_agent(agent, words) and in_group(agent, group)]
+        rows = self.in_order(accounts(shown), lambda row: row.name, lambda row: (_ORDER[by](row), row.name))
         team = Account(_TEAM, "", bill_team(view), Context(), Span(" "))
         columns = lay_out([*rows, team], self.row_width)
         lines = [Row(row.name, account_line(row, columns, marked=row.name in self.marked)) for row in rows]
         last = Row("", account_line(team, columns, "bold"))
         self.show([*lines, last] if view.agents else [Row("", (Span("no agents yet", "dim"),))],
-                  head_line(columns, self.by) if view.agents else None)  # fmt: skip
-
-    def _settled(self, rows: list[Account]) -> list[Account]:
-        """Return the rows in order; keep the previous order while the cursor moves."""
-        wanted = [row.name for row in rows]
-        moved = monotonic() - self._touched_at < SETTLE
-        self._names = keep_order(self._names, wanted) if moved else wanted
-        return sorted(rows, key=lambda row: self._names.index(row.name))
-
-    def on_key(self) -> None:
-        self._touched_at = monotonic()
-
-    def _again(self) -> None:
-        self._touched_at = float("-inf")
-        if self._view is not None:
-            self.read(self._view, self._filter)
-
-    def marks_changed(self) -> None:
-        if self._view is not None:
-            self.read(self._view, self._filter)
-        super().marks_changed()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        # The columns are those that fit: there are no others to show.
-        return None if action == "wide" else super().check_action(action, parameters)
-
-    def action_sort(self) -> None:
-        self.by, self.reverse = SORTS[(SORTS.index(self.by) + 1) % len(SORTS)], False
-        self._again()
-
-    def action_reverse(self) -> None:
-        self.reverse = not self.reverse
-        self._again()
+                  head_line(columns, by) if view.agents else None)  # fmt: skip
 
 
 class CostScreen(BaseScreen):
@@ -218,7 +174,7 @@ class CostScreen(BaseScreen):
         super().__init__(context)
         self._priced = ""
         self.panes = Panes(self)
-        self.search = Search(context, self.narrow, FINDS_AGENTS, groups=())
+        self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
@@ -226,7 +182,7 @@ class CostScreen(BaseScreen):
         self.panes.begin()
 
     def body(self) -> Iterable[Widget]:
-        yield CostRows(marks=True, id="cost", classes="pane")
+        yield CostRows(marks=True, sorts=SORTS, id="cost", classes="pane")
 
     def on_screen_resume(self) -> None:
         # A project's own table may have changed meanwhile; nothing else here depends on it.
@@ -244,10 +200,9 @@ class CostScreen(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         rows = self._rows
-        rows.read(snapshot.view, self.search.words)
-        title(
-            rows, format_spending(snapshot.view, snapshot.get(SpendingRate())) + self.search.narrowed_to, self._priced
-        )
+        rows.read(snapshot.view, self.search.words, self.search.group)
+        spent = format_spending(snapshot.view, snapshot.get(SpendingRate()))
+        title(rows, f"{spent}{rows.state}{self.search.narrowed_to}", self._priced)
 
     @on(LineList.Moved, "#cost")
     def _other(self) -> None:

@@ -1,6 +1,7 @@
 """`5` Processes: the workers as the operating system knows them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from textual import on
 from textual.widget import Widget
@@ -29,6 +30,17 @@ from crewboard_tui.widgets import LineList, LineView, Row, title
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
 
 
+SORTS: dict[str, Callable[[AgentView], Any]] = {
+    "team": lambda _: 0,
+    "name": lambda agent: agent.name,
+    "pid": lambda agent: agent.pid or 0,
+    "cpu": lambda agent: -agent.usage.cpu_percent if agent.usage else 0,
+    "memory": lambda agent: -agent.usage.rss_bytes if agent.usage else 0,
+    "children": lambda agent: -agent.usage.children if agent.usage else 0,
+}
+"""The sort keys; the first is the order in which the agents were hired."""
+
+
 class ProcessesScreen(BaseScreen):
     """One process per worker, with what it started."""
 
@@ -46,7 +58,7 @@ class ProcessesScreen(BaseScreen):
         self.panes.begin()
 
     def body(self) -> Iterable[Widget]:
-        yield LineList(marks=True, id="processes", classes="pane")
+        yield LineList(marks=True, sorts=tuple(SORTS), id="processes", classes="pane")
         yield LineView(id="process", classes="pane", follow=False, follows=False)
 
     def queries(self) -> Iterable[Query[object]]:
@@ -73,6 +85,7 @@ class ProcessesScreen(BaseScreen):
             if matches_agent(agent, self.search.words) and in_group(agent, self.search.group)
         ]
         head = "".join(pad(name, width) for name, width in _HEAD) + "HOW"
+        shown = rows.in_order(shown, lambda agent: agent.name, SORTS[rows.order.by])
         found = [Row(agent.name, process_line(agent, marked=agent.name in rows.marked)) for agent in shown]
         rows.show(
             found or [nothing_row(self.search.nothing(first_hire(self.context)))],
@@ -82,7 +95,7 @@ class ProcessesScreen(BaseScreen):
         supervisor = snapshot.view.supervisor
         title(
             rows,
-            f"Processes · {living} worker{'' if living == 1 else 's'}{self.search.narrowed_to}",
+            f"Processes · {living} worker{'' if living == 1 else 's'}{rows.state}{self.search.narrowed_to}",
             f"supervisor {supervisor.pid if supervisor.alive else 'none'}",
         )
         self._paint_process(snapshot)
@@ -99,10 +112,6 @@ class ProcessesScreen(BaseScreen):
         self.context.look_at(self.queries())
         self._paint_process(self.context.snapshot)
         self.paint_keys()
-
-    @on(LineList.Marked, "#processes")
-    def _show_marks(self) -> None:
-        self.paint(self.context.snapshot)
 
     @on(LineList.Opened, "#processes")
     def _open(self, event: LineList.Opened) -> None:

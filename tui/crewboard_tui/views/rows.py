@@ -1,12 +1,11 @@
 """Agents, needs and tasks as rows of a list, and the details of one: the same in every view."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from crewboard.readmodel import AgentView, CrashReport, Need, TeamView, blocked, summarise, tasks_blocked_by, why_failed
 from crewboard.records import Request, Task, describe_exit
 from crewboard.store import CLOSED, terminal_state
-from crewboard_tui.actions import matches_task
 from crewboard_tui.queries import Snapshot, WorkOf
 from crewboard_tui.render import (
     NEED_LOOKS,
@@ -47,6 +46,11 @@ _SPARE = ("TYPE", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS")
 """Columns that are omitted when space is short, the first one first; peek and page show them too."""
 _SPARE_BUT_STATE = tuple(title for title in _SPARE if title != "STATE")
 """The same without STATE, for layouts that were not widened by the user."""
+
+
+def mark_span(*, marked: bool) -> Span:
+    """Return the cell that shows whether a row is marked."""
+    return Span("✓" if marked else " ", "marked")
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,7 @@ class Layout:
 
     def row(self, agent: AgentView, now: float, *, marked: bool) -> Line:
         """Return the row of one agent."""
-        spans: list[Span] = [Span("✓" if marked else " ", "marked")]
+        spans: list[Span] = [mark_span(marked=marked)]
         for column, width in self.columns:
             text, tone, _ = column.cell(agent, now)
             spans.append(Span(pad(text, width, column.align) + " ", tone))
@@ -255,25 +259,32 @@ def find_need(view: TeamView, key: str | None) -> Need | None:
     return next((need for need in view.needs if need_key(need) == key), None)
 
 
-def need_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[Row]:
+def need_rows(
+    view: TeamView, now: float, width: int, wanted: str = "", marked: Container[str] = frozenset()
+) -> list[Row]:
     """Return a row for every need that matches the filter."""
     shown = [need for need in view.needs if matches(f"{need.agent} {need.kind} {need.summary}", wanted)]
     word = "frees " if width >= _WORD_FROM else ""
     frees = [_frees(view, need, word) if width >= _FREES_FROM else "" for need in shown]
     longest = max(map(len, frees), default=0)
     return [
-        Row(need_key(need), _need_line(need, pad(what, longest), now, width))
+        Row(need_key(need), _need_line(need, pad(what, longest), now, width, marked=need_key(need) in marked))
         for need, what in zip(shown, frees, strict=True)
     ]
 
 
-def _need_line(need: Need, frees: str, now: float, width: int) -> Line:
+def _need_line(need: Need, frees: str, now: float, width: int, *, marked: bool) -> Line:
     look = NEED_LOOKS[need.kind]
     right = (
         Span(pad(format_long_age(now - need.since), 7, "right")),
         Span(f"  {frees}" if frees else "", "dim"),
     )
-    left = (Span(f"{look.glyph} ", look.tone), Span(pad(need.agent, 11) + " ", "bold"), say(need.summary))
+    left = (
+        Span(look.glyph, look.tone),
+        mark_span(marked=marked),
+        Span(pad(need.agent, 11) + " ", "bold"),
+        say(need.summary),
+    )
     return spread(left, right, width)
 
 
@@ -380,20 +391,24 @@ _WHY_FROM = 60
 """From this width a row also shows how the last owner ended and the state of blockers."""
 
 
-def task_rows(view: TeamView, now: float, width: int, wanted: str = "") -> list[Row]:
-    """Return every task that matches the filter: in progress first, closed last."""
-    shown = [task for task in view.tasks if matches_task(task, wanted)]
-    shown.sort(key=lambda task: (_ORDER[task.status], -task.updated_at if task.status in CLOSED else task.id))
-    return [Row(str(task.id), task_line(task, view, now, width)) for task in shown]
+def task_rank(task: Task) -> tuple[int, float]:
+    """Return the place of a task on the board: in progress first, closed last."""
+    return _ORDER[task.status], -task.updated_at if task.status in CLOSED else task.id
 
 
-def task_line(task: Task, view: TeamView, now: float, width: int) -> Line:
+def task_rows(view: TeamView, now: float, width: int) -> list[Row]:
+    """Return every task."""
+    return [Row(str(task.id), task_line(task, view, now, width)) for task in sorted(view.tasks, key=task_rank)]
+
+
+def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: bool = False) -> Line:
     """Return one task: state, number, subject, owner or blockers, and the reason if there is space."""
     waiting = blocked(task, view.tasks) if task.status == "pending" else []
     look = task_look(task, waiting)
     closed = task.status in CLOSED
     left = (
-        Span(f"{look.glyph} ", look.tone),
+        Span(look.glyph, look.tone),
+        mark_span(marked=marked),
         Span(pad(f"#{task.id}", 4) + " ", "dim"),
         say(task.subject, "dim" if closed else ""),
     )

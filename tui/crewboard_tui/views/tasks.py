@@ -1,7 +1,8 @@
 """`3` Tasks: the whole board, and everything about the selected task."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from textual import on
 from textual.widget import Widget
@@ -15,7 +16,9 @@ from crewboard_tui.actions import (
     Search,
     Selection,
     TaskActions,
-    select,
+    marks_layer,
+    matches_task,
+    select_in,
     task_in_group,
     unavailable,
 )
@@ -23,11 +26,20 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render import Line, tally
 from crewboard_tui.views.base import BaseScreen, Panes, nothing_row
-from crewboard_tui.views.rows import fact_lines, is_orphan, task_detail, task_rows
-from crewboard_tui.widgets import LineList, LineView, title
+from crewboard_tui.views.rows import fact_lines, is_orphan, task_detail, task_line, task_rank
+from crewboard_tui.widgets import LineList, LineView, Row, title
 
 _ABOUT_THE_OWNER = ("agent.answer", "agent.stop", "agent.end", "agent.pause", "agent.interrupt", "agent.fresh")
 """Keys about agents that could be pressed here and meant for the task."""
+
+
+SORTS: dict[str, Callable[[Task], Any]] = {
+    "status": task_rank,
+    "number": lambda task: task.id,
+    "owner": lambda task: (task.owner or task.last_owner or "~", task.id),
+    "changed": lambda task: -task.updated_at,
+}
+"""The sort keys."""
 
 
 class TasksScreen(BaseScreen):
@@ -40,7 +52,7 @@ class TasksScreen(BaseScreen):
         super().__init__(context)
         self.panes = Panes(self)
         self.search = Search(context, self.narrow, FINDS_TASKS, TASK_GROUPS)
-        self.back_layers = (self.panes.layer, self.search.layer)
+        self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(
             TaskActions(context).actions,
             unavailable(lambda: "not on the task board", *_ABOUT_THE_OWNER),
@@ -54,7 +66,7 @@ class TasksScreen(BaseScreen):
         self.panes.begin()
 
     def body(self) -> Iterable[Widget]:
-        yield LineList(id="tasks", classes="pane")
+        yield LineList(marks=True, sorts=tuple(SORTS), id="tasks", classes="pane")
         yield LineView(id="task", classes="pane", follow=False, follows=False)
 
     def selected_task(self) -> Task | None:
@@ -65,11 +77,26 @@ class TasksScreen(BaseScreen):
         self.query_one("#tasks", LineList).want(key)
 
     def selection(self) -> Selection:
-        """Return the task and its owner, or the agent that had it and may come back."""
-        task = self.selected_task()
-        owner = None if task is None else task.last_owner if is_orphan(task) else task.owner
-        found = select(self.context.snapshot.view, owner)
-        return replace(found, task=task, show_task=lambda ident: self.go_to(str(ident)))
+        """Return the tasks and their owners, or the agents that had them and may come back."""
+        if not self.is_mounted:
+            return Selection()
+        rows, view = self._rows, self.context.snapshot.view
+        tasks = tuple(task for task in view.tasks if str(task.id) in rows.targets)
+        return replace(
+            select_in(view, rows, self._owner_of),
+            task=self.selected_task(),
+            tasks=tasks,
+            unmark=lambda _: rows.unmark(rows.shown_marks),
+            show_task=lambda ident: self.go_to(str(ident)),
+        )
+
+    @property
+    def _rows(self) -> LineList:
+        return self.query_one("#tasks", LineList)
+
+    def _owner_of(self, key: str) -> str | None:
+        task = next((task for task in self.context.snapshot.view.tasks if str(task.id) == key), None)
+        return None if task is None else task.last_owner if is_orphan(task) else task.owner
 
     def queries(self) -> Iterable[Query[object]]:
         # Of a task that failed, its owner's journal may say why.
@@ -78,13 +105,21 @@ class TasksScreen(BaseScreen):
             yield WorkOf(task.owner)
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows = self.query_one("#tasks", LineList)
-        ids = {str(task.id) for task in snapshot.view.tasks if task_in_group(task, snapshot.view, self.search.group)}
-        found = task_rows(snapshot.view, self.context.now, rows.row_width, self.search.words)
-        found = [row for row in found if row.key in ids]
+        rows, view = self._rows, snapshot.view
+        rows.marked &= {str(task.id) for task in view.tasks}
+        shown = [
+            task
+            for task in view.tasks
+            if task_in_group(task, view, self.search.group) and matches_task(task, self.search.words)
+        ]
+        found = [
+            Row(key, task_line(task, view, self.context.now, rows.row_width, marked=key in rows.marked))
+            for task in rows.in_order(shown, lambda task: str(task.id), SORTS[rows.order.by])
+            if (key := str(task.id))
+        ]
         rows.show(found or [nothing_row(self.search.nothing(self._first))])
         done = tally(snapshot.view.tasks, " completed")
-        title(rows, f"Tasks{' · ' if done else ''}{done}{self.search.narrowed_to}")
+        title(rows, f"Tasks{' · ' if done else ''}{done}{rows.state}{self.search.narrowed_to}")
         self._paint_task()
 
     @property

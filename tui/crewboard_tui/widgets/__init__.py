@@ -19,12 +19,11 @@ from crewboard_tui.widgets.bars import (
 )
 from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.form import Checkbox, Radio, SegmentedControl, Select
-from crewboard_tui.widgets.line_list import SETTLE, LineList, Row, keep_order
+from crewboard_tui.widgets.line_list import LineList, Row, keep_order, marks_of
 from crewboard_tui.widgets.line_view import LineView
 
 __all__ = [
     "MARK",
-    "SETTLE",
     "VIEWS",
     "Badges",
     "Checkbox",
@@ -42,6 +41,7 @@ __all__ = [
     "follow_words",
     "footer_lines",
     "keep_order",
+    "marks_of",
     "press",
     "strip_line",
     "tabs_line",

@@ -1,9 +1,9 @@
 """A scrolling list of lines with a cursor. Only changed rows are repainted, however long the list is."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from textual import events
 from textual.binding import BindingType
@@ -23,6 +23,17 @@ SETTLE = 4.0
 """Seconds without a key press after which a list may be reordered."""
 
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of a list: the name of a sort key, and the direction."""
+
+    by: str = ""
+    reverse: bool = False
+
+
 class Row(NamedTuple):
     """A line and the key of what it shows."""
 
@@ -38,9 +49,13 @@ def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
 
 
 class LineList(ScrollView, can_focus=True):
-    """A list whose cursor stays on its item when rows come, go or change their order."""
+    """A list whose cursor stays on its item when rows come, go or change their order.
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "marks")]
+    With `marks`, rows can be marked; `sorts` are the names of its sort keys, the default first. The keys for what a
+    list cannot do are not offered on it.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "marks", "sort", "wide")]
 
     @dataclass
     class Moved(Message):
@@ -74,8 +89,23 @@ class LineList(ScrollView, can_focus=True):
         def control(self) -> "LineList":
             return self.rows
 
-    def __init__(self, *, marks: bool = False, **kwargs: Any) -> None:
+    @dataclass
+    class Reordered(Message):
+        """The order or the columns were changed; the rows show that once they are shown anew."""
+
+        rows: "LineList"
+
+        @property
+        def control(self) -> "LineList":
+            return self.rows
+
+    def __init__(self, *, marks: bool = False, sorts: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self._sorts = tuple(sorts)
+        self.order = Order(next(iter(self._sorts), ""))
+        self.wide = False
+        self._arranged: list[str] = []
+        self._touched_at = float("-inf")
         self._can_mark = marks
         self.marked: set[str] = set()
         """The keys of the marked rows, also of those that are not shown now."""
@@ -126,7 +156,10 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def copied(self) -> str:
-        """Return the text of the line under the cursor, for copying; empty for a row without a key."""
+        """Return the text of the marked lines, else of the one under the cursor; empty for a row without a key."""
+        marked = [plain(row.line).strip() for row in self._rows if row.key in self.marked]
+        if marked:
+            return "\n".join(marked)
         return plain(self._rows[self._at].line).strip() if self._selected else ""
 
     @property
@@ -223,6 +256,55 @@ class LineList(ScrollView, can_focus=True):
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = self.scroll_y
 
+    # ----------------------------------------------------------------------------------------------- order
+
+    @property
+    def is_sorted(self) -> bool:
+        """Return True if the user chose another order than the default."""
+        return self.order != Order(next(iter(self._sorts), ""))
+
+    @property
+    def state(self) -> str:
+        """Return the chosen order and the number of marks, for the pane's title; empty by default."""
+        order = f" · sort:{self.order.by}{' reversed' if self.order.reverse else ''}" if self.is_sorted else ""
+        return order + marks_of(self)
+
+    @property
+    def has_more_columns(self) -> bool | None:
+        """Return True if the list can show more columns, None if it can on a narrower terminal only."""
+        return False
+
+    def in_order(self, items: Iterable[T], name: Callable[[T], str], rank: Callable[[T], Any]) -> list[T]:
+        """Return items by `rank` in the chosen direction; in the previous order while the user moves in the list."""
+        by_name = {name(item): item for item in sorted(items, key=rank)}
+        wanted = list(by_name)[::-1] if self.order.reverse else list(by_name)
+        moves = monotonic() - self._touched_at < SETTLE
+        self._arranged = keep_order(self._arranged, wanted) if moves else wanted
+        return [by_name[each] for each in self._arranged]
+
+    def reorder_now(self) -> None:
+        """Apply a new order or filter at the next `in_order`, even while the user moves in the list."""
+        self._touched_at = float("-inf")
+
+    def on_key(self) -> None:
+        self._touched_at = monotonic()
+
+    def action_sort(self) -> None:
+        self._reorder(Order(self._sorts[(self._sorts.index(self.order.by) + 1) % len(self._sorts)]))
+
+    def action_reverse(self) -> None:
+        self._reorder(replace(self.order, reverse=not self.order.reverse))
+
+    def action_wide(self) -> None:
+        self.wide = not self.wide
+        self._reorder(self.order)
+
+    def _reorder(self, order: Order) -> None:
+        self.order = order
+        self.reorder_now()
+        self.post_message(self.Reordered(self))
+        self.screen.refresh_bindings()
+
     # ---------------------------------------------------------------------------------------------- moving
 
     def _move(self, at: int) -> None:
@@ -280,6 +362,10 @@ class LineList(ScrollView, can_focus=True):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         if action in ("mark", "mark_all"):
             return self._can_mark
+        if action in ("sort", "reverse"):
+            return bool(self._sorts)
+        if action == "wide":
+            return self.has_more_columns
         # None: the key is the list's own, and says that it does nothing now.
         return True if action != "open" or self._selected else None
 
@@ -299,3 +385,10 @@ class LineList(ScrollView, can_focus=True):
 
     def on_blur(self) -> None:
         self._paint_row(self._at)
+
+
+def marks_of(rows: LineList) -> str:
+    """Return the number of marked rows, and how many of those are left out and do not count; empty without marks."""
+    hidden = len(rows.marked) - len(rows.shown_marks)
+    left_out = f" ({hidden} not shown)" if hidden else ""
+    return f" · {len(rows.marked)} marked{left_out}" if rows.marked else ""

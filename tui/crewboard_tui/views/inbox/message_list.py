@@ -1,6 +1,6 @@
 """The messages of a mailbox, with the times they were sent, picked up, and entered a turn."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -10,6 +10,7 @@ from crewboard.readmodel import Letter, display_name, headline, is_notice, quest
 from crewboard.readmodel.mail import verb
 from crewboard.records import Request
 from crewboard_tui.render import Line, Span, clip, format_age, format_clock, one_line, pad, say, spread, wrap
+from crewboard_tui.views.rows import mark_span
 from crewboard_tui.widgets import LineList, Row
 
 _ABSOLUTE_FROM = 72
@@ -178,11 +179,14 @@ def void_mark(void: str | None) -> Line:
     return () if void is None else (Span("changes nothing: ", "warning"),)
 
 
-def message_line(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool = False, void: str | None = None) -> Line:
+def message_line(
+    letter: Letter, box: MailboxInfo, width: int, *, fresh: bool = False, void: str | None = None, marked: bool = False
+) -> Line:
     """Return one message; `fresh` marks it as unread, `void` is the reason why it has no effect."""
     message = letter.message
     left = (
-        Span(_sent(message.ts, width) + " ", "dim"),
+        Span(_sent(message.ts, width), "dim"),
+        mark_span(marked=marked),
         Span(pad(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
         *void_mark(void),
         Span(verb(message), "dim"),
@@ -191,11 +195,14 @@ def message_line(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool = 
     return spread(left, _right(letter, box, width, fresh=fresh), width)
 
 
-def thread_line(thread: Thread, box: MailboxInfo, width: int, *, fresh: bool, unfolded: bool) -> Line:
+def thread_line(
+    thread: Thread, box: MailboxInfo, width: int, *, fresh: bool, unfolded: bool, marked: bool = False
+) -> Line:
     """Return all messages of a request on one line: its status and subject."""
     message = thread.newest.message
     left = (
-        Span(_sent(message.ts, width) + " ", "dim"),
+        Span(_sent(message.ts, width), "dim"),
+        mark_span(marked=marked),
         Span(pad(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
         Span("− " if unfolded else "+ ", "key"),
         Span(standing(thread)),
@@ -249,6 +256,14 @@ def message_body(letter: Letter, width: int, void: str | None = None) -> list[Li
     return [*lines, (), (say(f"in full: {result}", "dim"),)] if result else lines
 
 
+SORTS: dict[str, Callable[[Letter], Any]] = {
+    "time": lambda _: 0,
+    "author": lambda letter: letter.message.from_,
+    "kind": lambda letter: letter.message.type,
+}
+"""The sort keys; equal messages are ordered by time."""
+
+
 class MessageList(LineList):
     """A mailbox as a list. It follows its end until the cursor moves up.
 
@@ -279,6 +294,11 @@ class MessageList(LineList):
         at_end = self.follows and not opens and self.selected == self.rows[-1].key
         self._void = void_of(letters, asked)
         self._entries = find_threads(letters, asked, self._void)
+        self.marked &= {*map(_key_of, self._entries), *(each.message.id for each in letters)}
+        if self.is_sorted:
+            self._entries = self.in_order(
+                self._entries, _key_of, lambda entry: SORTS[self.order.by](_letters_of(entry)[-1])
+            )
         self._box, self._nothing = box, nothing
         self._fresh = frozenset(each.message.id for each in unread_of(letters, box))
         self._show_entries()
@@ -320,9 +340,20 @@ class MessageList(LineList):
 
     @property
     def copied(self) -> str:
-        """Return the message under the cursor, for copying."""
-        letter = self.letter
-        return letter.message.content if letter else ""
+        """Return the marked messages, else the one under the cursor, for copying."""
+        letters = self.marked_letters or ([self.letter] if self.letter else [])
+        return "\n\n".join(letter.message.content for letter in letters)
+
+    @property
+    def marked_letters(self) -> list[Letter]:
+        """Return the marked messages that are shown; a marked thread counts with its newest."""
+        shown = set(self.shown_marks)
+        return [
+            letter
+            for entry in self._entries
+            for letter in (entry.letters if isinstance(entry, Thread) else (entry,))
+            if letter.message.id in shown or (_key_of(entry) in shown and letter is _letters_of(entry)[-1])
+        ]
 
     @property
     def thread(self) -> Thread | None:
@@ -355,20 +386,27 @@ class MessageList(LineList):
             return [self._row(entry, made)]
         unfolded = entry.key in self._unfolded
         fresh = self._is_fresh(entry)
-        head = thread_line(entry, self._box, self._width, fresh=fresh, unfolded=unfolded)
+        head = thread_line(
+            entry, self._box, self._width, fresh=fresh, unfolded=unfolded, marked=entry.key in self.marked
+        )
         return [Row(entry.key, head), *(self._row(letter, made, "  ") for letter in entry.letters if unfolded)]
 
     def _row(self, letter: Letter, made: Mapping[str, tuple[object, Row]], indent: str = "") -> Row:
         """Return the row of a message; reuse one from `made` if it is unchanged."""
         ident, width = letter.message.id, self._width - len(indent)
         fresh, void = ident in self._fresh, self._void.get(ident)
-        made_of = letter, self._box.operators, width, indent, fresh, void
+        marked = ident in self.marked
+        made_of = letter, self._box.operators, width, indent, fresh, void, marked
         before, row = made.get(ident, (None, Row(ident, ())))
         if before != made_of:
-            content = message_line(letter, self._box, width, fresh=fresh, void=void)
+            content = message_line(letter, self._box, width, fresh=fresh, void=void, marked=marked)
             row = Row(ident, (Span(indent), *content) if indent else content)
         self._made[ident] = made_of, row
         return row
+
+
+def _key_of(entry: Letter | Thread) -> str:
+    return entry.key if isinstance(entry, Thread) else entry.message.id
 
 
 def _letters_of(entry: Letter | Thread) -> tuple[Letter, ...]:

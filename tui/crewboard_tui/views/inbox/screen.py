@@ -12,12 +12,24 @@ from crewboard.commands import messages
 from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import is_operator_mailbox, mailboxes, operator_mailboxes
 from crewboard.readmodel import Letter, TeamView
-from crewboard_tui.actions import NOT_NOW, Action, AgentActions, Layer, Messaging, Search, Selection, select
+from crewboard_tui.actions import (
+    MAIL_GROUPS,
+    NOT_NOW,
+    Action,
+    AgentActions,
+    Layer,
+    Messaging,
+    Search,
+    Selection,
+    mail_in_group,
+    marks_layer,
+    select,
+)
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
 from crewboard_tui.render import Span, look_of, pad, spread, width_of
 from crewboard_tui.views.base import BaseScreen, Panes
-from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList, message_body, story_lines, unread_of
+from crewboard_tui.views.inbox.message_list import SORTS, MailboxInfo, MessageList, message_body, story_lines, unread_of
 from crewboard_tui.widgets import LineList, LineView, Row, title
 
 LOOKED_AT = 1.5
@@ -36,9 +48,10 @@ class InboxScreen(BaseScreen):
         self._seen: dict[str, int] = {}
         self._came_at = monotonic()
         self.panes = Panes(self)
-        self.search = Search(context, self.narrow, "words of a message, its author or its type", groups=())
+        self.search = Search(context, self.narrow, "words of a message, its author or its type", MAIL_GROUPS)
         self._messaging = Messaging(context)
         self.back_layers = (self.panes.layer, self.search.layer, Layer(self._is_in_mail, self._leave_mail))
+        self.back_layers = (marks_layer(lambda: self.query_one("#mail", MessageList)), *self.back_layers)
         own = (
             Action("inbox.reply", self._reply, self._why_no_reply),
             Action("inbox.broadcast", self._messaging.broadcast, self._messaging.why_no_broadcast),
@@ -52,7 +65,7 @@ class InboxScreen(BaseScreen):
     def body(self) -> Iterable[Widget]:
         with Horizontal():
             yield LineList(id="boxes", classes="pane")
-            yield MessageList(id="mail", classes="pane")
+            yield MessageList(marks=True, sorts=tuple(SORTS), id="mail", classes="pane")
         letter = LineView(id="letter", classes="pane", follow=False, follows=False)
         yield letter
 
@@ -88,14 +101,18 @@ class InboxScreen(BaseScreen):
         mailbox = snapshot.get(MailTo(box.name)) or Mailbox()
         letters = unread_of(mailbox.letters, box) if self._unread_only else list(mailbox.letters)
         words = self.search.words.lower().split()
-        return [each for each in letters if all(word in _haystack(each) for word in words)]
+        return [
+            each
+            for each in letters
+            if all(word in _haystack(each) for word in words) and mail_in_group(each.message, self.search.group)
+        ]
 
     def _paint_mail(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#mail", MessageList)
         box = self._box(snapshot.view)
         pane.follows = self.query_one("#letter") not in (self.focused, self.panes.zoomed)
         pane.read(self._shown(snapshot), box, self._nothing(box), snapshot.view.asked)
-        title(pane, _whose(box, pane.size.width - 2), self._narrowed)
+        title(pane, f"{_whose(box, pane.size.width - 2)}{pane.state}", self._narrowed)
         self._note_seen()
         self._paint_letter()
 
@@ -103,7 +120,9 @@ class InboxScreen(BaseScreen):
         """Note how far the operator's own mail was in sight; what a filter leaves out was not."""
         snapshot, pane = self.context.snapshot, self.query_one("#mail", MessageList)
         name = self._box_name()
-        in_sight = self.is_current and self.panes.zoomed in (None, pane) and not self.search.words
+        in_sight = (
+            self.is_current and self.panes.zoomed in (None, pane) and not self.search.is_narrowed and not pane.is_sorted
+        )
         mailbox = snapshot.get(MailTo(name)) if name else None
         if not in_sight or not name or name not in operator_mailboxes(snapshot.view.names) or mailbox is None:
             return
@@ -120,7 +139,7 @@ class InboxScreen(BaseScreen):
 
     def _nothing(self, box: MailboxInfo) -> str:
         """Return the line of a mailbox without mail."""
-        if self.search.words:
+        if self.search.is_narrowed:
             return f"no mail matches; {self.context.key('view.back')} shows all"
         if self._unread_only:
             return f"nothing unread; {self.context.key('inbox.unread')} shows all"
@@ -192,22 +211,24 @@ class InboxScreen(BaseScreen):
         self._unread_only = not self._unread_only
         self._paint_mail(self.context.snapshot)
 
-    def _writes_to(self) -> str | None:
-        """Return the name that a reply goes to: the owner of the mailbox, or the author of the operator's message."""
+    def _writes_to(self) -> list[str]:
+        """Return the agents that a reply goes to: the owner of the mailbox, or the authors of the operator's mail."""
         agent = self.selection().agent
         if agent is not None:
-            return agent.name
-        letter = self.query_one("#mail", MessageList).letter if self.is_mounted else None
-        author = letter.message.from_ if letter else ""
-        return author if self.context.snapshot.view.agent(author) else None
+            return [agent.name]
+        if not self.is_mounted:
+            return []
+        mail = self.query_one("#mail", MessageList)
+        authors = (letter.message.from_ for letter in mail.marked_letters or ([mail.letter] if mail.letter else []))
+        return [name for name in dict.fromkeys(authors) if self.context.snapshot.view.agent(name)]
 
     def _why_no_reply(self, _: Selection) -> str | None:
-        return None if self._writes_to() is not None else NOT_NOW
+        return None if self._writes_to() else NOT_NOW
 
-    def _reply(self, selection: Selection) -> None:
-        name = self._writes_to()
-        if name is not None:
-            self._messaging.write_to([name], selection.unmark)
+    def _reply(self, _: Selection) -> None:
+        mail = self.query_one("#mail", MessageList)
+        if names := self._writes_to():
+            self._messaging.write_to(names, lambda _: mail.unmark(mail.shown_marks))
 
     def _is_in_mail(self) -> bool:
         return self.focused is not None and self.focused.id in ("mail", "letter")
