@@ -83,7 +83,7 @@ class Tokens(Record):
 
     @property
     def total(self) -> int:
-        """The tokens of all kinds."""
+        """Return the tokens of all kinds."""
         return self.input + self.output + self.cache_read + self.cache_write
 
     def __add__(self, other: "Tokens") -> "Tokens":

@@ -114,7 +114,7 @@ class Limits:
 
     @property
     def _flags(self) -> HireOptions:
-        """The options of this run; limits may be changed while it lasts."""
+        """Return the options of this run; limits may be changed while it lasts."""
         spec = self._spec.get()
         return spec.flags if spec is not None else self._run_state.spec.flags
 
