@@ -39,6 +39,8 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     monkeypatch.setattr("crewboard.linux.process.runs_as_root", lambda: False)
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     for name in ("CREWBOARD_MODEL", "ANTHROPIC_MODEL", "CREWBOARD_TEAM", "CREWBOARD_ROOT", "CREWBOARD_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     time.tzset()

@@ -514,9 +514,11 @@ def test_a_profile_never_holds_a_key(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_profiles_are_where_the_user_keeps_configuration(tmp_path: Path) -> None:
-    assert screen.profiles_folder({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "crewboard" / "profiles"
-    assert screen.profiles_folder({"XDG_CONFIG_HOME": "relative"}) == Path.home() / ".config" / "crewboard" / "profiles"
+def test_profiles_are_where_the_user_keeps_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert screen.profiles_folder() == tmp_path / "crewboard" / "profiles"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    assert screen.profiles_folder() == Path.home() / ".config" / "crewboard" / "profiles"
 
 
 # ------------------------------------------------------------------------------------------------------- clone

@@ -21,7 +21,9 @@ def written(folder: Path, text: str) -> Path:
 
 def settings(folder: Path, text: str) -> Settings:
     written(folder, text)
-    return Settings.read({"XDG_CONFIG_HOME": str(folder)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(folder))
+        return Settings.read({})
 
 
 def test_both_spellings_of_an_id(tmp_path: Path) -> None:

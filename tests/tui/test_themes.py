@@ -46,17 +46,19 @@ def test_the_frame_of_high_contrast_can_be_seen() -> None:
     assert ratio(CONTRAST.variables["frame"], CONTRAST.background) >= 7
 
 
-async def test_the_themes_turn_and_the_last_is_remembered(frozen: Frozen, tmp_path: Path) -> None:
-    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    async with opened(frozen, settings=Settings.read(environment)) as stage:
+async def test_the_themes_turn_and_the_last_is_remembered(
+    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    async with opened(frozen, settings=Settings.read({})) as stage:
         shown = [stage.app.theme]
         for _ in range(3):
             await stage.press("T")
             shown.append(stage.app.theme)
         assert shown == ["crewboard-dark", "crewboard-light", "crewboard-contrast", "crewboard-dark"]
         await stage.press("T", "T")
-    assert Settings.read(environment).theme == "contrast"
-    assert Settings.read({**environment, "CREWBOARD_THEME": "light"}).theme == "light"
+    assert Settings.read({}).theme == "contrast"
+    assert Settings.read({"CREWBOARD_THEME": "light"}).theme == "light"
 
 
 async def test_the_key_says_which_colours_these_are(frozen: Frozen) -> None:
@@ -70,14 +72,14 @@ async def test_the_key_says_which_colours_these_are(frozen: Frozen) -> None:
 async def test_without_colours_the_key_says_so_and_the_theme_is_kept(
     frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    Settings.read(environment).remember("light")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    Settings.read({}).remember("light")
     monkeypatch.setenv("NO_COLOR", "1")
-    async with opened(frozen, settings=Settings.read(environment)) as stage:
+    async with opened(frozen, settings=Settings.read({})) as stage:
         await stage.press("T")
         await stage.sees("no colours here: NO_COLOR is set")
         assert stage.app.theme == "crewboard-light"
-    assert Settings.read(environment).theme == "light"
+    assert Settings.read({}).theme == "light"
 
 
 async def test_a_theme_that_cannot_be_remembered_is_shown_all_the_same(frozen: Frozen, tmp_path: Path) -> None:
@@ -88,12 +90,13 @@ async def test_a_theme_that_cannot_be_remembered_is_shown_all_the_same(frozen: F
         assert stage.app.theme == "crewboard-light"
 
 
-def test_a_theme_that_is_none_is_named(tmp_path: Path) -> None:
-    found = Settings.read({"CREWBOARD_THEME": "pink", "XDG_STATE_HOME": str(tmp_path)})
+def test_a_theme_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found = Settings.read({"CREWBOARD_THEME": "pink"})
     assert found.problems == ("CREWBOARD_THEME=pink is invalid; use one of dark, light, contrast",)
     (tmp_path / "crewboard").mkdir()
     (tmp_path / "crewboard" / "theme").write_bytes(b"\xff\xfe")
-    assert Settings.read({"XDG_STATE_HOME": str(tmp_path)}).theme == "dark"
+    assert Settings.read({}).theme == "dark"
 
 
 async def test_reduced_motion_has_no_caret_and_waits_for_the_tick(

@@ -33,18 +33,18 @@ class Settings:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
-        """Read the settings from this environment."""
+        """Read the settings from this environment, and from the files of the user."""
         problems: list[str] = []
         notify = _one_of(env.NOTIFY, WAYS, environment, problems)
         theme = _one_of(env.THEME, tuple(THEMES), environment, problems)
-        remembers = state_home(environment) / "theme"
-        keymap = read_keymap(keymap_path(environment))
+        remembers = state_home() / "theme"
+        keymap = read_keymap(keymap_path())
         return cls(
             notify=notify or "off",
             theme=theme or _remembered(remembers),
             reduced_motion=env.has_reduced_motion(environment),
             remembers=remembers,
-            drafts=state_home(environment) / "drafts",
+            drafts=state_home() / "drafts",
             keys=keymap.keys,
             problems=(*problems, *keymap.problems),
         )

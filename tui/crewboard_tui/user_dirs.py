@@ -1,17 +1,18 @@
 """The user's own directories, following the XDG base directory specification. They are private (0700)."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
+import platformdirs
 
-def config_home(environment: Mapping[str, str]) -> Path:
+
+def config_home() -> Path:
     """Return the directory of configuration: `$XDG_CONFIG_HOME/crewboard`, else `~/.config/crewboard`."""
-    return _home(environment, "XDG_CONFIG_HOME", ".config")
+    return platformdirs.user_config_path("crewboard")
 
 
-def state_home(environment: Mapping[str, str]) -> Path:
+def state_home() -> Path:
     """Return the directory of saved state: `$XDG_STATE_HOME/crewboard`, else `~/.local/state/crewboard`."""
-    return _home(environment, "XDG_STATE_HOME", ".local/state")
+    return platformdirs.user_state_path("crewboard")
 
 
 def make_private(folder: Path) -> None:
@@ -23,9 +24,3 @@ def make_private(folder: Path) -> None:
     for each in (*reversed(folder.parents), folder):
         if not each.is_dir():
             each.mkdir(mode=0o700, exist_ok=True)
-
-
-def _home(environment: Mapping[str, str], variable: str, usual: str) -> Path:
-    # The specification says to ignore a relative path.
-    given = Path(environment.get(variable, ""))
-    return (given if given.is_absolute() else Path.home() / usual) / "crewboard"

@@ -65,7 +65,7 @@ def all_checks(session: Session) -> list[Check]:
         watcher(),
         files(session.root),
         terminal(),
-        *keymap(environment),
+        *keymap(),
         git(session.root),
     ]
 
@@ -166,11 +166,11 @@ def terminal() -> Check:
     return Check("terminal", "ok", detail)
 
 
-def keymap(environment: Mapping[str, str]) -> list[Check]:
+def keymap() -> list[Check]:
     """Check the user's key file, if there is one."""
     from crewboard_tui.keymap import keymap_path, read_keymap
 
-    file = keymap_path(environment)
+    file = keymap_path()
     found = read_keymap(file)
     if not found.keys and not found.problems:
         return []

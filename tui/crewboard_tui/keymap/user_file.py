@@ -48,9 +48,9 @@ class Keymap:
     problems: tuple[str, ...] = ()
 
 
-def keymap_path(environment: Mapping[str, str]) -> Path:
+def keymap_path() -> Path:
     """Return the path of the file; it need not exist."""
-    return config_home(environment) / NAME
+    return config_home() / NAME
 
 
 def read_keymap(file: Path) -> Keymap:

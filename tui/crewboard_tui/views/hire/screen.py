@@ -1,7 +1,7 @@
 """Hiring an agent: a form that says what the type may do, and is a command at the same time."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -54,7 +54,7 @@ class HireScreen(BaseScreen):
         self._is_sent = False
         self._refused: str | None = None
         self._typed = CommandLine.of(context.team)
-        self._shelf = profiles_folder(context.team.environment)
+        self._shelf = profiles_folder()
         self.offer(
             (
                 Action("hire.send", lambda _: self._send(), self._why_no_send),
@@ -278,9 +278,9 @@ class Profiles:
     damaged: list[str] = field(default_factory=list)
 
 
-def profiles_folder(environment: Mapping[str, str]) -> Path:
+def profiles_folder() -> Path:
     """Return the directory of the profiles."""
-    return config_home(environment) / "profiles"
+    return config_home() / "profiles"
 
 
 def why_no_profile(name: str, profile: Profile) -> str | None:
