@@ -1,5 +1,6 @@
 """One supervisor per team: it starts each run once, knows every end, leaves nothing behind."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -20,6 +21,9 @@ from crewboard.records.agents import Want
 from crewboard.store import agents, json_files, leases
 from crewboard.store.json_files import CachedFile
 from crewboard.store.layout import TeamDirectory
+from crewboard.supervisor import reconciler
+from crewboard.supervisor.offline_model import OfflineModel
+from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Watched, drop_obsolete_request
 from tests.crew import Crew, eventually
 
@@ -250,3 +254,72 @@ def test_a_start_whose_caller_died_is_reported_to_the_operator(shared_crew: Crew
     hire.resume(shared_crew.team, "unborn")
     shared_crew.wait_for("unborn", "idle", "working")
     assert needs() == []
+
+
+def test_an_orderly_shutdown_of_the_machine_is_no_crash(shared_crew: Crew) -> None:
+    shared_crew.run("rebooted", "explore", "List all Python files")
+    process.send_signal(shared_crew.supervisor_pid(), signal.SIGTERM)
+    shared_crew.kill("rebooted", signal.SIGTERM)
+    eventually(lambda: not leases.is_held(shared_crew.agent("rebooted").lease), "its end")
+    assert shared_crew.see("rebooted").state == "crashed", "in the same boot it was ended by a signal"
+    agent = shared_crew.agent("rebooted")
+    status = agents.status(agent)
+    assert status is not None
+    json_files.save(agent.status, status.model_copy(update={"boot_id": "the boot before"}))
+    assert shared_crew.see("rebooted").state == "exited"
+    supervisor_client.ensure_running(shared_crew.directory)
+    eventually(lambda: not supervisor_client.is_unfinalized(agent), "the finalized end")
+    record = agents.exit_record(agent)
+    assert record is not None
+    assert record.reason == "reboot"
+    seen = shared_crew.see("rebooted")
+    assert (seen.state, seen.reason) == ("exited", "the machine went down")
+    assert not [need for need in shared_crew.view().needs if need.agent == "rebooted"]
+
+
+class _BugError(RuntimeError):
+    pass
+
+
+def _fail() -> None:
+    raise _BugError("it recursed")
+
+
+def test_a_supervisor_that_fails_twice_at_one_place_is_a_need(directory: TeamDirectory) -> None:
+    for count in (1, 2):
+        try:
+            _fail()
+        except _BugError as error:
+            reconciler.note_failure(directory, error)
+        assert len(TeamReader(directory).read().needs) == count - 1
+    (need,) = TeamReader(directory).read().needs
+    assert (need.kind, need.agent, need.code) == ("failed", "system", 70)
+    assert "failed 2 times at test_supervisor.py:" in need.summary
+    assert "in _fail: _BugError: it recursed; look at supervisor.log" in need.summary
+
+
+def test_a_bug_that_one_agent_meets_leaves_the_others_supervised(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bad", "good"):
+        agents.change_spec(directory.agent(name), lambda _: Spec(prompt="x", prompt_id="x", type="explore", at=1))
+    looked: list[str] = []
+
+    def adopt(watched: reconciler.Watched) -> None:
+        looked.append(watched.agent.name)
+        if watched.agent.name == "bad" and len(looked) < 4:
+            _fail()
+
+    lock = leases.take(directory.supervisor_lock)
+    assert lock is not None
+    launcher = PreforkLauncher(directory)
+    supervisor = reconciler.Supervisor(directory, launcher, OfflineModel(directory, launcher), lock, lambda: None)
+    monkeypatch.setattr(supervisor, "_finalize", adopt)
+    for _ in range(2):
+        asyncio.run(supervisor._reconcile_all())
+    assert looked == ["bad", "good"] * 2
+    (need,) = TeamReader(directory).read().needs
+    assert (need.kind, need.agent) == ("failed", "bad")
+    asyncio.run(supervisor._reconcile_all())
+    assert TeamReader(directory).read().needs == ()
+    os.close(lock)

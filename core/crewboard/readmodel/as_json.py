@@ -65,5 +65,6 @@ def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
         "since": each.since,
         "request_id": each.request_id,
         "summary": each.summary,
+        **({"code": each.code} if each.kind == "failed" else {}),
         **log,
     }

@@ -5,14 +5,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
+from crewboard.errors import ExitCode
 from crewboard.readmodel.mail import plan_title
 from crewboard.readmodel.team import AgentView, Need, NeedKind, TeamView
-from crewboard.records import OPERATOR, Request, Task, describe_exit
+from crewboard.records import OPERATOR, SYSTEM, Request, SupervisorFailure, Task, describe_exit
 
 NEED_OF_REQUEST: dict[str, NeedKind] = {
     "plan_approval": "plan", "permission": "permission", "question": "question",
 }  # fmt: skip
 """The kind of need that an open request to the operator is."""
+
+_LIMITS = frozenset({"budget", "turn_limit"})
+"""Reasons of an end after which a raised limit continues the assignment."""
+
+_FAILURES = 2
+"""Failures of the supervisor at one place after which trying again will not help."""
 
 BURST = 5.0
 """Seconds within which several requests count as made at the same time."""
@@ -27,11 +34,14 @@ class ResponseTimes:
 
 
 def find_needs(
-    agents: tuple[AgentView, ...], requests: tuple[Request, ...], only_operator: frozenset[str]
+    agents: tuple[AgentView, ...],
+    requests: tuple[Request, ...],
+    only_operator: frozenset[str],
+    supervisor: SupervisorFailure | None = None,
 ) -> tuple[Need, ...]:
     """Return what needs the operator, most urgent first.
 
-    `only_operator` are the recipients whose requests only the operator can answer.
+    `only_operator` are the recipients whose requests only the operator can answer, `supervisor` where it failed last.
     """
     deaths = [
         Need("death", agent.name, agent.since, _describe_death(agent))
@@ -46,10 +56,27 @@ def find_needs(
     stuck = [Need("stuck", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "stuck"]
     loops = [Need("looping", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "looping"]
     failed = [Need("failed_start", agent.name, agent.since, agent.reason) for agent in agents if agent.failed_start]
-    deaths, stuck, loops, failed = (
-        sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, failed)
+    stopped = [
+        Need("failed", agent.name, agent.since, f"stopped: {agent.last_error or agent.reason}", code=agent.exit.code)
+        for agent in agents
+        if agent.state == "exited" and agent.exit and agent.exit.reason in _LIMITS and not agent.acknowledged
+    ]
+    deaths, stuck, loops, failed, stopped = (
+        sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, failed, stopped)
     )
-    return (*deaths, *_plans_first(asked), *stuck, *loops, *failed)
+    return (*_supervisor_need(supervisor), *deaths, *_plans_first(asked), *stuck, *loops, *failed, *stopped)
+
+
+def _supervisor_need(failure: SupervisorFailure | None) -> list[Need]:
+    """Return the need of a supervisor that failed twice at the same place. It goes on with the other agents."""
+    if failure is None or failure.count < _FAILURES:
+        return []
+    where = f" with {failure.agent}" if failure.agent else ""
+    summary = (
+        f"supervisor failed {failure.count} times{where} at {failure.place}: {failure.error}; "
+        "look at supervisor.log, remove what it names, and report it"
+    )
+    return [Need("failed", failure.agent or SYSTEM, failure.since, summary, code=ExitCode.INTERNAL)]
 
 
 def _plans_first(asked: list[Need]) -> list[Need]:

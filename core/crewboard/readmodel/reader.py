@@ -24,6 +24,7 @@ from crewboard.records import (
     Spec,
     State,
     Status,
+    SupervisorFailure,
     Task,
     is_name,
 )
@@ -159,6 +160,7 @@ class TeamReader:
         self._probe = probe or KernelProbe()
         self._config = CachedFile(team.config, Config)
         self._operator = CachedFile(team.operator, OperatorState)
+        self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
         self._agents: dict[str, AgentReader] = {}
         self._tasks = CachedFolder(team.tasks, Task)
         self._requests = CachedFolder(team.requests, Request)
@@ -193,7 +195,7 @@ class TeamReader:
             agents=agents,
             requests=pending,
             tasks=board,
-            needs=find_needs(agents, pending, only_operator),
+            needs=find_needs(agents, pending, only_operator, self._failure.get()),
             asked=asked,
             unread=unread,
             budget=config.budget,

@@ -24,6 +24,7 @@ from crewboard.records import (
     Task,
     Tokens,
     describe_exit,
+    ended_by_shutdown,
     has_vanished,
     is_orderly,
 )
@@ -55,7 +56,7 @@ _SHOWN: dict[State, Shown] = {
     "unknown": "unknown",
 }  # fmt: skip
 
-NeedKind = Literal["death", "plan", "permission", "question", "stuck", "looping", "failed_start"]
+NeedKind = Literal["death", "plan", "permission", "question", "stuck", "looping", "failed_start", "failed"]
 
 _LONG_AGO = 12 * 3600.0
 
@@ -69,6 +70,8 @@ class Need:
     since: float
     summary: str
     request_id: str | None = None
+    code: int | None = None
+    """The exit code that stands for a need `failed`."""
 
 
 class Rest(NamedTuple):
@@ -253,6 +256,8 @@ def find_state(seen: Evidence) -> Finding:
     if seen.spec.run > last_run:
         return _not_begun(seen, seen.spec, last_run)
     if seen.exit is not None and seen.exit.run == last_run:
+        if seen.status is not None and ended_by_shutdown(seen.exit, seen.status.boot_id, seen.boot_id):
+            return Finding("exited", seen.exit.at, EXIT_REASONS["reboot"])
         return _ended(seen.exit)
     return _gone(seen)
 

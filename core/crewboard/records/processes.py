@@ -30,6 +30,17 @@ class ModelServerInfo(Record):
     url: str
 
 
+class SupervisorFailure(Record):
+    """`supervisor-failure.json`: where the supervisor failed last, how often there, with which agent if with one."""
+
+    place: str
+    error: str
+    agent: str = ""
+    count: int = 1
+    since: Time = 0
+    at: Time = 0
+
+
 class Exit(Record):
     """`exit.json`: how a run ended.
 
@@ -70,6 +81,14 @@ ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", "turn_limit", "bu
 """Reasons of an orderly end, whatever the exit code is: the end was requested, or a limit was reached."""
 
 
+def ended_by_shutdown(record: Exit, run_boot_id: str, boot_id: str) -> bool:
+    """Return True if the machine's shutdown ended the run: it sends SIGTERM to every process first.
+
+    The supervisor got it too, so it did not finalize the end. `run_boot_id` is the boot in which the run began.
+    """
+    return record.reason == "terminated" and not record.buried and run_boot_id not in ("", boot_id)
+
+
 def is_orderly(record: Exit) -> bool:
     """Return True if the end is no crash: finished, requested, caused by a limit, a reboot or a moved directory."""
     return record.reason in (*ORDERLY_REASONS, "reboot", "lost") or (record.code == 0 and not record.signal)
@@ -85,7 +104,7 @@ def describe_exit(record: Exit) -> str:
     words = VANISHED if has_vanished(record) else EXIT_REASONS.get(record.reason, record.reason)
     if record.signal and record.reason not in ORDERLY_REASONS:
         return f"killed by {signal_name(record.signal)}"
-    if record.code and record.reason not in (*ORDERLY_REASONS, "lost"):
+    if record.code and record.reason not in (*ORDERLY_REASONS, "lost", "reboot"):
         return f"exit {record.code}: {words}"
     return words
 

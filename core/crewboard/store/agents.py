@@ -87,11 +87,14 @@ def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
 
 
 def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
-    """Record that the end of `record.run` was finalized; return the stored record, which may be of a later run."""
+    """Record that the end of `record.run` was finalized, and why it ended.
+
+    Return the stored record, which may be of a later run.
+    """
 
     def edit(old: Exit | None) -> Exit:
         known = old if old is not None and old.run >= record.run else record
-        return known.model_copy(update={"buried": True}) if known.run == record.run else known
+        return known.model_copy(update={"reason": record.reason, "buried": True}) if known.run == record.run else known
 
     return json_files.change(agent.exit, agent.team.lock(f"exit-{agent.name}"), Exit, edit, replace_damaged=True)
 

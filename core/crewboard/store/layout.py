@@ -128,6 +128,10 @@ class TeamDirectory:
         return self.path / "supervisor.log"
 
     @property
+    def supervisor_failure(self) -> Path:
+        return self.path / "supervisor-failure.json"
+
+    @property
     def cooldown(self) -> Path:
         return self.path / "cooldown.json"
 

@@ -13,7 +13,7 @@ from crewboard.store import TeamDirectory, files, leases
 from crewboard.supervisor import server as control_server
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
-from crewboard.supervisor.reconciler import Supervisor
+from crewboard.supervisor.reconciler import Supervisor, note_failure
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,9 @@ def main() -> int:
     except UntrustedError as error:
         log.error("%s", error)  # noqa: TRY400  an expected error: the message is enough
         return error.exit_code
+    except Exception as error:
+        note_failure(team, error)
+        raise
     return 0
 
 

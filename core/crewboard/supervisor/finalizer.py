@@ -9,7 +9,7 @@ from crewboard import env
 from crewboard.errors import ExitCode
 from crewboard.linux import process
 from crewboard.protocol import requests
-from crewboard.records import LEAD, SYSTEM, Config, Exit, Spec, Status, describe_exit
+from crewboard.records import LEAD, SYSTEM, Config, Exit, Spec, Status, describe_exit, ended_by_shutdown
 from crewboard.sandbox import scratch
 from crewboard.store import AgentDirectory, agents, json_files, leases, mailbox, roster, tasks
 from crewboard.supervisor.launcher import Ended, kill_marked
@@ -47,6 +47,8 @@ def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
     if record.buried:
         return
     status = json_files.load_or_none(agent.status, Status)
+    if status is not None and status.run == record.run and ended_by_shutdown(record, status.boot_id, process.boot_id()):
+        record = record.model_copy(update={"reason": "reboot"})
     if status is not None and status.run == record.run and status.start_ticks and not _lives_elsewhere(status):
         kill_marked(f"{env.WORKER}={process.mark(status.pid, status.start_ticks)}")
     scratch.sweep()

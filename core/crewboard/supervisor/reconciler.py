@@ -6,14 +6,16 @@ import logging
 import os
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from crewboard.errors import CrewboardError
 from crewboard.linux import process
 from crewboard.protocol import ControlRequest
-from crewboard.records import Exit, Lease, Spec, Status, is_name
-from crewboard.store import AgentDirectory, CachedFile, TeamDirectory, leases
+from crewboard.records import Exit, Lease, Spec, Status, SupervisorFailure, is_name
+from crewboard.store import AgentDirectory, CachedFile, TeamDirectory, json_files, leases
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended, Ref
 from crewboard.supervisor.notifier import ChangeNotifier
@@ -36,6 +38,11 @@ EXIT_STATUS_TIMEOUT = 2.0
 """Seconds to wait until the kernel tells how a process ended that is not a child of this one."""
 
 _LOST_POLL = 0.05
+
+_MAX_ERROR = 200
+
+_STABLE_AFTER = 60.0
+"""Seconds without a crash after which an earlier crash counts as overcome."""
 
 _MODEL_POLL = 0.02
 """Seconds until the next pass while the offline model starts."""
@@ -77,6 +84,27 @@ def drop_obsolete_request(watched: Watched, spec: Spec) -> None:
         watched.start = None
 
 
+def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None:
+    """Record where the supervisor failed, so that readers can tell if it fails there again and again."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place, now = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}", time.time()
+
+    def edit(old: SupervisorFailure | None) -> SupervisorFailure:
+        again = old is not None and (old.place, old.agent) == (place, agent)
+        return SupervisorFailure(
+            place=place,
+            error=f"{type(error).__name__}: {error}"[:_MAX_ERROR],
+            agent=agent,
+            count=old.count + 1 if old is not None and again else 1,
+            since=old.since if old is not None and again else now,
+            at=now,
+        )
+
+    with contextlib.suppress(CrewboardError):
+        lock = team.lock("supervisor-failure")
+        json_files.change(team.supervisor_failure, lock, SupervisorFailure, edit, replace_damaged=True)
+
+
 class Supervisor:
     """The supervisor of one team.
 
@@ -98,6 +126,7 @@ class Supervisor:
         self._launcher = launcher
         self._model = model
         self._watched: dict[str, Watched] = {}
+        self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
         self._wake = asyncio.Event()
         self._notifier = ChangeNotifier(team)
         self._leaving = False
@@ -115,7 +144,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Reconcile until the last worker has been gone for `IDLE_TIMEOUT`, or, if asked to leave, at once."""
-        loop = asyncio.get_running_loop()
+        loop, started = asyncio.get_running_loop(), time.monotonic()
         loop.add_signal_handler(signal.SIGCHLD, self._wake.set)
         self._notifier.start(loop)
         self._launcher.open(self._wake.set)
@@ -128,6 +157,8 @@ class Supervisor:
                 await self._end_lost_workers()
                 break
             await self._reconcile_all()
+            if time.monotonic() - started > _STABLE_AFTER:
+                self._forget_failure("")
         self._launcher.close()
         self._notifier.stop()
 
@@ -168,6 +199,19 @@ class Supervisor:
                 await self._reconcile(watched)
             except (CrewboardError, OSError, ValueError) as error:
                 log.error("%s: %s", name, error)  # noqa: TRY400  an expected error: the message is enough
+            except Exception as error:
+                # A bug that one agent's files meet must not keep the others without a supervisor.
+                log.exception("%s: unexpected error", name)
+                note_failure(self._team, error, name)
+            else:
+                self._forget_failure(name)
+
+    def _forget_failure(self, agent: str) -> None:
+        """Forget a failure with `agent`, or of the supervisor as a whole if that is empty: it has worked since."""
+        failure = self._failure.get()
+        if failure is not None and failure.agent == agent:
+            with contextlib.suppress(OSError):
+                self._team.supervisor_failure.unlink()
 
     def _repair_lock(self) -> None:
         """Write the address into the lock again if it was damaged: without it, no request arrives."""

@@ -16,7 +16,7 @@ from crewboard.errors import UsageError
 from crewboard.protocol import addressing, approvals
 from crewboard.protocol import requests as request_store
 from crewboard.readmodel import NEED_OF_REQUEST, Need, NeedKind
-from crewboard.records import Message, Request
+from crewboard.records import SYSTEM, Message, Request
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, age, as_json, clock, indented, note, note_damage, revive, say, say_json
 from crewboard_tui.render import safe_line
@@ -257,6 +257,7 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "question": (("answer", "answer {id} TEXT"),),
     "stuck": (("see why", "journal {agent}"), ("stop it", "stop {agent} --now")),
     "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
+    "failed": (("continue it", "resume {agent}"), ("acknowledge", "ack {agent}")),
     "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
 }
 
@@ -270,7 +271,8 @@ def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str
     # A shutdown request is answered by the agent that it asks.
     else:
         return
-    for what, how in _ANSWERS[kind]:
+    # A failure of the supervisor is no agent's, and no command answers it.
+    for what, how in _ANSWERS[kind] if agent != SYSTEM else ():
         yield what, typed(how.format(agent=agent, id=ident))
 
 

@@ -61,6 +61,7 @@ NEED_LOOKS: dict[str, Look] = {
     "stuck": LOOKS["stuck"],
     "looping": LOOKS["loop"],
     "failed_start": LOOKS["start"],
+    "failed": LOOKS["dead"],
 }
 
 
