@@ -8,8 +8,8 @@ from crewboard.readmodel.activity import ActivityReader, describe, why_failed
 from crewboard.readmodel.file_activity import FileAccessReader
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import Evidence, Finding, TeamView, find_state
-from crewboard.records import SANDBOX_OFF, Event, Spec, Task, ToolResult, ToolStart
-from crewboard.store import codec
+from crewboard.records import SANDBOX_OFF, Answer, Event, Sent, Spec, Task, ToolResult, ToolStart
+from crewboard.store import codec, journal, mailbox
 from tests.frozen import NOW, Frozen, make_empty
 
 
@@ -39,14 +39,22 @@ def test_a_worker_without_a_sandbox_is_unsafe(tmp_path: Path, sandbox: str, unsa
     assert not _view(frozen).agents[0].unsafe, "an ended worker runs nothing"
 
 
-def _result(content: str, *, is_error: bool) -> Event:
-    return ToolResult(ts=1, run=1, tool_use_id="t1", name="bash", content=content, is_error=is_error)
+def _result(content: str, *, is_error: bool, exit_code: int | None = None) -> Event:
+    return ToolResult(
+        ts=1, run=1, tool_use_id="t1", name="bash", content=content, is_error=is_error, exit_code=exit_code
+    )
 
 
 def test_only_a_failed_call_is_shown_as_failed() -> None:
     (found,) = describe(_result("failed: 3 of 214 tests", is_error=False))
     (failed,) = describe(_result("there is no such file", is_error=True))
     assert (found.is_error, failed.is_error) == (False, True)
+
+
+@pytest.mark.parametrize(("exit_code", "failed"), [(0, False), (2, True), (-9, True), (None, False)])
+def test_a_command_that_failed_is_shown_as_failed(exit_code: int | None, failed: bool) -> None:
+    (found,) = describe(_result("[exit code 2]", is_error=False, exit_code=exit_code))
+    assert found.is_error == failed
 
 
 @pytest.mark.parametrize("task_id", [4, "4"])
@@ -78,3 +86,17 @@ def test_a_journal_of_an_older_version_is_read() -> None:
     event = codec.decode_event(line)
     assert isinstance(event, ToolResult)
     assert not event.created
+
+
+def test_an_answer_is_one_line(tmp_path: Path) -> None:
+    frozen = make_empty(tmp_path / "w")
+    agent = frozen.hire("api", "code", "idle", "", ago=60, pid=9)
+    frozen.said("api", 31, "All done.")
+    answer = Answer(ts=NOW - 30, assignment="p1", answers=["p1"], text="All done.", result="results/api-1-1.md")
+    letters = [mailbox.compose("api", "lead", kind, "x", ts=NOW) for kind in ("result", "idle_notification", "message")]
+    journal.append(agent.journal, answer)
+    for letter in letters:
+        journal.append(agent.journal, Sent(ts=NOW, message=letter))
+    kinds = [line.kind for line in ActivityReader(agent).read()]
+    assert kinds[-2:] == ["answer", "sent"]
+    assert "say" not in kinds

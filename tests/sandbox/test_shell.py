@@ -123,6 +123,7 @@ def test_a_syntax_error_is_the_commands_own(targets: Targets, level: Level) -> N
     outcome = run(targets.sandbox("test", level), "echo one\necho )")
     assert "line 2" in outcome.content
     assert "[exit code 2]" in outcome.content
+    assert outcome.exit_code == 2
 
 
 def _dies_with_bubblewrap(targets: Targets, seconds: float) -> bool:

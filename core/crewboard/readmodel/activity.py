@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -42,6 +42,9 @@ _SAME_TIME = 5.0
 
 _ENDS = ("answer", "error")
 
+_TOLD_BY_ANSWER = frozenset({"result", "error", "idle_notification"})
+"""Mail that says nothing beyond the answer in front of it."""
+
 
 @dataclass(frozen=True)
 class Activity:
@@ -50,8 +53,8 @@ class Activity:
     Kinds are `start mail think say tool done gate answer error sent retry room end died`.
 
     `call` is the id of a tool call, the same for its start and its result, `tool` the name of the tool, and `detail` an
-    excerpt of its input or output. `is_error` marks the result of a call that failed. `fails_task` is the id of the
-    task that a call marks as failed.
+    excerpt of its input or output. `is_error` marks the result of a call that failed, or whose command did.
+    `fails_task` is the id of the task that a call marks as failed.
     """
 
     ts: float
@@ -92,7 +95,7 @@ def describe(event: Event) -> list[Activity]:
         return [
             Activity(
                 event.ts, kind, text, event.seconds, event.tool_use_id, detail, tool=event.name,
-                is_error=event.is_error,
+                is_error=event.is_error or bool(event.exit_code),
             )
         ]  # fmt: skip
     return [Activity(event.ts, kind, text)]
@@ -212,8 +215,19 @@ class ActivityReader:
             self._run = 0
         for event in self._tail.read_new():
             self._run, self._ended = event.run, isinstance(event, RunEnded)
-            self.lines.extend(describe(event))
+            for line in describe(event):
+                self._add(event, line)
         return [*self.lines, *self._unjournalled_end(record)]
+
+    def _add(self, event: Event, line: Activity) -> None:
+        """Add a line. An answer is one line: without the same text from the model, and without the mail about it."""
+        if isinstance(event, Sent) and event.message.type in _TOLD_BY_ANSWER:
+            return
+        last = self.lines[-1] if self.lines else None
+        if last is not None and last.kind == "say" and line.kind == "answer" and last.text.strip() == line.text.strip():
+            self.lines.pop()
+            line = replace(line, seconds=last.seconds)
+        self.lines.append(line)
 
     def _unjournalled_end(self, record: Exit | None) -> list[Activity]:
         """Return the end of the journal's last run, or of a later one that wrote nothing to it."""

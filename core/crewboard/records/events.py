@@ -111,7 +111,8 @@ class ToolResult(_Event):
 
     `seconds` is how long the call took, None if its worker ended first. `created` says that the call made a new file.
     `consumed` are ids of mail that the result already holds and that therefore never enters the conversation. `task`
-    is the id of the task that the agent then has in progress.
+    is the id of the task that the agent then has in progress. `exit_code` is that of the command that the call ran,
+    minus the number of the signal that ended it; None for other tools and for commands that were ended early.
     """
 
     kind: Literal["tool_result"] = "tool_result"
@@ -123,6 +124,7 @@ class ToolResult(_Event):
     seconds: float | None = 0
     consumed: list[str] = []
     task: int | None = None
+    exit_code: int | None = None
 
 
 class Gate(_Event):

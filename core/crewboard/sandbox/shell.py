@@ -37,10 +37,12 @@ _OUTPUT_TIMEOUT = 1.0
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command printed, and whether it failed to run to its end."""
+    """What a command printed, whether it failed to run to its end, and its exit code if it did."""
 
     content: str
     is_error: bool = False
+    exit_code: int | None = None
+    """Minus the number of the signal that ended the command."""
 
 
 class Output:
@@ -118,7 +120,8 @@ async def _try_guarded(
     if guard and (aside := guard.put_aside()):
         ending += f"\n[renamed {', '.join(aside)}: git outside the sandbox would run programs that it names]"
     text = f"{output.text.rstrip()}\n{ending}".lstrip("\n")
-    return CommandResult(text, is_error=why is not None), why is not None or not child.never_ran
+    exit_code = child.code if why is None else None
+    return CommandResult(text, is_error=why is not None, exit_code=exit_code), why is not None or not child.never_ran
 
 
 async def _watch(child: Child, seconds: float, keep: set[int] | None, guard: GitGuard | None) -> str | None:

@@ -30,6 +30,8 @@ class Outcome:
     """The call made a new file."""
     consumed: tuple[str, ...] = ()
     """Ids of mail whose content this result shows, so that it does not enter the conversation again."""
+    exit_code: int | None = None
+    """The exit code of the command that the call ran."""
 
 
 CALL_TIMEOUT = 20.0

@@ -153,6 +153,7 @@ class ToolExecutor:
                 is_error=outcome.is_error,
                 created=outcome.created,
                 consumed=list(outcome.consumed),
+                exit_code=outcome.exit_code,
                 seconds=seconds if seconds is None else round(seconds, 3),
             )
         )

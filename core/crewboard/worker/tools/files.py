@@ -81,7 +81,7 @@ async def _run_bash(context: Context, given: Bash) -> Outcome:
     # The file-tool server must survive the cleanup after a command.
     server = context.file_tools.pid
     result = await shell.run(given.command, context.file_tools.sandbox, given.timeout, {server} if server else set())
-    return Outcome(result.content, is_error=result.is_error)
+    return Outcome(result.content, is_error=result.is_error, exit_code=result.exit_code)
 
 
 BASH: Tool[Bash] = Tool(
