@@ -4,16 +4,26 @@ A project defines types in Markdown files with a front matter, in crewboard's or
 `.crewboard/agents/*.md` takes precedence over `.claude/agents/*.md`. Tools are mapped by name. A tool that crewboard
 does not have is left out, so that a type never may do more than its file says. A file without `tools` gets the tools of
 `code`, because in Claude Code such a file means all tools. An invalid file is reported and skipped.
+
+The files can come with a cloned repository, and an agent can write them. So they are read with limits, no link is
+followed, and the user accepts each one, by its content, before an agent of that type is hired.
 """
 
+import contextlib
+import errno
+import hashlib
+import os
 import re
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from crewboard.errors import BadDataError, UsageError
+from crewboard import env
+from crewboard.errors import BadDataError, StorageError, UntrustedError, UsageError
 from crewboard.records import RESERVED_AGENTS, Definition, is_name
 
 READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
@@ -32,7 +42,8 @@ GATED_TOOLS = frozenset({"bash", "write_file", "edit_file"})
 class AgentType:
     """One agent type. `tools` are those of the type; every agent has the team tools in addition.
 
-    `left_out` are tools that the type's file names and that crewboard does not have.
+    `left_out` are tools that the type's file names and that crewboard does not have. `file` is that file, relative to
+    the root, and `sha256` its contents; both are empty for a built-in type.
     """
 
     name: str
@@ -43,6 +54,8 @@ class AgentType:
     summary: str
     prompt: str
     left_out: tuple[str, ...] = ()
+    file: str = ""
+    sha256: str = ""
 
 
 _ALL = (
@@ -118,6 +131,15 @@ FOLDERS = (".crewboard/agents", ".claude/agents")
 MAX_FILE_SIZE = 256 * 1024
 """Size, in bytes, of the largest file that is accepted as a type."""
 
+MAX_FRONT = 16 * 1024
+"""Characters of the longest front matter."""
+
+MAX_DEPTH = 8
+"""How deep values in the front matter may be nested."""
+
+MAX_FILES = 200
+"""How many files of one folder are read."""
+
 _CLAUDE_CODE_TOOLS: dict[str, tuple[str, ...]] = {
     "Read": ("read_file",), "Write": ("write_file",), "Edit": ("edit_file",), "MultiEdit": ("edit_file",),
     "Bash": ("bash",), "Glob": ("glob",), "Grep": ("grep",), "LS": ("list_dir",),
@@ -126,7 +148,9 @@ _CLAUDE_CODE_TOOLS: dict[str, tuple[str, ...]] = {
 
 _SUPPORTED_TOOLS = frozenset({*READ_TOOLS, "bash", "write_file", "edit_file", "submit_plan"})
 _MODELS = {"opus": "claude-opus-5-5", "sonnet": "claude-sonnet-5-5", "haiku": "claude-haiku-5-5"}
-_FRONT = re.compile(r"\A---\s*\n(.*?\n)---\s*\n?(.*)\Z", re.DOTALL)
+_FRONT = re.compile(r"\A---[ \t]*\n(.*?\n)---[ \t]*(?:\n(.*))?\Z", re.DOTALL)
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+"""How YAML writes that there is no value. Every scalar is read as text, because dates and numbers can be malformed."""
 
 
 class _Front(BaseModel):
@@ -136,6 +160,11 @@ class _Front(BaseModel):
     description: str = Field(min_length=1)
     tools: list[str] | None = None
     model: str | None = None
+
+    @field_validator("tools", "model", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:  # noqa: ANN401  whatever the file says
+        return None if isinstance(value, str) and value in _NULL else value
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -163,14 +192,71 @@ class InvalidFile:
 def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
     """Return every type available in this workspace, the built-in ones first, and the invalid files."""
     types, broken = dict(TYPES), []
-    for path in [path for folder in FOLDERS for path in sorted((root / folder).glob("*.md"))]:
+    for folder in FOLDERS:
         try:
-            own = _read(path)
-        except BadDataError as error:
-            broken.append(InvalidFile(path, str(error)))
+            with _opened(root, folder) as opened:
+                names = sorted(entry for entry in os.listdir(opened) if entry.endswith(".md"))  # noqa: PTH208  a descriptor
+                too_many = f"the folder has more than {MAX_FILES} types"
+                broken += [InvalidFile(root / folder / name, too_many) for name in names[MAX_FILES:]]
+                for name in names[:MAX_FILES]:
+                    try:
+                        own = _parse(_read(opened, name), f"{folder}/{name}")
+                    except BadDataError as error:
+                        broken.append(InvalidFile(root / folder / name, str(error)))
+                    else:
+                        types.setdefault(own.name, own)
+        except FileNotFoundError:
             continue
-        types.setdefault(own.name, own)
+        except OSError as error:
+            broken.append(InvalidFile(root / folder, _reason(error)))
     return types, broken
+
+
+@contextlib.contextmanager
+def _opened(root: Path, folder: str) -> Iterator[int]:
+    """Open a folder below the root; follow no link on the way.
+
+    Raises:
+        OSError: It cannot be opened, or a step of the way is a link (ENOTDIR).
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    opened = os.open(root, flags)
+    try:
+        for step in folder.split("/"):
+            inner = os.open(step, flags | os.O_NOFOLLOW, dir_fd=opened)
+            os.close(opened)
+            opened = inner
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _read(folder: int, name: str) -> bytes:
+    """Return the contents of a file in an open folder.
+
+    Raises:
+        BadDataError: It cannot be read, is a link or no regular file, or is too large.
+    """
+    try:
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            found = os.fstat(opened)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                raise BadDataError("not a regular file, or one with a second name (a hard link)")
+            data = os.read(opened, MAX_FILE_SIZE + 1)
+        finally:
+            os.close(opened)
+    except OSError as error:
+        raise BadDataError(_reason(error)) from error
+    if len(data) > MAX_FILE_SIZE:
+        raise BadDataError(f"larger than {MAX_FILE_SIZE} bytes")
+    return data
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return "a symbolic link, or no folder; links are not followed"
+    return error.strerror or str(error)
 
 
 def find(root: Path, name: str) -> AgentType:
@@ -211,31 +297,97 @@ def type_of(name: str, carried: Definition | None) -> AgentType:
     return _make(name, tuple(carried.tools), carried.model, carried.summary, carried.prompt)
 
 
-def _read(path: Path) -> AgentType:
-    # Imported here because it is slow, and few projects define own types.
-    import yaml
+def _parse(data: bytes, file: str) -> AgentType:
+    """Return the type that a file defines.
 
+    Raises:
+        BadDataError: It defines none.
+    """
     try:
-        if not path.is_file() or path.stat().st_size > MAX_FILE_SIZE:
-            raise BadDataError(f"not a regular file, or larger than {MAX_FILE_SIZE} bytes")
-        found = _FRONT.match(path.read_text(encoding="utf-8"))
+        found = _FRONT.match(data.decode().replace("\r\n", "\n"))
         if found is None:
             raise BadDataError("no front matter between two lines of ---")
-        front = _Front.model_validate(yaml.safe_load(found[1]))
-    except OSError as error:
-        raise BadDataError(str(error.strerror)) from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadDataError(str(error).splitlines()[0]) from error
+        front = _Front.model_validate(_load_front(found[1]))
+    except UnicodeDecodeError as error:
+        raise BadDataError(str(error)) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise BadDataError(f"{'.'.join(map(str, first['loc'])) or 'front matter'}: {first['msg']}") from error
+        raise BadDataError(f"{'.'.join(map(str, first['loc'])) or 'front matter'}: {first['msg']}"[:300]) from error
     model = _MODELS.get(front.model or "", front.model) if front.model != "inherit" else None
     fallback = TYPES["code"]
     named = front.tools or []
     mapped = tuple(dict.fromkeys(ours for tool in named for ours in _map_tool(tool)))
     tools = fallback.tools if front.tools is None else mapped
-    made = _make(front.name, tools, model or fallback.model, front.description, found[2].strip())
-    return replace(made, left_out=tuple(tool for tool in named if not _map_tool(tool)))
+    made = _make(front.name, tools, model or fallback.model, front.description, (found[2] or "").strip())
+    left_out = tuple(tool for tool in named if not _map_tool(tool))
+    return replace(made, left_out=left_out, file=file, sha256=hashlib.sha256(data).hexdigest())
+
+
+def _load_front(text: str) -> Any:  # noqa: ANN401  whatever the file says
+    """Return the front matter with every scalar as text.
+
+    Raises:
+        BadDataError: It is no YAML, too long, too deep, or has aliases: with them a short text can be huge.
+    """
+    # Imported here because it is slow, and few projects define own types.
+    import yaml
+
+    if len(text) > MAX_FRONT:
+        raise BadDataError(f"the front matter is longer than {MAX_FRONT} characters")
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=yaml.BaseLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or depth > MAX_DEPTH:
+                raise BadDataError(f"the front matter has an alias, or is nested more than {MAX_DEPTH} deep")
+        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  it makes text, lists and maps only
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadDataError(str(error).splitlines()[0] if str(error) else "no YAML") from error
+
+
+def _accepted(environment: Mapping[str, str]) -> Path:
+    return env.state_home(environment) / "accepted-types"
+
+
+def is_trusted(kind: AgentType, environment: Mapping[str, str]) -> bool:
+    """Return True if a type is built in, or the user accepted the file that defines it as it is now."""
+    return not kind.sha256 or (_accepted(environment) / kind.sha256).exists()
+
+
+def trust(kind: AgentType, environment: Mapping[str, str]) -> None:
+    """Accept a project's own type for this user, as long as its file does not change.
+
+    Raises:
+        StorageError: It could not be recorded.
+    """
+    folder = _accepted(environment)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / kind.sha256).touch(mode=0o600)
+    except OSError as error:
+        raise StorageError(f"cannot record in {folder} that {kind.name} was accepted: {error.strerror}") from error
+
+
+def describe_powers(kind: AgentType) -> str:
+    """Return what a project's own type asks for, on one line."""
+    may = [word for word, wanted in (("run commands", kind.executes), ("write files", kind.writes)) if wanted]
+    return (
+        f"it may {' and '.join(may) or 'only read'} (tools: {', '.join(kind.tools) or 'none'}), uses {kind.model}, and "
+        f"its {len(kind.prompt)} characters of instructions become part of the system prompt"
+    )
+
+
+def require_trusted(kind: AgentType, environment: Mapping[str, str], command: str) -> None:
+    """Refuse a type that the user has not accepted. `command` is the command line that accepts it.
+
+    Raises:
+        UntrustedError: The user has not accepted it.
+    """
+    if not is_trusted(kind, environment):
+        raise UntrustedError(
+            f"the type {kind.name} is defined by {kind.file}, which you have not accepted: {describe_powers(kind)}. "
+            f"Read the file; `{command}` accepts it as it is now"
+        )
 
 
 def _map_tool(tool: str) -> tuple[str, ...]:

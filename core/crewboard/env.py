@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 ROOT = "CREWBOARD_ROOT"
 TEAM = "CREWBOARD_TEAM"
@@ -85,3 +86,10 @@ def is_debugging() -> bool:
 def has_reduced_motion(environment: Mapping[str, str]) -> bool:
     """Return True if nothing on the screen may move by itself."""
     return environment.get(REDUCED_MOTION, "") not in ("", "0")
+
+
+def state_home(environment: Mapping[str, str]) -> Path:
+    """Return the user's directory of saved state: `$XDG_STATE_HOME/crewboard`, else `~/.local/state/crewboard`."""
+    # The XDG specification says to ignore a relative path.
+    given = Path(environment.get("XDG_STATE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".local/state") / "crewboard"

@@ -64,7 +64,7 @@ class NoSandboxError(CrewboardError):
 
 
 class UntrustedError(CrewboardError):
-    """Another user controls a team directory or a supervisor: nothing is read from it or sent to it."""
+    """Another user controls a team directory or a supervisor, or the user has not accepted an agent type."""
 
     # EX_NOPERM, as for a missing sandbox: refused because continuing would not be safe.
     exit_code = ExitCode.NO_SANDBOX

@@ -80,6 +80,21 @@ def test_rules_are_listed_and_taken_back(cli: Cli, directory: TeamDirectory) -> 
     assert roster.load(directory).rules == []
 
 
+def test_a_type_of_the_project_is_accepted_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
+    cli = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state"), CREWBOARD_OFFLINE="1")
+    folder = tmp_path / ".claude" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "auditor.md").write_text("---\nname: auditor\ndescription: looks\ntools: Read\n---\nLook.\n")
+    cli("spawn", "ann", "--type", "auditor", "--prompt", "look", "--background").refused(77, "types trust auditor")
+    assert "not accepted" in cli("types").out
+    assert [each["name"] for each in cli("types", "--json").json if not each["trusted"]] == ["auditor"]
+    assert "it may only read" in cli("types", "trust", "auditor").out
+    assert "not accepted" not in cli("types").out
+    assert all(each["trusted"] for each in cli("types", "--json").json)
+    cli("types", "trust", "code").refused(2, "built-in")
+    cli("types", "trust", "missing").refused(2, "no agent type")
+
+
 def test_own_types_are_listed_and_broken_files_named(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / ".claude" / "agents"
     folder.mkdir(parents=True)

@@ -8,6 +8,7 @@ import pytest
 
 from crewboard.commands import hire as hiring
 from crewboard.commands.context import Team
+from crewboard.commands.hire import Assignment
 from crewboard.errors import CredentialsError, UsageError
 from crewboard.records import Answer, Exit, HireOptions, Member, Profile, Spec
 from crewboard.store import agents, journal, roster
@@ -68,6 +69,32 @@ async def test_a_projects_own_types_can_be_hired(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n", "tab", "left", "left", "left")
         await stage.sees("lead [scribe]", "writes [/docs]")
+
+
+async def test_a_projects_own_type_is_accepted_by_a_second_press(
+    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hired: list[str] = []
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def spawn(_: Team, hire: hiring.Hire) -> Assignment:
+        hired.append(hire.type)
+        return Assignment(hire.name, "x", 1, fresh=True)
+
+    monkeypatch.setattr(hiring, "spawn", spawn)
+    folder = frozen.directory.root / ".claude" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "bad.md").write_text("nothing")
+    (folder / "scribe.md").write_text("---\nname: scribe\ndescription: writes\ntools: Read\n---\nWrite.\n")
+    async with opened(frozen, 120, 36) as stage:
+        await _fill(stage, "writer", "go")
+        await stage.sees("skipped bad.md")
+        await stage.press("shift+tab", "shift+tab", "left", "left", "left", "ctrl+s")
+        await stage.sees("scribe.md is not accepted yet: it may only read")
+        assert hired == []
+        await stage.press("ctrl+s")
+        await stage.until(lambda: hired == ["scribe"])
+    assert list((tmp_path / ".local/state/crewboard/accepted-types").iterdir())
 
 
 async def test_a_budget_that_is_none_is_told(frozen: Frozen) -> None:

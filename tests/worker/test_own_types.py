@@ -1,12 +1,14 @@
 """Types that a project brings itself: never wider than their file says."""
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from crewboard.agent_types import find, find_all
-from crewboard.errors import UsageError
+from crewboard.agent_types import MAX_FILE_SIZE, TYPES, find, find_all, is_trusted, trust
+from crewboard.errors import UntrustedError, UsageError
 from crewboard.records import ToolResult
 from tests.crew import Crew
 from tests.model import calls, says
@@ -45,6 +47,14 @@ def test_our_folder_comes_first_and_lists_are_lists(tmp_path: Path) -> None:
         ("name: x1\n", "description"),
         ("name: [\n", "parsing a flow"),
         ("- a\n", "front matter"),
+        ("name: bad\ndescription: x\nx: " + "[" * 9 + "]" * 9 + "\n", "nested more than 8 deep"),
+        ("name: bad\ndescription: x\nx: " + "[" * 7000 + "\n", "nested more than 8 deep"),
+        ("name: bad\ndescription: x\na: &a [x]\nb: [*a, *a]\n", "alias"),
+        ("name: bad\ndescription: &a {x: y}\nb: {<<: *a}\n", "alias"),
+        ("name: bad\ndescription: x\nx: " + "a" * 20_000 + "\n", "longer than 16384 characters"),
+        ("name: bad\ndescription: x\n? [a]\n: b\n", "constructing a mapping"),
+        ("name: bad\n", "description"),
+        ("\n" * 100_000 + "name: bad\n", "longer than"),
     ],
 )
 def test_a_broken_file_is_named_and_passed_over(tmp_path: Path, front: str, why: str) -> None:
@@ -52,15 +62,74 @@ def test_a_broken_file_is_named_and_passed_over(tmp_path: Path, front: str, why:
     bring(tmp_path, "bad", front)
     types, (broken,) = find_all(tmp_path)
     assert "good" in types
+    assert "bad" not in types
     assert broken.path.name == "bad.md"
     assert why in broken.why
     with pytest.raises(UsageError, match=r"bad\.md was skipped"):
         find(tmp_path, "nothing")
 
 
+@pytest.mark.parametrize(
+    "value", ["2001-13-45", "9" * 15_000, "1e999999999", "0x" + "f" * 9000, "!!python/name:os.system"]
+)
+def test_no_value_that_is_not_used_can_break_a_type(tmp_path: Path, value: str) -> None:
+    bring(tmp_path, "a", f"name: auditor\ndescription: looks\nx: {value}\n")
+    assert find(tmp_path, "auditor").summary == "looks"
+
+
+@pytest.mark.parametrize("fill", ["a,", "? ", "- ", "[],", "'", '"', "&a ", "!a ", "\n", ": ", "{a: ", "a: b\n", "|\n"])
+def test_a_file_of_the_largest_size_is_read_in_a_moment(tmp_path: Path, fill: str) -> None:
+    bring(tmp_path, "a", f"name: auditor\ndescription: looks\nx: [{fill * (16_000 // len(fill))}\n")
+    (tmp_path / ".claude/agents/b.md").write_bytes(b"---" + b"\n" * (MAX_FILE_SIZE - 3))
+    begun = time.process_time()
+    find_all(tmp_path)
+    assert time.process_time() - begun < 2
+
+
+def test_no_link_is_followed_to_a_type(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    bring(outside, "a", "name: auditor\ndescription: private\n")
+    root = tmp_path / "root"
+    bring(root, "b", "name: b\ndescription: x\n", ".crewboard/agents")
+    (root / ".crewboard/agents/a.md").symlink_to(outside / ".claude/agents/a.md")
+    os.link(outside / ".claude/agents/a.md", root / ".crewboard/agents/hard.md")
+    (root / ".claude").symlink_to(outside / ".claude")
+    types, broken = find_all(root)
+    assert types.keys() - TYPES == {"b"}
+    assert {(file.path.relative_to(root).as_posix(), "link" in file.why) for file in broken} == {
+        (".crewboard/agents/a.md", True), (".crewboard/agents/hard.md", True), (".claude/agents", True)
+    }  # fmt: skip
+
+
+def test_what_is_no_regular_file_blocks_nothing(tmp_path: Path) -> None:
+    bring(tmp_path, "good", "name: good\ndescription: fine\n")
+    os.mkfifo(tmp_path / ".claude/agents/pipe.md")
+    (tmp_path / ".claude/agents/folder.md").mkdir()
+    (tmp_path / ".crewboard").write_text("a file")
+    types, broken = find_all(tmp_path)
+    assert "good" in types
+    assert {file.path.name for file in broken} == {"pipe.md", "folder.md", "agents"}
+
+
+def test_a_type_of_the_project_needs_the_users_yes_once(crew_on: Make, tmp_path: Path) -> None:
+    bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read, Bash\n")
+    crew = crew_on(XDG_STATE_HOME=str(tmp_path / "state"))
+    with pytest.raises(UntrustedError, match=r"not accepted: it may run commands .*trust auditor"):
+        crew.hire("ann", "auditor", "look")
+    kind = find(tmp_path, "auditor")
+    assert not is_trusted(kind, crew.environment)
+    trust(kind, crew.environment)
+    assert is_trusted(find(tmp_path, "auditor"), crew.environment)
+    bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read, Bash, Write\n")
+    assert not is_trusted(find(tmp_path, "auditor"), crew.environment), "another file is another question"
+    with pytest.raises(UntrustedError, match="run commands and write files"):
+        crew.hire("ann", "auditor", "look")
+
+
 def test_an_agent_of_an_own_type_has_its_tools_and_its_words(crew_on: Make, tmp_path: Path) -> None:
     bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read\n")
-    crew = crew_on(script=[calls("grep", pattern="x"), says("done")])
+    crew = crew_on(script=[calls("grep", pattern="x"), says("done")], XDG_STATE_HOME=str(tmp_path / "state"))
+    trust(find(tmp_path, "auditor"), crew.environment)
     crew.run("ann", "auditor", "look")
     offered = {tool["name"] for tool in crew.model.requests[0]["tools"]}
     assert offered & {"read_file", "grep", "bash", "write_file"} == {"read_file"}

@@ -109,6 +109,7 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         TryLaterError: The agent is at work, or its task is blocked.
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for this type.
+        UntrustedError: The type is the project's own, and the user has not accepted it.
     """
     if (assignment := _find_repeated(team, hire)) is not None:
         return assignment
@@ -201,6 +202,7 @@ def _check_sandbox(team: Team, kind: AgentType, flags: HireOptions) -> None:
 
 
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
+    agent_types.require_trusted(kind, team.environment, command_for(team, f"types trust {kind.name}"))
     check_credentials(team.environment)
     _check_sandbox(team, kind, hire.flags)
     model = choose_model(kind, hire.model, team.environment)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from crewboard import store
+from crewboard import env, store
 from crewboard.errors import TryLaterError, UntrustedError
 from crewboard.linux import process
 from crewboard.records import Exit, Lease, Status, Supervisor, is_name
@@ -259,11 +259,10 @@ def _start(team: TeamDirectory) -> None:
 def socket_folders(environment: Mapping[str, str]) -> list[Path]:
     """Return the folders that can be this user's, the preferred one first."""
     uid = os.geteuid()
-    state = Path(environment.get("XDG_STATE_HOME", ""))
     folders = [
         Path(environment.get("XDG_RUNTIME_DIR", "")) / "crewboard",
         Path(f"/tmp/crewboard-{uid}"),  # noqa: S108  another user may have made it: `is_private_folder` looks
-        (state if state.is_absolute() else Path.home() / ".local/state") / "crewboard/run",
+        env.state_home(environment) / "run",
     ]
     return [folder for folder in folders if folder.is_absolute() and len(os.fsencode(folder)) <= _LONGEST_FOLDER]
 

@@ -1,8 +1,10 @@
 """The commands `spawn`, `resume` and `types`. A `spawn` in the foreground follows the agent to its answer."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import click
 from click.core import ParameterSource
@@ -214,17 +216,22 @@ def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
     }
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @as_json
-@click.pass_obj
-def types(session: Session, as_json: bool) -> None:
+@click.pass_context
+def types(context: click.Context, as_json: bool) -> None:
     """List the agent types and what each may do.
 
     A project can add types in .crewboard/agents/*.md or .claude/agents/*.md; files that cannot be used are named.
+    Accept each with `crewboard types trust` before you hire it.
     """
     from crewboard import agent_types
     from crewboard.agent_types import TEAM_TOOLS
 
+    if context.invoked_subcommand is not None:
+        return
+    session: Session = context.obj
+    trusted = partial(agent_types.is_trusted, environment=os.environ)
     known, broken = agent_types.find_all(session.root)
     for file in broken:
         note(f"skipped {file.path}: {file.why}")
@@ -240,6 +247,8 @@ def types(session: Session, as_json: bool) -> None:
                     "executes": each.executes,
                     "model": each.model,
                     "left_out": list(each.left_out),
+                    "file": each.file or None,
+                    "trusted": trusted(each),
                 }
                 for each in known.values()
             ]
@@ -251,7 +260,24 @@ def types(session: Session, as_json: bool) -> None:
         if each.left_out:
             say(f"         left out: {', '.join(each.left_out)} (named in its file; crewboard has no such tools)")
         say(f"         model: {each.model}")
+        if not trusted(each):
+            accept = command_for(session.team, f"types trust {each.name}")
+            say(f"         not accepted: read {each.file}, then `{accept}`")
     say(f"all types also have: {' '.join(TEAM_TOOLS)}")
+
+
+@types.command()
+@click.argument("name")
+@click.pass_obj
+def trust(session: Session, name: str) -> None:
+    """Accept the project's own type NAME, until its file changes."""
+    from crewboard import agent_types
+
+    kind = agent_types.find(session.root, name)
+    if not kind.file:
+        raise UsageError(f"{name} is a built-in type; there is nothing to accept")
+    agent_types.trust(kind, os.environ)
+    say(f"{name} ({kind.file}) is accepted until its file changes: {agent_types.describe_powers(kind)}")
 
 
 ASK_EVERY = 0.25

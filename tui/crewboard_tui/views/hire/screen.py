@@ -11,6 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
 from crewboard import agent_types
+from crewboard.agent_types import AgentType
 from crewboard.commands import CommandLine
 from crewboard.commands import hire as hiring
 from crewboard.errors import BadDataError, CrewboardError, StorageError, UsageError
@@ -49,7 +50,9 @@ class HireScreen(BaseScreen):
         self._first = free_name(context.snapshot.view, like.name if like is not None else "agent1"), profile
         self._kept_elsewhere = "" if spec is None else kept
         """A prompt that is kept already and does not stand in this form."""
-        self._types, _ = agent_types.find_all(context.team.directory.root)
+        self._types, self._skipped = agent_types.find_all(context.team.directory.root)
+        self._shown_type = ""
+        """The hash of the project's own type whose powers the user was shown; sending again accepts it."""
         self._busy = False
         self._is_sent = False
         self._refused: str | None = None
@@ -80,6 +83,9 @@ class HireScreen(BaseScreen):
 
     def on_mount(self) -> None:
         self._fill(*self._first)
+        for file in self._skipped[:1]:
+            more = f" and {len(self._skipped) - 1} more" if len(self._skipped) > 1 else ""
+            self.context.say(f"skipped {file.path.name}{more}: {file.why}", "warning")
 
     # ------------------------------------------------------------------------------------------- what it says
 
@@ -176,14 +182,30 @@ class HireScreen(BaseScreen):
             self._is_sent = True
             self._keep(self._kept_elsewhere)
 
+    def _must_show(self, kind: AgentType) -> bool:
+        """Return True, and show what the type may do, if the user must accept it first."""
+        if agent_types.is_trusted(kind, self.context.team.environment) or kind.sha256 == self._shown_type:
+            return False
+        self._shown_type = kind.sha256
+        again = f"{self.context.key('hire.send')} again accepts it and hires"
+        self._refused = f"{kind.file} is not accepted yet: {agent_types.describe_powers(kind)}. {again}"
+        self._say_word()
+        return True
+
     def _send(self) -> None:
         hire = self.form.hire()
+        # Read again: what is accepted is the file as it is now.
+        kind = agent_types.find_all(self.context.team.directory.root)[0].get(hire.type)
+        if kind is not None and self._must_show(kind):
+            return
         self._busy = True
         self._say_word()
         since = self.context.now
 
         def spawn() -> str:
             """Runs in a thread."""
+            if kind is not None and kind.sha256 == self._shown_type != "":
+                agent_types.trust(kind, self.context.team.environment)
             assignment = hiring.spawn(self.context.team, hire)
             return f"hired {assignment.agent}: run {assignment.run} is up"
 
