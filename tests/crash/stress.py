@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from crewboard.commands import hire
 from crewboard.linux import process
-from crewboard.records import Supervisor
+from crewboard.records import Lease, Supervisor
 from crewboard.store import journal, leases, mailbox
 from crewboard.untrusted import undelimit
 from tests.crash.other_processes import read_endlessly, send_endlessly
@@ -23,7 +23,7 @@ from tests.crew import Crew, eventually
 from tests.model import ModelServer
 from tests.store.parallel import CONTEXT
 
-Target = Literal["worker", "supervisor", "sender", "reader"]
+Target = Literal["worker", "supervisor", "sender", "reader", "directory"]
 
 _AGENT = re.compile(r"You are ([a-z0-9_-]+),")
 _SETTLE_TIMEOUT = 60.0
@@ -119,6 +119,8 @@ class StressRun:
                 if self._reader is not None:
                     _end(self._reader)
                 self._new_reader()
+            case "directory":
+                self._move_directory()
         self.checker.check_new()
 
     def _kill_worker(self) -> None:
@@ -128,6 +130,31 @@ class StressRun:
             self._kill_supervisor()
         eventually(lambda: not leases.is_held(self.crew.agent(name).lease), f"the end of {name}")
         hire.resume(self.crew.team, name)
+
+    def _move_directory(self) -> None:
+        """Move the team's directory away, which ends its processes, and back. Programs that write stop first."""
+        senders = len(self._senders)
+        for child in [*self._senders, *([self._reader] if self._reader else [])]:
+            _end(child)
+        self._senders.clear()
+        processes = self._processes()
+        path = self.crew.directory.path
+        path.rename(path.with_name("aside"))
+        eventually(lambda: not any(map(process.is_same, *zip(*processes, strict=True))), "the end of its processes")
+        path.with_name("aside").rename(path)
+        for name in self.names:
+            hire.resume(self.crew.team, name)
+        for _ in range(senders):
+            self._new_sender()
+        self._new_reader()
+
+    def _processes(self) -> list[tuple[int, str, int]]:
+        """Return the identity of the supervisor, of the workers, and of all that they started."""
+        holders: list[Lease | Supervisor | None] = [leases.holder(self.crew.directory.supervisor_lock, Supervisor)]
+        holders += [leases.holder(self.crew.agent(name).lease, Lease) for name in self.names]
+        first = [holder.pid for holder in holders if holder is not None]
+        pids = {pid for root in first for pid in (root, *process.descendants(root))}
+        return [(pid, process.boot_id(), process.start_ticks(pid)) for pid in sorted(pids)]
 
     def _kill_supervisor(self) -> None:
         holder = leases.holder(self.crew.directory.supervisor_lock, Supervisor)
@@ -168,7 +195,7 @@ class StressRun:
             assert self.checker.shown[name] == [message.id for message in batch.messages if message.type == "message"]
             reported = {ident for to, ident in acknowledged if to == name}
             assert reported <= set(self.checker.shown[name])
-            assert batch.damaged <= self.killed["sender"]
+            assert batch.damaged <= self.killed["sender"] + 2 * self.killed["directory"]
             self._check_journal(name)
         assert self._problems.read_text() == ""
 
@@ -180,6 +207,11 @@ class StressRun:
         sent = [event.message.id for event in events if event is not None and event.kind == "sent"]
         delivered = Counter(message.id for message in mailbox.read(self.crew.directory, "lead").messages)
         assert all(delivered[ident] == 1 for ident in sent)
+
+    @property
+    def acknowledged(self) -> int:
+        """Return the number of messages whose sending was acknowledged."""
+        return len(self._acknowledged.read_text().splitlines())
 
     @property
     def total(self) -> int:

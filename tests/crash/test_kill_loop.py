@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.stress import StressRun, Target
-from tests.crew import Crew
+from tests.crew import Crew, eventually
 
 ROUND: tuple[Target, ...] = ("sender", "worker", "supervisor", "worker", "reader", "sender", "worker")
 
@@ -21,13 +21,23 @@ def test_fifteen_kills(crew_on: Callable[..., Crew]) -> None:
     assert stress.killed["worker"] >= 5
 
 
+def test_a_directory_that_is_moved_away_and_back_loses_no_mail(crew_on: Callable[..., Crew]) -> None:
+    stress = StressRun(crew_on(window=50_000_000), ("scout", "other"), seed=8)
+    stress.begin()
+    for target in ("worker", "directory"):
+        stress.kill(target)
+    eventually(lambda: stress.acknowledged > 20, "enough mail")
+    stress.settle()
+    stress.check()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_four_hundred_kills(crew_on: Callable[..., Crew]) -> None:
     stress = StressRun(crew_on(window=50_000_000), ("a", "b", "c"), seed=17, pause=0.25)
     stress.begin()
     for number in range(400):
-        stress.kill(ROUND[number % len(ROUND)])
+        stress.kill("directory" if number % 40 == 20 else ROUND[number % len(ROUND)])
     stress.settle()
     stress.check()
     assert stress.total == 400
