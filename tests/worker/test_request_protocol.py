@@ -13,7 +13,7 @@ from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError
 from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
-from crewboard.readmodel.mail import Letter, MailReader
+from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records import Intake, Request, ToolResult
 from crewboard.store import mailbox
 from crewboard.worker.tools.base import Outcome
@@ -151,7 +151,7 @@ def test_an_open_gate_and_a_waiting_plan_survive_a_kill(shared_crew: Crew) -> No
     assert (shared_crew.root / "survived.txt").exists()
 
 
-def letters(shared_crew: Crew, name: str) -> list[Letter]:
+def letters(shared_crew: Crew, name: str) -> list[MessageView]:
     return MailReader(shared_crew.directory, name).read()
 
 

@@ -18,8 +18,8 @@ from crewboard.readmodel import (
     CrashReport,
     FileAccessReader,
     FileActivity,
-    Letter,
     MailReader,
+    MessageView,
     Probe,
     ProcessNode,
     TeamView,
@@ -203,9 +203,9 @@ class WorkOf:
 class Mailbox:
     """What lies in a mailbox up to the byte `end`. `prompts` are what the agent was hired to do."""
 
-    letters: tuple[Letter, ...] = ()
+    letters: tuple[MessageView, ...] = ()
     end: int = 0
-    prompts: tuple[Letter, ...] = ()
+    prompts: tuple[MessageView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class MailFrom:
 
     author: str
 
-    def read(self, readers: Readers, view: TeamView) -> tuple[Letter, ...]:
+    def read(self, readers: Readers, view: TeamView) -> tuple[MessageView, ...]:
         """Return it as it lies in the mailboxes of the others: there it has the times of delivery and reading."""
         boxes = set(mailboxes(view.names)) - {self.author}
         found = [letter for name in sorted(boxes) for letter in readers.mail(name).read()]

@@ -9,8 +9,8 @@ from crewboard.readmodel.changes import Change, ChangeReader
 from crewboard.readmodel.crash_report import CrashReport, examine, log_end
 from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, FileActivity
 from crewboard.readmodel.mail import (
-    Letter,
     MailReader,
+    MessageView,
     describe_message,
     display_name,
     headline,
@@ -39,8 +39,8 @@ __all__ = [
     "FileAccessReader",
     "FileActivity",
     "KernelProbe",
-    "Letter",
     "MailReader",
+    "MessageView",
     "Need",
     "NeedKind",
     "NoUsageProbe",

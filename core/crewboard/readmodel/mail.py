@@ -53,7 +53,7 @@ _ANSWERS = {
 
 
 @dataclass(frozen=True)
-class Letter:
+class MessageView:
     """A message and what became of it. Times are epoch seconds, None until it happens.
 
     `end` is the offset behind it in the mailbox, 0 if it was in none.
@@ -162,7 +162,7 @@ class MailReader:
     tail: bool = True
     since: int | None = None
     damaged: int = 0
-    prompts: list[Letter] = field(default_factory=list)
+    prompts: list[MessageView] = field(default_factory=list)
     _messages: list[tuple[Message, int]] = field(default_factory=list)
     _ids: set[str] = field(default_factory=set)
     _picked: dict[str, float] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class MailReader:
         """Return the end of what was read of the mailbox."""
         return self._mailbox.offset
 
-    def read(self) -> list[Letter]:
+    def read(self) -> list[MessageView]:
         """Return every message so far, oldest first."""
         if self._mailbox.restarted():
             self._mailbox.offset = self._start()
@@ -200,7 +200,7 @@ class MailReader:
         self._messages += batch.entries
         self._ids.update(message.id for message in batch.messages)
         return [
-            Letter(message, self._picked_up_at(message.id), self._entered.get(message.id), end)
+            MessageView(message, self._picked_up_at(message.id), self._entered.get(message.id), end)
             for message, end in self._messages
         ]
 
@@ -221,7 +221,7 @@ class MailReader:
             prompt = store.mailbox.compose(
                 event.prompt_from, self.name, "prompt", event.prompt, ident=event.assignment, ts=event.ts
             )
-            self.prompts.append(Letter(prompt, event.ts, event.ts))
+            self.prompts.append(MessageView(prompt, event.ts, event.ts))
 
     def _read_journal(self) -> None:
         for event in self._journal.read_new():

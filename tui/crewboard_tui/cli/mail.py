@@ -78,7 +78,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
     NAME is an agent, `operator` (you) or `lead`. Each message has three times: sent, picked up by its reader,
     entered a turn.
     """
-    from crewboard.readmodel import Letter, MailReader
+    from crewboard.readmodel import MailReader, MessageView
 
     team = session.team
     addressing.require_recipient(name, team.config.names)
@@ -97,7 +97,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
         note(f"the mailbox of {name} is empty")
     person_reads = addressing.is_operator_mailbox(name, team.config.names)
 
-    def show(letter: Letter) -> None:
+    def show(letter: MessageView) -> None:
         message = letter.message
         times = f"sent {clock(message.ts)}"
         if not person_reads:

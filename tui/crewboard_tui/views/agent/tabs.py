@@ -11,7 +11,7 @@ from crewboard.readmodel import (
     Call,
     CrashReport,
     FileActivity,
-    Letter,
+    MessageView,
     ProcessNode,
     TeamView,
     bill_agent,
@@ -341,8 +341,8 @@ _RULE = "unread"
 
 
 def mail_rows(
-    letters: Sequence[Letter],
-    sent: Sequence[Letter],
+    letters: Sequence[MessageView],
+    sent: Sequence[MessageView],
     box: MailboxInfo,
     yours: Container[str],
     width: int,
@@ -375,11 +375,11 @@ def mail_head(width: int) -> Line:
     return spread(left, (Span(f" {'PICKED':>{clock}} {'TURN':>{clock}}", "dim"),), width - MARK)
 
 
-def _is_talk(letter: Letter) -> bool:
+def _is_talk(letter: MessageView) -> bool:
     return {letter.message.from_, letter.message.to} == {OPERATOR, LEAD}
 
 
-def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: str | None) -> CollapsibleRow:
+def _folded(letter: MessageView, name: str, yours: Container[str], width: int, void: str | None) -> CollapsibleRow:
     message = letter.message
     left = (
         Span(format_clock(message.ts) + " ", "dim"), _who(letter, name), *void_mark(void),
@@ -390,14 +390,14 @@ def _folded(letter: Letter, name: str, yours: Container[str], width: int, void: 
     return CollapsibleRow(f"{message.to} {message.id}", spread(left, times, width), body=body, text=message.content)
 
 
-def _who(letter: Letter, name: str) -> Span:
+def _who(letter: MessageView, name: str) -> Span:
     """Return the author; for mail of `name`, an arrow and the recipient."""
     message = letter.message
     who = f"→ {display_name(message.to)}" if message.from_ == name else display_name(message.from_)
     return Span(pad(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
 
 
-def _spoken(letter: Letter, name: str, width: int) -> CollapsibleRow:
+def _spoken(letter: MessageView, name: str, width: int) -> CollapsibleRow:
     """Return a message of the talk with the lead, in full."""
     message = letter.message
     words = message.content if message.type == "result" else describe_message(message)

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from crewboard.protocol import ineffective_reason
-from crewboard.readmodel import Letter, display_name, headline, is_notice, question_in, summarise
+from crewboard.readmodel import MessageView, display_name, headline, is_notice, question_in, summarise
 from crewboard.readmodel.mail import verb
 from crewboard.records import Request
 from crewboard_tui.render import Line, Span, clip, format_age, format_clock, one_line, pad, say, spread, wrap
@@ -28,7 +28,7 @@ class Thread:
     """A request with its earlier revisions, oldest first, and its messages in a mailbox."""
 
     requests: tuple[Request, ...]
-    letters: tuple[Letter, ...]
+    letters: tuple[MessageView, ...]
 
     @property
     def key(self) -> str:
@@ -36,26 +36,26 @@ class Thread:
         return f"thread {self.requests[0].id}"
 
     @property
-    def newest(self) -> Letter:
+    def newest(self) -> MessageView:
         """Return its latest message in the mailbox."""
         return self.letters[-1]
 
 
 def find_threads(
-    letters: Sequence[Letter], asked: Sequence[Request], apart: Container[str] = ()
-) -> list[Letter | Thread]:
+    letters: Sequence[MessageView], asked: Sequence[Request], apart: Container[str] = ()
+) -> list[MessageView | Thread]:
     """Return mail in order, each thread at the place of its newest message; single messages stay as they are.
 
     The messages with an id in `apart` belong to no thread.
     """
     chains = {request.id: chain for chain in _chains(asked) for request in chain}
-    gathered: dict[str, list[Letter]] = {}
+    gathered: dict[str, list[MessageView]] = {}
     chain_of = {each.message.id: chains.get(_request_of(each)) for each in letters if each.message.id not in apart}
     for letter in letters:
         chain = chain_of.get(letter.message.id)
         if chain is not None and len(_steps(chain)) > 1:
             gathered.setdefault(chain[0].id, []).append(letter)
-    found: list[Letter | Thread] = []
+    found: list[MessageView | Thread] = []
     for letter in letters:
         chain = chain_of.get(letter.message.id)
         inside = gathered.get(chain[0].id) if chain is not None else None
@@ -66,7 +66,7 @@ def find_threads(
     return found
 
 
-def _request_of(letter: Letter) -> str:
+def _request_of(letter: MessageView) -> str:
     return str(letter.message.metadata.get("request_id", ""))
 
 
@@ -145,7 +145,7 @@ class MailboxInfo:
     unread: int = 0
 
 
-def unread_of(letters: Sequence[Letter], box: MailboxInfo) -> list[Letter]:
+def unread_of(letters: Sequence[MessageView], box: MailboxInfo) -> list[MessageView]:
     """Return the unread messages of a mailbox."""
     counted = [each for each in letters if not (box.operators and is_notice(each.message))]
     return counted[len(counted) - min(box.unread, len(counted)) :]
@@ -164,7 +164,7 @@ def _sent(at: float, width: int) -> str:
     return format_clock(at) if width >= _ABSOLUTE_FROM else format_clock(at)[:5]
 
 
-def void_of(letters: Sequence[Letter], asked: Sequence[Request]) -> dict[str, str]:
+def void_of(letters: Sequence[MessageView], asked: Sequence[Request]) -> dict[str, str]:
     """Return the messages that answer a request without effect, by id, with the reason."""
     requests = {request.id: request for request in asked}
     found = {
@@ -180,7 +180,13 @@ def void_mark(void: str | None) -> Line:
 
 
 def message_line(
-    letter: Letter, box: MailboxInfo, width: int, *, fresh: bool = False, void: str | None = None, marked: bool = False
+    letter: MessageView,
+    box: MailboxInfo,
+    width: int,
+    *,
+    fresh: bool = False,
+    void: str | None = None,
+    marked: bool = False,
 ) -> Line:
     """Return one message; `fresh` marks it as unread, `void` is the reason why it has no effect."""
     message = letter.message
@@ -212,7 +218,7 @@ def thread_line(
     return spread(left, _right(thread.newest, box, width, fresh=fresh), width)
 
 
-def _right(letter: Letter, box: MailboxInfo, width: int, *, fresh: bool) -> Line:
+def _right(letter: MessageView, box: MailboxInfo, width: int, *, fresh: bool) -> Line:
     """Return the state of a message: for the user whether it is new, for a worker its other two times."""
     if box.operators:
         return (Span(" new" if fresh else "", "warning"),)
@@ -224,7 +230,7 @@ def clock_width(width: int) -> int:
     return 8 if width >= _ABSOLUTE_FROM else 6
 
 
-def times_line(letter: Letter, width: int) -> Line:
+def times_line(letter: MessageView, width: int) -> Line:
     """Return when a message was picked up and entered a turn; relative times if space is short."""
     return tuple(
         _time(at, letter.message.ts, clock_width(width)) for at in (letter.picked_up_at, letter.entered_turn_at)
@@ -239,7 +245,7 @@ def _time(at: float | None, sent: float, width: int) -> Span:
     return Span(f" {text:>{width}}", "dim")
 
 
-def message_body(letter: Letter, width: int, void: str | None = None) -> list[Line]:
+def message_body(letter: MessageView, width: int, void: str | None = None) -> list[Line]:
     """Return one message in full, with its head and, if it has no effect, the reason."""
     message = letter.message
     kind = verb(message).rstrip(" :")
@@ -256,7 +262,7 @@ def message_body(letter: Letter, width: int, void: str | None = None) -> list[Li
     return [*lines, (), (say(f"in full: {result}", "dim"),)] if result else lines
 
 
-SORTS: dict[str, Callable[[Letter], Any]] = {
+SORTS: dict[str, Callable[[MessageView], Any]] = {
     "time": lambda _: 0,
     "author": lambda letter: letter.message.from_,
     "kind": lambda letter: letter.message.type,
@@ -274,7 +280,7 @@ class MessageList(LineList):
         super().__init__(**kwargs)
         self.follows = True
         """True while the list follows new messages; False while the message under the cursor is being read."""
-        self._entries: list[Letter | Thread] = []
+        self._entries: list[MessageView | Thread] = []
         self._unfolded: set[str] = set()
         self._fresh: frozenset[str] = frozenset()
         self._void: dict[str, str] = {}
@@ -287,7 +293,11 @@ class MessageList(LineList):
         """Cached rows by message, with their inputs: a mailbox may hold thousands of messages, and few change."""
 
     def read(
-        self, letters: Sequence[Letter], box: MailboxInfo, nothing: str = "no mail yet", asked: Sequence[Request] = ()
+        self,
+        letters: Sequence[MessageView],
+        box: MailboxInfo,
+        nothing: str = "no mail yet",
+        asked: Sequence[Request] = (),
     ) -> None:
         """Show these messages; those of one request among `asked` form a thread."""
         opens = not self.selected
@@ -326,12 +336,12 @@ class MessageList(LineList):
             return known
         return max(known, *shown)
 
-    def void_of(self, letter: Letter) -> str | None:
+    def void_of(self, letter: MessageView) -> str | None:
         """Return why a message has no effect, if so."""
         return self._void.get(letter.message.id)
 
     @property
-    def letter(self) -> Letter | None:
+    def letter(self) -> MessageView | None:
         """Return the message under the cursor; for a thread, its newest."""
         if self.thread is not None:
             return self.thread.newest
@@ -345,7 +355,7 @@ class MessageList(LineList):
         return "\n\n".join(letter.message.content for letter in letters)
 
     @property
-    def marked_letters(self) -> list[Letter]:
+    def marked_letters(self) -> list[MessageView]:
         """Return the marked messages that are shown; a marked thread counts with its newest."""
         shown = set(self.shown_marks)
         return [
@@ -378,10 +388,10 @@ class MessageList(LineList):
         head = letter_head(self._box, self._width) if rows else None
         self.show(rows or [Row("", (Span(self._nothing, "dim"),))], head)
 
-    def _is_fresh(self, entry: Letter | Thread) -> bool:
+    def _is_fresh(self, entry: MessageView | Thread) -> bool:
         return any(letter.message.id in self._fresh for letter in _letters_of(entry))
 
-    def _rows_of(self, entry: Letter | Thread, made: Mapping[str, tuple[object, Row]]) -> list[Row]:
+    def _rows_of(self, entry: MessageView | Thread, made: Mapping[str, tuple[object, Row]]) -> list[Row]:
         if not isinstance(entry, Thread):
             return [self._row(entry, made)]
         unfolded = entry.key in self._unfolded
@@ -391,7 +401,7 @@ class MessageList(LineList):
         )
         return [Row(entry.key, head), *(self._row(letter, made, "  ") for letter in entry.letters if unfolded)]
 
-    def _row(self, letter: Letter, made: Mapping[str, tuple[object, Row]], indent: str = "") -> Row:
+    def _row(self, letter: MessageView, made: Mapping[str, tuple[object, Row]], indent: str = "") -> Row:
         """Return the row of a message; reuse one from `made` if it is unchanged."""
         ident, width = letter.message.id, self._width - len(indent)
         fresh, void = ident in self._fresh, self._void.get(ident)
@@ -405,9 +415,9 @@ class MessageList(LineList):
         return row
 
 
-def _key_of(entry: Letter | Thread) -> str:
+def _key_of(entry: MessageView | Thread) -> str:
     return entry.key if isinstance(entry, Thread) else entry.message.id
 
 
-def _letters_of(entry: Letter | Thread) -> tuple[Letter, ...]:
+def _letters_of(entry: MessageView | Thread) -> tuple[MessageView, ...]:
     return entry.letters if isinstance(entry, Thread) else (entry,)

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from crewboard.commands import messages
 from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import is_operator_mailbox, mailboxes, operator_mailboxes
-from crewboard.readmodel import Letter, TeamView
+from crewboard.readmodel import MessageView, TeamView
 from crewboard_tui.actions import (
     MAIL_GROUPS,
     NOT_NOW,
@@ -96,7 +96,7 @@ class InboxScreen(BaseScreen):
         name = self._box_name() or OPERATOR
         return MailboxInfo(name, operators=is_operator_mailbox(name, view.names), unread=view.unread.get(name, 0))
 
-    def _shown(self, snapshot: Snapshot) -> list[Letter]:
+    def _shown(self, snapshot: Snapshot) -> list[MessageView]:
         box = self._box(snapshot.view)
         mailbox = snapshot.get(MailTo(box.name)) or Mailbox()
         letters = unread_of(mailbox.letters, box) if self._unread_only else list(mailbox.letters)
@@ -271,6 +271,6 @@ def _box_row(name: str, view: TeamView, width: int) -> Row:
     return Row(name, spread(left, (right,), width))
 
 
-def _haystack(letter: Letter) -> str:
+def _haystack(letter: MessageView) -> str:
     message = letter.message
     return f"{message.from_} {message.to} {message.type} {message.content}".lower()
