@@ -214,7 +214,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.refresh()
 
     def on_key(self, event: events.Key) -> None:
-        """A letter that was on its way to a page while a line to write in came up is the line's."""
+        """Hand keys that were typed while an input line was opening to that line."""
         if isinstance(self.screen, PromptLine) and event.is_printable and event.character:
             self.screen.take(event.character)
 
@@ -285,7 +285,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             screen.show(self.context.snapshot)
 
     def _framed(self) -> Iterable[BaseScreen]:
-        """The full screens that can be seen, also behind something smaller."""
+        """Return the full screens that are visible, also behind a smaller one."""
         shown: list[BaseScreen] = []
         for screen in reversed(self.screen_stack):
             if isinstance(screen, BaseScreen):

@@ -1,4 +1,4 @@
-"""What every screen works with: the team, what was last read of it, and the way to change it."""
+"""The context that all screens share: the team, its newest snapshot, and the way to change it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -132,7 +132,7 @@ class AppContext:
         self.announce()
 
     def forget_hint(self, left: float) -> None:
-        """The screen was left (monotonic seconds) that a hint was about; one that was said since is about another."""
+        """Forget a hint that was said before `left` (monotonic seconds), when its screen was left."""
         if self.said is not None and self.said.tone.startswith("warning") and self.said.at < left:
             self.said = None
             self.announce()

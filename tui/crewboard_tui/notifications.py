@@ -1,4 +1,4 @@
-"""What the terminal shows outside the screen: its title, and a bell or a notification for a new need."""
+"""Signals outside the screen: the terminal's title, and a bell or a notification for a new need."""
 
 import os
 from collections import Counter
@@ -36,12 +36,12 @@ def title_of(view: TeamView) -> str:
 
 
 def set_title(title: str) -> str:
-    """The sequence that names the window (OSC 2); `title` must be safe."""
+    """Return the sequence that names the window (OSC 2); `title` must be safe."""
     return f"\x1b]2;{title}\x1b\\"
 
 
 def notification(text: str, environment: Mapping[str, str]) -> str:
-    """The sequence that has the terminal notify the desktop; it works through ssh, and tmux hands it on if it may.
+    """Return the sequence by which the terminal notifies the desktop, also through ssh and tmux.
 
     OSC 9 as most terminals know it, OSC 777 where VTE or rxvt does the painting; both would notify twice on others.
     """
@@ -72,7 +72,7 @@ class TerminalNotifications:
         self._title = ""
 
     def read(self, view: TeamView) -> None:
-        """The team was read again."""
+        """Compare the needs with those of the last read, and tell about new ones."""
         self._show_title(title_of(view))
         if self._arrivals is None:
             self._arrivals = NeedsDiff()

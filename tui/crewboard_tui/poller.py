@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Pace:
-    """How long to gather changes before the next publication: a moment after quiet, longer in a burst."""
+    """The time to gather changes before the next snapshot: short after quiet, longer in a burst."""
 
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=4))
 

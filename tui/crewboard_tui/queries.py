@@ -1,4 +1,4 @@
-"""What a view can have read beyond the roster: typed queries, the readers that they share, and the answers.
+"""Typed queries for what a view shows beyond the roster, the readers that they share, and the answers.
 
 A view names its queries; the poller runs them in its thread and publishes a snapshot of `{query: answer}`. A query that
 only one view asks may stand next to that view.
@@ -52,7 +52,7 @@ HISTORY_KEPT = 120
 
 @dataclass(frozen=True)
 class ProcessHistory:
-    """What is known of one agent's process; `history` is oldest first, one entry per second."""
+    """Measurements of one agent's process; `history` is oldest first, one entry per second."""
 
     agent: str
     history: tuple[Usage, ...] = ()
@@ -180,7 +180,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Work:
-    """What an agent did, and the reply that is being streamed."""
+    """The activity of an agent, and the reply that is being streamed."""
 
     activity: tuple[Activity, ...] = ()
     live: str = ""
@@ -188,7 +188,7 @@ class Work:
 
 @dataclass(frozen=True)
 class WorkOf:
-    """What one agent does."""
+    """Query for the activity of one agent."""
 
     agent: str
 
@@ -201,7 +201,7 @@ class WorkOf:
 
 @dataclass(frozen=True)
 class Mailbox:
-    """What lies in a mailbox up to the byte `end`. `prompts` are what the agent was hired to do."""
+    """The messages of a mailbox up to the byte `end`. `prompts` are the prompts of the agent's hires."""
 
     letters: tuple[MessageView, ...] = ()
     end: int = 0
@@ -223,7 +223,7 @@ class MailTo:
 
 @dataclass(frozen=True)
 class MailFrom:
-    """What one agent wrote to others."""
+    """Query for the mail that one agent sent."""
 
     author: str
 
@@ -236,7 +236,7 @@ class MailFrom:
 
 @dataclass(frozen=True)
 class CrashOf:
-    """How an agent ended."""
+    """Query for how an agent ended."""
 
     agent: str
 
@@ -273,7 +273,7 @@ class CallsOf:
 
 @dataclass(frozen=True)
 class SpendingRate:
-    """What the team costs in an hour."""
+    """Query for the team's present cost per hour."""
 
     def read(self, readers: Readers, view: TeamView) -> float | None:
         """Return dollars; None where that is not known."""

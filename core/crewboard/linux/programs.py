@@ -1,4 +1,4 @@
-"""Where the programs lie that crewboard itself starts, and the environment that they get.
+"""Trusted paths of the programs that crewboard itself starts, and the environment that they get.
 
 A workspace may come first on PATH (an activated `.venv` does that), and agents write there. A program is therefore
 taken only from a place where no agent and no other user can put or replace one.

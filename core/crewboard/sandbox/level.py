@@ -1,4 +1,4 @@
-"""Which sandbox works here: bubblewrap, else Landlock with seccomp, else none, which needs `--unsafe-no-sandbox`."""
+"""The sandbox that works here: bubblewrap, else Landlock with seccomp, else none, which needs `--unsafe-no-sandbox`."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the tools of one agent may reach."""
+"""The paths and the network that the tools of one agent may reach."""
 
 import stat
 from dataclasses import dataclass, field, replace

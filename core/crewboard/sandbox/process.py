@@ -16,7 +16,7 @@ REAP_TIMEOUT = 5.0
 
 @dataclass(frozen=True)
 class Start:
-    """How to start a process, in a session of its own."""
+    """Arguments for the start of a process in a session of its own."""
 
     arguments: list[str]
     cwd: Path
@@ -56,7 +56,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._popen.pid
 
     @property

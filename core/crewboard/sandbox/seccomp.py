@@ -1,4 +1,4 @@
-"""Which system calls a command may not make, as filter programs for the kernel (BPF).
+"""Filters of system calls for commands, as programs for the kernel (BPF).
 
 Why not libseccomp: its Python binding is not on the package index and needs a system package, while these filters are
 flat lists of refused calls whose numbers never change. The tests run each rule against the kernel.

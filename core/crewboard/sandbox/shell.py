@@ -37,7 +37,7 @@ _OUTPUT_TIMEOUT = 1.0
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command printed, whether it failed to run to its end, and its exit code if it did."""
+    """The output of a command, whether it failed to run to its end, and its exit code if it did not."""
 
     content: str
     is_error: bool = False

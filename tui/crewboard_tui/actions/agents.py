@@ -1,4 +1,4 @@
-"""What can be done to agents, on every view that selects one: hire, stop, end, pause, resume, acknowledge, answer."""
+"""Actions on agents, for every view that selects one: hire, stop, end, pause, resume, acknowledge, answer."""
 
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -22,7 +22,7 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """What the keys of a view act on.
+    """The rows that the keys of a view act on.
 
     `targets` are the names of the marked agents, else of the agent under the cursor; `agents` are those of them that
     are on the team. `agent` is the one under the cursor, `marked` are the names of marked agents. `task` is the task

@@ -47,7 +47,7 @@ class RequestActions:
 
     @property
     def _waits_instead(self) -> Request | None:
-        """The revision that came in the place of this one, while it is pending."""
+        """Return the revision that replaced this one, while it is pending."""
         newest = newest_of(self.request, self._context.snapshot.view)
         return newest if newest is not None and newest.status == "pending" else None
 
@@ -82,7 +82,7 @@ def outcome_of(seen: Request, view: TeamView, pressed: Pressed = default_key) ->
 
 
 def newest_of(request: Request, view: TeamView) -> Request | None:
-    """The last revision that came in the place of a request; None while it is the last itself."""
+    """Return the newest revision that replaced a request; None if the request is the newest itself."""
     successors = {each.supersedes: each for each in view.asked if each.supersedes}
     newest = None
     seen = {request.id}

@@ -97,7 +97,7 @@ def _task_has(task: Task, word: str) -> bool:
 
 
 class Search:
-    """What a list is narrowed to: `words`, and one `group` of states. `changed` is called when either has changed.
+    """The filter of a list: `words`, and one `group` of states. `changed` is called when either has changed.
 
     `finds` says what may be typed. `groups` are the groups of states of a numbered view; None on a page.
     """
@@ -153,7 +153,7 @@ class Search:
 
     @property
     def narrowed_to(self) -> str:
-        """What the list is narrowed to and the key that undoes it, for the pane's title; empty if it shows all.
+        """The filter and the key that removes it, for the pane's title; empty if the list shows all.
 
         As in ` · running · filter api · Esc shows all`.
         """

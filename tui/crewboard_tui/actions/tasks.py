@@ -1,4 +1,4 @@
-"""What can be done to tasks. Each action does what a shell command does: new, assign, block, cancel, reopen."""
+"""Actions on tasks. Each does what a shell command does: new, assign, block, cancel, reopen."""
 
 from collections.abc import Callable
 from functools import partial
@@ -172,7 +172,7 @@ def _misfit(task: Task, kind: str) -> bool:
 
 
 def why_not(view: TeamView, task: Task, name: str) -> str | None:
-    """Why `task` cannot be given to the agent called `name`; None if it can."""
+    """Return why `task` cannot be assigned to the agent `name`; None if it can."""
     names = [each.name for each in view.agents]
     agent = view.agent(resolve_prefix(name.strip(), names))
     if agent is None:
@@ -184,7 +184,7 @@ def why_not(view: TeamView, task: Task, name: str) -> str | None:
 
 
 def ids(text: str) -> list[int]:
-    """The numbers in `#9 11, 12`.
+    """Parse ids: `#9 11, 12` gives 9, 11 and 12.
 
     Raises:
         ValueError: One of the words is no number.
@@ -193,7 +193,7 @@ def ids(text: str) -> list[int]:
 
 
 def cannot_wait(view: TeamView, task_id: int, text: str) -> str | None:
-    """Why a task cannot wait for those that `text` names; None if it can."""
+    """Return why a task cannot wait for those that `text` names; None if it can."""
     try:
         tasks.check_blockers(task_id, ids(text), {task.id: task for task in view.tasks})
     except ValueError:

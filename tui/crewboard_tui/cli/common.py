@@ -1,4 +1,4 @@
-"""What commands share: global options, arguments, the group that imports a command when it runs, printing.
+"""Shared parts of the commands: global options, arguments, the group that imports a command when it runs, printing.
 
 Data goes to stdout, as text or JSON; progress goes to stderr.
 """

@@ -178,7 +178,7 @@ def _states(text: str) -> frozenset[str]:
 
 @dataclass
 class _Waiting:
-    """What the wait for one agent has seen so far; times are those of the monotonic clock."""
+    """The progress of the wait for one agent; times are those of the monotonic clock."""
 
     name: str
     wanted: frozenset[str]

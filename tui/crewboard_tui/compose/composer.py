@@ -1,4 +1,4 @@
-"""Where a message is written: the composer at the bottom of a view, or a prompt line over the footer."""
+"""Inputs for messages: the composer at the bottom of a view, and the prompt line over the footer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def shown_composer(screen: Screen[Any]) -> "Composer | None":
 
 @dataclass(frozen=True)
 class ComposeTarget:
-    """What is being written: `label` names the recipient, `draft` is the key under which the text is kept until sent.
+    """The message being written. `label` names the recipient; the text is kept under `draft` until sent.
 
     `check` returns why a text cannot be sent; `names` can be completed at its start. An empty text is not sent, unless
     `nothing` describes what it stands for.

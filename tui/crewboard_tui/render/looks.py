@@ -14,7 +14,7 @@ from crewboard.records import Task
 
 @dataclass(frozen=True)
 class Look:
-    """How a state is shown; `tone` is a list of style names."""
+    """The glyph, word and tone of a state; `tone` is a list of style names."""
 
     glyph: str
     ascii: str

@@ -1,4 +1,4 @@
-"""What changes the whole screen: colour themes, the stylesheet that uses them, the ASCII filter.
+"""Settings of the whole screen: colour themes, the stylesheet that uses them, the ASCII filter.
 
 Text has a contrast of at least 4.5 : 1 (WCAG 2.2, 1.4.3), in the high-contrast theme 7 : 1 (1.4.6).
 """

@@ -1,4 +1,4 @@
-"""What agents do, as lines: the preview on the Board, the transcript, the feed, the files they touched."""
+"""Activity of agents as lines: the preview on the Board, the transcript, the feed, the files they touched."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial

@@ -105,7 +105,7 @@ class BaseScreen(Screen[None]):
         return False
 
     def body(self) -> Iterable[Widget]:
-        """The widgets between heading and alert line."""
+        """Yield the widgets between heading and alert line."""
         return ()
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
@@ -133,7 +133,7 @@ class BaseScreen(Screen[None]):
 
     @property
     def copied(self) -> str:
-        """The text to copy: of a list the line or entry under the cursor, of a text all of it."""
+        """Return the text to copy: of a list the entry under the cursor, of a text all of it."""
         return self.focused.copied if isinstance(self.focused, LineList | LineView) else ""
 
     # ------------------------------------------------------------------------------------------------- the frame
@@ -221,13 +221,13 @@ class BaseScreen(Screen[None]):
         return (Span("· ", "dim"), Span(self.context.key(key), "key", key), Span(f" {name} ", "", key))
 
     def paint_keys(self) -> None:
-        """The footer."""
+        """Paint the footer."""
         if self.is_ready and self.is_current:
             most = 2 if self.size.height >= TALL else 1
             self._still("keys").show(footer_lines(self, self.size.width, most))
 
     def paint_keys_of(self, box: Screen[Any]) -> None:
-        """The keys of a box that stands on this screen, in the footer's place, which keeps its height."""
+        """Paint the keys of a dialog over this screen in the footer, which keeps its height."""
         footer = self._still("keys")
         lines = footer_lines(box, self.size.width, 1)
         footer.show([*lines, *[()] * (len(footer.lines) - len(lines))])
@@ -258,7 +258,7 @@ class BaseScreen(Screen[None]):
 
     @property
     def next_need(self) -> Need | None:
-        """The need that its key opens: the most urgent, or the one after the need that was opened last."""
+        """Return the need that `!` opens: the most urgent, or the one after the need that was opened last."""
         needs, visited = self.context.snapshot.view.needs, self.context.visited
         names = [need_key(need) for need in needs]
         at = (names.index(visited) + 1) % len(names) if visited in names and visited == self.shown_need else 0
@@ -315,7 +315,7 @@ class BaseScreen(Screen[None]):
 
     @property
     def key_labels(self) -> Mapping[str, str]:
-        """What keys are called now, by id, where that is not what the table calls them."""
+        """Return the present labels of keys, by id, where they differ from the key table."""
         selection = self.selection()
         labels = {ident: action.label(selection) for ident, action in self.actions.items()}
         own = self.focused.key_labels if isinstance(self.focused, CollapsibleList) else {}
@@ -393,7 +393,7 @@ def is_form(screen: Screen[Any]) -> bool:
 
 
 class Panes:
-    """Which pane of a screen has it to itself. The screen's AUTO_FOCUS names its main list."""
+    """The pane that fills the screen, if one does. The screen's AUTO_FOCUS names its main list."""
 
     def __init__(self, screen: BaseScreen) -> None:
         self._screen = screen

@@ -214,7 +214,7 @@ class CostScreen(BaseScreen):
 
 
 def _price_date(context: AppContext) -> str:
-    """Of which day the table of prices is that workers reckon with."""
+    """Return the date of the price table that workers use."""
     try:
         return f"price table of {pricing.load(context.snapshot.view.root).as_of}"
     except BadDataError:

@@ -124,7 +124,7 @@ class TasksScreen(BaseScreen):
 
     @property
     def _first(self) -> str:
-        """What to do first on an empty board."""
+        """Return what to do first on an empty board."""
         key = self.context.key("task.new")
         return "no tasks yet" + ("" if self.context.read_only else f"; {key} puts the first one on the board")
 

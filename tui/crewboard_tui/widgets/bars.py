@@ -297,7 +297,7 @@ _BAR = Span(" │ ", "dim")
 
 @dataclass(frozen=True)
 class Badges:
-    """What the bar shows in addition to what was read."""
+    """Counts that the status bar shows in addition to the snapshot."""
 
     read_only: bool = False
     root: bool = False

@@ -134,12 +134,12 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def shown_marks(self) -> list[str]:
-        """The marked rows; one that is left out of the list counts only once it is shown again."""
+        """Return the marked rows that the list shows."""
         return [row.key for row in self._rows if row.key in self.marked]
 
     @property
     def targets(self) -> list[str]:
-        """The rows that a key acts on: those that are marked and shown, else the one under the cursor."""
+        """Return the rows that a key acts on: those that are marked and shown, else the one under the cursor."""
         return self.shown_marks or ([self._selected] if self._selected else [])
 
     def unmark(self, keys: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ from crewboard_tui.render import Line, crop, safe_text
 
 @dataclass(frozen=True)
 class Tone:
-    """What a tone adds to a text: names of theme colours, and text attributes."""
+    """The theme colours and text attributes that a tone adds to a text."""
 
     color: str = ""
     background: str = ""

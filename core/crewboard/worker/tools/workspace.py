@@ -60,7 +60,7 @@ def unescape_name(shown: str) -> str:
 
 @dataclass
 class Limits:
-    """What the tools of this agent refuse: real paths, each with all below."""
+    """Real paths that the tools of this agent refuse, each with everything below it."""
 
     protected: list[str] = field(default_factory=list)
     """What must not be written: git outside the sandbox executes or includes it."""

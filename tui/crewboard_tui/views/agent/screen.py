@@ -44,7 +44,7 @@ class Foreground:
 
     @property
     def line(self) -> Line:
-        """What has come of it, or which key puts the agent to the background."""
+        """Return the result so far, or the key that puts the agent into the background."""
         back, leave = self._context.key("view.back"), self._context.key("foreground.leave")
         waits = line(
             Span(" foreground: waiting for the result; ", "info"), Span(back, "key"), Span("/", "info"),
@@ -182,20 +182,20 @@ class AgentPage(BaseScreen):
 
     @property
     def _nothing(self) -> str:
-        """What stands in a tab without content, and how to get some."""
+        """Return the text for a tab without content: why it is empty, and how to fill it."""
         if self.tab.name != "Tasks" or self.context.read_only:
             return self.tab.nothing
         board, assign = self.context.key("app.tasks"), self.context.key("task.assign")
         return f"{self.tab.nothing}; {board} is the board, where {assign} assigns one"
 
     def _foot(self, pane: LineView | CollapsibleList) -> str:
-        """What the pane is narrowed to, and whether it follows its end."""
+        """Show the pane's filter, and whether the pane follows its end."""
         follow = self.context.key("fold.follow" if isinstance(pane, CollapsibleList) else "log.follow")
         rest = follow_words(pane, follow) if pane.follows else self.tab.below
         return f"{self.search.narrowed_to} · {rest}".strip(" ·")
 
     def _tabs(self, agent: AgentView | None) -> Line:
-        """Every tab; short of room the open one between its neighbours."""
+        """Return all tabs; without room for all, the open one between its neighbours."""
         full = self._tab_line(range(len(TABS)), agent)
         if width_of(full) <= self.size.width:
             return full

@@ -32,7 +32,7 @@ _MARKED = ("name", "limits")
 
 
 class Problem(NamedTuple):
-    """Why the agent cannot be hired yet, and the field to correct."""
+    """A reason why the agent cannot be hired yet, and the field to correct."""
 
     field: str
     says: str

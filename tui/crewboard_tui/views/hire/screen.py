@@ -116,7 +116,7 @@ class HireScreen(BaseScreen):
         return (send, Span(" hires, not yet: "), say(what, "error"))
 
     def problems(self) -> list[Problem]:
-        """Why this cannot be hired yet; empty when it can."""
+        """Return why the agent cannot be hired yet; nothing if it can."""
         wrong: list[Problem] = []
         try:
             hire = self.form.hire()
@@ -125,7 +125,7 @@ class HireScreen(BaseScreen):
         return [*wrong, *problems(hire, self.context.snapshot.view, self.context.key)]
 
     def command(self) -> str:
-        """The form as a command line."""
+        """Return the form as a command line."""
         try:
             return shlex.join(spawn_words(self.form.hire(), self._typed, foreground=self.form.foreground))
         except CrewboardError:
@@ -167,7 +167,7 @@ class HireScreen(BaseScreen):
         return self.is_ready and self.form.prompt != self._first[1].prompt
 
     def keep_drafts(self) -> None:
-        """A prompt that was written and not sent is there when one hires again."""
+        """Keep a prompt that was not sent, for the next hire."""
         if self._is_written and not self._is_sent:
             self._keep(self.form.prompt, self._kept_elsewhere)
 

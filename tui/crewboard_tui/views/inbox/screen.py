@@ -133,7 +133,7 @@ class InboxScreen(BaseScreen):
 
     @property
     def _narrowed(self) -> str:
-        """What the list leaves out of a mailbox, and the keys that show it."""
+        """Return what the list leaves out of a mailbox, and the keys that show it."""
         unread = f" · unread only · {self.context.key('inbox.unread')} shows the rest" if self._unread_only else ""
         return f"{unread}{self.search.narrowed_to}".removeprefix(" · ")
 
@@ -195,7 +195,7 @@ class InboxScreen(BaseScreen):
         self._note_read(keep=None)
 
     def _note_read(self, keep: str | None) -> None:
-        """The operator's own mail is left: what was in sight of it, and was not passed by, counts as read."""
+        """Mark the operator's mail that was in sight as read when the mailbox is left."""
         looked_at = monotonic() - self._came_at >= LOOKED_AT
         for name in [name for name in self._seen if name != keep]:
             offset = self._seen.pop(name)

@@ -42,7 +42,7 @@ TOO_SOON = "not taken: the page had only just appeared; press it again"
 
 
 class RequestPage:
-    """What the screens of a request share: the request as it was when it was opened, and whether it can be answered.
+    """Base of the screens of a request: the request as it was when it was opened, and whether it can be answered.
 
     `word` returns what the screen is about, for its heading.
     """
@@ -59,7 +59,7 @@ class RequestPage:
 
     @property
     def seen(self) -> Request:
-        """The request as it was when it was opened: an answer binds to exactly that."""
+        """Return the request as it was when it was opened: an answer binds to exactly that."""
         return self.commands.request
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
@@ -77,7 +77,7 @@ class RequestPage:
 
     @property
     def need(self) -> str | None:
-        """The key of the need that it is, while it is one."""
+        """The key of the request's need, while it is one."""
         needs = self._context.snapshot.view.needs
         return next((need_key(need) for need in needs if need.request_id == self.seen.id), None)
 
@@ -112,7 +112,7 @@ class RequestPage:
         return f"not now:{self.outcome.rstrip()}" if self.outcome else NOT_NOW
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
-        """An answer came back: this page is done if it worked; if not, the status line says why."""
+        """Close the page if the answer was accepted; if not, the status line says why."""
         if worked and self._screen.is_current:
             self._screen.dismiss()
 
@@ -152,7 +152,7 @@ class RequestPage:
 
 
 def _hung(facts: list[Line], width: int, most: int) -> list[Line]:
-    """Each fact in at most `most` lines, behind the label that it begins with."""
+    """Return each fact in at most `most` lines, behind its label."""
     labels = [cell_len(fact[0].text) if len(fact) > 1 else 1 for fact in facts]
     return [piece for fact, label in zip(facts, labels, strict=True) for piece in hang(fact, width, label, most)]
 

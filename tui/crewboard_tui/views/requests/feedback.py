@@ -1,4 +1,4 @@
-"""What the user writes to answer a request: feedback, and an edited plan. Both are kept as drafts until sent.
+"""Inputs for the answer to a request: feedback, and an edited plan. Both are kept as drafts until sent.
 
 A comment on an approval and the reason of a refusal are separate texts.
 """

@@ -75,24 +75,24 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _scope(self) -> str | None:
-        """The scope of the rule that is offered; None if there is none."""
+        """Return the scope of the rule that is offered; None if none is."""
         return scope_of(self.page.seen)
 
     @property
     def _before(self) -> Request | None:
-        """The revision before."""
+        """Return the revision before."""
         return next((each for each in self.context.snapshot.view.asked if each.id == self.page.seen.supersedes), None)
 
     @property
     def _pair(self) -> tuple[Request, Request] | None:
-        """The revisions to compare: what came in the place of this one, else what it came in the place of."""
+        """Return the revisions to compare: this one with its replacement, else with the one that it replaced."""
         if (newest := newest_of(self.page.seen, self.context.snapshot.view)) is not None:
             return self.page.seen, newest
         return (self._before, self.page.seen) if self._before is not None else None
 
     @property
     def copied(self) -> str:
-        """What is shown: while revisions are compared, how they differ."""
+        """Return the text to copy: the difference while revisions are compared, else the plan."""
         if self._comparing:
             return self.query_one("#plan", LineView).copied
         return asked(self.page.seen) or super().copied
@@ -134,7 +134,7 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _touches(self) -> FileActivity | None:
-        """The files that agents read and changed; None while that is not read yet."""
+        """Return the files that agents read and changed; None while that is not known yet."""
         return self.context.snapshot.get(TouchedFiles())
 
     def paint(self, snapshot: Snapshot) -> None:
@@ -147,7 +147,7 @@ class ReviewScreen(BaseScreen):
             self._show_progress()
 
     def _kept_edit(self) -> list[Line]:
-        """Where the plan's pane has no title to say it in: that what is shown is not what one made of it."""
+        """Return a note that an edited version is kept, where the plan's pane has no title to say so."""
         if not (self.editor.rewritten and self.size.height < SHORT):
             return []
         return [(Span(f"your edit is kept: {self.context.key('request.edit')} shows it", "warning"),)]

@@ -202,7 +202,7 @@ def _choice(option: str, width: int) -> Line:
 
 
 def _in_full(options: list[str], room: int, width: int) -> list[Line]:
-    """The choices to read, where one of them is too long for its row of `room` cells."""
+    """Return all choices as text if one of them is too long for its row of `room` cells."""
     if all(width_of((Span(" "), say(option))) <= room for option in options):
         return []
     lines: list[Line] = [(), (Span("The choices in full", "bold"),)]
