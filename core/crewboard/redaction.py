@@ -1,6 +1,7 @@
 """Redaction: find keys and passwords, and keep them out of everything that is shown or logged."""
 
 import base64
+import contextlib
 import json
 import re
 import urllib.parse
@@ -103,12 +104,15 @@ class RedactedStream:
 
     def write(self, text: str) -> int:
         """Write text after redacting it."""
-        self._stream.write(redact(text))
+        # A log on a full disk must not end the process, nor give it another exit code.
+        with contextlib.suppress(OSError):
+            self._stream.write(redact(text))
         return len(text)
 
     def flush(self) -> None:
         """Flush the stream below."""
-        self._stream.flush()
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
     def fileno(self) -> int:
         """Return the file descriptor of the stream below."""

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
+from unittest import mock
 
 from crewboard.errors import CrewboardError, ExitCode
 from crewboard.names import LEAD
@@ -15,9 +16,9 @@ from crewboard.records import Event, HireOptions, Member, Reply, RunStarted, Spe
 from crewboard.store import agents, journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import undelimit
+from crewboard.worker import loop
 from crewboard.worker.interrupts import Interrupts, WorkerExit
 from crewboard.worker.llm.model import Model
-from crewboard.worker.loop import Loop
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import FileToolClient, Outcome
 from tests.crash.faults import Disk, Fault, Killed
@@ -107,7 +108,9 @@ def _work_and_end(run_state: RunState, model: ScriptedModel) -> int:
 
 async def _live(run_state: RunState, model: ScriptedModel) -> None:
     helper = cast("FileToolClient", NoFileTools())
-    await Loop(run_state, Interrupts(run_state), cast("Model", model), helper, {}).run()
+    # A worker waits for the storage, and gives up: both in no time.
+    with mock.patch.multiple(loop, FIRST_DELAY=0.0005, RETRY_BUDGET=0.002):
+        await loop.Loop(run_state, Interrupts(run_state), cast("Model", model), helper, {}).run()
 
 
 def resume(team: TeamDirectory) -> None:

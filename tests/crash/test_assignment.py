@@ -67,7 +67,9 @@ def test_an_undisturbed_assignment_is_done_in_three_calls(memory: Path) -> None:
     assert len(calls) > 100
 
 
-@pytest.mark.parametrize(("kind", "least"), [("killed after", 100), ("short, killed", 30), ("full from here", 100)])
+@pytest.mark.parametrize(
+    ("kind", "least"), [("killed after", 100), ("short, killed", 30), ("refused", 100), ("full from here", 100)]
+)
 def test_an_assignment_is_done_once_despite_a_fault_anywhere(memory: Path, kind: Kind, least: int) -> None:
     assert at_each_operation(memory, kind, ScriptedModel, check) >= least
 

@@ -104,6 +104,11 @@ def test_endless_output_is_cut(targets: Targets, level: Level) -> None:
     assert len(outcome.content) < shell.HEAD + shell.TAIL + 100
 
 
+def test_output_is_shown_without_terminal_sequences(targets: Targets, level: Level) -> None:
+    colours = r"printf '\033[31m\033[1mred\033[0m \033]0;title\007\033]8;;x\033\\link\033(B \033[2Kline'"
+    assert run(targets.sandbox("test", level), colours).content.startswith("red link line\n")
+
+
 def test_a_command_has_limits_of_the_kernel(targets: Targets, level: Level) -> None:
     outcome = run(targets.sandbox("test", level), "ulimit -c; ulimit -f; ulimit -u")
     core, file, processes = outcome.content.splitlines()[:3]

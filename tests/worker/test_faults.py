@@ -1,15 +1,21 @@
 """Odd replies, stalled calls and failing storage stop no agent."""
 
-from collections.abc import Callable
+import contextlib
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from crewboard.commands import messages
+from crewboard.errors import StorageError
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
 from crewboard.records import Retry, ToolResult
 from crewboard.worker.llm.model import MAX_INPUT
-from tests.crew import Crew
-from tests.model import calls, says
+from tests.crew import Crew, eventually
+from tests.model import ModelServer, calls, says
 
 Make = Callable[..., Crew]
 
@@ -57,3 +63,120 @@ def test_a_call_that_makes_no_progress_is_cancelled_and_repeated(shared_crew_on:
     assert crew.run(f"stalled-{name}", "explore", "Tell me").text == "here it is"
     (retry,) = [event for event in crew.events(f"stalled-{name}") if isinstance(event, Retry)]
     assert why in retry.error
+
+
+LONG = "a long answer, " * 2000 + "and its end"
+"""Larger than what is left in the last block of a journal."""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def fill(disk: Path) -> Path:
+    filler = disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    return filler
+
+
+def test_a_full_disk_loses_nothing_and_the_work_continues_when_there_is_space(small_disk: Path) -> None:
+    faults = [None, Fault(kind="slow", seconds=1)]
+    with ModelServer(script=[says("ready"), says(LONG), says("and the last")], faults=faults) as model:
+        crew = Crew(small_disk, model)
+        try:
+            crew.run("keeper", "explore", "go")
+            pid = crew.pid("keeper")
+            accepted = messages.send(crew.team, "keeper", "write a long answer")
+            eventually(lambda: len(model.requests) == 2, "the second call")
+            filler = fill(small_disk)
+            assert crew.view().storage == "disk full"
+            with pytest.raises(StorageError, match=r"^disk full: nothing was lost, 1 message not accepted; "):
+                messages.send(crew.team, "keeper", "refused " * 1000)
+            with pytest.raises(StorageError, match=r"^disk full: nothing was lost, 2 messages not accepted; "):
+                messages.broadcast(crew.team, "refused " * 1000, ["keeper", "operator"])
+            # What was written of a line that did not fit is blanked.
+            eventually(lambda: crew.agent("keeper").journal.read_bytes().endswith(b"\n\n"), "the failed append")
+            filler.unlink()
+            assert crew.answer_to("keeper", accepted.id).text == LONG
+            assert crew.view().storage is None
+            after = messages.send(crew.team, "keeper", "and again")
+            assert crew.answer_to("keeper", after.id).text == "and the last"
+            assert crew.pid("keeper") == pid
+            assert len(model.requests) == 3, "a reply that could not be stored is not paid twice"
+        finally:
+            (small_disk / "filler").unlink(missing_ok=True)
+            crew.end()
+
+
+def limited(pid: int, limit: int, value: int) -> tuple[int, int]:
+    """Set the soft limit of a process; return its limits before."""
+    before = resource.prlimit(pid, limit)
+    resource.prlimit(pid, limit, (value, before[1]))
+    return before
+
+
+LIMITS = {
+    "files": (resource.RLIMIT_FSIZE, 4096, "limit of file sizes reached (ulimit -f)"),
+    "descriptors": (resource.RLIMIT_NOFILE, 3, "limit of open files reached (ulimit -n)"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_worker_at_a_limit_waits_and_continues_when_it_is_lifted(shared_crew_on: Make, name: str) -> None:
+    limit, value, words = LIMITS[name]
+    faults = [None, Fault(kind="slow", seconds=1)]
+    agent = f"limited-{name}"
+    crew = shared_crew_on([says("ready"), says(LONG)], faults)
+    crew.run(agent, "explore", "go")
+    pid = crew.pid(agent)
+    sent = messages.send(crew.team, agent, "write a long answer")
+    eventually(lambda: len(crew.model.requests) == 2, "the second call")
+    before = limited(pid, limit, value)
+    # With too few descriptors the status cannot be written either.
+    eventually(lambda: words in crew.agent(agent).log.read_text(), "the wait")
+    resource.prlimit(pid, limit, before)
+    assert crew.answer_to(agent, sent.id).text == LONG
+    assert crew.pid(agent) == pid
+    assert len(crew.model.requests) == 2
+
+
+def test_a_mailbox_that_cannot_be_written_for_a_moment_ends_no_agent(shared_crew: Crew) -> None:
+    shared_crew.model.give("patient", says("ready"), says("delivered late"))
+    shared_crew.run("patient", "explore", "go")
+    shared_crew.wait_for("patient", "idle")
+    pid = shared_crew.pid("patient")
+    mailbox = shared_crew.directory.inbox("lead")
+    aside = mailbox.rename(mailbox.with_suffix(".aside"))
+    mailbox.symlink_to(mailbox.name)
+    try:
+        messages.send(shared_crew.team, "patient", "tell me")
+        seen = shared_crew.wait_for("patient", "retrying")
+        assert "inbox/lead.jsonl" in str(seen.last_error)
+    finally:
+        mailbox.unlink()
+        aside.rename(mailbox)
+    eventually(lambda: b"delivered late" in mailbox.read_bytes(), "the mail")
+    assert mailbox.read_bytes().count(b"delivered late") == 1
+    shared_crew.wait_for("patient", "idle")
+    assert shared_crew.pid("patient") == pid
+
+
+def test_a_worker_whose_storage_stays_broken_ends_with_74(shared_crew_on: Make) -> None:
+    crew = shared_crew_on([says("ready"), says(LONG)], CREWBOARD_RETRY_BUDGET="1")
+    crew.run("hopeless", "explore", "go")
+    crew.wait_for("hopeless", "idle")
+    limited(crew.pid("hopeless"), resource.RLIMIT_FSIZE, 0)
+    messages.send(crew.team, "hopeless", "write a long answer")
+    seen = crew.wait_for("hopeless", "crashed")
+    assert seen.exit is not None
+    assert seen.exit.code == 74

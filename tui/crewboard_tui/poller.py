@@ -107,8 +107,7 @@ class TeamPoller:
         try:
             view = self._reader.read()
             self._readers.note(view)
-            answers = {query: query.read(self._readers, view) for query in self._queries}
-            return Snapshot(view, answers, hinted=self._watcher.hinted)
+            return self._answer(Snapshot(view, hinted=self._watcher.hinted))
         except (CrewboardError, OSError) as error:
             problem = str(error)
         except Exception as error:
@@ -116,6 +115,19 @@ class TeamPoller:
             log.exception("reading failed")
             problem = f"an error in crewboard while reading: {type(error).__name__}: {error}"
         return replace(self._last or Snapshot(_nothing(self._team)), problem=problem)
+
+    def _answer(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot with the answers; one that cannot be read keeps what it was, and the rest is shown."""
+        before = self._last.answers if self._last is not None else {}
+        answers, problem = {}, None
+        for query in self._queries:
+            try:
+                answers[query] = query.read(self._readers, snapshot.view)
+            except (CrewboardError, OSError) as error:
+                problem = str(error)
+                if query in before:
+                    answers[query] = before[query]
+        return replace(snapshot, answers=answers, problem=problem)
 
     def _wake_supervisor(self, view: TeamView) -> None:
         """Wake a supervisor that was killed: no other process may notice that it is gone."""

@@ -17,11 +17,15 @@ def send(team: Team, to: str, text: str) -> Message:
 
     Raises:
         UsageError: There is no such recipient, or the text is empty.
+        StorageError: It could not be stored.
     """
     if not text.strip():
         raise UsageError("there is nothing to send: the text is empty")
     addressing.require_recipient(to, team.config.names)
-    return post(team, to, "message", text)
+    try:
+        return post(team, to, "message", text)
+    except StorageError as error:
+        raise StorageError(f"{_not_accepted(error, 1)}{error}") from error.__cause__
 
 
 def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Message]:
@@ -56,10 +60,19 @@ def send_to_each(left: list[str], send: Callable[[str], object]) -> None:
         try:
             send(name)
         except (CrewboardError, OSError) as error:
-            if not at:
+            state = _not_accepted(error, len(left))
+            if not at and (not state or len(left) == 1):
                 raise
-            raise StorageError(f"sent to {', '.join(names[:at])}, but not to {', '.join(left)}: {error}") from error
+            sent = f"sent to {', '.join(names[:at])}, but not to {', '.join(left)}: " if at else ""
+            raise StorageError(f"{state}{sent}{error}") from error.__cause__ or error
         left.remove(name)
+
+
+def _not_accepted(error: Exception, count: int) -> str:
+    """Return which state of the machine prevents that messages are stored; an empty text if it is none."""
+    trouble = store.files.trouble(error)
+    messages = f"{count} message{'' if count == 1 else 's'}"
+    return f"{trouble}: nothing was lost, {messages} not accepted; " if trouble else ""
 
 
 def is_listening(team: Team, name: str) -> bool:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from crewboard import env, store
-from crewboard.errors import TryLaterError, UntrustedError
+from crewboard.errors import StorageError, TryLaterError, UntrustedError
 from crewboard.linux import process
 from crewboard.records import Exit, Lease, Status, Supervisor, is_name
 from crewboard.redaction import is_secret
@@ -157,15 +157,23 @@ def _agent_names(team: TeamDirectory) -> list[str]:
 
 
 def _needs_supervisor(agent: AgentDirectory) -> bool:
-    return store.leases.is_held(agent.lease) or is_unfinalized(agent)
+    """Return True unless no supervisor is needed for this agent, or its files cannot be read, which none can help."""
+    try:
+        return store.leases.is_held(agent.lease) or is_unfinalized(agent)
+    except StorageError:
+        return False
 
 
 def is_unfinalized(agent: AgentDirectory) -> bool:
-    """Return True if a run began that is not finalized; a run that never began needs no finalizing."""
-    status, record = (
-        store.json_files.load_or_none(agent.status, Status),
-        store.json_files.load_or_none(agent.exit, Exit),
-    )
+    """Return True if a run began that is not finalized; a run that never began needs no finalizing.
+
+    An agent whose files cannot be read counts as finalized: no supervisor could finalize it.
+    """
+    try:
+        status = store.json_files.load_or_none(agent.status, Status)
+        record = store.json_files.load_or_none(agent.exit, Exit)
+    except StorageError:
+        return False
     return status is not None and (record is None or record.run < status.run or not record.buried)
 
 

@@ -20,7 +20,16 @@ from crewboard.readmodel.mail import (
 from crewboard.readmodel.needs import NEED_OF_REQUEST, response_times_today, summarise, tasks_blocked_by
 from crewboard.readmodel.processes import KernelProbe, NoUsageProbe, Probe, ProcessNode, Usage
 from crewboard.readmodel.reader import TeamReader, blocked, read_team
-from crewboard.readmodel.team import URGENCY, AgentView, Need, NeedKind, Shown, SupervisorView, TeamView
+from crewboard.readmodel.team import (
+    URGENCY,
+    AgentView,
+    Need,
+    NeedKind,
+    Shown,
+    SupervisorView,
+    TeamView,
+    describe_storage,
+)
 from crewboard.readmodel.usage import Bill, Call, CallReader, bill_agent, bill_team, hit_rate
 
 __all__ = [
@@ -56,6 +65,7 @@ __all__ = [
     "blocked",
     "describe",
     "describe_message",
+    "describe_storage",
     "display_name",
     "examine",
     "headline",

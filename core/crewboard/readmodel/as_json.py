@@ -21,6 +21,7 @@ def status(view: TeamView) -> dict[str, Any]:
         "tasks": [task.model_dump() for task in view.tasks],
         "needs_you": [need(each, TeamDirectory(view.path)) for each in view.needs],
         "damaged": view.damaged,
+        "storage": view.storage,
         "spent": {"tokens": bill.tokens.model_dump(), "cost_usd": bill.usd},
     }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from crewboard import store
+from crewboard.errors import StorageError
 from crewboard.records import OPERATOR, Intake, Message, ToolResult, ToolStart
 from crewboard.store import JournalTail, ReplacedFileDetector, TeamDirectory
 
@@ -118,9 +119,19 @@ class Unread:
         self._messages: dict[str, int] = {}
         self._notices: set[str] = set()
         self._damage: list[int] = []
+        self._unreadable = False
 
     def count(self, cursor: int) -> int:
-        """Return how many messages are behind `cursor`."""
+        """Return how many messages are behind `cursor`; if the mailbox cannot be read, how many were found before."""
+        try:
+            self._read_new()
+            self._unreadable = False
+        except StorageError:
+            self._unreadable = True
+        self._drop_read(cursor)
+        return len(self._lines) + len(self._messages)
+
+    def _read_new(self) -> None:
         if self._tail.restarted():
             self._lines, self._messages, self._notices, self._damage = [], {}, set(), []
         size = store.mailbox.size(self._team, self._name)
@@ -130,8 +141,6 @@ class Unread:
         self._messages.update((message.id, end) for message, end in batch.entries)
         self._notices.update(message.id for message in batch.messages if is_notice(message))
         self._damage += batch.damaged_ends
-        self._drop_read(cursor)
-        return len(self._lines) + len(self._messages)
 
     def count_for_operator(self, cursor: int) -> int:
         """Return how many of them the operator must read."""
@@ -139,8 +148,8 @@ class Unread:
 
     @property
     def damaged(self) -> int:
-        """Return the number of unreadable lines behind the cursor."""
-        return len(self._damage)
+        """Return the number of unreadable lines behind the cursor; a mailbox that cannot be read counts as one."""
+        return len(self._damage) + self._unreadable
 
     def _drop_read(self, cursor: int) -> None:
         del self._lines[: bisect_right(self._lines, cursor)]

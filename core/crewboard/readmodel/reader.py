@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard import store
+from crewboard.errors import StorageError
 from crewboard.protocol import only_operator_answers, operator_mailboxes
 from crewboard.readmodel.mail import Unread
 from crewboard.readmodel.needs import find_needs
@@ -87,6 +88,7 @@ class AgentFacts:
     supervised: bool = False
     seen_alive: float | None = None
     seen_gone: float | None = None
+    lease_unreadable: bool = False
 
 
 def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
@@ -137,6 +139,7 @@ def _evidence(facts: AgentFacts, boot_id: str, now: float) -> Evidence:
     return Evidence(
         facts.held, facts.spec, facts.status, facts.exit, boot_id, now,
         pid_gone=facts.pid_gone, supervised=facts.supervised, seen_alive=facts.seen_alive, seen_gone=facts.seen_gone,
+        lease_unreadable=facts.lease_unreadable,
     )  # fmt: skip
 
 
@@ -167,10 +170,13 @@ class TeamReader:
         self._mailboxes: dict[str, Unread] = {}
         self._usage: dict[str, Usage] = {}
         self._measured_at = 0.0
+        self._unreadable: set[Path] = set()
+        """Leases that could not be examined at this reading."""
 
     def read(self) -> TeamView:
         """Return the team as it is now."""
         now = self._clock()
+        self._unreadable.clear()
         listed = self._config.get()
         if listed is None and not self._config.damaged:
             return self._empty_view(now)
@@ -180,7 +186,7 @@ class TeamReader:
         pending = tuple(request for request in asked if request.status == "pending")
         board = tuple(sorted(self._tasks.all(), key=lambda task: task.id))
         operators = operator_mailboxes(config.names)
-        only_operator = only_operator_answers(config, lambda: self._probe.is_held(self.team.agent(LEAD)))
+        only_operator = only_operator_answers(config, lambda: self._is_held(self.team.agent(LEAD)))
         supervisor = self._supervisor()
         agents = self._read_agents(config, pending, board, only_operator, now, supervised=supervisor.alive)
         unread = self._unread(operators, agents)
@@ -190,7 +196,7 @@ class TeamReader:
             root=self.team.root,
             description=config.description,
             plan_approver=config.plan_approver,
-            model_backend="offline" if self._probe.is_locked(self.team.model_lock) else "api",
+            model_backend="offline" if self._is_locked(self.team.model_lock) else "api",
             supervisor=supervisor,
             agents=agents,
             requests=pending,
@@ -202,6 +208,7 @@ class TeamReader:
             removed=config.removed_total,
             damage=dict(self._damage()),
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
+            storage=store.files.disk_state(self.team.path),
             now=now,
         )
 
@@ -214,7 +221,7 @@ class TeamReader:
     def _roster_from_files(self) -> Config:
         """Return a roster of the agents that have files, so that a damaged roster does not hide running agents."""
         names = sorted(path.name for path in self.team.agents.glob("*") if is_name(path.name))
-        specs = {name: store.json_files.load_or_none(self.team.agent(name).spec, Spec) for name in names}
+        specs = {name: CachedFile(self.team.agent(name).spec, Spec).get() for name in names}
         members = [
             Member(name=name, type=spec.type, role=spec.role, model=spec.model) if spec else Member(name=name, type="")
             for name, spec in specs.items()
@@ -236,9 +243,7 @@ class TeamReader:
             # A roster that was edited by hand may name an agent twice.
             members.setdefault(member.name, member)
         self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in members}
-        held = {
-            name: reader.note_lease(self._probe.is_held(reader.directory), now) for name, reader in self._agents.items()
-        }
+        held = {name: reader.note_lease(self._is_held(reader.directory), now) for name, reader in self._agents.items()}
         self._measure(held, now)
         acknowledged = (self._operator.get() or OperatorState()).acknowledged
         holding = {task.owner: task.id for task in board if task.status == "in_progress"}
@@ -263,6 +268,7 @@ class TeamReader:
                 supervised=supervised,
                 seen_alive=reader.seen_alive,
                 seen_gone=reader.seen_gone,
+                lease_unreadable=reader.directory.lease in self._unreadable,
             )
             views.append(project_agent(facts, boot_id, now))
         return tuple(views)
@@ -272,13 +278,13 @@ class TeamReader:
         status, ended = reader.status.get(), reader.exit.get()
         if status is None or (ended is not None and ended.run >= status.run):
             return False
-        held = self._probe.is_held(reader.directory)
+        held = self._is_held(reader.directory)
         return held and reader.note_lease(held, now)
 
     def _pid_is_gone(self, reader: AgentReader) -> bool:
         """Return True if the lease is still held but its process is gone: a worker frees the lease before it ends."""
         status = reader.status.get()
-        return status is not None and not self._probe.lives(status) and self._probe.is_held(reader.directory)
+        return status is not None and not self._probe.lives(status) and self._is_held(reader.directory)
 
     def _measure(self, held: dict[str, bool], now: float) -> None:
         if abs(now - self._measured_at) < MEASURE_EVERY:
@@ -301,12 +307,31 @@ class TeamReader:
         return counts
 
     def _supervisor(self) -> SupervisorView:
+        if not self._is_locked(self.team.supervisor_lock):
+            return SupervisorView(None, alive=False)
         holder = self._probe.supervisor(self.team.supervisor_lock)
-        return SupervisorView(holder.pid if holder else None, self._probe.is_locked(self.team.supervisor_lock))
+        return SupervisorView(holder.pid if holder else None, alive=True)
+
+    def _is_held(self, agent: AgentDirectory) -> bool:
+        """Return True if a worker holds the agent's lease; note a lease that cannot be examined."""
+        try:
+            return self._probe.is_held(agent)
+        except StorageError:
+            self._unreadable.add(agent.lease)
+            return False
+
+    def _is_locked(self, path: Path) -> bool:
+        """Return True if a process holds the lease at `path`; note a lease that cannot be examined."""
+        try:
+            return self._probe.is_locked(path)
+        except StorageError:
+            self._unreadable.add(path)
+            return False
 
     def _damage(self) -> Counter[str]:
         records = [record.path for record in (self._config, self._operator) if record.damaged]
-        found = count_damage(self.team, [*records, *self._tasks.damaged, *self._requests.damaged])
+        leases = sorted(self._unreadable)
+        found = count_damage(self.team, [*records, *leases, *self._tasks.damaged, *self._requests.damaged])
         found += Counter({f"mail of {name}": box.damaged for name, box in self._mailboxes.items()})
         return sum((reader.damage for reader in self._agents.values()), start=found)
 

@@ -150,6 +150,7 @@ class TeamView:
     `requests` are the open ones, `asked` all there ever were, oldest first. `unread` counts by mailbox, the operator's
     without notices. `budget` is the limit of the whole team, as it was written. `damage` counts unreadable files and
     lines by where they are. `removed` is what the agents that were removed have used.
+    `storage` says that nothing can be written: `disk full` or `disk is read-only`.
     """
 
     name: str
@@ -169,6 +170,7 @@ class TeamView:
     removed: Removed = field(default_factory=Removed)
     damage: dict[str, int] = field(default_factory=dict)
     problem: str | None = None
+    storage: str | None = None
     now: float = 0
 
     @property
@@ -214,7 +216,7 @@ class Evidence:
 
     `pid_gone` says that the lease is held but the process that the status names is gone. `supervised` says that a
     supervisor runs. `seen_alive` and `seen_gone` say when this reader last saw the lease held, and first saw it free
-    after that; None if it never did.
+    after that; None if it never did. `lease_unreadable` says that nothing tells whether the worker is alive.
     """
 
     held: bool
@@ -228,6 +230,7 @@ class Evidence:
     seen_alive: float | None = None
     seen_gone: float | None = None
     monotonic: float = field(default_factory=time.monotonic)
+    lease_unreadable: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,10 +249,16 @@ class Finding:
     is_open: bool = False
 
 
+def describe_storage(view: TeamView) -> str | None:
+    """Return in words that nothing can be written to the team's disk, None if that is not so."""
+    return f"{view.storage}: nothing was lost; agents wait and continue by themselves" if view.storage else None
+
+
 def find_state(seen: Evidence) -> Finding:
     """Return the state of an agent."""
-    if seen.spec is None:
-        return Finding("unknown", 0, "no usable spec.json")
+    if seen.lease_unreadable or seen.spec is None:
+        since = seen.status.since if seen.lease_unreadable and seen.status else 0
+        return Finding("unknown", since, "its lease cannot be read" if seen.lease_unreadable else "no usable spec.json")
     last_run = max(seen.status.run if seen.status else 0, seen.exit.run if seen.exit else 0)
     if seen.held:
         return _alive(seen, last_run)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import time
 from dataclasses import dataclass
@@ -24,6 +25,15 @@ MOST_PROCESSES = 1024
 
 COUNT_INTERVAL = 0.25
 """Seconds between two counts of a command's processes."""
+
+_TERMINAL_SEQUENCE = re.compile(
+    rb"\x1b(?:"
+    rb"\[[0-?]*[ -/]*[@-~]"  # colours, and movements of the cursor
+    rb"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links, the clipboard
+    rb"|[ -/][0-~]"  # character sets
+    rb"|[0-Z\\^-~]"
+    rb")"
+)
 
 _TRIES = 3
 """How often to try to set up a sandbox: a path in it may disappear meanwhile."""
@@ -62,10 +72,16 @@ class Output:
 
     @property
     def text(self) -> str:
-        """The output that was kept, with a note of how much was left out."""
+        """The output that was kept, without terminal sequences, and with a note of how much was left out."""
         left_out = self._total - len(self._head) - len(self._tail)
-        middle = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
-        return (self._head + middle + self._tail).decode("utf-8", "replace")
+        if not left_out:
+            return _plain(self._head + self._tail)
+        return f"{_plain(self._head)}\n[{left_out} bytes left out]\n{_plain(self._tail)}"
+
+
+def _plain(output: bytes) -> str:
+    """Return output as plain text: colours mean nothing to a model, and would be shown as marks."""
+    return _TERMINAL_SEQUENCE.sub(b"", output).decode("utf-8", "replace")
 
 
 async def run(command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -> CommandResult:

@@ -108,6 +108,39 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+_TROUBLES = {
+    errno.ENOSPC: "disk full",
+    errno.EDQUOT: "disk quota used up",
+    errno.EROFS: "disk is read-only",
+    errno.EFBIG: "limit of file sizes reached (ulimit -f)",
+    errno.EMFILE: "limit of open files reached (ulimit -n)",
+    errno.ENFILE: "too many open files on this machine",
+    errno.EIO: "disk error",
+}
+
+
+def trouble(error: BaseException) -> str | None:
+    """Return in words which state of the machine caused a `StorageError`, None if it is no such state."""
+    cause = error.__cause__
+    return _TROUBLES.get(cause.errno or 0) if isinstance(cause, OSError) else None
+
+
+MIN_FREE = 64 * 1024
+"""Bytes below which a disk counts as full: the next change of a few records would fail."""
+
+
+def disk_state(path: Path) -> str | None:
+    """Return `disk full` or `disk is read-only` if the disk that holds `path` is, else None."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    if found.f_flag & os.ST_RDONLY:
+        return _TROUBLES[errno.EROFS]
+    is_full = found.f_bavail * found.f_frsize < MIN_FREE or (found.f_files and not found.f_favail)
+    return _TROUBLES[errno.ENOSPC] if is_full else None
+
+
 def make_folder(path: Path) -> None:
     """Create the folder `path` if it does not exist, accessible to its owner only whatever the umask is.
 

@@ -185,6 +185,7 @@ class CachedFolder(Generic[R]):
         self._changed: int | None = None
         """Modification time of the folder when everything was read; None if the folder was modified too recently."""
         self._looked = 0.0
+        self._unreadable = False
 
     def all(self) -> list[R]:
         """Return every readable record; for a damaged file, its last good state."""
@@ -198,8 +199,9 @@ class CachedFolder(Generic[R]):
 
     @property
     def damaged(self) -> list[Path]:
-        """Return the files that cannot be read."""
-        return [file.path for file in self._files.values() if file.damaged]
+        """Return the files that cannot be read, and the folder itself if its files cannot be listed."""
+        folder = [self._path] if self._unreadable else []
+        return [*folder, *(file.path for file in self._files.values() if file.damaged)]
 
     def _refresh(self) -> None:
         now = time.time_ns()
@@ -208,9 +210,14 @@ class CachedFolder(Generic[R]):
             if changed == self._changed and time.monotonic() - self._looked < _RECHECK_INTERVAL:
                 return
             names = os.listdir(self._path)
-        except OSError:
-            self._files, self._intact, self._changed = {}, {}, None
+        except FileNotFoundError:
+            self._files, self._intact, self._changed, self._unreadable = {}, {}, None, False
             return
+        except OSError:
+            # What was read before is better than nothing.
+            self._changed, self._unreadable = None, True
+            return
+        self._unreadable = False
         self._read(sorted(name for name in names if name.endswith(".json") and not name.startswith(".")))
         self._changed = None if is_recent(changed, now) else changed
         self._looked = time.monotonic()

@@ -1,7 +1,7 @@
 """The starts of assignments: the hire prompt, mail, a task left in progress, a task claimed from the board."""
 
 from crewboard import protocol, store
-from crewboard.errors import CrewboardError, ExitCode
+from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.records import Intake, Message, Spec, Status, Task
 from crewboard.store import is_starting
 from crewboard.worker import inbox
@@ -46,7 +46,6 @@ class Assignments:
         run_state, spec = self._run_state, self._run_state.spec
         if not run_state.fresh:
             return False
-        run_state.take_prompt()
         notices = self._claim_given_task(spec.flags.task) if spec.flags.task is not None else []
         plans = self._pending_plans()
         run_state.append(
@@ -106,6 +105,9 @@ class Assignments:
         """Put a task that was given to this agent in progress. Return what to tell the agent."""
         try:
             return [self._task_notice(self._claim(task_id))]
+        except StorageError:
+            # It may be this agent's all the same: try again when the storage works.
+            raise
         except CrewboardError as error:
             return [f"task {task_id} could not be put in progress: {error}"]
 
@@ -134,6 +136,8 @@ class Assignments:
             if self._name not in (task.owner, task.last_owner):
                 return describe(task, {each.id: each for each in store.tasks.load_all(self._team)})
             self._claim(task_id)
+        except StorageError:
+            raise
         except CrewboardError as error:
             return str(error)
         return None

@@ -4,19 +4,31 @@ A SIGKILL may come after any step. The next run continues from the journal.
 """
 
 import asyncio
+import contextlib
+import sys
+import time
 from collections.abc import Mapping
 
-from crewboard.errors import ExitCode
+from crewboard import env
+from crewboard.errors import ExitCode, StorageError
 from crewboard.protocol import approvals
 from crewboard.records import Intake, Reply, State
-from crewboard.store import roster
+from crewboard.store import files, roster
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Assignments
 from crewboard.worker.conversation import CUT_OFF
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts, WorkerExit
 from crewboard.worker.limits import Limits
 from crewboard.worker.llm.context_window import ContextWindow
-from crewboard.worker.llm.model import DEFAULT_WINDOW, Model, ModelError, TooLongError
+from crewboard.worker.llm.model import (
+    DEFAULT_WINDOW,
+    FIRST_DELAY,
+    MAX_DELAY,
+    RETRY_BUDGET,
+    Model,
+    ModelError,
+    TooLongError,
+)
 from crewboard.worker.llm.prompt import PROJECT_FILES, system_prompt
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
@@ -27,10 +39,65 @@ from crewboard.worker.tools.registry import ToolRegistry
 WINDOW_TIMEOUT = 3.0
 """Seconds that the first model call waits until the API tells how large the window is."""
 
+STORAGE_CALM = 60.0
+"""Seconds without a storage error after which the budget for such errors is whole again."""
+
 _AT_ONCE = 0.001
 """Seconds to wait while more mail is left: signals are handled meanwhile."""
 
 _PAUSED = "paused by the operator"
+
+
+class StorageWait:
+    """Waits while files cannot be written, as a model call waits for the API: growing delays within a budget."""
+
+    def __init__(self, run_state: RunState, interrupts: Interrupts) -> None:
+        self._run_state = run_state
+        self._interrupts = interrupts
+        self._budget = env.seconds(env.RETRY_BUDGET, RETRY_BUDGET)
+        self._waited = 0.0
+        self._attempt = 0
+        self._failed_at = float("-inf")
+
+    async def wait(self, error: StorageError) -> None:
+        """Wait until what could not be written is written.
+
+        Raises:
+            StorageError: That took longer than the budget.
+            WorkerExit: The run ends.
+        """
+        if time.monotonic() - self._failed_at > STORAGE_CALM:
+            self._waited, self._attempt = 0.0, 0
+        while True:
+            delay = min(FIRST_DELAY * 2.0**self._attempt, MAX_DELAY)
+            if self._waited + delay > self._budget:
+                raise error
+            self._attempt += 1
+            self._waited += delay
+            self._failed_at = time.monotonic() + delay
+            self._show(error, delay)
+            await self._pause(delay)
+            try:
+                self._run_state.append_unsaved()
+            except StorageError as again:
+                error = again
+            else:
+                return
+
+    def _show(self, error: StorageError, delay: float) -> None:
+        text = f"{files.trouble(error) or 'storage error'}: {error}"
+        sys.stderr.write(f"{self._run_state.name}: {text}; trying again in {delay:g} s\n")
+        # The status is on the same disk.
+        with contextlib.suppress(StorageError):
+            retry_at = self._run_state.now() + delay
+            self._run_state.show("retrying", text, retry_at=retry_at, last_error=text)
+
+    async def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._interrupts.check_leave()
+            await self._interrupts.wait(min(left, SWEEP_INTERVAL))
+        self._interrupts.check_leave()
 
 
 class Loop:
@@ -64,22 +131,38 @@ class Loop:
             WorkerExit: Always, in the end; it holds the reason.
         """
         learning = asyncio.ensure_future(self._learn_window())
-        conversation = self._run_state.conversation
-        self._results.send_unsent()
+        storage = StorageWait(self._run_state, self._interrupts)
         try:
-            reason = self._assignments.reclaim_task()
-            if (reply := conversation.unfinished) is not None:
-                self._finish(reply)
-            if reason is not None:
-                self._assignments.report_lost_task(reason)
             while True:
-                if conversation.assignment is None:
-                    await self._idle()
-                # Reading the project file starts the file-tool server, so that it is ready for the first call.
-                await asyncio.gather(self._await_window(learning), self._project())
-                await self._work()
+                try:
+                    await self._live(learning)
+                except StorageError as error:
+                    await storage.wait(error)
         finally:
             learning.cancel()
+
+    async def _live(self, learning: asyncio.Future[None]) -> None:
+        """Continue from what the journal says.
+
+        Raises:
+            StorageError: Something could not be written. Call this again when it can.
+            WorkerExit: There is a reason to exit.
+        """
+        conversation = self._run_state.conversation
+        self._results.send_unsent()
+        reason = self._assignments.reclaim_task()
+        if (reply := conversation.unfinished) is not None:
+            self._finish(reply)
+        if reason is not None:
+            self._assignments.report_lost_task(reason)
+        # Only what the previous run had is claimed again.
+        self._run_state.had_task = None
+        while True:
+            if conversation.assignment is None:
+                await self._idle()
+            # Reading the project file starts the file-tool server, so that it is ready for the first call.
+            await asyncio.gather(self._await_window(learning), self._project())
+            await self._work()
 
     async def _learn_window(self) -> None:
         """Ask the API how much the model's window holds."""

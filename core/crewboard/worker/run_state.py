@@ -59,13 +59,14 @@ class RunState:
         before = store.json_files.load_or_none(agent.status, Status)
         with _without_gc():
             self.conversation: Conversation = replay(self._history())
-        self._fresh = spec.prompt_id not in self.conversation.prompts
+        self._unsaved: Event | None = None
+        """The event that could not be written last."""
         self._task: int | None = None
         self._window = 0
         self._last_tool = ""
         self._sandbox = ""
         # The journal of an older version does not name the task. The status does.
-        self.had_task = None if self._fresh else self.conversation.task or (before.task if before else None)
+        self.had_task = None if self.fresh else self.conversation.task or (before.task if before else None)
         """The task that was in progress when the previous run ended."""
         self._shown = store.json_files.CachedFile(agent.status, Status)
         self._live = b""
@@ -87,11 +88,7 @@ class RunState:
     @property
     def fresh(self) -> bool:
         """Return True while the hire prompt still has to start the conversation."""
-        return self._fresh
-
-    def take_prompt(self) -> None:
-        """Note that the hire prompt started the conversation."""
-        self._fresh = False
+        return self.spec.prompt_id not in self.conversation.prompts
 
     @property
     def task(self) -> int | None:
@@ -132,9 +129,11 @@ class RunState:
         event.run = self.spec.run
         if isinstance(event, (Intake, ToolResult)):
             event.task = self._task
+        self._unsaved = event
         store.journal.append(self.agent.journal, event)
-        self._journal_end = store.files.size(self.agent.journal)
+        self._unsaved = None
         self.conversation.apply(event)
+        self._journal_end = store.files.size(self.agent.journal)
         if isinstance(event, Intake) and event.assignment is not None:
             # Before the cursor moves: an agent that is idle without unread mail has nothing to do.
             self.show("working", "begins")
@@ -143,6 +142,17 @@ class RunState:
             damaged = self.conversation.damaged + self.damaged_events
             cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
             store.json_files.save(self.agent.cursor, cursor)
+
+    def append_unsaved(self) -> None:
+        """Commit the event that could not be written, after the storage failed: what was done is not done twice.
+
+        Memory still is what the journal says, so that the run continues as it would after a crash.
+
+        Raises:
+            StorageError: It still cannot be written.
+        """
+        if self._unsaved is not None:
+            self.append(self._unsaved)
 
     def show(
         self,

@@ -22,7 +22,7 @@ from rich.cells import cell_len
 
 from crewboard import env
 from crewboard.commands import Team, choose_team
-from crewboard.errors import BadDataError, CrewboardError, UntrustedError, UsageError
+from crewboard.errors import BadDataError, CrewboardError, UsageError
 from crewboard.protocol import requests, supervisor_client
 from crewboard.records import State
 from crewboard.redaction import redact_values
@@ -220,7 +220,7 @@ def revive(team: TeamDirectory) -> None:
     """Start a supervisor if none is running. If that fails, report it and continue."""
     try:
         supervisor_client.ensure_running(team)
-    except (UntrustedError, OSError) as error:
+    except (CrewboardError, OSError) as error:
         note(f"no supervisor can be started: {error}")
 
 

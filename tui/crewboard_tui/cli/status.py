@@ -4,7 +4,7 @@ import click
 
 from crewboard.commands import CommandLine, Team
 from crewboard.errors import ExitCode
-from crewboard.readmodel import AgentView, Need, TeamView, bill_team, read_team
+from crewboard.readmodel import AgentView, Need, TeamView, bill_team, describe_storage, read_team
 from crewboard.readmodel import as_json as report
 from crewboard.records import describe_exit
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
@@ -52,6 +52,8 @@ def _head(view: TeamView, typed: CommandLine) -> list[str]:
         lines.append(cut(view.description, columns()))
     if view.damaged:
         lines.append(cut(f"damaged: {format_places(view.damage)}", columns()))
+    if storage := describe_storage(view):
+        lines.append(storage)
     if not view.agents:
         hire = typed('spawn NAME --type explore --prompt "…"')
         lines += ["", f"no agents yet; {hire}"]

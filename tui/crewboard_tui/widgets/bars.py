@@ -16,7 +16,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard.protocol import operator_mailboxes
-from crewboard.readmodel import URGENCY, Need, TeamView, bill_team
+from crewboard.readmodel import URGENCY, Need, TeamView, bill_team, describe_storage
 from crewboard_tui.keymap import BY_ID, KEY_NAMES, Key, Pressed, default_key, known_keys, show_key
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import (
@@ -248,8 +248,9 @@ def alert_line(
     `opens` means that the key for the next need opens this one.
     """
     view = snapshot.view
-    if snapshot.problem:
-        return (Span(" "), say(snapshot.problem, "error bold"))
+    # A full disk stops everything else, and explains why something could not be read.
+    if problem := describe_storage(view) or snapshot.problem:
+        return (Span(" "), say(problem, "error bold"))
     if view.needs:
         return _worst(view, now, width, pressed, opens=opens)
     if view.problem:
@@ -382,6 +383,7 @@ def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:
         (unsafe, 2, " sandbox none ", "alarm"),
         (view.damaged > 0, 2, f" {view.damaged} damaged ", "alarm"),
         (badges.root, 3, " ROOT ", "alarm"),
+        (view.storage is not None, 2, f" {view.storage} ", "alarm"),
         (badges.offline or view.model_backend == "offline", 4, " OFFLINE ", "badge"),
         (badges.read_only, 4, " READ-ONLY ", "badge"),
     ]

@@ -1,6 +1,7 @@
 """Calls the model: streamed through the SDK, retried here so that each wait is shown and can be interrupted."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -19,7 +20,7 @@ from anthropic.lib.streaming import AsyncMessageStream, ParsedMessageStreamEvent
 from anthropic.types import RawMessageStreamEvent
 
 from crewboard import env, pricing
-from crewboard.errors import BadDataError, ExitCode
+from crewboard.errors import BadDataError, ExitCode, StorageError
 from crewboard.protocol import cooldown
 from crewboard.records import Reply, Retry, Tokens
 from crewboard.records.base import check_depth
@@ -247,7 +248,9 @@ class Model:
                     run_state.stream(event.text)
                 if time.monotonic() - last_shown > 1:
                     last_shown = time.monotonic()
-                    self._show("writing")
+                    # A reply that is being paid for must not end because the disk is full just now.
+                    with contextlib.suppress(StorageError):
+                        self._show("writing")
             message = await stream.get_final_message()
         run_state.flush()
         if message.stop_reason is None:

@@ -1,0 +1,83 @@
+"""One place that cannot be read never hides the rest: the rest is shown, and the place is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crewboard.protocol import requests
+from crewboard.readmodel import as_json
+from crewboard.readmodel.reader import TeamReader
+from crewboard.store import mailbox, tasks
+from crewboard.store.layout import TeamDirectory
+from tests.crash.scenarios import hire
+
+
+def unreadable(path: Path) -> None:
+    """Make a file or folder unreadable, for root too: every access ends with an error of the system."""
+    if path.exists():
+        path.rename(path.with_name(f"{path.name}.aside"))
+    path.symlink_to(path.name)
+
+
+@pytest.fixture
+def team(directory: TeamDirectory) -> TeamDirectory:
+    """A team of two agents with mail, a task and a request."""
+    for name in ("bob", "scout"):
+        hire(directory, name)
+        mailbox.send(directory, mailbox.compose("operator", name, "message", "hello"))
+    tasks.add(directory, "look", now=1)
+    requests.open_request(directory, "question-1", "question", "scout", "operator", {"question": "why?"}, 1)
+    return directory
+
+
+PLACES = {
+    "agents/bob": "agents/bob/lease",
+    "agents/bob/lease": "agents/bob/lease",
+    "agents/bob/status.json": "agents/bob/status.json",
+    "inbox/bob.jsonl": "mail or journal of bob",
+    "inbox/operator.jsonl": "mail of operator",
+    "inbox": "mail of operator",
+    "tasks": "tasks",
+    "tasks/1.json": "tasks/1.json",
+    "requests": "requests",
+    "operator.json": "operator.json",
+    "supervisor.lock": "supervisor.lock",
+    "model.lock": "model.lock",
+    "config.json": "config.json",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_unreadable_place_is_named_and_the_rest_shown(team: TeamDirectory, place: str) -> None:
+    reader = TeamReader(team)
+    reader.read()
+    unreadable(team.path / place)
+    for view in (reader.read(), TeamReader(team).read()):
+        assert PLACES[place] in view.damage
+        assert view.names == ["bob", "scout"]
+        scout = view.agent("scout")
+        assert scout is not None
+        assert scout.state == "starting"
+        assert json.dumps(as_json.status(view))
+    restored = team.path / place
+    restored.unlink()
+    if (aside := restored.with_name(f"{restored.name}.aside")).exists():
+        aside.rename(restored)
+    assert reader.read().damage == {}
+
+
+def test_an_agent_with_an_unreadable_lease_is_neither_dead_nor_alive(team: TeamDirectory) -> None:
+    unreadable(team.agent("bob").lease)
+    view = TeamReader(team).read()
+    bob = view.agent("bob")
+    assert bob is not None
+    assert (bob.state, bob.reason) == ("unknown", "its lease cannot be read")
+    assert not [need for need in view.needs if need.agent == "bob"]
+
+
+def test_records_that_were_read_stay_while_their_folder_is_unreadable(team: TeamDirectory) -> None:
+    reader = TeamReader(team)
+    before = reader.read()
+    unreadable(team.tasks)
+    assert reader.read().tasks == before.tasks
