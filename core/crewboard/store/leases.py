@@ -71,17 +71,19 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
-def sign(fd: int, holder: Record) -> None:
-    """Write the identity of the holder into a lease that this process holds.
+def sign(fd: int, holder: Record) -> bytes:
+    """Write the identity of the holder into a lease that this process holds; return what was written.
 
     Raises:
         StorageError: The write failed.
     """
     try:
         os.ftruncate(fd, 0)
-        files.write_at(fd, codec.encode(holder), 0)
+        text = codec.encode(holder)
+        files.write_at(fd, text, 0)
     except OSError as error:
         raise StorageError(f"cannot write the holder of a lease: {error.strerror}") from error
+    return text
 
 
 def is_at(fd: int, path: Path) -> bool:
@@ -98,10 +100,11 @@ def is_at(fd: int, path: Path) -> bool:
     return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
-def require(fd: int, path: Path, holder: Lease | None = None) -> None:
+def require(fd: int, path: Path, holder: Lease | None = None, signed: bytes = b"") -> None:
     """Return if this process still holds the lease at `path` and, if given, `holder` is what the lease says.
 
     Files that were copied over a running team in place keep the lease's inode, but bring the text of another run.
+    `signed` is what `sign` wrote for `holder`, which is not parsed again.
 
     Raises:
         LostLeaseError: It does not.
@@ -112,7 +115,7 @@ def require(fd: int, path: Path, holder: Lease | None = None) -> None:
         return
     try:
         text = os.pread(fd, _MAX_HOLDER, 0)
-        said = holder if text == codec.encode(holder) else codec.decode(text, Lease)
+        said = holder if text == signed else codec.decode(text, Lease)
     except (OSError, BadDataError):
         # Damage says nothing about another run.
         return

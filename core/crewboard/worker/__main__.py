@@ -27,7 +27,7 @@ from crewboard.worker.run_state import RunState
 _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCode.NO_SANDBOX: "no_sandbox"}
 
 
-def _begin(agent: AgentDirectory) -> tuple[Spec, int, Lease] | None:
+def _begin(agent: AgentDirectory) -> tuple[Spec, int, Lease, bytes] | None:
     """Take the lease for the wanted run. Return None if another process has that run, or had it."""
     held = store.leases.take(agent.lease)
     spec = store.agents.spec(agent)
@@ -35,8 +35,8 @@ def _begin(agent: AgentDirectory) -> tuple[Spec, int, Lease] | None:
         return None
     me = os.getpid()
     lease = Lease(pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me))
-    store.leases.sign(held, lease)
-    return spec, held, lease
+    signed = store.leases.sign(held, lease)
+    return spec, held, lease, signed
 
 
 def _harden() -> None:
@@ -126,8 +126,8 @@ def main(path: Path) -> int:
         begun = _begin(agent)
         if begun is None:
             return ExitCode.DONE
-        spec, held, lease = begun
-        store.files.require_before_writing(lambda: store.leases.require(held, agent.lease, lease))
+        spec, held, lease, signed = begun
+        store.files.require_before_writing(lambda: store.leases.require(held, agent.lease, lease, signed))
         _harden()
         run_state = _record_start(agent, spec)
         # The conversation stays for the whole run, so the collector need not look at it again.
