@@ -265,7 +265,11 @@ def _start(team: TeamDirectory) -> None:
 
 
 def socket_folders(environment: Mapping[str, str]) -> list[Path]:
-    """Return the folders that can be this user's, the preferred one first."""
+    """Return the folders that can be this user's, the preferred one first.
+
+    `platformdirs` gives one folder and not the next one if another user took it, and a path of any length; the address
+    of a socket has 108 bytes (unix(7)). So the folders are named here.
+    """
     uid = os.geteuid()
     folders = [
         Path(environment.get("XDG_RUNTIME_DIR", "")) / "crewboard",

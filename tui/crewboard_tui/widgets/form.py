@@ -1,4 +1,9 @@
-"""Form fields of one row: a choice, a segmented control, radio buttons, a checkbox."""
+"""Form fields of one row: a choice, a segmented control, radio buttons, a checkbox.
+
+Textual 8.2.8 has such widgets, but a hire form of them does not fit into 24 rows. Measured at 80x24 with five types,
+two modes, six checkboxes and a choice of ten: 32 rows with Textual's widgets, 14 if they are compact, 9 with these;
+123 ms, 128 ms and 46 ms of processor time to show them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
