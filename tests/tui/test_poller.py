@@ -15,6 +15,7 @@ from crewboard.store import agents
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard_tui.poller import BURST, Pace, TeamPoller
 from crewboard_tui.queries import Feed, MailTo, Readers, Snapshot, WorkOf
+from crewboard_tui.widgets.bars import alert_line
 from tests.crew import eventually
 from tests.frozen import NOW, Frozen, make_empty, make_team
 
@@ -219,3 +220,24 @@ def test_of_a_large_team_each_journal_is_opened_once(tmp_path: Path, monkeypatch
     for _ in range(2):
         Feed().read(readers, view)
     assert len(made) == 70
+
+
+def test_an_unreadable_mailbox_hides_neither_the_team_nor_other_answers(frozen: Frozen) -> None:
+    poller = TeamPoller(frozen.directory, lambda _: None, clock=lambda: NOW, probe=frozen.probe)
+    poller.look_at([MailTo("docs"), WorkOf("docs")])
+    before = poller.first()
+    mailbox = frozen.directory.inbox("docs")
+    mailbox.unlink(missing_ok=True)
+    mailbox.symlink_to(mailbox.name)
+    after = poller.first()
+    assert after.view.names == before.view.names
+    assert "mail or journal of docs" in after.view.damage
+    assert after.get(WorkOf("docs")) == before.get(WorkOf("docs"))
+    assert "docs.jsonl" in str(after.problem)
+
+
+def test_a_full_disk_is_the_first_thing_said(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard.store.files.disk_state", lambda _: "disk full")
+    poller = TeamPoller(frozen.directory, lambda _: None, clock=lambda: NOW, probe=frozen.probe)
+    said = "".join(span.text for span in alert_line(poller.first(), NOW, 80))
+    assert said.strip() == "disk full: nothing was lost; agents wait and continue by themselves"
