@@ -3,6 +3,8 @@
 import pytest
 
 from crewboard_tui.views.board import Roster
+from crewboard_tui.views.inbox.message_list import MessageList
+from crewboard_tui.widgets import LineList
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 
@@ -142,3 +144,56 @@ async def test_a_number_pressed_again_ends_the_zoom_of_another_pane(frozen: Froz
         await stage.press("1")
         await stage.sees("┌─ Team")
         await stage.until(lambda: isinstance(stage.app.focused, Roster), "the focus on the team")
+
+
+async def test_new_mail_never_moves_the_message_that_is_read(frozen: Frozen) -> None:
+    for number in range(3):
+        frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number}", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2", "tab", "j", "j", "j", "j", "j", "j", "j", "j", "j")
+        await stage.sees("follow:off", "letter 2")
+        mail = stage.app.screen.query_one("#mail", LineList)
+        assert mail.selected == mail.rows[-1].key == "m1002"
+        frozen.mail(1003, "api", "operator", "message", "it came meanwhile", 0)
+        await stage.sees("it came meanwhile")
+        assert mail.selected == "m1002"
+
+
+async def test_the_inbox_follows_new_mail_once_asked_to(frozen: Frozen) -> None:
+    frozen.mail(1000, "scan", "operator", "message", "letter 0", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2", "tab", "G")
+        await stage.sees("follow:on")
+        mail = stage.app.screen.query_one("#mail", LineList)
+        frozen.mail(1001, "api", "operator", "message", "the newest", 0)
+        await stage.until(lambda: mail.selected == "m1001")
+        await stage.press("k", "j")
+        await stage.sees("follow:off")
+
+
+@pytest.mark.parametrize(("keys", "moves"), [(("6",), ("k", "j")), (("j", "tab"), ("k", "j"))], ids=["feed", "text"])
+async def test_moving_to_the_end_does_not_follow(frozen: Frozen, keys: tuple[str, ...], moves: tuple[str, ...]) -> None:
+    for number in range(30):
+        frozen.said("docs", 1, f"thought number {number}")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*keys)
+        await stage.sees("f follow:on")
+        await stage.press(*moves)
+        await stage.sees("f follow:off")
+        await stage.press("G")
+        await stage.sees("f follow:on")
+
+
+async def test_a_message_that_becomes_a_thread_stays_selected(frozen: Frozen) -> None:
+    frozen.asks("r1", "plan_approval", "api", 9, {"plan": "first"})
+    frozen.mail(1000, "api", "operator", "plan_approval_request", "first", 9, request_id="r1")
+    frozen.mail(1001, "scan", "operator", "message", "another", 8)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2", "tab", "G", "k")
+        mail = stage.app.screen.query_one("#mail", MessageList)
+        await stage.until(lambda: mail.selected == "m1000")
+        frozen.asks("r2", "plan_approval", "api", 7, {"plan": "second"}, supersedes="r1")
+        frozen.mail(1002, "api", "operator", "plan_approval_request", "second", 7, request_id="r2")
+        await stage.until(lambda: mail.thread is not None)
+        assert mail.thread is not None
+        assert mail.thread.newest.message.id == "m1002"

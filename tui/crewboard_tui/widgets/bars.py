@@ -42,7 +42,7 @@ from crewboard_tui.render import (
     tally,
     width_of,
 )
-from crewboard_tui.widgets.collapsible_list import CollapsibleList
+from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.painter import Painter
 
@@ -98,7 +98,7 @@ def title(pane: Widget, above: str, below: str = "") -> None:
         pane.border_subtitle = wanted[1]
 
 
-def follow_words(pane: LineView | CollapsibleList, key: str) -> str:
+def follow_words(pane: LineView | LineList, key: str) -> str:
     """Describe whether a pane follows its end, with the `key` that switches it."""
     words = f"follow:{'on' if pane.follow else 'off'}"
     return f"{key} {words}" if pane.has_focus else words

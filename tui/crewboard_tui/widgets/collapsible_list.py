@@ -42,7 +42,7 @@ class _Place:
 
 
 class CollapsibleList(LineList):
-    """A list of rows that fold. It follows its end until the cursor moves up, and again once it is back at the end."""
+    """A list of rows that fold. It can follow its end, until the cursor moves."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("folds")]
 
@@ -51,19 +51,12 @@ class CollapsibleList(LineList):
         self._folds: list[CollapsibleRow] = []
         self._places: list[_Place] = []
         self._unfolded: set[str] = set()
-        self._follows = False
-        self.follow = False
 
     @property
     def copied(self) -> str:
         """Return the full text of the entry under the cursor, for copying."""
         here = self._here
         return next((fold.text for fold in self._folds if here is not None and fold.key == here.key), "")
-
-    @property
-    def follows(self) -> bool:
-        """Return True if the list can follow its end."""
-        return self._follows
 
     @property
     def came_by_itself(self) -> bool:
@@ -88,18 +81,12 @@ class CollapsibleList(LineList):
             self._places += [_Place(fold.key, fold.body is not None)] * len(lines)
         indented = (Span(_INDENT), *head) if head is not None and rows else None
         self.show(rows or [Row("", (Span(nothing, "dim"),))], indented)
-        if self.follow and rows:
-            self.select(rows[-1].key)
 
     def _lines_of(self, fold: CollapsibleRow) -> list[Line]:
         unfolded = fold.key in self._unfolded
         mark = Span(_INDENT) if fold.body is None else Span("− " if unfolded else "+ ", "key")
         below = fold.body() if fold.body is not None and unfolded else ()
         return [(mark, *fold.head), *((Span(_INDENT), *line) for line in (*fold.rest, *below))]
-
-    def _move(self, at: int) -> None:
-        super()._move(at)
-        self.follow = self._follows and self._at >= len(self._rows) - 1
 
     @property
     def _here(self) -> _Place | None:
@@ -152,10 +139,11 @@ class CollapsibleList(LineList):
 
     def action_follow(self) -> None:
         """Switch following the end on or off."""
-        self.follow = not self.follow
-        if self.follow:
-            self._move(len(self._rows) - 1)
-        self.post_message(self.Moved(self, self.selected))
+        if not self.follow:
+            self.action_bottom()
+        else:
+            self.follow = False
+            self.post_message(self.Moved(self, self.selected))
 
     def _show_again(self) -> None:
         # Stop following while an unfolded entry is being read.

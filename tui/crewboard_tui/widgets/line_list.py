@@ -116,6 +116,14 @@ class LineList(ScrollView, can_focus=True):
         self._came_at = float("-inf")
         self._wanted: str | None = None
         self.head: Line | None = None
+        self._follows = False
+        self.follow = False
+        """True while the cursor goes to each new last row: only after the key for the end was pressed."""
+
+    @property
+    def follows(self) -> bool:
+        """Return True if the list can follow its end."""
+        return self._follows
 
     @property
     def came_by_itself(self) -> bool:
@@ -172,6 +180,7 @@ class LineList(ScrollView, can_focus=True):
         self._rows, self.head = rows, head
         self._find_cursor()
         self._go_to_wanted()
+        self._go_to_end()
         height = len(rows) + self._top
         if self.virtual_size.height != height:
             self.virtual_size = Size(0, height)
@@ -202,9 +211,16 @@ class LineList(ScrollView, can_focus=True):
                     self.post_message(self.Moved(self, row.key))
                 return
 
+    def _go_to_end(self) -> None:
+        if self.follow and self._rows and self._at != len(self._rows) - 1:
+            self._at = len(self._rows) - 1
+            self._selected = self._rows[-1].key
+            self.post_message(self.Moved(self, self._selected))
+
     def restart(self) -> None:
         """Reset the guard against moved rows: the user chose to see something else."""
         self._selected, self._at = None, 0
+        self.follow = False
 
     def _find_cursor(self) -> None:
         if not self._rows:
@@ -310,6 +326,7 @@ class LineList(ScrollView, can_focus=True):
     def _move(self, at: int) -> None:
         at = max(0, min(at, len(self._rows) - 1))
         self._wanted = None
+        self.follow = False
         if not self._rows or (at == self._at and self._selected == self._rows[at].key):
             return
         old, self._at = self._at, at
@@ -337,6 +354,9 @@ class LineList(ScrollView, can_focus=True):
 
     def action_bottom(self) -> None:
         self._move(len(self._rows) - 1)
+        if self._follows:
+            self.follow = True
+            self.post_message(self.Moved(self, self._selected))
 
     def action_page_down(self) -> None:
         self._move(self._at + max(1, self.size.height // 2))

@@ -106,9 +106,10 @@ class LineView(ScrollView, can_focus=True):
 
     def _scroll(self, rows: int) -> None:
         end = max(0, len(self._lines) - self.size.height)
-        wanted = max(0, min(self.scroll_offset.y + rows, end))
-        self.follow = self._can_follow and wanted >= end
-        self.scroll_to(y=wanted, animate=False, force=True)
+        followed, self.follow = self.follow, False
+        self.scroll_to(y=max(0, min(self.scroll_offset.y + rows, end)), animate=False, force=True)
+        if followed:
+            self.post_message(self.Scrolled())
 
     def action_scroll_line(self, rows: int) -> None:
         self._scroll(rows)
@@ -121,6 +122,8 @@ class LineView(ScrollView, can_focus=True):
 
     def action_scroll_bottom(self) -> None:
         self._scroll(len(self._lines))
+        self.follow = self._can_follow
+        self.post_message(self.Scrolled())
 
     def action_follow(self) -> None:
         self.follow = not self.follow

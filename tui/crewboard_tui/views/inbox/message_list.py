@@ -271,15 +271,14 @@ SORTS: dict[str, Callable[[MessageView], Any]] = {
 
 
 class MessageList(LineList):
-    """A mailbox as a list. It follows its end until the cursor moves up.
+    """A mailbox as a list. It can follow its end.
 
     The user's mailbox opens at the first unread message. Messages of one request share a row that Enter unfolds.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.follows = True
-        """True while the list follows new messages; False while the message under the cursor is being read."""
+        self._follows = True
         self._entries: list[MessageView | Thread] = []
         self._unfolded: set[str] = set()
         self._fresh: frozenset[str] = frozenset()
@@ -301,7 +300,6 @@ class MessageList(LineList):
     ) -> None:
         """Show these messages; those of one request among `asked` form a thread."""
         opens = not self.selected
-        at_end = self.follows and not opens and self.selected == self.rows[-1].key
         self._void = void_of(letters, asked)
         self._entries = find_threads(letters, asked, self._void)
         self.marked &= {*map(_key_of, self._entries), *(each.message.id for each in letters)}
@@ -311,11 +309,17 @@ class MessageList(LineList):
             )
         self._box, self._nothing = box, nothing
         self._fresh = frozenset(each.message.id for each in unread_of(letters, box))
+        self._stay_in_thread()
         self._show_entries()
         if opens:
             self._open_at_fresh()
-        elif at_end and self._entries:
-            self.select(self.rows[-1].key)
+
+    def _stay_in_thread(self) -> None:
+        """Select the thread that the selected message has become a part of."""
+        for entry in self._entries:
+            ids = [letter.message.id for letter in _letters_of(entry)]
+            if isinstance(entry, Thread) and entry.key not in self._unfolded and self._selected in ids:
+                self._selected = entry.key
 
     def _open_at_fresh(self) -> None:
         """Start at the first unread message, with the one before it visible, else at the end."""

@@ -30,7 +30,7 @@ from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
 from crewboard_tui.render import Span, look_of, pad, spread, width_of
 from crewboard_tui.views.base import BaseScreen, Panes
 from crewboard_tui.views.inbox.message_list import SORTS, MailboxInfo, MessageList, message_body, story_lines, unread_of
-from crewboard_tui.widgets import LineList, LineView, Row, title
+from crewboard_tui.widgets import LineList, LineView, Row, follow_words, title
 
 LOOKED_AT = 1.5
 """Seconds on the screen after which what was in sight of the operator's own mail is read, once that is left."""
@@ -110,9 +110,11 @@ class InboxScreen(BaseScreen):
     def _paint_mail(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#mail", MessageList)
         box = self._box(snapshot.view)
-        pane.follows = self.query_one("#letter") not in (self.focused, self.panes.zoomed)
+        if self.query_one("#letter") in (self.focused, self.panes.zoomed):
+            # A message that is being read stays.
+            pane.follow = False
         pane.read(self._shown(snapshot), box, self._nothing(box), snapshot.view.asked)
-        title(pane, f"{_whose(box, pane.size.width - 2)}{pane.state}", self._narrowed)
+        title(pane, f"{_whose(box, pane.size.width - 2)}{pane.state}", self._below(pane))
         self._note_seen()
         self._paint_letter()
 
@@ -130,6 +132,10 @@ class InboxScreen(BaseScreen):
         last = mailbox.letters[-1].end if mailbox.letters else 0
         # What is damaged behind the last message can never be in sight.
         self._seen[name] = seen if seen < last else mailbox.end
+
+    def _below(self, pane: MessageList) -> str:
+        follow = follow_words(pane, self.context.key("list.bottom")) if pane.has_focus or pane.follow else ""
+        return " · ".join(filter(None, (self._narrowed, follow)))
 
     @property
     def _narrowed(self) -> str:
@@ -171,8 +177,7 @@ class InboxScreen(BaseScreen):
     @on(LineList.Moved, "#mail")
     def _other_letter(self) -> None:
         self.query_one("#letter", LineView).restart()
-        self._note_seen()
-        self._paint_letter()
+        self._paint_mail(self.context.snapshot)
 
     @on(LineList.Opened, "#boxes")
     def _into_box(self) -> None:
