@@ -62,3 +62,14 @@ def check_team(name: str) -> str:
     if name in RESERVED_TEAMS:
         raise UsageError(f"{name!r} is reserved; choose another name for the team")
     return name
+
+
+def check_new_team(name: str) -> str:
+    """Return `name` if a new team may have it. Teams that have a reserved agent's name already keep it.
+
+    Raises:
+        UsageError: The name breaks the rule or is reserved.
+    """
+    if name in RESERVED_AGENTS:
+        raise UsageError(f"{name!r} is reserved; choose another name for the team")
+    return check_team(name)

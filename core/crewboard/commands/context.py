@@ -10,7 +10,7 @@ from pathlib import Path
 
 from crewboard import env, store
 from crewboard.errors import CredentialsError, CrewboardError, UsageError
-from crewboard.records import OPERATOR, Config, Member, check_team
+from crewboard.records import OPERATOR, Config, Member, check_new_team, check_team
 from crewboard.store import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, find_team, team_directories
 
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
@@ -75,7 +75,7 @@ def create(root: Path, name: str, description: str = "") -> Team:
         UsageError: The name is invalid or taken.
         StorageError: The root cannot be written to.
     """
-    directory = TeamDirectory(root / ".crewboard" / check_team(name))
+    directory = TeamDirectory(root / ".crewboard" / check_new_team(name))
     if find_team(root, name) is not None:
         raise UsageError(f"the team {name} exists in {root}")
     directory.make()
@@ -97,7 +97,7 @@ def name_team(team: Team, name: str, description: str) -> None:
     current = store.roster.load(directory).name
     if current != DEFAULT_TEAM:
         raise UsageError(f"this team already has a name: {current}")
-    other = find_team(directory.root, check_team(name))
+    other = find_team(directory.root, check_new_team(name))
     if other is not None and other != directory:
         raise UsageError(f"another team is called {name}")
     store.roster.change(directory, edit)

@@ -12,7 +12,7 @@ from typing import Any
 
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.offline.wire import MessagesRequest, Text, ToolResult, ToolUse, turns
-from crewboard.untrusted import delimit, undelimit
+from crewboard.untrusted import undelimit, undelimit_data
 
 _WHO = re.compile(r'^You are (\S+), an? (\S+) agent\b(?:.*?\bteam "([^"\n]*)")?', re.MULTILINE)
 
@@ -128,15 +128,15 @@ def _entries(request: MessagesRequest) -> Iterable[Entry]:
         for block in blocks:
             if isinstance(block, ToolResult):
                 use = calls[block.tool_use_id]
-                yield Done(use.name, use.input, block.text, bool(block.is_error), turn)
-            elif isinstance(block, Text):
+                yield Done(use.name, use.input, undelimit_data(block.text), bool(block.is_error), turn)
+            elif isinstance(block, Text) and undelimit_data(block.text) == block.text:
                 yield from _read_text(block.text, turn)
 
 
 def _read_text(text: str, turn: int) -> Iterable[Entry]:
     """Yield mail and notices of one text, in their order."""
     for piece in undelimit(text):
-        before, _, text = text.partition(delimit(piece.author, piece.kind, piece.id, piece.text))
+        before, _, text = text.partition(piece.whole)
         if before.strip():
             yield Mail(SYSTEM, NOTICE, before.strip(), turn)
         if piece.kind == NOTICE:

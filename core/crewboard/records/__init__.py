@@ -4,7 +4,18 @@ A model keeps fields that it does not know, so that a file written by a later ve
 replaces it. Times are epoch seconds, sizes are bytes, paths are relative to the team directory.
 """
 
-from crewboard.names import EVERYONE, LEAD, OPERATOR, RESERVED_AGENTS, SYSTEM, Name, check_agent, check_team, is_name
+from crewboard.names import (
+    EVERYONE,
+    LEAD,
+    OPERATOR,
+    RESERVED_AGENTS,
+    SYSTEM,
+    Name,
+    check_agent,
+    check_new_team,
+    check_team,
+    is_name,
+)
 from crewboard.records.agents import (
     SANDBOX_OFF,
     Context,
@@ -114,6 +125,7 @@ __all__ = [
     "Unsent",
     "Want",
     "check_agent",
+    "check_new_team",
     "check_team",
     "describe_call",
     "describe_exit",

@@ -29,7 +29,8 @@ class RunStarted(_Event):
     """A worker took the lease and starts. `fresh` is True for a new conversation.
 
     `before` is how the previous run ended, if its worker could not record that: `exit.json` is replaced at the end of
-    this run. `flags` are the hire options, for the case that the spec is damaged later.
+    this run. `flags` are the hire options, for the case that the spec is damaged later. `fence_key` is the key of the
+    marks around untrusted text that this run adds to the conversation; empty in journals of earlier versions.
     """
 
     kind: Literal["run_started"] = "run_started"
@@ -43,6 +44,7 @@ class RunStarted(_Event):
     start_ticks: int = 0
     before: Exit | None = None
     flags: HireOptions | None = None
+    fence_key: str = ""
 
 
 class Intake(_Event):

@@ -22,7 +22,7 @@ _VOLATILE = ("/run", "/tmp", "/var/tmp")  # noqa: S108  they are hidden, nothing
 _SYSTEM_SECRETS = tuple(
     Path(name)
     for name in ("/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
-                 "/etc/ssh", "/etc/ssl/private")
+                 "/etc/ssh", "/etc/ssl/private", "/etc/security/opasswd")
 )  # fmt: skip
 
 _TOOL_VARIABLES = (

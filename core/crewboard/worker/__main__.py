@@ -9,6 +9,7 @@ import contextlib
 import gc
 import os
 import resource
+import secrets
 import sys
 import time
 import traceback
@@ -104,7 +105,7 @@ def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
         RunStarted(
             ts=time.time(), pid=me.pid, type=spec.type, model=spec.model, fresh=run_state.fresh,
             prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
-            before=_unrecorded_end(run_state), flags=spec.flags,
+            before=_unrecorded_end(run_state), flags=spec.flags, fence_key=secrets.token_hex(16),
         )
     )  # fmt: skip
     run_state.show("starting")

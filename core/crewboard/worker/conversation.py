@@ -25,7 +25,7 @@ from crewboard.records import (
     ToolResult,
     ToolStart,
 )  # fmt: skip
-from crewboard.untrusted import delimit
+from crewboard.untrusted import delimit, delimit_data
 
 Block = dict[str, Any]
 """One content block of the Messages API."""
@@ -81,6 +81,10 @@ class Conversation:
 
     entries: list[tuple[str, Block]] = field(default_factory=list)
     """(role, block) in order."""
+    key: str = ""
+    """The key of the marks around untrusted text, in this run."""
+    preface: list[str] = field(default_factory=list)
+    """Delimited texts that stand before the conversation and are in no journal: the project's file, the role."""
     cursor: int = 0
     damaged: int = 0
     known: set[str] = field(default_factory=set)
@@ -173,6 +177,7 @@ class Conversation:
 
     def _begin(self, event: RunStarted) -> None:
         self.run, self.results = event.run, 0
+        self.key = event.fence_key
         self.cursor = max(self.cursor, event.mail_from)
         self._continue_held()
         if event.fresh:
@@ -201,12 +206,12 @@ class Conversation:
         entering = [self.deferred[ident] for ident in event.entered if ident in self.deferred]
         if event.prompt is not None and event.assignment is not None:
             self.prompts.add(event.assignment)
-            self._add_text(delimit(event.prompt_from, "prompt", event.assignment, event.prompt))
+            self._add_text(delimit(event.prompt_from, "prompt", event.assignment, event.prompt, self.key))
         for message in entering:
             self._undefer(message.id)
-            self._add_text(delimit(message.from_, message.type, message.id, _body_of(message)))
+            self._add_text(delimit(message.from_, message.type, message.id, _body_of(message), self.key))
         for number, notice in enumerate(event.notices):
-            self._add_text(delimit(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice))
+            self._add_text(delimit(SYSTEM, "notice", f"{event.ts:.3f}-{number}", notice, self.key))
         self.warned = self.warned or event.warned
         self.shutdowns_told.update(event.shutdowns)
         if event.reminds is not None:
@@ -245,7 +250,9 @@ class Conversation:
     def _summarise(self, event: Summary) -> None:
         self.entries = self.entries[event.covers :]
         text = f"Summary of the conversation so far:\n\n{event.text}"
-        self.entries.insert(0, ("user", {"type": "text", "text": delimit(SYSTEM, "notice", f"{event.ts:.3f}", text)}))
+        self.entries.insert(
+            0, ("user", {"type": "text", "text": delimit(SYSTEM, "notice", f"{event.ts:.3f}", text, self.key)})
+        )
         self._add_usage(event.usage, event.cost_usd)
         self.last_usage = Tokens()
 
@@ -303,11 +310,10 @@ class Conversation:
         self.consumed.update(event.consumed)
         for ident in event.consumed:
             self._undefer(ident)
-        block = {
-            "type": "tool_result",
-            "tool_use_id": event.tool_use_id,
-            "content": event.content if event.content.strip() else "(no output)",
-        }
+        content = event.content if event.content.strip() else "(no output)"
+        if self.key:
+            content = delimit_data(event.name, "result", event.tool_use_id, content, self.key)
+        block = {"type": "tool_result", "tool_use_id": event.tool_use_id, "content": content}
         self.entries.append(("user", {**block, "is_error": True} if event.is_error else block))
         asked = self._asked.get(event.tool_use_id, "")
         if event.name == "submit_plan" and self.assignment:
@@ -328,6 +334,8 @@ class Conversation:
             if not turns or turns[-1]["role"] != role:
                 turns.append({"role": role, "content": []})
             turns[-1]["content"].append(self._without_cleared(block))
+        if turns:
+            turns[0]["content"][:0] = [{"type": "text", "text": text} for text in self.preface]
         for turn in turns:
             if turn["role"] == "user":
                 turn["content"].sort(key=lambda block: block["type"] != "tool_result")

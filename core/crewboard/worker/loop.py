@@ -29,7 +29,7 @@ from crewboard.worker.llm.model import (
     ModelError,
     TooLongError,
 )
-from crewboard.worker.llm.prompt import PROJECT_FILES, system_prompt
+from crewboard.worker.llm.prompt import PROJECT_FILES, preface, system_prompt
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import FileToolClient, Outcome
@@ -247,7 +247,9 @@ class Loop:
 
     async def _call(self) -> Reply:
         """Call the model. If the API finds the request too long, make it shorter and call again."""
-        system = system_prompt(self._name, self._run_state.spec, roster.load(self._team), await self._project())
+        spec, conversation = self._run_state.spec, self._run_state.conversation
+        system = system_prompt(self._name, spec, roster.load(self._team))
+        conversation.preface = preface(spec, *await self._project(), conversation.key)
         tools, window = self._registry.definitions(), self._context_window
         while True:
             try:
@@ -260,13 +262,13 @@ class Loop:
             window.learn(reply)
             return reply
 
-    async def _project(self) -> str:
-        """Return the text of the workspace's CLAUDE.md or AGENTS.md, read by the file-tool server like every file."""
+    async def _project(self) -> tuple[str, str]:
+        """Return name and text of the workspace's CLAUDE.md or AGENTS.md, read by the file-tool server."""
         for name in PROJECT_FILES:
             outcome = await self._file_tools.ask("read_text", {"path": name})
             if not outcome.is_error:
-                return outcome.content
-        return ""
+                return name, outcome.content
+        return "", ""
 
     def _take_reply(self, reply: Reply) -> None:
         self._run_state.append(reply)
