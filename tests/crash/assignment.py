@@ -132,7 +132,6 @@ def work_until_done(team: TeamDirectory, model: ScriptedModel, fault: Fault | No
             ends.append(run(team, model))
         except Killed:
             ends.append(-9)
-    assert fault is None or disk.reached, "the fault was never reached"
     for _ in range(2):
         if ends[-1] == ExitCode.DONE:
             break
