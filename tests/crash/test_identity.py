@@ -115,6 +115,7 @@ def test_looking_at_a_copy_ends_nothing_of_the_original(crew: Crew, tmp_path: Pa
     copy = tmp_path / "copy"
     shutil.copytree(crew.root / ".crewboard", copy / ".crewboard", symlinks=True)
     team = other_view(crew, copy)
+    team.directory.adopt()
     assert not supervisor_client.is_alive(team.directory)
     assert [agent.alive for agent in read_team(team.directory).agents] == [False]
     ends(team)

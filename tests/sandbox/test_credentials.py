@@ -1,6 +1,7 @@
 """Tests that agents see no credentials of the user: in a workspace that holds them, and through hard links."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
+from crewboard.store.ownership import marks
 from crewboard.worker.tools import workspace
 from tests.sandbox.conftest import need
 from tests.sandbox.targets import SECRET, Targets, run, run_as_file_server
@@ -107,6 +109,20 @@ def test_the_store_of_uv_is_hidden_in_every_workspace(
     outcome = run(sandbox, f"cat {root}/.local/share/uv/python/pip {root}/.local/share/uv/credentials/*")
     assert "a tool" in outcome.content
     assert SECRET not in outcome.content
+
+
+@pytest.mark.parametrize("where", ["outside", "root"])
+def test_the_secret_that_marks_teams_is_hidden(
+    targets: Targets, level: Level, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = targets.base / where / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    marks(targets.root)
+    sandbox = targets.sandbox("code", level)
+    sandbox = replace(sandbox, policy=replace(sandbox.policy, host=targets.places()))
+    outcome = run(sandbox, f"cat {state}/crewboard/secret | wc -c")
+    shutil.rmtree(state)
+    assert "0\n[exit code" in outcome.content
 
 
 def test_without_the_list_credentials_are_seen(targets: Targets, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

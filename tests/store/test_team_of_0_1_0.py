@@ -17,7 +17,7 @@ import pytest
 from crewboard.commands import answers, hire, stop
 from crewboard.readmodel import as_json
 from crewboard.records import Gate, Intake, RunStarted
-from crewboard.store import agents, mailbox, roster, tasks
+from crewboard.store import TeamDirectory, agents, mailbox, roster, tasks
 from tests.crew import Crew, eventually
 
 STORED = Path(__file__).parents[1] / "data/team-0.1.0"
@@ -34,6 +34,8 @@ def old_team(tmp_path: Path, crew_on: Callable[..., Crew]) -> Crew:
     (team / ".locks").mkdir()
     for folder in (team.parent, *(path for path in team.rglob("*") if path.is_dir()), team):
         folder.chmod(0o700)
+    # As `crewboard team adopt` does: what that version wrote cannot be told from a team that a repository contained.
+    TeamDirectory(team).adopt()
     (tmp_path / "calc.py").write_text("def add(a, b):\n    return a + b\n")
     return crew_on()
 

@@ -73,7 +73,10 @@ def frozen(tmp_path: Path, _mould: Frozen, monkeypatch: pytest.MonkeyPatch) -> F
     """Return a team with eleven agents in every state."""
     root = shutil.copytree(_mould.directory.root, tmp_path / "inkpot")
     monkeypatch.chdir(root)
-    return Frozen(TeamDirectory(root / ".crewboard" / _mould.directory.path.name), copy.deepcopy(_mould.probe))
+    team = TeamDirectory(root / ".crewboard" / _mould.directory.path.name)
+    # A copy is foreign, and so is a team that was made in another home.
+    team.adopt()
+    return Frozen(team, copy.deepcopy(_mould.probe))
 
 
 @pytest.fixture

@@ -102,11 +102,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._probe = probe
         self.drafts: dict[Path, Drafts] = {}
         """What was written and not sent, by team and by recipient."""
-        self.context = self._context_for(team, BackgroundJobs(self.post_message), read_only=read_only)
+        self._read_only = read_only
+        self.context = self._context_for(team, BackgroundJobs(self.post_message))
         self._add_views()
 
-    def _context_for(self, team: Team, errands: BackgroundJobs, *, read_only: bool) -> AppContext:
+    def _context_for(self, team: Team, errands: BackgroundJobs) -> AppContext:
         """Return the context for a team; its poller is not started yet."""
+        read_only = self._read_only or team.directory.is_foreign()
         may_ring = not read_only and self._probe is None
 
         def publish(snapshot: Snapshot) -> None:
@@ -169,7 +171,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         old.left = True
         old.reading.stop()
         team = replace(old.team, directory=directory)
-        self.context = await asyncio.to_thread(self._context_for, team, old.jobs, read_only=old.read_only)
+        self.context = await asyncio.to_thread(self._context_for, team, old.jobs)
         self._unshown = False
         self.title = f"crewboard · {directory.path.name}"
         self.add_mode(_BETWEEN, Screen)

@@ -71,7 +71,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
     from crewboard_tui.app import CrewboardApp
 
-    if not read_only and team.directory.exists():
+    if not read_only and team.directory.exists() and not team.directory.is_foreign():
         threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
     app = CrewboardApp(
         team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=Settings.read(os.environ)

@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     team = TeamDirectory(args.team.resolve())
     try:
-        team.require_own()
+        team.require_adopted()
         lock = store.leases.take(team.model_lock)
         if lock is None:
             return 0

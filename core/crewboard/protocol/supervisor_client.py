@@ -204,8 +204,9 @@ def _deliver(team: TeamDirectory, holder: Supervisor, line: bytes) -> bool:
     """Send one line to the holder of the team's lock; return False if the holder did not accept it.
 
     Raises:
-        UntrustedError: The holder is not this user's own supervisor.
+        UntrustedError: The holder is not this user's own supervisor, or the team is foreign.
     """
+    team.require_adopted()
     if not is_own_socket(Path(holder.socket), os.environ):
         raise UntrustedError(
             f"the supervisor of {team.path} (pid {holder.pid}) listens at {holder.socket!r}, which is in no folder of "
@@ -247,8 +248,9 @@ def _start(team: TeamDirectory) -> None:
     """Start a supervisor, which detaches itself and exits at once if another one already holds the lock.
 
     Raises:
-        UntrustedError: There is no private folder for its socket.
+        UntrustedError: There is no private folder for its socket, or the team is foreign.
     """
+    team.require_adopted()
     make_socket_folder(os.environ)
     environment = {key: value for key, value in os.environ.items() if not is_secret(key)}
     with open(team.supervisor_log, "ab", opener=store.files.open_private) as log:

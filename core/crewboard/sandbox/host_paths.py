@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard.store.layout import HOME as TEAMS
+from crewboard.store.ownership import secret_file
 
 _SYSTEM = tuple(
     Path(name) for name in ("/usr", "/etc", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/nix", "/opt")
@@ -93,7 +94,7 @@ class HostPaths:
             hidden=tuple(_outermost([*_volatile(), *homes])),
             tools=tuple(_tools(homes)),
             own=tuple(_real([sys.prefix, sys.base_prefix])),
-            secrets=tuple(path for path in _SYSTEM_SECRETS if os.access(path, os.R_OK)),
+            secrets=tuple(path for path in (*_SYSTEM_SECRETS, secret_file()) if os.access(path, os.R_OK)),
         )
 
     def private_entries(self, root: Path) -> list[Path]:
@@ -104,7 +105,7 @@ class HostPaths:
         entries = [entry for home in inside for entry in _listed(home) if entry.name.startswith(".")]
         hidden = [Path(entry.path) for entry in entries if not entry.is_symlink() and entry.name not in _SHARED]
         folders = {root, *inside}
-        known = [folder / name for folder in folders for name in _CREDENTIALS]
+        known = [secret_file(), *(folder / name for folder in folders for name in _CREDENTIALS)]
         known += [path for folder in folders for name in _WITH_PASSWORDS if _has_password(path := folder / name)]
         # By their real paths, because nothing can be mounted over a symbolic link.
         there = [Path(os.path.realpath(path)) for path in known if os.path.lexists(path)]

@@ -124,7 +124,7 @@ def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox
 
     Raises:
         NoSandboxError: No sandbox works here.
-        UntrustedError: The team's folders, of which it sees one, are not this user's own.
+        UntrustedError: The team, of which it sees a folder, is not this user's own.
         StorageError: There is no room for its scratch folder.
         UsageError: The environment asks for a level that does not exist.
     """
@@ -132,7 +132,7 @@ def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox
     policy = Policy(Path(os.path.realpath(team.root)), writes=kind.writes, network=spec.flags.network)
     found = find(policy, os.environ)
     description = require_allowed(kind, spec.flags, found)
-    team.require_own()
+    team.require_adopted()
     results = Path(os.path.realpath(team.path)) / team.results.name
     if not kind.executes:
         yield Sandbox(found.level, policy, results, description, spec.flags.allow_hardlinks)

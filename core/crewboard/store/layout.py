@@ -16,6 +16,7 @@ Two checks are enough: one of the folders when a team is opened, and O_NOFOLLOW 
 import contextlib
 import functools
 import os
+import shlex
 import stat
 import sys
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from pathlib import Path
 from crewboard import env
 from crewboard.errors import CrewboardError, StorageError, UntrustedError, UsageError
 from crewboard.names import TEAMS_FOLDER, is_name
-from crewboard.store import files
+from crewboard.store import files, ownership
 
 HOME = TEAMS_FOLDER
 DEFAULT_TEAM = "default"
@@ -161,6 +162,11 @@ class TeamDirectory:
     def request(self, request_id: str) -> Path:
         return self.requests / f"{request_id}.json"
 
+    @property
+    def owners(self) -> Path:
+        """The file with the marks of the users who made or adopted the team."""
+        return self.path / "owners"
+
     def lock(self, what: str) -> Path:
         return self.path / ".locks" / what
 
@@ -192,6 +198,52 @@ class TeamDirectory:
             return False
         return True
 
+    def is_foreign(self) -> bool:
+        """Return True if there is a team that this user neither made nor adopted.
+
+        A cloned repository can contain a team, and an agent can make one in a folder of its workspace: files of this
+        user by owner and mode. It lacks a mark that only this user's secret gives.
+
+        Raises:
+            StorageError: The team or the secret cannot be read.
+        """
+        if not os.path.lexists(self.path):
+            return False
+        try:
+            known = set((files.read_file(self.owners) or b"").split())
+            return not known or known.isdisjoint(ownership.marks(self.path))
+        except OSError as error:
+            raise StorageError(f"cannot tell who made {self.path}: {files.reason(error)}") from error
+
+    def require_adopted(self) -> None:
+        """Refuse a team that this user neither made nor adopted. Whatever starts, resumes or sends calls this first.
+
+        Raises:
+            UntrustedError: It is foreign, or another user controls it.
+            StorageError: It cannot be examined.
+        """
+        self.require_own()
+        if self.is_foreign():
+            raise UntrustedError(
+                f"the team in {str(self.path)!r} is foreign: you did not make it, or it was copied. You can read it; "
+                f"`crewboard --root {shlex.quote(str(self.root))} --team {self.path.name} team adopt` makes it yours"
+            )
+
+    def adopt(self) -> None:
+        """Mark the team as this user's own. Idempotent.
+
+        Raises:
+            StorageError: The mark cannot be written.
+            UntrustedError: Another user controls the team.
+        """
+        self.require_own()
+        try:
+            known = (files.read_file(self.owners) or b"").split()
+            marks = dict.fromkeys([*known, *ownership.marks(self.path)])
+            files.replace_file(self.owners, b"".join(mark + b"\n" for mark in marks))
+        except OSError as error:
+            raise StorageError(f"cannot mark {self.path} as yours: {files.reason(error)}") from error
+
     def make(self) -> None:
         """Create every folder of the team, accessible to its owner only.
 
@@ -200,6 +252,7 @@ class TeamDirectory:
             UntrustedError: A folder exists already and another user controls it.
         """
         self.require_own()
+        is_new = not os.path.lexists(self.path)
         try:
             for folder in (
                 self.path.parent, self.path, self.inboxes, self.results, self.tasks,
@@ -211,6 +264,8 @@ class TeamDirectory:
         ignore = self.path.parent / ".gitignore"
         if not ignore.exists():
             files.replace_file(ignore, b"*\n")
+        if is_new:
+            self.adopt()
 
 
 def _folders_and_links(folder: Path) -> list[Path]:
@@ -254,7 +309,8 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
     """Return `explicit`, else `$CREWBOARD_ROOT`, else the nearest ancestor that has a team, else the current directory.
 
     An ancestor whose `.crewboard` another user controls is skipped with a warning: any user can create one in a shared
-    folder such as `/tmp`.
+    folder such as `/tmp`. One with foreign teams alone is skipped if there is a team of this user's own further up: an
+    agent can create one in a folder of its workspace.
 
     Raises:
         UsageError: The named root is not a directory.
@@ -266,7 +322,23 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
         _require_own(root / HOME)
         return root
     here = (cwd or Path.cwd()).resolve()
-    return next((folder for folder in (here, *here.parents) if _has_own_teams(folder)), here)
+    foreign: Path | None = None
+    for folder in (here, *here.parents):
+        if not _has_own_teams(folder):
+            continue
+        if _has_adopted_team(folder):
+            if foreign is not None:
+                _warn_once(f"skipped {str(foreign / HOME)!r}: its teams are foreign; `crewboard --root DIR team adopt`")
+            return folder
+        foreign = foreign or folder
+    return foreign or here
+
+
+def _has_adopted_team(folder: Path) -> bool:
+    try:
+        return any(not team.is_foreign() for team in team_directories(folder))
+    except CrewboardError:
+        return False
 
 
 def _has_own_teams(folder: Path) -> bool:

@@ -58,7 +58,7 @@ def main() -> int:
     process.keep_memory_private()
     team = TeamDirectory(Path(sys.argv[1]))
     try:
-        team.require_own()
+        team.require_adopted()
         lock = leases.take(team.supervisor_lock)
         if lock is None:
             return 0

@@ -123,7 +123,7 @@ def main(path: Path) -> int:
     """Run the agent whose directory is `path`. Return the exit code."""
     agent = AgentDirectory(path)
     try:
-        agent.team.require_own()
+        agent.team.require_adopted()
         begun = _begin(agent)
         if begun is None:
             return ExitCode.DONE

@@ -193,6 +193,8 @@ class Session:
     root_option: str | None = None
     team_option: str | None = None
     offline: bool = False
+    reads: bool = False
+    """The command only reads, so that it may be used on a foreign team."""
 
     @property
     def root(self) -> Path:
@@ -209,11 +211,15 @@ class Session:
 
         Raises:
             UsageError: The named one does not exist.
+            UntrustedError: It is foreign, and the command does more than read.
         """
         environment = dict(os.environ)
         if self.offline:
             environment[env.OFFLINE] = "1"
-        return Team(choose_team(self.root, self.team_option), environment=environment)
+        directory = choose_team(self.root, self.team_option)
+        if not self.reads:
+            directory.require_adopted()
+        return Team(directory, environment=environment)
 
 
 def revive(team: TeamDirectory) -> None:

@@ -55,6 +55,13 @@ SECTIONS = {
 """Each command's module and function, in the order of the help."""
 
 
+READING = frozenset({
+    None, "board", "status", "watch", "wait", "inbox", "requests", "tasks", "journal", "log", "team", "types", "keys",
+    "doctor", "demo",
+})  # fmt: skip
+"""Commands that can be used on a foreign team. The dashboard is read-only there."""
+
+
 @click.group(
     cls=LazyGroup,
     sections=SECTIONS,
@@ -72,7 +79,8 @@ def crewboard(context: click.Context, /, root: str | None, team: str | None, off
 
     Without a command, open the dashboard. Try `crewboard demo` first; it needs no key.
     """
-    context.obj = Session(root, team, offline or env.is_offline())
+    reads = context.invoked_subcommand in READING
+    context.obj = Session(root, team, offline or env.is_offline(), reads)
     if context.invoked_subcommand is None:
         board = crewboard.get_command(context, "board")
         if board is not None:

@@ -1,5 +1,6 @@
 """The command `team`: create, list and delete teams."""
 
+import sys
 from typing import Any
 
 import click
@@ -7,17 +8,22 @@ import click
 from crewboard.commands import Team, context, stop
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import check_team
-from crewboard.store import TeamDirectory, find_team, leases, roster, team_directories
+from crewboard.protocol import requests
+from crewboard.store import TeamDirectory, agents, find_team, leases, roster, team_directories
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
 
 
 @click.group(
     cls=LazyGroup,
-    sections={"Commands": {"create": "teams:create", "list": "teams:list_", "delete": "teams:delete"}},
-)
+    sections={
+        "Commands": {
+            "create": "teams:create", "list": "teams:list_", "adopt": "teams:adopt", "delete": "teams:delete",
+        }
+    },
+)  # fmt: skip
 def team() -> None:
-    """Create, list and delete teams."""
+    """Create, list, adopt and delete teams."""
 
 
 @click.command()
@@ -68,6 +74,56 @@ def _describe(directory: TeamDirectory) -> dict[str, Any]:
 
 
 @click.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+@click.pass_obj
+def adopt(session: Session, yes: bool, as_json: bool) -> None:
+    """Use a team that you did not make, or that was copied.
+
+    Such a team is foreign: it can be read, but nothing is started, resumed or sent. Shows first what the team contains
+    that acts for you. Teams of version 0.1.0 need this once.
+    """
+    directory = session.team.directory
+    if not directory.exists():
+        raise UsageError(f"there is no team in {session.root}")
+    was_foreign = directory.is_foreign()
+    if was_foreign and not as_json:
+        for line in _contents(directory):
+            say(line)
+    if was_foreign and not yes:
+        if as_json or not sys.stdin.isatty():
+            raise UsageError("look at what it contains, then use --yes")
+        click.confirm("Adopt this team?", abort=True)
+    if was_foreign:
+        directory.adopt()
+    if as_json:
+        say_json({**_describe(directory), "adopted": was_foreign})
+    else:
+        say(f"the team {directory.path.name} {'is yours now' if was_foreign else 'was yours already'}")
+
+
+def _contents(directory: TeamDirectory) -> list[str]:
+    """Return what of a foreign team would act for its user."""
+    config = roster.load(directory)
+    lines = [f"team {config.name} in {directory.path}, plans approved by {config.plan_approver}"]
+    for name in stop.all_agents(Team(directory)):
+        try:
+            spec = agents.spec(directory.agent(name))
+        except BadDataError as error:
+            lines.append(f"agent {name}: {error}")
+            continue
+        given = spec.flags.model_dump(exclude_defaults=True) if spec else {}
+        options = ", ".join(f"{key}={value}" for key, value in given.items()) or "no options"
+        lines.append(f"agent {name}: {spec.type if spec else 'no spec'}, {options}")
+    lines += [f"standing rule: {rule.model_dump_json()}" for rule in config.rules]
+    pending = sum(request.status == "pending" for request in requests.load_all(directory))
+    lines.append(f"budget {config.budget or 'none'}, {pending} pending requests")
+    if (directory.path.parent / "prices.toml").exists():
+        lines.append("prices.toml: prices of its own, which budgets are reckoned with")
+    return lines
+
+
+@click.command()
 @click.argument("name")
 @click.option("--now", is_flag=True, help="Do not ask: end all workers and everything that they started.")
 @click.option("--purge", is_flag=True, help="Delete the team's files as well.")
@@ -82,7 +138,7 @@ def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -
     directory = find_team(session.root, check_team(name))
     if directory is None:
         raise UsageError(f"there is no team {name!r} in {session.root}")
-    directory.require_own()
+    directory.require_adopted()
     alive = _describe(directory)["alive"]
     if alive:
         note(f"ends {alive} worker{'s' if alive > 1 else ''} of the team {name}")

@@ -199,7 +199,10 @@ class BaseScreen(Screen[None]):
         """Strip, heading, alert and status line."""
         width = self.size.width
         badges = Badges(
-            read_only=self.context.read_only, root=process.runs_as_root(), offline=self.context.team.offline
+            read_only=self.context.read_only,
+            root=process.runs_as_root(),
+            foreign=self.context.read_only and self.context.team.directory.is_foreign(),
+            offline=self.context.team.offline,
         )
         self._still("strip").show([strip_line(snapshot, badges, width)])
         way = self._way_to_view()

@@ -302,6 +302,7 @@ class Badges:
 
     read_only: bool = False
     root: bool = False
+    foreign: bool = False
     offline: bool = False
     """True if agents hired from here use the offline model, while none is running yet."""
 
@@ -385,6 +386,7 @@ def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:
         (badges.root, 3, " ROOT ", "alarm"),
         (view.storage is not None, 2, f" {view.storage} ", "alarm"),
         (badges.offline or view.model_backend == "offline", 4, " OFFLINE ", "badge"),
+        (badges.foreign, 2, " FOREIGN ", "alarm"),
         (badges.read_only, 4, " READ-ONLY ", "badge"),
     ]
     live = Span("▸live", "success") if snapshot.hinted else Span("▸poll", "warning")

@@ -1,0 +1,67 @@
+"""The secret of this user, and the marks that it gives to team directories.
+
+A mark is bound to the folder's inode and to its path. Either is enough: a project may be moved, and some file systems
+give new inodes. A copy of the directory has neither, so a mark that was shipped with it is worth nothing.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from pathlib import Path
+
+_BYTES = 32
+
+
+def marks(folder: Path) -> tuple[bytes, bytes]:
+    """Return the marks of this user for a folder.
+
+    Raises:
+        OSError: There is no secret and none can be kept.
+    """
+    secret = _secret()
+    real = os.path.realpath(folder)
+    names = (b"inode %d" % os.stat(real).st_ino, b"path " + os.fsencode(real))
+    inode, path = (hmac.new(secret, name, hashlib.sha256).hexdigest().encode() for name in names)
+    return inode, path
+
+
+def secret_file() -> Path:
+    """Return where the secret is kept: below `$XDG_STATE_HOME`, else below `~/.local/state`."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    folder = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
+    return folder / "crewboard" / "secret"
+
+
+def _secret() -> bytes:
+    path = secret_file()
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(secrets.token_bytes(_BYTES))
+        # Another process may make one at the same time; the first stays.
+        if not path.exists():
+            os.link(temporary, path)
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink(missing_ok=True)
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{path} must be a file of yours alone (mode 600)")
+        secret = file.read(_BYTES)
+    if len(secret) != _BYTES:
+        raise OSError(f"{path} is damaged; remove it, and adopt your teams again")
+    return secret
