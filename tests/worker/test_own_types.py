@@ -92,7 +92,8 @@ def test_no_link_is_followed_to_a_type(tmp_path: Path) -> None:
     root = tmp_path / "root"
     bring(root, "b", "name: b\ndescription: x\n", ".crewboard/agents")
     (root / ".crewboard/agents/a.md").symlink_to(outside / ".claude/agents/a.md")
-    os.link(outside / ".claude/agents/a.md", root / ".crewboard/agents/hard.md")
+    bring(outside, "second", "name: second\ndescription: private\n")
+    os.link(outside / ".claude/agents/second.md", root / ".crewboard/agents/hard.md")
     (root / ".claude").symlink_to(outside / ".claude")
     types, broken = find_all(root)
     assert types.keys() - TYPES == {"b"}
