@@ -70,6 +70,12 @@ class UntrustedError(CrewboardError):
     exit_code = ExitCode.NO_SANDBOX
 
 
+class LimitError(CrewboardError):
+    """A budget is used up, so nothing more is started."""
+
+    exit_code = ExitCode.LIMIT
+
+
 class CredentialsError(CrewboardError):
     """There is no API key, or the API does not accept it."""
 

@@ -65,9 +65,24 @@ def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     assert cli("budget").out == "the team may use $20.00; nothing used yet\n"
     used = {"tokens": 0, "cost_usd": None}
     assert json.loads(cli("budget", "--json").out) == {"budget": "$20", "used": used}
-    assert cli("budget", "a lot").code == 2
+    assert cli("budget", "lots").code == 2
+    assert cli("budget", "absent", "$5").code == 2
+    assert cli("budget", "fixer", "$5", "more").code == 2
     assert cli("budget", "--none").code == 0
     assert "no budget" in cli("budget").out
+
+
+def test_limits_of_an_agent(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer", tokens={"input": 1200, "output": 800}, cost_usd=0.05)
+    assert cli("budget", "fixer").out == "fixer has no budget of its own\n"
+    assert cli("budget", "fixer", "200k").out == "fixer may use 200000 tokens\n"
+    used = {"tokens": 2000, "cost_usd": 0.05}
+    assert cli("budget", "fixer", "--json").json == {"name": "fixer", "budget": "200k", "used": used, "run": None}
+    assert cli("budget").out.startswith("the team has no budget")
+    assert cli("budget", "fixer", "--none").code == 0
+    assert "no budget" in cli("budget", "fixer").out
+    assert cli("limit", "fixer", "--turns", "7").out == "fixer may call the model 7 times for one assignment\n"
+    assert cli("limit", "fixer", "--json").json == {"name": "fixer", "max_turns": 7, "run": None}
 
 
 def test_rules_are_listed_and_taken_back(cli: Cli, directory: TeamDirectory) -> None:

@@ -1,6 +1,9 @@
 """Budgets and turn limits: what they count, where they stop an agent, and how it goes on."""
 
+import pytest
+
 from crewboard.commands import answers, hire, messages, stop
+from crewboard.errors import LimitError
 from crewboard.readmodel import as_json
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.usage import bill_team
@@ -53,8 +56,9 @@ def test_the_team_budget_and_total_count_removed_agents(crew: Crew) -> None:
     assert before >= 30_000
     stop.remove(crew.team, "spender")
     assert total(crew) == before
-    assert crew.run("next", "explore", "go").code == 79
-    assert crew.model.asked_by("next") == []
+    with pytest.raises(LimitError, match="next was not hired: the team's budget of 30000 tokens is used up"):
+        crew.hire("next", "explore", "go")
+    assert crew.directory.agent("next").lease.exists() is False
     assert total(crew) == before
 
 
@@ -78,6 +82,26 @@ def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: 
     before, after = (shared_crew.model.asked_by("dear")[at]["messages"] for at in (asked - 1, asked))
     assert len(after) > len(before)
     assert "the work" in str(after[0])
+
+
+def test_raising_a_used_up_budget_resumes_the_agent(shared_crew: Crew) -> None:
+    shared_crew.model.give("thrifty", *[calls("list_dir")] * 40, says("found it"))
+    begun = shared_crew.hire("thrifty", "explore", "the work", budget="30k")
+    assert shared_crew.answer(begun).code == 79
+    shared_crew.wait_for("thrifty", "exited")
+    assert hire.raise_limits(shared_crew.team, "thrifty", budget="30100") is None, "it is used up all the same"
+    assert hire.raise_limits(shared_crew.team, "thrifty", budget="2m") == 2
+    eventually(lambda: shared_crew.answer(begun).text == "found it", "the result")
+
+
+def test_raising_the_teams_budget_resumes_what_it_ended(crew: Crew) -> None:
+    answers.set_budget(crew.team, "30k")
+    crew.model.give("spender", *[calls("list_dir")] * 40, says("found it"))
+    begun = crew.hire("spender", "explore", "the work")
+    assert crew.answer(begun).code == 79
+    crew.wait_for("spender", "exited")
+    assert hire.raise_team_budget(crew.team, "2m") == ["spender"]
+    eventually(lambda: crew.answer(begun).text == "found it", "the result")
 
 
 def test_an_approved_plan_stays_approved_after_a_budget_end(shared_crew: Crew) -> None:

@@ -14,7 +14,6 @@ from crewboard.errors import UsageError
 from crewboard.records import HireOptions, Member, Message, Spec, Status, Tokens
 from crewboard.store import agents, json_files, roster
 from crewboard.store.layout import TeamDirectory
-from crewboard.worker.limits import used_up_budget
 from tests.crew import Crew
 from tests.model import calls, says
 
@@ -119,11 +118,11 @@ def test_children_draw_on_the_budget_of_their_lead(directory: TeamDirectory) -> 
     add(directory, "lead", "lead", budget="1k", spent=400)
     add(directory, "a", "code", by="lead", spent=300)
     add(directory, "other", "code", spent=5000)
-    assert used_up_budget(directory, "a") is None
+    assert roster.used_up(roster.budgets(directory, "a")) is None
     add(directory, "b", "code", by="lead", spent=300)
-    assert used_up_budget(directory, "a") == "lead's budget of 1000 tokens is used up"
-    assert used_up_budget(directory, "lead") == "its budget of 1000 tokens is used up"
-    assert used_up_budget(directory, "other") is None
+    assert roster.used_up(roster.budgets(directory, "a")) == "lead's budget of 1000 tokens is used up"
+    assert roster.used_up(roster.budgets(directory, "lead")) == "its budget of 1000 tokens is used up"
+    assert roster.used_up(roster.budgets(directory, "other")) is None
 
 
 def test_a_budget_in_money_covers_children_with_a_price_only(as_lead: Team) -> None:

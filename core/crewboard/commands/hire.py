@@ -1,20 +1,32 @@
 """Hire agents, give them more work, and resume agents that ended."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from crewboard import agent_types, env, pricing, store
 from crewboard.agent_types import AgentType
-from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials, command_for
+from crewboard.commands.answers import set_budget
+from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials, command_for, wait_until
 from crewboard.commands.messages import post
 from crewboard.commands.tasks import assign_without_mail
-from crewboard.errors import TryLaterError, UsageError
+from crewboard.errors import LimitError, TryLaterError, UsageError
 from crewboard.pricing import parse_budget
 from crewboard.protocol import supervisor_client
-from crewboard.records import LEAD, OPERATOR, HireOptions, Member, Removed, Spec, Task, Tokens, check_agent
+from crewboard.records import (
+    LEAD,
+    LIMIT_REASONS,
+    OPERATOR,
+    HireOptions,
+    Member,
+    Removed,
+    Spec,
+    Task,
+    Tokens,
+    check_agent,
+)
 from crewboard.store import START_TIMEOUT, AgentDirectory, is_starting
 
 
@@ -110,9 +122,11 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for this type.
         UntrustedError: The type is the project's own, and the user has not accepted it.
+        LimitError: The team's budget is used up, or one that the hirer draws on.
     """
     if (assignment := _find_repeated(team, hire)) is not None:
         return assignment
+    _check_budgets(team, hire.name)
     kind = agent_types.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
     hire = _limit_to_hirer(team, hire, kind)
@@ -129,6 +143,14 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     if member is not None and store.leases.is_held(agent.lease):
         return _assign_more_work(team, agent, hire)
     return _start_fresh(team, agent, hire, kind)
+
+
+def _check_budgets(team: Team, name: str) -> None:
+    """Refuse a hire that cannot be paid: its worker would end at once."""
+    used_up = store.roster.used_up(store.roster.budgets(team.directory, team.by)) if team.directory.exists() else None
+    if used_up is None:
+        return
+    raise LimitError(f"{name} was not hired: {used_up}; `{command_for(team, 'budget')}` shows and raises it")
 
 
 def _find_repeated(team: Team, hire: Hire) -> Assignment | None:
@@ -238,9 +260,12 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
 def _check_price(team: Team, hire: Hire, model: str) -> None:
     """Refuse a budget in money for a model without a price: it would never be reached."""
     hirer = store.agents.spec(team.directory.agent(team.by)) if team.by != OPERATOR else None
-    budgets = [hire.flags.budget, hirer.flags.budget if hirer is not None else None]
-    in_money = any(budget is not None and parse_budget(budget).usd is not None for budget in budgets)
-    if not in_money or team.offline:
+    for budget in (hire.flags.budget, hirer.flags.budget if hirer is not None else None):
+        _require_price(team, budget, model)
+
+
+def _require_price(team: Team, budget: str | None, model: str) -> None:
+    if budget is None or parse_budget(budget).usd is None or team.offline:
         return
     if pricing.load(team.directory.root).cost(model, Tokens()) is None:
         raise UsageError(
@@ -322,26 +347,78 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     return spec.run
 
 
+NO_BUDGET = "none"
+"""The budget of `change_limits` that removes an agent's budget."""
+
+
 def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> None:
     """Change the limits of an agent. If one of them stopped its assignment, a living agent continues by itself.
 
     Raises:
-        UsageError: There is no such agent, or the budget has another form.
+        UsageError: There is no such agent, the budget has another form, or the model has no price.
     """
     agent = team.agent(name)
+    amount = None if budget == NO_BUDGET else budget
+    if amount is not None:
+        parse_budget(amount)
+    changes: dict[str, str | int | None] = {}
     if budget is not None:
-        parse_budget(budget)
-    given: dict[str, str | int | None] = {"budget": budget, "max_turns": max_turns}
-    changes = {key: value for key, value in given.items() if value is not None}
+        changes["budget"] = amount
+    if max_turns is not None:
+        changes["max_turns"] = max_turns
 
     def edit(old: Spec | None) -> Spec:
         if old is None:
             raise UsageError(f"{name} has no spec file; spawn it again")
+        _require_price(team, amount, old.model)
         return old.model_copy(update={"flags": old.flags.model_copy(update=changes)})
 
     if changes:
         store.agents.change_spec(agent, edit)
         supervisor_client.wake_worker(team.directory, name)
+
+
+def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> int | None:
+    """Change the limits of an agent, and resume it if a limit ended it that permits more now; return the new run.
+
+    Raises:
+        UsageError: There is no such agent, the budget has another form, or the model has no price.
+        CredentialsError: There is no API key to resume it with.
+    """
+    change_limits(team, name, budget=budget, max_turns=max_turns)
+    return _resume_ended(team, name) if stopped_by_limit(team, name) and _may_go_on(team, name) else None
+
+
+def raise_team_budget(team: Team, amount: str | None) -> list[str]:
+    """Set the budget of the whole team, None removes it; return the agents that it had ended and that are up again.
+
+    Raises:
+        UsageError: The amount has another form.
+        CredentialsError: There is no API key to resume them with.
+    """
+    waiting = [name for name in team.config.names if stopped_by_limit(team, name) and not _may_go_on(team, name)]
+    set_budget(team, amount)
+    resumed = [name for name in waiting if _may_go_on(team, name)]
+    _at_once(resumed, lambda name: _resume_ended(team, name))
+    return resumed
+
+
+def stopped_by_limit(team: Team, name: str) -> bool:
+    """Return True if the last run of an agent was ended by a budget or the turn limit, and none was asked for since."""
+    agent = team.directory.agent(name)
+    ended, spec = store.agents.exit_record(agent), store.agents.spec(agent)
+    return ended is not None and spec is not None and ended.run == spec.run and ended.reason in LIMIT_REASONS
+
+
+def _resume_ended(team: Team, name: str) -> int:
+    """Resume an agent that wrote how it ended; its process may end a moment later."""
+    lease = team.directory.agent(name).lease
+    wait_until(lambda: not store.leases.is_held(lease), START_TIMEOUT)
+    return resume(team, name)
+
+
+def _may_go_on(team: Team, name: str) -> bool:
+    return store.roster.used_up(store.roster.budgets(team.directory, name)) is None
 
 
 def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assignment:
@@ -366,11 +443,16 @@ def resume_all(team: Team, *, model: str | None = None, network: bool = False) -
         CrewboardError: One of them did not start; the others were started nevertheless.
     """
     stopped = [m.name for m in team.config.members if not store.leases.is_held(team.directory.agent(m.name).lease)]
-    with ThreadPoolExecutor(max_workers=max(1, len(stopped))) as pool:
-        starts = [pool.submit(resume, team, name, model=model, network=network) for name in stopped]
+    _at_once(stopped, lambda name: resume(team, name, model=model, network=network))
+    return stopped
+
+
+def _at_once(names: list[str], command: Callable[[str], object]) -> None:
+    """Run a command for several agents at once; raise the first error after all of them."""
+    with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
+        starts = [pool.submit(command, name) for name in names]
     for start in starts:
         start.result()
-    return stopped
 
 
 def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:

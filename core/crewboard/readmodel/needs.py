@@ -8,15 +8,12 @@ from statistics import median
 from crewboard.errors import ExitCode
 from crewboard.readmodel.mail import plan_title
 from crewboard.readmodel.team import AgentView, Need, NeedKind, TeamView
-from crewboard.records import OPERATOR, SYSTEM, Request, SupervisorFailure, Task, describe_exit
+from crewboard.records import LIMIT_REASONS, OPERATOR, SYSTEM, Request, SupervisorFailure, Task, describe_exit
 
 NEED_OF_REQUEST: dict[str, NeedKind] = {
     "plan_approval": "plan", "permission": "permission", "question": "question",
 }  # fmt: skip
 """The kind of need that an open request to the operator is."""
-
-_LIMITS = frozenset({"budget", "turn_limit"})
-"""Reasons of an end after which a raised limit continues the assignment."""
 
 _FAILURES = 2
 """Failures of the supervisor at one place after which trying again will not help."""
@@ -59,7 +56,7 @@ def find_needs(
     stopped = [
         Need("failed", agent.name, agent.since, f"stopped: {agent.last_error or agent.reason}", code=agent.exit.code)
         for agent in agents
-        if agent.state == "exited" and agent.exit and agent.exit.reason in _LIMITS and not agent.acknowledged
+        if agent.state == "exited" and agent.exit and agent.exit.reason in LIMIT_REASONS and not agent.acknowledged
     ]
     deaths, stuck, loops, failed, stopped = (
         sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, failed, stopped)

@@ -49,6 +49,7 @@ from crewboard.records.events import (
 from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_WORK, Message, Unsent
 from crewboard.records.processes import (
     EXIT_REASONS,
+    LIMIT_REASONS,
     ORDERLY_REASONS,
     VANISHED,
     Exit,
@@ -70,6 +71,7 @@ __all__ = [
     "EXIT_REASONS",
     "JOINS_NEXT_TURN",
     "LEAD",
+    "LIMIT_REASONS",
     "MAX_DEPTH",
     "MAX_MESSAGE_ID",
     "OPERATOR",

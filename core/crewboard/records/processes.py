@@ -77,7 +77,10 @@ EXIT_REASONS = {
 VANISHED = "killed or crashed without a supervisor"
 """The text for a run that ended with neither its exit code nor its signal known."""
 
-ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", "turn_limit", "budget"})
+LIMIT_REASONS = frozenset({"turn_limit", "budget"})
+"""Reasons of an end after which a raised limit continues the assignment."""
+
+ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", *LIMIT_REASONS})
 """Reasons of an orderly end, whatever the exit code is: the end was requested, or a limit was reached."""
 
 

@@ -1,10 +1,12 @@
-"""`config.json`: who is on the team, and its settings."""
+"""`config.json`: who is on the team, its settings, and how much of its budgets is used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from crewboard.errors import CrewboardError, UsageError
-from crewboard.records import Config, Member, Removed
+from crewboard.pricing import Budget, budget_or_none
+from crewboard.records import Config, Member, Removed, Spec, Status, Tokens
 from crewboard.store import json_files
 from crewboard.store.layout import TeamDirectory, team_directories
 
@@ -106,3 +108,66 @@ def find_team(root: Path, name: str) -> TeamDirectory | None:
         except CrewboardError:
             continue
     return next((team for team in teams if team.path.name == name), None)
+
+
+class BudgetShare(NamedTuple):
+    """A budget, in words whose it is, and which share of it is used; 1 is all of it."""
+
+    whose: str
+    budget: Budget
+    share: float
+
+
+def used_up(shares: Iterable[BudgetShare]) -> str | None:
+    """Return which of these budgets is used up, in words; None if none is."""
+    found = (f"{whose} budget of {budget} is used up" for whose, budget, share in shares if share >= 1)
+    return next(found, None)
+
+
+def budgets(team: TeamDirectory, name: str, own: tuple[Tokens, float] | None = None) -> list[BudgetShare]:
+    """Return the budgets that `name` draws on: its own, those of the agents that it was hired by, the team's.
+
+    Without those of its hirers, an agent could hire more agents than it may pay for. `own` are the agent's own figures
+    if they are newer than its status.
+    """
+    config = load(team)
+    specs = {each: json_files.load_or_none(team.agent(each).spec, Spec) for each in config.names}
+    used = {each: _used_by(team, each) for each in config.names}
+    if own is not None:
+        used[name] = own
+    found = []
+    for payer in _hirers(name, specs):
+        spec = specs.get(payer)
+        budget = budget_or_none(spec.flags.budget) if spec is not None else None
+        if budget is not None:
+            payees = [used[each] for each in used if payer in _hirers(each, specs)]
+            found.append(BudgetShare("its" if payer == name else f"{payer}'s", budget, _share(budget, payees)))
+    if (budget := budget_or_none(config.budget)) is not None:
+        removed = config.removed_total
+        everything = [*used.values(), (removed.tokens, removed.cost_usd or 0.0)]
+        found.append(BudgetShare("the team's", budget, _share(budget, everything)))
+    return found
+
+
+def _share(budget: Budget, used: Iterable[tuple[Tokens, float]]) -> float:
+    tokens, cost = Tokens(), 0.0
+    for each_tokens, each_cost in used:
+        tokens, cost = tokens + each_tokens, cost + each_cost
+    return budget.share(tokens, cost)
+
+
+def _used_by(team: TeamDirectory, name: str) -> tuple[Tokens, float]:
+    status = json_files.load_or_none(team.agent(name).status, Status)
+    return (status.tokens, status.cost_usd or 0.0) if status is not None else (Tokens(), 0.0)
+
+
+def _hirers(name: str, specs: Mapping[str, Spec | None]) -> list[str]:
+    """Return `name`, its hirer, the hirer of that, and so on."""
+    chain: list[str] = []
+    while name not in chain:
+        chain.append(name)
+        spec = specs.get(name)
+        if spec is None:
+            break
+        name = spec.by
+    return chain

@@ -1,12 +1,12 @@
 """Limits of an agent, of the agents that hired it, and of its team: model calls per assignment, tokens, money."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crewboard import store
-from crewboard.pricing import Budget, budget_or_none
-from crewboard.records import HireOptions, Intake, Spec, Status, Tokens
-from crewboard.store import CachedFile, TeamDirectory
+from crewboard.records import HireOptions, Intake, Spec
+from crewboard.store import CachedFile
+from crewboard.store.roster import BudgetShare
 from crewboard.worker.conversation import Assignment
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
@@ -22,60 +22,9 @@ class ReachedLimit:
     is_budget: bool
 
 
-def used_up_budget(team: TeamDirectory, name: str) -> str | None:
-    """Return which budget that the agent `name` draws on is used up, in words; None if none is."""
-    reached = _used_up(_budgets_of(team, name))
-    return reached.text if reached is not None else None
-
-
-def _budgets_of(
-    team: TeamDirectory, name: str, own: tuple[Tokens, float] | None = None
-) -> list[tuple[str, Budget, float]]:
-    """Return the budget of an agent and those of the agents that it was hired by: whose it is, which share is used.
-
-    An agent draws on the budget of its hirer, which otherwise could hire more agents than it may pay for. `own` are the
-    agent's own figures if they are newer than its status.
-    """
-    specs = {each: store.json_files.load_or_none(team.agent(each).spec, Spec) for each in store.roster.load(team).names}
-    found = []
-    for payer in _hirers(name, specs):
-        spec = specs.get(payer)
-        budget = budget_or_none(spec.flags.budget) if spec is not None else None
-        if budget is None:
-            continue
-        payees = [each for each in specs if payer in _hirers(each, specs)]
-        tokens, cost = _used_by(team, [each for each in payees if own is None or each != name])
-        if own is not None:
-            tokens, cost = tokens + own[0], cost + own[1]
-        found.append(("its" if payer == name else f"{payer}'s", budget, budget.share(tokens, cost)))
-    return found
-
-
-def _hirers(name: str, specs: Mapping[str, Spec | None]) -> list[str]:
-    """Return `name`, its hirer, the hirer of that, and so on."""
-    chain: list[str] = []
-    while name not in chain:
-        chain.append(name)
-        spec = specs.get(name)
-        if spec is None:
-            break
-        name = spec.by
-    return chain
-
-
-def _used_by(team: TeamDirectory, names: Iterable[str]) -> tuple[Tokens, float]:
-    """Return the tokens and the money in the status of these agents."""
-    tokens, cost = Tokens(), 0.0
-    for name in names:
-        status = store.json_files.load_or_none(team.agent(name).status, Status)
-        if status is not None:
-            tokens, cost = tokens + status.tokens, cost + (status.cost_usd or 0.0)
-    return tokens, cost
-
-
-def _used_up(shares: Iterable[tuple[str, Budget, float]]) -> ReachedLimit | None:
-    texts = (f"{whose} budget of {budget} is used up" for whose, budget, share in shares if share >= 1)
-    return next((ReachedLimit(text, is_budget=True) for text in texts), None)
+def _used_up(shares: Iterable[BudgetShare]) -> ReachedLimit | None:
+    text = store.roster.used_up(shares)
+    return ReachedLimit(text, is_budget=True) if text is not None else None
 
 
 class Limits:
@@ -118,24 +67,10 @@ class Limits:
         spec = self._spec.get()
         return spec.flags if spec is not None else self._run_state.spec.flags
 
-    def _shares(self) -> list[tuple[str, Budget, float]]:
-        """Return each budget: whose it is, and which share of it is used."""
+    def _shares(self) -> list[BudgetShare]:
+        """Return the budgets that this agent draws on."""
         run_state, conversation = self._run_state, self._run_state.conversation
-        own = conversation.tokens, conversation.cost_usd or 0.0
-        found = _budgets_of(run_state.team, run_state.name, own)
-        if (team := budget_or_none(store.roster.load(run_state.team).budget)) is not None:
-            tokens, cost = self._used_by_team()
-            found.append(("the team's", team, team.share(tokens, cost)))
-        return found
-
-    def _used_by_team(self) -> tuple[Tokens, float]:
-        """Return what the whole team used: this agent, the others by their status, and those that were removed."""
-        run_state = self._run_state
-        config = store.roster.load(run_state.team)
-        conversation, removed = run_state.conversation, config.removed_total
-        tokens, cost = _used_by(run_state.team, [name for name in config.names if name != run_state.name])
-        own_cost = (conversation.cost_usd or 0.0) + (removed.cost_usd or 0.0)
-        return conversation.tokens + removed.tokens + tokens, own_cost + cost
+        return store.roster.budgets(run_state.team, run_state.name, (conversation.tokens, conversation.cost_usd or 0.0))
 
     def _warn(self, text: str) -> None:
         """Tell the model and the agent that it reports to, once per conversation."""

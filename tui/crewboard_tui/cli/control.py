@@ -2,15 +2,15 @@
 
 import click
 
+from crewboard.commands import Team, control, hire, messages
 from crewboard.commands import answers as standing
-from crewboard.commands import control, hire, messages
 from crewboard.commands import stop as ending
 from crewboard.errors import UsageError
-from crewboard.pricing import parse_budget
+from crewboard.pricing import budget_or_none, parse_budget
 from crewboard.protocol import SHUTDOWN_TIMEOUT
 from crewboard.readmodel import bill_team, read_team
 from crewboard.records import LEAD, HireOptions, Status
-from crewboard.store import json_files, leases, roster
+from crewboard.store import agents, json_files, leases, roster
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 from crewboard_tui.cli.status import used
@@ -105,18 +105,90 @@ def approver(session: Session, who: str) -> None:
 
 
 @click.command()
-@click.argument("amount", required=False)
+@click.argument("words", nargs=-1, metavar="[NAME] [AMOUNT]", shell_complete=common.complete_agent)
 @click.option("--none", "lift", is_flag=True, help="Remove the limit.")
 @as_json
 @click.pass_obj
-def budget(session: Session, amount: str | None, lift: bool, as_json: bool) -> None:
-    """Show or set the limit of the whole team, in money ($20) or tokens (2m). At the limit its workers end (79)."""
+def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) -> None:
+    """Show or set the limit of the team, or of the agent NAME, in money ($20) or tokens (2m).
+
+    At the limit workers end (79). A raised limit continues the assignments that it stopped.
+
+    Example: crewboard budget fixer 400k
+    """
+    name, amount = _whose_budget(session.team, words)
+    if lift and amount is not None:
+        raise UsageError("give an amount or --none, not both")
+    if name is None:
+        _team_budget(session, amount, lift=lift, as_json=as_json)
+    else:
+        _agent_budget(session.team, name, hire.NO_BUDGET if lift else amount, as_json=as_json)
+
+
+def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str | None]:
+    """Return the agent, None for the team, and the amount, None if the budget is only to be shown."""
+    match words:
+        case ():
+            return None, None
+        case (word,) if budget_or_none(word) is None and team.directory.exists() and team.config.member(word):
+            return word, None
+        case (word,):
+            return None, word
+        case (name, amount):
+            return name, amount
+        case _:
+            raise UsageError("give an agent's name, an amount, or both")
+
+
+def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -> None:
+    team.member(name)
+    run = hire.raise_limits(team, name, budget=amount) if amount is not None else None
+    seen = read_team(team.directory).agent(name)
+    limit = seen.spec.flags.budget if seen is not None and seen.spec is not None else None
+    if as_json:
+        used = {"tokens": seen.tokens.total, "cost_usd": seen.cost_usd} if seen is not None else None
+        say_json({"name": name, "budget": limit, "used": used, "run": run})
+        return
+    say(f"{name} may use {parse_budget(limit)}" if limit else f"{name} has no budget of its own")
+    if run is not None:
+        say(f"{name} continues: run {run}")
+
+
+@click.command()
+@common.agent_name
+@click.option("--turns", type=click.IntRange(min=1), metavar="N", help="Limit of model calls per assignment.")
+@as_json
+@click.pass_obj
+def limit(session: Session, name: str, turns: int | None, as_json: bool) -> None:
+    """Show or set how often the agent NAME may call the model for one assignment.
+
+    A raised limit continues the assignment that it stopped.
+
+    Example: crewboard limit fixer --turns 200
+    """
+    team = session.team
+    agent = team.agent(name)
+    run = hire.raise_limits(team, name, max_turns=turns) if turns is not None else None
+    spec = agents.spec(agent)
+    if spec is None:
+        raise UsageError(f"{name} has no spec file; spawn it again")
+    if as_json:
+        say_json({"name": name, "max_turns": spec.flags.max_turns, "run": run})
+        return
+    say(f"{name} may call the model {spec.flags.max_turns} times for one assignment")
+    if run is not None:
+        say(f"{name} continues: run {run}")
+
+
+def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: bool) -> None:
     team = session.team
     if amount is not None or lift:
         limit = None if amount is None else str(parse_budget(amount))
-        standing.set_budget(team.ensure(), None if lift else amount)
+        resumed = hire.raise_team_budget(team.ensure(), amount)
         if not as_json:
             say("the team has no budget now" if lift else f"the team may use {limit}")
+            if resumed:
+                say(f"{', '.join(resumed)} continue" + ("s" if len(resumed) == 1 else ""))
             return
     view = read_team(team.directory)
     if as_json:

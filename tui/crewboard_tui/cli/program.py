@@ -41,6 +41,7 @@ SECTIONS = {
         "unpause": "control:unpause",
         "approver": "control:approver",
         "budget": "control:budget",
+        "limit": "control:limit",
         "rules": "control:rules",
     },
     "Answer": {

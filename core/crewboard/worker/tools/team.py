@@ -15,7 +15,6 @@ from crewboard.errors import UsageError
 from crewboard.protocol import Follower
 from crewboard.records import LEAD, HireOptions, Request
 from crewboard.worker.interrupts import Interrupted
-from crewboard.worker.limits import used_up_budget
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
 POLL_INTERVAL = 0.2
@@ -93,8 +92,6 @@ def _needs_plan(context: Context, agent_type: str) -> bool:
 
 async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     own = context.run_state.spec.flags
-    if (used_up := used_up_budget(context.team, context.name)) is not None:
-        raise UsageError(f"{given.name} was not hired: {used_up}")
     request = hire.Hire(
         name=given.name,
         type=given.agent_type,
