@@ -127,9 +127,12 @@ def test_a_type_of_the_project_needs_the_users_yes_once(crew_on: Make, tmp_path:
         crew.hire("ann", "auditor", "look")
 
 
-def test_an_agent_of_an_own_type_has_its_tools_and_its_words(crew_on: Make, tmp_path: Path) -> None:
+def test_an_agent_of_an_own_type_has_its_tools_and_its_words(
+    monkeypatch: pytest.MonkeyPatch, crew_on: Make, tmp_path: Path
+) -> None:
     bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read\n")
-    crew = crew_on(script=[calls("grep", pattern="x"), says("done")], XDG_STATE_HOME=str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    crew = crew_on(script=[calls("grep", pattern="x"), says("done")])
     trust(find(tmp_path, "auditor"), crew.environment)
     crew.run("ann", "auditor", "look")
     offered = {tool["name"] for tool in crew.model.requests[0]["tools"]}
