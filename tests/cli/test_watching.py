@@ -13,7 +13,7 @@ import pytest
 
 from crewboard.commands import messages
 from crewboard.commands.context import Team
-from crewboard.readmodel.team import Shown
+from crewboard.readmodel.states import Shown
 from crewboard.records import Exit, Spec, State
 from crewboard.store import agents, mailbox, tasks
 from tests.cli.files import alive, enlist, set_status

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.team import CAUSE_TIMEOUT, EXIT_TIMEOUT, Evidence, find_state
+from crewboard.readmodel.states import CAUSE_TIMEOUT, EXIT_TIMEOUT, Evidence, find_state
 from crewboard.records import VANISHED, Exit, Spec, Status, describe_exit
 from crewboard.store.layout import AgentDirectory
 from tests.frozen import NOW, FrozenProbe, make_empty

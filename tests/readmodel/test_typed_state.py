@@ -7,7 +7,8 @@ import pytest
 from crewboard.readmodel.activity import ActivityReader, describe, why_failed
 from crewboard.readmodel.file_activity import FileAccessReader
 from crewboard.readmodel.reader import TeamReader
-from crewboard.readmodel.team import Evidence, Finding, TeamView, find_state
+from crewboard.readmodel.states import Evidence, Finding, find_state
+from crewboard.readmodel.team import TeamView
 from crewboard.records import SANDBOX_OFF, Answer, Event, Sent, Spec, Task, ToolResult, ToolStart
 from crewboard.store import codec, journal, mailbox
 from tests.frozen import NOW, Frozen, make_empty

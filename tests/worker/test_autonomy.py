@@ -12,7 +12,7 @@ from crewboard.commands import tasks as board
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.pricing import Budget, load, parse_budget
-from crewboard.readmodel.team import LOOP_LENGTH
+from crewboard.readmodel.states import LOOP_LENGTH
 from crewboard.records import Cleared, HireOptions, Intake, Summary, Task, Tokens
 from crewboard.store import agents, mailbox, tasks
 from tests.crew import Crew, eventually

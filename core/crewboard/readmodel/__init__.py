@@ -20,12 +20,11 @@ from crewboard.readmodel.mail import (
 from crewboard.readmodel.needs import NEED_OF_REQUEST, response_times_today, summarise, tasks_blocked_by
 from crewboard.readmodel.processes import KernelProbe, NoUsageProbe, Probe, ProcessNode, Usage
 from crewboard.readmodel.reader import TeamReader, blocked, read_team
+from crewboard.readmodel.states import URGENCY, Shown
 from crewboard.readmodel.team import (
-    URGENCY,
     AgentView,
     Need,
     NeedKind,
-    Shown,
     SupervisorView,
     TeamView,
     describe_storage,

@@ -12,7 +12,8 @@ from crewboard.protocol import only_operator_answers, operator_mailboxes
 from crewboard.readmodel.mail import Unread
 from crewboard.readmodel.needs import find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
-from crewboard.readmodel.team import DEAD, AgentView, Evidence, Rest, SupervisorView, TeamView, find_state, show
+from crewboard.readmodel.states import DEAD, Evidence, find_state, show
+from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView
 from crewboard.records import (
     LEAD,
     OPERATOR,
