@@ -77,11 +77,11 @@ class TeamPoller:
         return self._last
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading the team."""
         self._watcher.start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._watcher.stop()
 
     def look_at(self, queries: Iterable[Query[object]]) -> None:
@@ -92,7 +92,7 @@ class TeamPoller:
             self._watcher.poke()
 
     def poke(self) -> None:
-        """Read now: something was changed from here."""
+        """Read at once: the user has just changed something."""
         self._watcher.poke()
 
     def _read(self) -> None:

@@ -210,7 +210,7 @@ class Mailbox:
 
 @dataclass(frozen=True)
 class MailTo:
-    """One mailbox."""
+    """Query for the messages of one mailbox."""
 
     name: str
 
@@ -285,7 +285,7 @@ class TouchedFiles:
     """The files that the agents read and changed."""
 
     def read(self, readers: Readers, view: TeamView) -> FileActivity:
-        """Return them, oldest first; indexed here, away from the screen, and only if one was added."""
+        """Return all file accesses, oldest first, indexed in the reader thread and only if one was added."""
         found = [
             touch
             for name in view.names

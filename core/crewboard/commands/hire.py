@@ -52,7 +52,7 @@ class Hire:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Work given to an agent. Its answer will name `id`."""
+    """Work given to an agent. The answer lists `id` in `answers`."""
 
     agent: str
     id: str

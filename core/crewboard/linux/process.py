@@ -166,7 +166,7 @@ def environment(pid: int) -> bytes:
     """Return the environment that a process was started with, as NUL-separated bytes.
 
     Raises:
-        OSError: It is gone, or must not be read.
+        OSError: The process has ended, or this user may not read it.
     """
     return Path(f"/proc/{pid}/environ").read_bytes()
 

@@ -38,7 +38,7 @@ def ask(
 
 
 def mail_of(request: Request, ts: float) -> Message:
-    """Return the mail that tells of a request."""
+    """Return the mail that announces a request."""
     return store.mailbox.compose(
         request.from_, request.to, f"{request.type}_request", str(request.payload.get(_WORD[request.type], "")),
         ident=ask_id(request), ts=ts, metadata={"request_id": request.id},

@@ -48,7 +48,7 @@ class CrashReport:
 
 
 def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> CrashReport:
-    """Return what is known of how `agent` ended."""
+    """Collect the evidence of how `agent` ended, from its exit record, journal, log and mailbox."""
     directory = team.agent(agent.name)
     began, last_tool, last_activity = _journal_end(directory, agent.run)
     letters = [letter for letter in MailReader(team, agent.name).read() if letter.picked_up_at is None]

@@ -299,7 +299,7 @@ class TeamReader:
         self._usage = self._probe.measure(living)
 
     def _unread(self, operators: frozenset[str], agents: tuple[AgentView, ...]) -> dict[str, int]:
-        """Return the unread mail by mailbox: behind the agents' own cursors, and behind what the operator has read."""
+        """Return the unread count of each mailbox, behind the agent's cursor or what the operator has read."""
         read = (self._operator.get() or OperatorState()).read
         counts = {agent.name: agent.unread for agent in agents}
         for name in sorted(operators):

@@ -57,7 +57,7 @@ class Watcher:
         self._thread.start()
 
     def poke(self) -> None:
-        """Publish now, whatever the pace."""
+        """Read and publish at once, without waiting for the rate limit."""
         self._poked.set()
         self._wake.set()
 

@@ -75,7 +75,7 @@ _WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Rule:
-    """Refuse a call: always, or while an argument, masked, is one of `values` (`unless`: is none of them)."""
+    """A rule that refuses a system call: always, or if `argument & mask` is (with `unless`: is not) in `values`."""
 
     call: str
     error: int = errno.EPERM

@@ -75,7 +75,7 @@ class ReplacedFileDetector:
         return size < offset or (before is not None and self._inode != before)
 
     def _stat(self) -> tuple[int | None, int]:
-        """Return the inode, None if there is no file, and the size."""
+        """Return the inode and the size; (None, 0) if there is no file."""
         try:
             stat = self._path.stat()
         except OSError:

@@ -51,7 +51,7 @@ def _is_blank(block: Block) -> bool:
 
 
 def _body_of(message: Message) -> str:
-    """Return the text of a message: for a plan with the id of its request, for an empty one its type."""
+    """Return the text of a message for the model: a plan behind its request id, an empty text as its type."""
     if message.type == "plan_approval_request":
         return f"request_id: {message.metadata.get('request_id')}\n\n{message.content}"
     return message.content if message.content.strip() else f"({message.type})"

@@ -84,7 +84,7 @@ class Interrupts:
             raise WorkerExit("shutdown", 0)
 
     def _wanted(self) -> str:
-        """Return what the spec wants of this run; a spec that wants a later run says nothing about it."""
+        """Return the desired state of this run; `running` if the spec is missing or is for another run."""
         spec = self._spec.get()
         return spec.want if spec is not None and spec.run == self._run_state.spec.run else "running"
 

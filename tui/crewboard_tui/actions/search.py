@@ -144,7 +144,7 @@ class Search:
 
     @property
     def is_narrowed(self) -> bool:
-        """Return True if the list may leave something out."""
+        """Return True if a group or a filter is active."""
         return bool(self._parts)
 
     @property
@@ -162,7 +162,7 @@ class Search:
         return "".join(f" · {part}" for part in [*self._parts, f"{self._context.key('view.back')} shows all"])
 
     def nothing(self, otherwise: str) -> str:
-        """Return the line of an empty list: how to see more of it, or `otherwise`, which says what to do first."""
+        """Return the text for an empty list: how to clear the filter, or `otherwise` if no filter is set."""
         return (
             f"nothing here is like that; {self._context.key('view.back')} shows all" if self.is_narrowed else otherwise
         )

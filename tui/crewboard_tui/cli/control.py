@@ -75,11 +75,11 @@ def pause(session: Session, name: str | None, all_agents: bool) -> None:
 @click.option("--all", "all_agents", is_flag=True, help="All paused agents.")
 @click.pass_obj
 def unpause(session: Session, name: str | None, all_agents: bool) -> None:
-    """Resume the paused agent NAME."""
+    """Let the paused agent NAME continue."""
     freed = control.unpause_all(session.team) if _all(name, all_agents) else [name or ""]
     if not all_agents:
         control.unpause(session.team, freed[0])
-    say("resumed: " + (", ".join(freed) or "no agent is running"))
+    say("continues: " + (", ".join(freed) or "no agent is running"))
 
 
 def _all(name: str | None, all_agents: bool) -> bool:

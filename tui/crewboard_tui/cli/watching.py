@@ -211,7 +211,7 @@ class _Waiting:
         self.ended = not self.done and self._ended_since is not None and is_known
 
     def describe(self) -> str:
-        """Return what keeps the agent from being done."""
+        """Return the agent's name and present state, for the timeout message."""
         what = "idle but has unread mail" if self.reached else self.agent.state if self.agent else "unknown"
         return f"{self.name} is {what}"
 
@@ -222,7 +222,7 @@ def _wait(
     """Return the agents that are in a wanted state: all of them, or with `first` at least one.
 
     Raises:
-        TryLaterError: The time is over, or without `timeout`, an agent that is needed has ended.
+        TryLaterError: The timeout expired, or without one, an agent that is needed has ended.
         UsageError: An agent was removed.
     """
     started = time.monotonic()

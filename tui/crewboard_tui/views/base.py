@@ -101,7 +101,7 @@ class BaseScreen(Screen[None]):
 
     @property
     def is_over(self) -> bool:
-        """Return True if what it asks for is settled."""
+        """Return True if the request on this screen is closed."""
         return False
 
     def body(self) -> Iterable[Widget]:
@@ -109,7 +109,7 @@ class BaseScreen(Screen[None]):
         return ()
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
-        """Return the line below the strip: on a numbered view, all views."""
+        """Return the line below the status bar: on a numbered view, the tabs of all views."""
         return tabs_line(snapshot.view, self.MODE, width, self.context.key) if self.MODE else ()
 
     def paint(self, snapshot: Snapshot) -> None:

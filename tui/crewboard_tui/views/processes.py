@@ -42,7 +42,7 @@ SORTS: dict[str, Callable[[AgentView], Any]] = {
 
 
 class ProcessesScreen(BaseScreen):
-    """One process per worker, with what it started."""
+    """The Processes view: each worker's process with its children."""
 
     MODE = "processes"
     AUTO_FOCUS = "#processes"
@@ -119,7 +119,7 @@ class ProcessesScreen(BaseScreen):
 
 
 def process_line(agent: AgentView, *, marked: bool = False) -> Line:
-    """One worker."""
+    """Return the row of one worker: pid, run, CPU, memory, children, sandbox, state."""
     look = look_of(agent)
     usage = agent.usage
     cells = [

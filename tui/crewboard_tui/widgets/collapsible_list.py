@@ -94,7 +94,7 @@ class CollapsibleList(LineList):
 
     @property
     def key_labels(self) -> Mapping[str, str]:
-        """Return the labels of keys that fold again."""
+        """Return the labels of the fold keys while rows are unfolded."""
         here = self._here is not None and self._here.key in self._unfolded
         return {**({"fold.turn": "fold"} if here else {}), **({"fold.all": "fold all"} if self._is_whole else {})}
 

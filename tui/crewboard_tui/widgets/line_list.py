@@ -91,7 +91,7 @@ class LineList(ScrollView, can_focus=True):
 
     @dataclass
     class Reordered(Message):
-        """The order or the columns were changed; the rows show that once they are shown anew."""
+        """The sort order or the columns changed. The receiver must call `show` again."""
 
         rows: "LineList"
 

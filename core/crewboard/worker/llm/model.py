@@ -80,7 +80,7 @@ class ModelError(Exception):
 
 
 class _InputError(Exception):
-    """The input of a tool call cannot be kept; the text says why."""
+    """A tool input that cannot be stored; the text says why."""
 
 
 class TooLongError(ModelError):
@@ -129,7 +129,7 @@ def _cached_context(*_key: str | int | None) -> ssl.SSLContext:
 
 
 class Model:
-    """The model of one worker."""
+    """Client for one worker's model calls: retries, timeouts, cooldown and cost."""
 
     def __init__(self, run_state: RunState, interrupts: Interrupts, rng: Callable[[], float] = random.random) -> None:
         self._run_state = run_state
@@ -390,7 +390,7 @@ def _judge(error: Exception) -> _Refusal:
 
 
 def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:
-    """Return what a failed connection means. A request that cannot be written fails at every attempt."""
+    """Return the error for a failed connection. Only network errors are retried: an invalid key or URL fails again."""
     if isinstance(error.__cause__, httpx2.LocalProtocolError):
         # The error's own text holds the header, and so the key.
         text = "the API key cannot be sent: it contains a character that is not allowed in a header"

@@ -104,7 +104,7 @@ class HireScreen(BaseScreen):
         self.refresh_bindings()
 
     def _word(self, wrong: list[Problem], marked: list[str]) -> Line:
-        """Return how far the form is; the `marked` fields say themselves what is wrong with them."""
+        """Return the form's status: starting, refused, ready, or the first problem that no `marked` field shows."""
         send = Span(self.context.key("hire.send"), "key")
         if self._busy:
             return (Span("it is coming up …", "info"),)

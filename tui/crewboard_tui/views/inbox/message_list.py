@@ -341,7 +341,7 @@ class MessageList(LineList):
         return max(known, *shown)
 
     def void_of(self, letter: MessageView) -> str | None:
-        """Return why a message has no effect, if so."""
+        """Return why a message has no effect; None if it has one."""
         return self._void.get(letter.message.id)
 
     @property

@@ -208,7 +208,7 @@ class InboxScreen(BaseScreen):
                 self.context.do_quietly("noting what was read", partial(self._mark_read, name, offset))
 
     def _mark_read(self, name: str, offset: int) -> str:
-        """Runs in a thread, for another process may hold the lock."""
+        """Record how far the operator has read. Call it in a thread: another process may hold the lock."""
         messages.mark_read(self.context.team, name, offset)
         return ""
 

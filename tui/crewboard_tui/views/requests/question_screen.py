@@ -179,7 +179,7 @@ class QuestionScreen(BaseScreen):
         return self.query_one("#answer").has_focus
 
     def _keep(self, text: str) -> None:
-        """At once: when the page goes, what stands in its line is gone before it; an emptied answer is no draft."""
+        """Save the draft on every change, because the input is removed before the page. Delete an empty one."""
         if text:
             self.context.drafts[self.page.seen.id] = text
         else:
