@@ -1,6 +1,7 @@
 """A real terminal for tests: the dashboard on a pseudo terminal, with its screen as a person sees it."""
 
 import contextlib
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Self
 import pexpect
 import pyte
 
+from crewboard.store.ownership import marks, secret_file
 from tests.crew import eventually
 
 
@@ -28,6 +30,13 @@ class Terminal:
     def __init__(self, root: Path, environment: Mapping[str, str], columns: int = 80, lines: int = 24) -> None:
         self.state = root.with_name(f"{root.name}-state")
         """The folder where the dashboard keeps its state."""
+        # The team was made with another folder of state, and would be foreign without its secret.
+        secret = self.state / "crewboard/secret"
+        if not secret.exists():
+            secret.parent.mkdir(parents=True, exist_ok=True)
+            # It may be the first time that a secret is needed.
+            marks(root)
+            shutil.copy(secret_file(), secret)
         self.child = pexpect.spawn(
             sys.executable,
             ["-I", "-m", "crewboard_tui.cli"],
