@@ -197,3 +197,49 @@ async def test_a_message_that_becomes_a_thread_stays_selected(frozen: Frozen) ->
         await stage.until(lambda: mail.thread is not None)
         assert mail.thread is not None
         assert mail.thread.newest.message.id == "m1002"
+
+
+_ALIKE = ("payments-review-service-api", "payments-review-service-web")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "7"])
+async def test_long_names_can_be_told_apart(empty: Frozen, view: str, width: int) -> None:
+    for at, name in enumerate(_ALIKE):
+        empty.hire(name, "code", "working", "reading the whole of the code", ago=1, pid=4395 + at)
+        empty.task(at + 1, "read it", "in_progress", owner=name)
+        empty.asks(f"r{at}", "question", name, 9, {"question": "Which?"})
+    async with opened(empty, width, 30) as stage:
+        await stage.press(view)
+        for name in _ALIKE:
+            await stage.until(lambda name=name: any(  # type: ignore[misc]
+                line.count("payme") and f"{name[-4:]} " in line for line in stage.text[3:]))  # fmt: skip
+
+
+async def test_a_name_gets_free_columns_of_the_board(empty: Frozen) -> None:
+    for at, name in enumerate(_ALIKE):
+        empty.hire(name, "code", "idle", "", ago=1, pid=4395 + at)
+    async with opened(empty, 120, 30) as stage:
+        await stage.sees(*_ALIKE)
+
+
+async def test_the_key_of_the_board_leads_there_from_every_view(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("enter")
+        await stage.sees("demo ›")
+        await stage.press("5", "1")
+        await stage.sees("Team · sort")
+        assert "demo ›" not in stage.all
+
+
+async def test_a_filter_ends_when_a_page_is_opened_from_it(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("/")
+        await stage.write("perf")
+        await stage.press("enter")
+        await stage.sees("filter perf", "1 of 11 agents")
+        await stage.press("enter")
+        await stage.sees("demo › perf")
+        await stage.press("escape")
+        await stage.sees("─ 11 agents ─")
+        assert stage.app.screen.query_one(Roster).selected == "perf"

@@ -94,12 +94,12 @@ async def test_an_acknowledged_death_is_gone(frozen: Frozen) -> None:
 
 async def test_next_keeps_the_place_where_one_was(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.press("j", "j", "j", "j", "j", "enter")
+        await stage.press("5", "j", "enter")
         await stage.sees("[Now]")
         await stage.press("!")
         await stage.sees("parser · why")
-        await stage.press("1")
-        await stage.sees("[Now]", "api · code")
+        await stage.press("5")
+        await stage.sees("[Now]", "auth-plan · plan")
 
 
 async def test_next_throws_no_form_away(frozen: Frozen) -> None:

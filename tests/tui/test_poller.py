@@ -218,7 +218,7 @@ def test_of_a_large_team_each_journal_is_opened_once(tmp_path: Path, monkeypatch
     readers = Readers(team.directory, team.probe)
     readers.note(view)
     for _ in range(2):
-        Feed().read(readers, view)
+        Feed(400).read(readers, view)
     assert len(made) == 70
 
 

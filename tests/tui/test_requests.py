@@ -525,7 +525,7 @@ async def test_on_a_question_digits_open_views_and_no_letter_answers(frozen: Fro
         await _open_question(stage)
         await stage.press("3")
         await stage.sees("Tasks · 1/8")
-        await stage.press("1")
+        await stage.press("1", "a")
         await stage.sees("▸ yes, with a banner")
         await stage.press("a", "A", "d", "e", "m", "y", "space")
         assert _request(frozen, "req-004290").status == "pending"
@@ -829,3 +829,57 @@ async def test_read_only_shows_a_plan_and_answers_nothing(frozen: Frozen) -> Non
         await stage.press("a", "d", "e")
         assert "approve" not in stage.part("keys")
         assert _request(frozen, "req-004281").status == "pending"
+
+
+def _ask_with_many_options(frozen: Frozen) -> None:
+    options = [f"option {number} " + "long text " * 12 + f"end{number}" for number in range(12)]
+    frozen.asks("req-1", "question", "api", 10, {"question": "Which one of these is it?", "options": options})
+
+
+async def _open_many_options(stage: Stage) -> None:
+    await stage.app.open_need("question:api:req-1")
+    await stage.sees("option 0")
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20)])
+async def test_a_question_with_many_options_can_be_read(frozen: Frozen, width: int, height: int) -> None:
+    _ask_with_many_options(frozen)
+    async with opened(frozen, width, height) as stage:
+        await _open_many_options(stage)
+        await stage.sees("Which one of these is it?")
+        await stage.press("shift+tab", "G")
+        await stage.sees("end11")
+
+
+async def test_the_question_can_have_the_screen_to_itself(frozen: Frozen) -> None:
+    _ask_with_many_options(frozen)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_many_options(stage)
+        await stage.press("shift+tab", "z")
+        await stage.sees("Which one of these is it?", "end5")
+        assert "In your own words" not in stage.all
+        await stage.press("escape")
+        await stage.sees("QUESTION", "In your own words")
+
+
+async def test_a_plan_gets_most_of_a_small_screen(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await stage.settles()
+        plan = stage.app.screen.query_one("#plan")
+        assert plan.size.height >= 0.6 * 24
+        await stage.press("z")
+        await stage.until(lambda: plan.size.height >= 16)
+        assert "comments on" not in stage.all
+        await stage.press("d")
+        await stage.sees("Why not?")
+        await stage.press("escape", "e")
+        await stage.sees("approves what stands here")
+
+
+async def test_the_text_of_an_agent_can_have_the_screen_to_itself(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("enter", "z")
+        await stage.sees_not("Transcript")
+        await stage.press("escape")
+        await stage.sees("Transcript")

@@ -17,14 +17,14 @@ from tests.tui.stage import Stage, opened
 
 async def test_a_digit_returns_to_the_last_page_then_to_the_view(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.press("j", "j", "j", "j", "j", "enter")
-        await stage.sees("demo › api")
+        await stage.press("5", "j", "enter")
+        await stage.sees("demo › auth-plan", "5 Procs")
         await stage.press("3")
         await stage.sees("Tasks · ")
-        await stage.press("1")
-        await stage.sees("demo › api", "1 Board")
-        await stage.press("1")
-        await stage.sees("┌─ Team", "Peek · api")
+        await stage.press("5")
+        await stage.sees("demo › auth-plan")
+        await stage.press("5")
+        await stage.sees("┌─ Processes")
 
 
 async def test_the_inbox_shows_every_mailbox_and_what_lies_in_it(frozen: Frozen) -> None:
@@ -380,3 +380,19 @@ async def test_a_settled_request_is_not_what_a_view_comes_back_to(frozen: Frozen
         await stage.press("4")
         await stage.sees("┌─ Needs you")
         assert "PLAN v2" not in stage.all
+
+
+async def test_the_feed_says_what_it_cut_and_loads_older_lines(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard_tui.views.feed.PAGE", 20)
+    empty.hire("api", "code", "working", "thinking", ago=1, pid=4395)
+    for number in range(50):
+        empty.said("api", 100 - number, f"thought number {number}")
+    async with opened(empty, 80, 24) as stage:
+        await stage.press("6")
+        await stage.sees("Feed · newest 20 of 51", "thought number 49")
+        await stage.press("g")
+        await stage.sees("Feed · newest 40 of 51", "thought number 30")
+        await stage.press("g")
+        await stage.sees("┌─ Feed ─", "thought number 10")
+        await stage.press("g")
+        await stage.sees("thought number 0")

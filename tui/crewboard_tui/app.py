@@ -317,13 +317,14 @@ class CrewboardApp(App[None], inherit_bindings=False):
         return switched
 
     async def action_view(self, mode: str) -> None:
-        """Go to a numbered view as it was left; pressed again, to the view itself and its list."""
+        """Go to a numbered view as it was left, to the Board without its pages; pressed again, to the view itself."""
         again = mode == self.current_mode
         await self.switch_mode(mode)
         while isinstance(self.screen, BaseScreen) and self.screen.is_over:
             await self.pop_screen()
-        if again:
+        if again or mode == _FIRST:
             await self._pop_to_view()
+        if again:
             for view in self.screen_stack[-1:]:  # none is left if the dashboard was left meanwhile
                 if isinstance(view, BaseScreen):
                     view.begin()

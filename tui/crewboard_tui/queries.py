@@ -39,7 +39,6 @@ _SEATS = 2
 """Mailboxes beside those of the agents: the operator's and the lead's."""
 
 _LIVE_TAIL = 16 * 1024
-_FEED_MOST = 400
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -308,12 +307,15 @@ class FeedLine:
 
 @dataclass(frozen=True)
 class Feed:
-    """The latest work of all agents."""
+    """The latest work of all agents: the newest `most` lines, and the number of older ones."""
 
-    def read(self, readers: Readers, view: TeamView) -> tuple[FeedLine, ...]:
+    most: int
+
+    def read(self, readers: Readers, view: TeamView) -> tuple[tuple[FeedLine, ...], int]:
         """Return it, oldest first."""
         lines = [FeedLine(name, what) for name in view.names for what in readers.activity(name)]
-        return tuple(sorted(lines, key=lambda each: each.what.ts)[-_FEED_MOST:])
+        newest = sorted(lines, key=lambda each: each.what.ts)[-self.most :]
+        return tuple(newest), len(lines) - len(newest)
 
 
 def read_live(agent: AgentDirectory) -> str:

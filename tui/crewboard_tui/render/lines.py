@@ -78,6 +78,11 @@ def clip_middle(name: str, width: int) -> str:
     return name[: width - 1 - tail] + ELLIPSIS + name[len(name) - tail :] if width > 1 else ELLIPSIS[:width]
 
 
+def pad_name(name: str, width: int) -> str:
+    """Cut a name in its middle or fill it to exactly `width` cells."""
+    return pad(clip_middle(name, width), width)
+
+
 def pad(text: str, width: int, align: Align = "left") -> str:
     """Cut or fill `text` to exactly `width` cells."""
     text = clip(text, width)

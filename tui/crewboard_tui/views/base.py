@@ -167,6 +167,8 @@ class BaseScreen(Screen[None]):
         # Behind a palette or a line to write in, it can still be seen.
         if isinstance(self.app.screen, BaseScreen):
             self.context.forget_hint(event.time)
+            if self.MODE and self.is_ready:
+                self.show_all()
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
         self.refresh_soon()
@@ -407,8 +409,9 @@ class Panes:
         """What Esc closes: the pane that is alone."""
 
     def _why_no_zoom(self, _: Selection) -> str | None:
-        panes = [pane for pane in self._screen.query("#body .pane") if pane.size.width]
-        return None if self.zoomed is not None or len(panes) > 1 else NOT_NOW
+        parts = [*self._screen.query("#body .pane"), *self._screen.query("#body > *")]
+        shown = {part for part in parts if part.size.width and part.size.height and not part.query(".pane")}
+        return None if self.zoomed is not None or len(shown) > 1 else "this pane is the only one"
 
     def _turn(self, _: Selection) -> None:
         focused = self._screen.focused
@@ -439,6 +442,8 @@ class Panes:
 
     def unzoom(self) -> None:
         """Show all panes again."""
+        if self.zoomed is None:
+            return
         self.zoomed = None
         for widget in self._screen.query("#body *"):
             widget.remove_class("-away", "-alone")

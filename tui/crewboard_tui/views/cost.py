@@ -30,6 +30,7 @@ from crewboard_tui.render import (
     Align,
     Line,
     Span,
+    clip_middle,
     context_share,
     format_bill,
     format_count,
@@ -143,7 +144,8 @@ def account_line(account: Account, columns: Sequence[Column], tone: str = "", *,
     spans = [account.shape, Span("✓" if marked else " ", "marked")]
     for column in columns:
         cell = column.cell(account)
-        spans.append(Span(pad(cell.text, column.width, column.align) + " ", f"{cell.tone} {tone}".strip()))
+        text = clip_middle(cell.text, column.width) if column.title == COLUMNS[0].title else cell.text
+        spans.append(Span(pad(text, column.width, column.align) + " ", f"{cell.tone} {tone}".strip()))
     return tuple(spans)
 
 

@@ -22,7 +22,7 @@ from crewboard_tui.actions import (
 )
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
-from crewboard_tui.render import Line, Span, format_size, look_of, pad, say
+from crewboard_tui.render import Line, Span, clip_middle, format_size, look_of, pad, say
 from crewboard_tui.views.agent.tabs import process_lines
 from crewboard_tui.views.base import BaseScreen, Panes, first_hire, nothing_row
 from crewboard_tui.widgets import LineList, LineView, Row, title
@@ -132,6 +132,7 @@ def process_line(agent: AgentView, *, marked: bool = False) -> Line:
         agent.sandbox if agent.alive and agent.sandbox else "—",
     ]
     widths = [width for _, width in _HEAD[1:]]
+    cells[0] = clip_middle(agent.name, widths[0] - 1)
     text = "".join(pad(cell, width - 1) + " " for cell, width in zip(cells, widths, strict=True))
     how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
     shape = (Span(look.glyph, look.tone), Span("✓" if marked else " ", "marked"))

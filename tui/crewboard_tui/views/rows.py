@@ -25,6 +25,7 @@ from crewboard_tui.render import (
     matches,
     one_line,
     pad,
+    pad_name,
     say,
     spread,
     task_look,
@@ -42,6 +43,8 @@ _LONGEST_NAME = 14
 
 
 _SOME_ROOM = 16
+_ROOM_OF_DOING = 26
+"""Cells for what an agent does, before longer names get the rest."""
 _SPARE = ("TYPE", "STATE", "COST", "CTX", "AGE", "MODEL", "RSS")
 """Columns that are omitted when space is short, the first one first; peek and page show them too."""
 _SPARE_BUT_STATE = tuple(title for title in _SPARE if title != "STATE")
@@ -196,7 +199,8 @@ class Layout:
         spans: list[Span] = [mark_span(marked=marked)]
         for column, width in self.columns:
             text, tone, _ = column.cell(agent, now)
-            spans.append(Span(pad(text, width, column.align) + " ", tone))
+            cell = pad_name(text, width) if column.title == "AGENT" else pad(text, width, column.align)
+            spans.append(Span(cell + " ", tone))
         return tuple(spans)
 
 
@@ -217,6 +221,10 @@ def lay_out(agents: list[AgentView], terminal: int, width: int, *, wide: bool = 
     fixed = {column.title: names if column.title == "AGENT" else column.width for column in chosen}
     open_columns = [column for column in chosen if column.width == 0]
     left = max(0, width - sum(fixed.values()) - len(chosen) - 1)
+    more = min(longest - names, left - _ROOM_OF_DOING * len(open_columns))
+    if more > 0:
+        fixed["AGENT"] += more
+        left -= more
     shares = _shares(left, len(open_columns))
     return Layout(tuple((column, fixed[column.title] or shares.pop(0)) for column in chosen))
 
@@ -282,7 +290,7 @@ def _need_line(need: Need, frees: str, now: float, width: int, *, marked: bool) 
     left = (
         Span(look.glyph, look.tone),
         mark_span(marked=marked),
-        Span(pad(need.agent, 11) + " ", "bold"),
+        Span(pad_name(need.agent, 11 if width < WIDE else 20) + " ", "bold"),
         say(need.summary),
     )
     return spread(left, right, width)

@@ -14,7 +14,7 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render import Line, Span, format_age, line, look_of, matches, plain, say, width_of
 from crewboard_tui.views.agent.tabs import NAMES, TABS, Page, Tab, seat_mail
-from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.views.base import BaseScreen, Panes
 from crewboard_tui.widgets import (
     CollapsibleList,
     CollapsibleRow,
@@ -80,7 +80,8 @@ class AgentPage(BaseScreen):
         self._foreground = Foreground(context, name, since) if since is not None else None
         self.search = Search(context, self.narrow, "words on this tab, also of what is folded")
         self._messaging = Messaging(context, partial(shown_composer, self))
-        self.back_layers = (self.search.layer,)
+        self.panes = Panes(self)
+        self.back_layers = (self.search.layer, self.panes.layer)
         own = [
             Action("view.tab", lambda _: self._turn(1)),
             Action("view.tab_back", lambda _: self._turn(-1)),
@@ -88,7 +89,7 @@ class AgentPage(BaseScreen):
         ]
         if self._foreground is not None:
             own.append(Action("foreground.leave", self._to_background, self._why_no_background))
-        self.offer(own, AgentActions(context).actions, self._messaging.actions, self.search.actions)
+        self.offer(own, AgentActions(context).actions, self._messaging.actions, self.search.actions, self.panes.actions)
 
     @property
     def tab(self) -> Tab:

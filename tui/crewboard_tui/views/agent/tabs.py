@@ -52,6 +52,7 @@ from crewboard_tui.render import (
     limit_tone,
     one_line,
     pad,
+    pad_name,
     say,
     share_bar,
     sparkline,
@@ -394,7 +395,7 @@ def _who(letter: MessageView, name: str) -> Span:
     """Return the author; for mail of `name`, an arrow and the recipient."""
     message = letter.message
     who = f"→ {display_name(message.to)}" if message.from_ == name else display_name(message.from_)
-    return Span(pad(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
+    return Span(pad_name(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
 
 
 def _spoken(letter: MessageView, name: str, width: int) -> CollapsibleRow:
@@ -404,7 +405,7 @@ def _spoken(letter: MessageView, name: str, width: int) -> CollapsibleRow:
     times = times_line(letter, width) if message.to == name else ()
     room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
     first, *more = wrap(words.strip(), max(1, room)) or ("",)
-    author = Span(pad(one_line(display_name(message.from_)), AUTHOR) + " ", "accent bold")
+    author = Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent bold")
     head = spread((Span(format_clock(message.ts) + " ", "dim"), author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
     return CollapsibleRow(f"{message.to} {message.id}", head, rest, text=message.content)

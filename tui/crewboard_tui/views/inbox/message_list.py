@@ -9,7 +9,7 @@ from crewboard.protocol import ineffective_reason
 from crewboard.readmodel import MessageView, display_name, headline, is_notice, question_in, summarise
 from crewboard.readmodel.mail import verb
 from crewboard.records import Request
-from crewboard_tui.render import Line, Span, clip, format_age, format_clock, one_line, pad, say, spread, wrap
+from crewboard_tui.render import Line, Span, clip, format_age, format_clock, one_line, pad_name, say, spread, wrap
 from crewboard_tui.views.rows import mark_span
 from crewboard_tui.widgets import LineList, Row
 
@@ -193,7 +193,7 @@ def message_line(
     left = (
         Span(_sent(message.ts, width), "dim"),
         mark_span(marked=marked),
-        Span(pad(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
+        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
         *void_mark(void),
         Span(verb(message), "dim"),
         say(headline(message)),
@@ -209,7 +209,7 @@ def thread_line(
     left = (
         Span(_sent(message.ts, width), "dim"),
         mark_span(marked=marked),
-        Span(pad(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
+        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
         Span("− " if unfolded else "+ ", "key"),
         Span(standing(thread)),
         Span(" · ", "dim"),

@@ -27,7 +27,7 @@ from crewboard_tui.actions import (
 )
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
-from crewboard_tui.render import Span, look_of, pad, spread, width_of
+from crewboard_tui.render import Span, clip_middle, look_of, spread, width_of
 from crewboard_tui.views.base import BaseScreen, Panes
 from crewboard_tui.views.inbox.message_list import SORTS, MailboxInfo, MessageList, message_body, story_lines, unread_of
 from crewboard_tui.widgets import LineList, LineView, Row, follow_words, title
@@ -268,10 +268,10 @@ def _box_row(name: str, view: TeamView, width: int) -> Row:
     count = view.unread.get(name, 0)
     mine = is_operator_mailbox(name, view.names)
     shape = Span(f" {look_of(agent).glyph}", look_of(agent).tone) if agent else Span("")
-    left = (Span(pad(name, min(len(name), 14)), "bold" if mine else ""), shape)
     words = (f"{count} new" if mine else f"{count} unread") if count else "0"
-    if width_of(left) + len(words) >= width:
+    if len(name) + width_of((shape,)) + len(words) >= width:
         words = str(count)
+    left = (Span(clip_middle(name, width - width_of((shape,)) - len(words) - 1), "bold" if mine else ""), shape)
     right = Span(words, ("warning" if mine or (agent and not agent.alive) else "") if count else "dim")
     return Row(name, spread(left, (right,), width))
 

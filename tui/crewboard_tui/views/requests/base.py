@@ -124,9 +124,9 @@ class RequestPage:
         room = max(
             fewest, self._screen.size.height - (_BELOW_FACTS if self._screen.size.height >= TALL else _BELOW_FACTS_LOW)
         )
-        most = next((most for most in (4, 3, 2) if len(_hung(facts, width, most)) <= room), 1)
+        most = next((most for most in (4, 3, 2) if len(hang_facts(facts, width, most)) <= room), 1)
         self._screen.query_one("#facts", StaticLines).show(
-            [(Span(" "), *piece) for piece in _hung(facts, width, most)[:room]]
+            [(Span(" "), *piece) for piece in hang_facts(facts, width, most)[:room]]
         )
 
     def head_lines(self) -> list[Line]:
@@ -146,12 +146,14 @@ class RequestPage:
         if agent is not None and agent.task is not None:
             subject = next((task.subject for task in view.tasks if task.id == agent.task), "")
             lines.append((Span("TASK ", "dim"), say(f"#{agent.task} {subject}")))
-        if self.outcome:
-            lines.append((say(self.outcome, "alarm"),))
         return lines
 
+    def outcome_lines(self) -> list[Line]:
+        """Return what has become of the request, if it is closed."""
+        return [(say(self.outcome, "alarm"),)] if self.outcome else []
 
-def _hung(facts: list[Line], width: int, most: int) -> list[Line]:
+
+def hang_facts(facts: list[Line], width: int, most: int) -> list[Line]:
     """Return each fact in at most `most` lines, behind its label."""
     labels = [cell_len(fact[0].text) if len(fact) > 1 else 1 for fact in facts]
     return [piece for fact, label in zip(facts, labels, strict=True) for piece in hang(fact, width, label, most)]

@@ -144,7 +144,7 @@ class Feedback(Vertical):
         self.border_title = Content(use)
         self._line.placeholder = use if folded else ""
         self.set_class(folded, "-folded")
-        self.display = not (self._app_context.read_only or (self._over and folded))
+        self.set_class(self._app_context.read_only or (self._over and folded), "-hidden")
         self.set_class(self.denying, "-denying")
 
     def _use(self) -> str:

@@ -15,10 +15,11 @@ from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection, newest_of, 
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render import Line, Span, exact_lines, one_line, say
-from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.views.base import BaseScreen, Panes
 from crewboard_tui.views.requests.base import (
     RequestPage,
     asked,
+    hang_facts,
     permission_text,
     plan_impact_lines,
     plan_text,
@@ -27,6 +28,9 @@ from crewboard_tui.views.requests.base import (
 from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
 from crewboard_tui.views.rows import SHORT
 from crewboard_tui.widgets import LineView, StaticLines
+
+_FACT_LINES = 4
+"""Lines of one fact at most; the lists are below the plan in full."""
 
 _NO_PLAN = "only about a plan"
 """Why what leads to another revision does nothing: after a no to a single call the agent goes on without it."""
@@ -47,20 +51,22 @@ class ReviewScreen(BaseScreen):
         """How far the plan is scrolled while revisions are compared, and the other way round."""
         self.editor = PlanEditor(context, request)
         self.feedback = Feedback(context, request.id, self._leave_feedback)
+        self.panes = Panes(self)
         self.back_layers = (
             Layer(lambda: self.feedback.denying or self.feedback.has_cursor, self._leave_feedback),
             Layer(lambda: self._editing, self._read_on),
+            self.panes.layer,
         )
         own = (
             Action("edit.send", lambda _: self._send_edit(), self._why_no_send),
             Action("request.approve", lambda _: self._approve_as_shown(), self._why_no_answer),
             Action("request.rule", lambda _: self._approve_rule(), self._why_no_rule),
-            Action("request.deny", lambda _: self.feedback.deny(), self._why_no_answer),
+            Action("request.deny", lambda _: self._deny_with(ask=False), self._why_no_answer),
             Action("request.edit", lambda _: self._edit(), self._why_no_revision, self._edit_label),
-            Action("request.ask_back", lambda _: self.feedback.deny(ask=True), self._why_no_revision),
+            Action("request.ask_back", lambda _: self._deny_with(ask=True), self._why_no_revision),
             Action("request.compare", lambda _: self._compare(), self._why_no_compare),
         )
-        self.offer(own, self.page.actions)
+        self.offer(own, self.page.actions, self.panes.actions)
 
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
@@ -140,7 +146,7 @@ class ReviewScreen(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         self.page.read(snapshot)
         self.feedback.end(over=bool(self.page.outcome))
-        self.page.show_facts([*self._kept_edit(), *self.page.head_lines(), *self._answer_before(), *self._stakes()])
+        self.page.show_facts([*self._kept_edit(), *self.page.outcome_lines()])
         plan = self.query_one("#plan", LineView)
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
             plan.show(self._whole(plan.line_width))
@@ -178,13 +184,18 @@ class ReviewScreen(BaseScreen):
     def _covers(self) -> str:
         return covers(self.page.seen, self._scope or "")
 
+    def _facts_at_top(self, width: int) -> list[Line]:
+        """Return the facts, at the top of the text: they scroll away, so that the text gets most of the screen."""
+        facts = [*self.page.head_lines(), *self._answer_before(), *self._stakes()]
+        return [*hang_facts(facts, width, _FACT_LINES), ()]
+
     def _whole(self, width: int) -> list[Line]:
         if not self._is_plan:
-            return [*permission_text(self.page.seen, width), *self._rule_text(width)]
+            return [*self._facts_at_top(width), *permission_text(self.page.seen, width), *self._rule_text(width)]
         if self._comparing and (pair := self._pair):
             before, after = (f"v{revision_of(each, self.context.snapshot.view)}" for each in pair)
             return revision_text(*pair, (before, after), width)
-        return plan_text(self.page.seen, self._touches, self.context.now, width)
+        return self._facts_at_top(width) + plan_text(self.page.seen, self._touches, self.context.now, width)
 
     def _rule_text(self, width: int) -> list[Line]:
         if self._scope is None:
@@ -205,8 +216,9 @@ class ReviewScreen(BaseScreen):
 
     def _show_mode(self) -> None:
         """Plan, editor and feedback box, as they are used now."""
-        self.query_one("#plan").display = not self._editing
-        self.editor.display = self._editing
+        self.panes.unzoom()
+        self.query_one("#plan").set_class(self._editing, "-hidden")
+        self.editor.set_class(not self._editing, "-hidden")
         self.query_one("#plan", LineView).border_title = Content(self._title())
         self.feedback.editing = self._editing
         self.feedback.show_use()
@@ -274,6 +286,10 @@ class ReviewScreen(BaseScreen):
     def _feedback_done(self) -> None:
         if self.refusal("request.deny") is None:
             self._deny()
+
+    def _deny_with(self, *, ask: bool) -> None:
+        self.panes.unzoom()
+        self.feedback.deny(ask=ask)
 
     def _deny(self) -> None:
         if not self.feedback.with_no:

@@ -18,7 +18,7 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Key, bindings_of
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import Line, Span, crop, markdown_lines, say, width_of, wrap
-from crewboard_tui.views.base import ONLY_LOOKING, BaseScreen
+from crewboard_tui.views.base import ONLY_LOOKING, BaseScreen, Panes
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage, asked
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import LineList, LineView, Row, StaticLines, title
@@ -46,8 +46,9 @@ class QuestionScreen(BaseScreen):
             lambda _: self.page.why_over() if self.page.outcome else None,
             lambda _: None if self.options else "answer",
         )
-        self.back_layers = (Layer(self._is_writing, self._rest),)
-        self.offer((words,), self.page.actions, unavailable(self.page.why_over, *_ABOUT_PLANS))
+        self.panes = Panes(self)
+        self.back_layers = (Layer(self._is_writing, self._rest), self.panes.layer)
+        self.offer((words,), self.panes.actions, self.page.actions, unavailable(self.page.why_over, *_ABOUT_PLANS))
 
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
@@ -55,7 +56,8 @@ class QuestionScreen(BaseScreen):
         question.border_title = Content("Question")
         yield question
         choices = Choices(id="choices", classes="pane")
-        choices.display = bool(self.options)
+        if not self.options:
+            choices.display = False
         yield choices
         with Vertical(id="answer-frame", classes="pane"):
             hint = self._how_to_write() if self.app.size.height < TALL else ""
@@ -114,7 +116,7 @@ class QuestionScreen(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         self.page.read(snapshot)
-        self.page.show_facts(self.page.head_lines(), 2 if self.page.outcome else 1)
+        self.page.show_facts([*self.page.head_lines(), *self.page.outcome_lines()], 2 if self.page.outcome else 1)
         question = self.query_one("#question", LineView)
         choices = self.query_one("#choices", LineList)
         title(choices, self._how_to_choose())
@@ -137,6 +139,7 @@ class QuestionScreen(BaseScreen):
         return not self.context.read_only and not self.page.outcome
 
     def _write(self) -> None:
+        self.panes.unzoom()
         self.query_one("#answer").focus()
 
     @on(LineList.Opened, "#choices")
