@@ -201,7 +201,7 @@ async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None
         ((), "feed", "show all activity, newest last"),
         ((), "pause", "pause         not for parser now: pause it"),
         (("3", "5", "6"), "resume", "resume"),
-        (("!", "!"), "zoom", "zoom          only in a numbered view"),
+        (("6",), "zoom", "zoom          this pane is the only one"),
         (("!", "!"), "pause", "pause         only where an agent is selected"),
         (("!", "!"), "rule", "approve+rule  not now"),
     ],

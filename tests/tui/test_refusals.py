@@ -30,13 +30,12 @@ async def test_with_nothing_waiting_the_key_for_the_next_need_says_so(empty: Fro
         ((), "x", "stop: not for parser now"),
         (("j",), "D", "seen: not for auth-plan now"),
         (("5",), "C", "cancel: only on the task board"),
-        (("7",), "f", "filter: not now"),
-        (("7",), "w", "wide: not now"),
-        (("3",), "space", "mark: only in a list of agents"),
-        (("5",), "s", "sort: only on the Board and in Cost"),
+        (("7",), "w", "wide: only in the list of the Board"),
+        (("6",), "space", "mark: only in the list of a view"),
+        (("6",), "s", "sort: only in the list of a view"),
         (("6",), "x", "stop: select an agent first"),
         (("3",), "x", "stop: not on the task board"),
-        (("j", "enter"), "z", "zoom: only in a numbered view"),
+        (("6",), "z", "zoom: this pane is the only one"),
     ],
 )
 async def test_a_key_that_does_nothing_here_says_why(frozen: Frozen, way: tuple[str, ...], key: str, says: str) -> None:

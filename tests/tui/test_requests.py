@@ -832,7 +832,7 @@ async def test_read_only_shows_a_plan_and_answers_nothing(frozen: Frozen) -> Non
 
 
 def _ask_with_many_options(frozen: Frozen) -> None:
-    options = [f"option {number} " + "long text " * 12 + f"end{number}" for number in range(12)]
+    options: list[JsonValue] = [f"option {number} " + "long text " * 12 + f"end{number}" for number in range(12)]
     frozen.asks("req-1", "question", "api", 10, {"question": "Which one of these is it?", "options": options})
 
 
