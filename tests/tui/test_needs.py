@@ -1,6 +1,6 @@
 """`4` Needs-you: the order, reason and age of each need, and what continues after an answer."""
 
-from crewboard.commands import messages
+from crewboard.commands import hire, messages
 from crewboard.protocol import requests
 from crewboard.records import Exit
 from crewboard.store import agents
@@ -177,3 +177,18 @@ async def test_the_alert_says_open_or_next_as_its_key_will_do(frozen: Frozen) ->
         await stage.until(lambda: "! open" in stage.part("alert"), "what the key does")
         await stage.press("!")
         await stage.sees("Needs you · 5", "▸✖ parser")
+
+
+async def test_one_key_raises_the_limit_that_stopped_an_agent(frozen: Frozen) -> None:
+    why = "reached its limit of 30 model calls"
+    agent = frozen.hire("turner", "code", "idle", "", ago=20, pid=77, failed=79, failed_at=NOW - 20, last_error=why)
+    hire.change_limits(frozen.team, "turner", max_turns=30)
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("4")
+        await stage.sees("turner", "stopped: reached its limit of 30 model calls")
+        await stage.press("G", "L")
+        await stage.sees("turner: model calls", "60")
+        await stage.press("enter")
+        await stage.until(lambda: agents.spec(agent).flags.max_turns == 60, "the limit")  # type: ignore[union-attr]
+        await stage.press("D")
+        await stage.sees_not("stopped: reached its limit")

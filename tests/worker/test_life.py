@@ -16,6 +16,7 @@ from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.linux import process
+from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
 from crewboard.protocol import approvals, requests
 from crewboard.readmodel.activity import ActivityReader
@@ -316,7 +317,22 @@ def test_an_unavailable_api_fails_the_work_with_69_not_the_agent(shared_crew_on:
     seen = crew.wait_for("forsaken", "idle")
     assert seen.last_error is not None
     assert "529" in seen.last_error
+    (need,) = crew.view().needs
+    assert (need.kind, need.agent, need.code) == ("failed", "forsaken", 69)
+    assert need.summary.startswith("stopped: ")
+    messages.send(crew.team, "forsaken", "try again")
+    eventually(lambda: not crew.view().needs, "the end of the need when other work begins")
     assert [m.type for m in mailbox.read(crew.directory, "lead").messages if m.from_ == "forsaken"][:1] == ["error"]
+
+
+def test_a_refusal_of_the_model_needs_you_until_acknowledged(shared_crew: Crew) -> None:
+    shared_crew.model.give("prim", Reply([{"type": "text", "text": "no"}], stop_reason="refusal"))
+    assert shared_crew.run("prim", "explore", "go").code == 1
+    shared_crew.wait_for("prim", "idle")
+    (need,) = [each for each in shared_crew.view().needs if each.agent == "prim"]
+    assert (need.kind, need.code, need.summary) == ("failed", 1, "stopped: the model stopped: refusal. no")
+    messages.acknowledge(shared_crew.team, "prim")
+    assert "prim" not in {each.agent for each in shared_crew.view().needs}
 
 
 def test_the_turn_limit_ends_the_work_with_79(shared_crew: Crew) -> None:

@@ -123,9 +123,12 @@ def test_a_raised_turn_limit_continues_a_living_agent(shared_crew: Crew) -> None
     begun = shared_crew.hire("brisk", "explore", "the work", max_turns=3)
     assert shared_crew.answer(begun).code == 79
     pid = shared_crew.wait_for("brisk", "idle").pid
+    (need,) = [each for each in shared_crew.view().needs if each.agent == "brisk"]
+    assert (need.kind, need.code, need.limit) == ("failed", 79, "turns")
     hire.change_limits(shared_crew.team, "brisk", max_turns=9)
     eventually(lambda: shared_crew.answer(begun).text == "found it", "the result")
     assert shared_crew.see("brisk").pid == pid
+    eventually(lambda: "brisk" not in {each.agent for each in shared_crew.view().needs}, "the end of the need")
     kinds = [m.type for m in mailbox.read(shared_crew.directory, "lead").messages if m.from_ == "brisk"]
     assert [kind for kind in kinds if kind in ("error", "result")] == ["error", "result"]
 

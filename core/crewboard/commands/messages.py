@@ -88,19 +88,28 @@ def mark_read(team: Team, name: str, offset: int) -> None:
 
 
 def acknowledge(team: Team, name: str) -> None:
-    """Record that the operator has seen how the newest run of an agent ended.
+    """Record that the operator has seen how the newest run, or the newest assignment, of an agent ended.
 
     Raises:
-        TryLaterError: The agent is running.
+        TryLaterError: The agent is running, and its last assignment did not fail.
         UsageError: It never ran.
     """
     agent = team.agent(name)
-    run = _ended_run(agent)
-    if run is None:
+    run, status = _ended_run(agent), store.agents.status(agent)
+    failed_at = status.failed_at if status is not None and status.failed is not None else 0
+    if run is None and not failed_at:
         raise TryLaterError(f"{name} is running: there is nothing to acknowledge before it has ended")
-    if not run:
+    if run == 0:
         raise UsageError(f"{name} has not run yet: there is nothing to acknowledge; resume it, or remove it")
-    _change_operator(team, lambda state: state.acknowledged.update({name: run}))
+
+    def edit(state: OperatorState) -> None:
+        if run is not None:
+            state.acknowledged[name] = run
+        # The failure of an ended run too: after a resume it is still the last assignment.
+        if failed_at:
+            state.failures[name] = failed_at
+
+    _change_operator(team, edit)
 
 
 def acknowledge_all(team: Team, names: Iterable[str]) -> None:
@@ -121,8 +130,13 @@ def _ended_run(agent: AgentDirectory) -> int | None:
 def forget_acknowledged(team: Team, name: str) -> None:
     """Remove the acknowledgement for `name`: the next agent of that name starts at run 1 again."""
     state = store.json_files.load(team.directory.operator, OperatorState)
-    if state is not None and name in state.acknowledged:
-        _change_operator(team, lambda state: state.acknowledged.pop(name, None))
+
+    def forget(state: OperatorState) -> None:
+        state.acknowledged.pop(name, None)
+        state.failures.pop(name, None)
+
+    if state is not None and (name in state.acknowledged or name in state.failures):
+        _change_operator(team, forget)
 
 
 def post(team: Team, to: str, kind: str, text: str, ident: str | None = None, **metadata: JsonValue) -> Message:

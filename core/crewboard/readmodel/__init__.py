@@ -23,6 +23,7 @@ from crewboard.readmodel.reader import TeamReader, blocked, read_team
 from crewboard.readmodel.states import URGENCY, Shown
 from crewboard.readmodel.team import (
     AgentView,
+    Limit,
     Need,
     NeedKind,
     SupervisorView,
@@ -47,6 +48,7 @@ __all__ = [
     "FileAccessReader",
     "FileActivity",
     "KernelProbe",
+    "Limit",
     "MailReader",
     "MessageView",
     "Need",

@@ -8,7 +8,7 @@ from statistics import median
 from crewboard.errors import ExitCode
 from crewboard.readmodel.mail import plan_title
 from crewboard.readmodel.team import AgentView, Need, NeedKind, TeamView
-from crewboard.records import LIMIT_REASONS, OPERATOR, SYSTEM, Request, SupervisorFailure, Task, describe_exit
+from crewboard.records import OPERATOR, SYSTEM, Request, SupervisorFailure, Task, describe_exit
 
 NEED_OF_REQUEST: dict[str, NeedKind] = {
     "plan_approval": "plan", "permission": "permission", "question": "question",
@@ -54,14 +54,20 @@ def find_needs(
     loops = [Need("looping", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "looping"]
     failed = [Need("failed_start", agent.name, agent.since, agent.reason) for agent in agents if agent.failed_start]
     stopped = [
-        Need("failed", agent.name, agent.since, f"stopped: {agent.last_error or agent.reason}", code=agent.exit.code)
-        for agent in agents
-        if agent.state == "exited" and agent.exit and agent.exit.reason in LIMIT_REASONS and not agent.acknowledged
+        _failed_assignment(agent) for agent in agents if agent.has_failed and agent.state not in ("stuck", "looping")
     ]
     deaths, stuck, loops, failed, stopped = (
         sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, failed, stopped)
     )
     return (*_supervisor_need(supervisor), *deaths, *_plans_first(asked), *stuck, *loops, *failed, *stopped)
+
+
+def _failed_assignment(agent: AgentView) -> Need:
+    """Return the need of an assignment that ended with an error."""
+    since = agent.failed_at if agent.alive else agent.since
+    code = agent.failed if agent.exit is None or agent.alive else agent.exit.code
+    summary = f"stopped: {agent.last_error or agent.reason}"
+    return Need("failed", agent.name, since, summary, code=code, limit=agent.limit)
 
 
 def _supervisor_need(failure: SupervisorFailure | None) -> list[Need]:

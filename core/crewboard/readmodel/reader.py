@@ -90,6 +90,7 @@ class AgentFacts:
     seen_alive: float | None = None
     seen_gone: float | None = None
     lease_unreadable: bool = False
+    failure_seen: float = 0
 
 
 def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
@@ -119,6 +120,8 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         waiting_for=status.waiting_for if facts.held else None,
         retry_at=status.retry_at if facts.held else None,
         last_error=status.last_error,
+        failed=status.failed if status.failed_at > facts.failure_seen else None,
+        failed_at=status.failed_at,
         last_tool=status.last_tool,
         tokens=status.tokens,
         context=status.context,
@@ -246,7 +249,7 @@ class TeamReader:
         self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in members}
         held = {name: reader.note_lease(self._is_held(reader.directory), now) for name, reader in self._agents.items()}
         self._measure(held, now)
-        acknowledged = (self._operator.get() or OperatorState()).acknowledged
+        operator = self._operator.get() or OperatorState()
         holding = {task.owner: task.id for task in board if task.status == "in_progress"}
         boot_id = self._probe.boot_id()
         views = []
@@ -261,7 +264,7 @@ class TeamReader:
                 exit=reader.exit.get(),
                 unread=reader.unread.count(cursor.offset),
                 damaged=reader.damage.total(),
-                acknowledged=acknowledged.get(member.name, 0),
+                acknowledged=operator.acknowledged.get(member.name, 0),
                 task=holding.get(member.name),
                 asks=tuple(r for r in pending if r.from_ == member.name and r.to in only_operator),
                 usage=self._usage.get(member.name),
@@ -270,6 +273,7 @@ class TeamReader:
                 seen_alive=reader.seen_alive,
                 seen_gone=reader.seen_gone,
                 lease_unreadable=reader.directory.lease in self._unreadable,
+                failure_seen=operator.failures.get(member.name, 0),
             )
             views.append(project_agent(facts, boot_id, now))
         return tuple(views)

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from crewboard.errors import ExitCode
 from crewboard.readmodel.processes import Usage
 from crewboard.readmodel.states import DEAD, URGENCY, Shown
 from crewboard.records import (
+    LIMIT_REASONS,
     Context,
     Exit,
     Removed,
@@ -19,6 +21,9 @@ from crewboard.records import (
 )
 
 NeedKind = Literal["death", "plan", "permission", "question", "stuck", "looping", "failed_start", "failed"]
+
+Limit = Literal["turns", "budget", "team_budget"]
+"""A limit that stops an agent: its model calls, its own budget, or the budget of its team or its hirer."""
 
 _LONG_AGO = 12 * 3600.0
 
@@ -34,6 +39,8 @@ class Need:
     request_id: str | None = None
     code: int | None = None
     """The exit code that stands for a need `failed`."""
+    limit: Limit | None = None
+    """The limit that stopped the agent of a need `failed`."""
 
 
 class Rest(NamedTuple):
@@ -53,7 +60,8 @@ class AgentView:
     """One agent. Times are epoch seconds; `usage` is in percent of one core.
 
     `rested` says how an agent that is gone was at rest when its run ended. `is_starting`, `failed_start` and `is_open`
-    are as in `Finding`. `unsafe` says that its commands run without a sandbox.
+    are as in `Finding`. `unsafe` says that its commands run without a sandbox. `failed` is the exit code of an
+    assignment that ended with an error at `failed_at`, until that is acknowledged or another one begins.
     """
 
     name: str
@@ -90,6 +98,25 @@ class AgentView:
     failed_start: bool = False
     is_open: bool = False
     unsafe: bool = False
+    failed: int | None = None
+    failed_at: float = 0
+
+    @property
+    def limit(self) -> Limit | None:
+        """Return which limit stopped this agent, as far as that was not acknowledged; None if none did."""
+        if self.alive:
+            # A used-up budget ends the worker, so a living one was stopped by the other limit.
+            return "turns" if self.failed == ExitCode.LIMIT else None
+        if self.state != "exited" or self.acknowledged or self.exit is None or self.exit.reason not in LIMIT_REASONS:
+            return None
+        if self.exit.reason == "turn_limit":
+            return "turns"
+        return "budget" if self.spec is not None and self.spec.flags.budget is not None else "team_budget"
+
+    @property
+    def has_failed(self) -> bool:
+        """Return True if its assignment ended with an error that was not acknowledged; a death is another matter."""
+        return self.limit is not None or (self.alive and self.failed is not None)
 
     @property
     def is_dead(self) -> bool:

@@ -114,6 +114,7 @@ class Status(Record):
     `turn` counts the model calls of the assignment, `repeats` how often the last tool call came with the same input
     and outcome. `last_tool` is that call in one line, `sandbox` the sandbox level once it is known. A pid alone does
     not identify a process, because pids are reused: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
+    `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since.
     `deadline_monotonic` is `deadline` on the monotonic clock of that boot: the clock of the day may be set.
     """
 
@@ -129,6 +130,8 @@ class Status(Record):
     context: Context = Context()
     cost_usd: float | None = None
     last_error: str | None = None
+    failed: int | None = None
+    failed_at: Time = 0
     retry_at: Time | None = None
     deadline: Time | None = None
     deadline_monotonic: float | None = None

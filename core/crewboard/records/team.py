@@ -111,8 +111,12 @@ class Cooldown(Record):
 
 
 class OperatorState(Record):
-    """`operator.json`: how far the operator has read (bytes, by mailbox) and what it acknowledged (run, by agent)."""
+    """`operator.json`: how far the operator has read (bytes, by mailbox) and what it acknowledged.
+
+    `acknowledged` holds the ended run by agent, `failures` when the failed assignment of a running agent ended.
+    """
 
     read: dict[str, int] = {}
     acknowledged: dict[str, int] = {}
+    failures: dict[str, Time] = {}
     rev: int = 0

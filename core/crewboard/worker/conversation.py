@@ -270,6 +270,12 @@ class Conversation:
         return self.last_answer is not None and self.last_answer.error is None
 
     @property
+    def failure(self) -> Answer | None:
+        """Return the error that ended the last assignment; None if there is none, or another assignment began."""
+        last = self.last_answer
+        return last if last is not None and last.error is not None and self.assignment is None else None
+
+    @property
     def unfinished(self) -> Reply | None:
         """Return a reply that ends an assignment, or was cut off, and was not acted on because its worker died."""
         reply = self._last_reply

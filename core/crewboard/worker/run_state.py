@@ -172,6 +172,7 @@ class RunState:
         now = self.now()
         conversation = self.conversation
         same = (state, doing) == (self.status.state, self.status.doing)
+        failure = conversation.failure
         kept_error = None if clear_error else redact(last_error or "") or self.status.last_error
         self.status = self.status.model_copy(
             update={
@@ -185,6 +186,8 @@ class RunState:
                 "cost_usd": conversation.cost_usd,
                 "context": Context(used=conversation.context_used, limit=self._window),
                 "last_error": kept_error,
+                "failed": failure.code if failure is not None else None,
+                "failed_at": failure.ts if failure is not None else 0,
                 "retry_at": retry_at,
                 "deadline": None if timeout is None else now + timeout,
                 "deadline_monotonic": None if timeout is None else time.monotonic() + timeout,

@@ -7,10 +7,12 @@ from time import monotonic
 from crewboard.commands import control, messages
 from crewboard.commands import hire as hiring
 from crewboard.commands import stop as ending
+from crewboard.pricing import budget_or_none
 from crewboard.readmodel import AgentView
 from crewboard.records import LEAD, HireOptions
 from crewboard_tui.actions.registry import Action, Selection, for_fitting, not_for
 from crewboard_tui.background import run_for_each
+from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
 
 AGAIN_WITHIN = 2.0
@@ -28,7 +30,8 @@ class AgentActions:
             for_fitting("agent.answer", self._answer, lambda agent: bool(agent.asks)),
             for_fitting("agent.resume", self._resume, _is_over),
             for_fitting("agent.fresh", self._resume_fresh, _is_over),
-            for_fitting("agent.acknowledge", self._acknowledge, _is_unseen_death),
+            for_fitting("agent.acknowledge", self._acknowledge, _is_unseen),
+            for_fitting("agent.limit", self._raise_limit, lambda agent: agent.limit is not None),
             Action("agent.hire", self._hire),
             Action("agent.clone", self._clone, _why_no_clone),
             for_fitting("agent.stop", self._stop, _is_alive),
@@ -159,8 +162,41 @@ class AgentActions:
         run = hiring.spawn(self._context.team, hire).run
         return f"{agent.name} is up again: run {run}, without memory"
 
+    def _raise_limit(self, selection: Selection) -> None:
+        """Ask for a new limit, twice the old one as a suggestion, and continue the agent that it stopped."""
+        agent = next(agent for agent in selection.agents if agent.limit is not None)
+        flags, hint = agent.spec.flags if agent.spec is not None else HireOptions(), "the new limit · it then continues"
+        if agent.limit == "turns":
+            label, text, check = f"{agent.name}: model calls", str(2 * flags.max_turns), _check_turns
+        elif agent.limit == "budget":
+            label, text, check = f"{agent.name}: budget", _doubled(flags.budget), _check_budget
+        else:
+            label, text, check = "the team's budget", _doubled(self._context.snapshot.view.budget), _check_budget
+
+        def done(answer: str | None) -> None:
+            if answer is not None:
+                self._context.do(f"raising the limit of {agent.name}", partial(self._raised, agent, answer.strip()))
+                selection.unmark([agent.name])
+
+        prompt = PromptLine(label, text, check=check, hint=hint)
+        prompt.pressed = self._context.key
+        self._context.navigator.ask(prompt, done)
+
+    def _raised(self, agent: AgentView, limit: str) -> str:
+        team, name = self._context.team, agent.name
+        if agent.limit == "team_budget":
+            resumed = hiring.raise_team_budget(team, limit)
+            return f"the team may use {limit}" + (f"; {', '.join(resumed)} continue" if resumed else "")
+        if agent.limit == "turns":
+            hiring.raise_limits(team, name, max_turns=int(limit))
+            return f"{name} continues: it may call the model {limit} times"
+        run = hiring.raise_limits(team, name, budget=limit)
+        return (
+            f"{name} continues: it may use {limit}" if run is not None else f"{name} may use {limit}, which is used up"
+        )
+
     def _acknowledge(self, selection: Selection) -> None:
-        names = [agent.name for agent in selection.agents if _is_unseen_death(agent)]
+        names = [agent.name for agent in selection.agents if _is_unseen(agent)]
 
         def acknowledge() -> str:
             for name in names:
@@ -191,8 +227,25 @@ def _are_held(agents: Iterable[AgentView]) -> bool:
     return bool(living) and all(_is_held(agent) for agent in living)
 
 
-def _is_unseen_death(agent: AgentView) -> bool:
-    return agent.is_dead and not agent.acknowledged
+def _is_unseen(agent: AgentView) -> bool:
+    """Return True if its end, or that of its assignment, needs the operator until that acknowledges it."""
+    return agent.has_failed or (agent.is_dead and not agent.acknowledged)
+
+
+def _check_turns(text: str) -> str | None:
+    return None if text.strip().isdecimal() and int(text) > 0 else "give a number of model calls, such as 200"
+
+
+def _check_budget(text: str) -> str | None:
+    return None if budget_or_none(text) is not None else "give money as $5 or tokens as 200k"
+
+
+def _doubled(amount: str | None) -> str:
+    """Return twice a budget, as a suggestion."""
+    budget = budget_or_none(amount)
+    if budget is None:
+        return ""
+    return f"${2 * budget.usd:g}" if budget.usd is not None else str(2 * (budget.tokens or 0))
 
 
 def _why_no_clone(selection: Selection) -> str | None:

@@ -30,7 +30,7 @@ TASK_GROUPS: dict[str, frozenset[str]] = {
 
 NEED_GROUPS: dict[str, frozenset[str]] = {
     "requests": frozenset({"plan", "permission", "question"}),
-    "crashes": frozenset({"death", "failed_start"}),
+    "crashes": frozenset({"death", "failed_start", "failed"}),
     "no progress": frozenset({"stuck", "looping"}),
 }
 """Needs by their kind."""

@@ -255,9 +255,9 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def ack(session: Session, name: str, as_json: bool) -> None:
-    """Acknowledge how the agent NAME ended.
+    """Acknowledge how the agent NAME, or its last assignment, ended.
 
-    It then no longer needs you. Exits 75 if the agent is still running.
+    It then no longer needs you. Exits 75 if the agent is running and its last assignment did not fail.
     """
     team = session.team
     messages.acknowledge(team, name)

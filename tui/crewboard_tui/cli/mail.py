@@ -15,7 +15,7 @@ from crewboard.commands import messages as mail
 from crewboard.errors import UsageError
 from crewboard.protocol import addressing, approvals
 from crewboard.protocol import requests as request_store
-from crewboard.readmodel import NEED_OF_REQUEST, Need, NeedKind
+from crewboard.readmodel import NEED_OF_REQUEST, Limit, Need, NeedKind
 from crewboard.records import SYSTEM, Message, Request
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, age, as_json, clock, indented, note, note_damage, revive, say, say_json
@@ -250,6 +250,15 @@ def _report_answer(request: Request, as_json: bool) -> None:
 
 READ = "read it"
 
+_ACKNOWLEDGE = ("acknowledge", "ack {agent}")
+
+_RAISES: dict[Limit, str] = {
+    "turns": "limit {agent} --turns N",
+    "budget": "budget {agent} AMOUNT",
+    "team_budget": "budget AMOUNT",
+}
+"""The command that raises a limit and continues the assignment."""
+
 _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "death": (("resume", "resume {agent}"), ("acknowledge", "ack {agent}")),
     "plan": ((READ, "requests"), ("approve", "approve {id}"), ("refuse", "reject {id} --feedback TEXT")),
@@ -257,14 +266,17 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "question": (("answer", "answer {id} TEXT"),),
     "stuck": (("see why", "journal {agent}"), ("stop it", "stop {agent} --now")),
     "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
-    "failed": (("continue it", "resume {agent}"), ("acknowledge", "ack {agent}")),
+    "failed": (("try again", "send {agent} TEXT"), _ACKNOWLEDGE),
     "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
 }
 
 
 def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
     """Yield each possible answer to a need or request, with the command that gives it."""
+    known = _ANSWERS
     if isinstance(need, Need):
+        if need.limit is not None:
+            known = {**_ANSWERS, "failed": (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)}
         kind, agent, ident = need.kind, need.agent, need.request_id
     elif need.type in NEED_OF_REQUEST:
         kind, agent, ident = NEED_OF_REQUEST[need.type], need.from_, need.id
@@ -272,7 +284,7 @@ def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str
     else:
         return
     # A failure of the supervisor is no agent's, and no command answers it.
-    for what, how in _ANSWERS[kind] if agent != SYSTEM else ():
+    for what, how in known[kind] if agent != SYSTEM else ():
         yield what, typed(how.format(agent=agent, id=ident))
 
 
