@@ -181,9 +181,10 @@ def test_a_new_assignment_begins_without_the_loop_of_the_one_before(shared_crew:
     crew.run("circling", "explore", "look around")
     messages.send(crew.team, "circling", "once more")
     crew.pending("question", of="circling")
+    crew.wait_for("circling", "waiting")
     status = agents.status(crew.agent("circling"))
     assert status is not None
-    assert (status.state, status.repeats) == ("waiting", 0)
+    assert status.repeats == 0
     stop.stop_now(crew.team, "circling")
 
 
