@@ -1,5 +1,6 @@
 """The hire form: it shows the rights of a type, checks fields while typing, and shows the same hire as a command."""
 
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from crewboard.records import Answer, Exit, HireOptions, Member, Profile, Spec
 from crewboard.store import agents, journal, roster
 from crewboard_tui.views.board import Roster
 from crewboard_tui.views.hire import screen
+from crewboard_tui.views.hire.form import shell_line
 from crewboard_tui.widgets.form import around
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
@@ -633,3 +635,12 @@ async def test_the_form_offers_only_tasks_that_can_begin(empty: Frozen) -> None:
         await stage.sees("‹ #1 first", "task 1 is for an agent of type test; fixer2 is of type code")
         await stage.press("right")
         await stage.sees("‹ none ›", "ready")
+
+
+def test_the_command_of_the_form_is_the_same_in_a_shell() -> None:
+    words = ["crewboard", "spawn", "--prompt", "first 'line'\n\tsecond \\ é\x07", "a b"]
+    done = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {shell_line(words)}"], capture_output=True, check=True, encoding="utf-8"
+    )
+    assert "\n" not in shell_line(words)
+    assert done.stdout.split("\0")[:-1] == words

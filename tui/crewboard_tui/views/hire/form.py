@@ -1,5 +1,6 @@
 """The fields of the hire form, their checks, and the command line that does the same."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -251,6 +252,19 @@ def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> 
         if value:
             words += [name] if value is True else [name, str(value)]
     return [*words, "--prompt", hire.prompt.strip() or "…"]
+
+
+def shell_line(words: list[str]) -> str:
+    """Join words to one line that a shell splits into the same words, line breaks included."""
+    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escaped(word)}'" for word in words)
+
+
+def _escaped(word: str) -> str:
+    known = {"\\": r"\\", "'": r"\'", "\n": r"\n", "\t": r"\t"}
+    return "".join(
+        known.get(sign) or (sign if sign.isprintable() else "".join(rf"\x{byte:02x}" for byte in sign.encode()))
+        for sign in word
+    )
 
 
 def problems(hire: Hire, view: TeamView, pressed: Pressed = default_key) -> list[Problem]:

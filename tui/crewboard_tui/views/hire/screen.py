@@ -1,6 +1,5 @@
 """Hiring an agent: a form that says what the type may do, and is a command at the same time."""
 
-import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +26,7 @@ from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import Line, Span, format_path, hang, say
 from crewboard_tui.user_dirs import config_home, make_private
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.hire.form import HireForm, Problem, free_name, problems, spawn_words, terms_of
+from crewboard_tui.views.hire.form import HireForm, Problem, free_name, problems, shell_line, spawn_words, terms_of
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import Checkbox, Select, StaticLines, crumbs_line
 
@@ -127,7 +126,7 @@ class HireScreen(BaseScreen):
     def command(self) -> str:
         """Return the form as a command line."""
         try:
-            return shlex.join(spawn_words(self.form.hire(), self._typed, foreground=self.form.foreground))
+            return shell_line(spawn_words(self.form.hire(), self._typed, foreground=self.form.foreground))
         except CrewboardError:
             return self._typed("spawn …")
 

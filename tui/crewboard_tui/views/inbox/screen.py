@@ -11,7 +11,7 @@ from textual.widget import Widget
 from crewboard.commands import messages
 from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import is_operator_mailbox, mailboxes, operator_mailboxes
-from crewboard.readmodel import MessageView, TeamView
+from crewboard.readmodel import MessageView, TeamView, is_notice
 from crewboard_tui.actions import (
     MAIL_GROUPS,
     NOT_NOW,
@@ -100,6 +100,9 @@ class InboxScreen(BaseScreen):
         box = self._box(snapshot.view)
         mailbox = snapshot.get(MailTo(box.name)) or Mailbox()
         letters = unread_of(mailbox.letters, box) if self._unread_only else list(mailbox.letters)
+        if box.operators:
+            # That an agent is idle is its state, which the Board shows.
+            letters = [each for each in letters if not is_notice(each.message)]
         words = self.search.words.lower().split()
         return [
             each
@@ -129,7 +132,7 @@ class InboxScreen(BaseScreen):
         if not in_sight or not name or name not in operator_mailboxes(snapshot.view.names) or mailbox is None:
             return
         seen = pane.shown_to(self._seen.get(name, 0))
-        last = mailbox.letters[-1].end if mailbox.letters else 0
+        last = max((each.end for each in mailbox.letters if not is_notice(each.message)), default=0)
         # What is damaged behind the last message can never be in sight.
         self._seen[name] = seen if seen < last else mailbox.end
 
