@@ -13,6 +13,7 @@ import pytest
 
 from crewboard.commands import messages
 from crewboard.commands.context import Team
+from crewboard.protocol import requests
 from crewboard.readmodel.states import Shown
 from crewboard.records import Exit, Spec, State
 from crewboard.store import agents, mailbox, tasks
@@ -64,6 +65,22 @@ def test_wait_ends_when_the_state_is_reached(shell: Cli, team: Team) -> None:
 def test_the_help_names_every_state_that_one_can_wait_for(cli: Cli) -> None:
     named = set(re.findall(r"[a-z]+", cli("wait", "--help").out))
     assert {*get_args(State), *get_args(Shown)} <= named
+
+
+def test_wait_for_needs_prints_the_most_urgent_one(cli: Cli, shell: Cli, team: Team) -> None:
+    enlist(team, "fixer", state="idle")
+    enlist(team, "tester", state="idle")
+    with alive(team, "fixer"), alive(team, "tester"):
+        cli("wait", "--needs", "--timeout", "0").refused(75, "nothing needs you after 0 s")
+        waiting = shell.start("wait", "--needs", "--timeout", "30")
+        set_status(team, "tester", failed=79, failed_at=7, last_error="reached its limit of 3 model calls")
+        found = finish(waiting).json
+        assert (found["kind"], found["agent"], found["code"]) == ("failed", "tester", 79)
+        requests.open_request(team.directory, "q1", "question", "fixer", "operator", {"question": "why?"}, 9.0)
+        assert cli("wait", "--needs").json == cli("status", "--json").json["needs_you"][0]
+        assert cli("wait", "--needs").json["kind"] == "question"
+    assert cli("wait", "fixer", "--needs").code == 2
+    assert cli("wait", "fixer").code == 2
 
 
 def test_wait_gives_up_with_75(cli: Cli, team: Team) -> None:

@@ -12,7 +12,8 @@ import click
 
 from crewboard.commands import Team, command_for
 from crewboard.errors import TryLaterError, UsageError
-from crewboard.readmodel import AgentView, Change, ChangeReader, Shown, TeamReader, TeamView
+from crewboard.readmodel import AgentView, Change, ChangeReader, Need, Shown, TeamReader, TeamView
+from crewboard.readmodel.as_json import need as need_as_json
 from crewboard.readmodel.watcher import SWEEP, Watcher
 from crewboard.records import Event, State
 from crewboard.store import TeamDirectory, files
@@ -103,26 +104,27 @@ def _decider(what: dict[str, Any]) -> str:
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=common.complete_agent)
 @click.option(
     "--until",
-    required=True,
     metavar="STATE[,STATE]",
     shell_complete=common.complete_states,
     help="States to wait for.",
 )
 @click.option("--all", "every", is_flag=True, help="Wait for each agent; without NAME, for each of the team.")
 @click.option("--any", "first", is_flag=True, help="Wait for one agent; without NAME, for one of the team.")
+@click.option("--needs", is_flag=True, help="Wait until something needs you, and print the most urgent as JSON.")
 @click.option("--timeout", type=common.seconds, metavar="S", help="Give up after S seconds (exit 75).")
 @as_json
 @click.pass_obj
 def wait(
     session: Session,
     names: tuple[str, ...],
-    until: str,
+    until: str | None,
     every: bool,
     first: bool,
+    needs: bool,
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Wait until the agent NAME, or each of several, reaches one of the given states.
+    """Wait until the agent NAME, or each of several, reaches one of the given states, or until something needs you.
 
     The states are the words that `status` shows (starting, working, waiting, retrying, idle, paused, stopping, exited,
     crashed, vanished, stuck, looping, unknown) and those of the dashboard (dead, ask, loop, start, run, wait, pause,
@@ -133,8 +135,15 @@ def wait(
 
     Examples: crewboard wait fixer --until idle,exited,crashed --timeout 600; crewboard wait --all --until idle,done
     """
-    wanted = _states(until)
     team = session.team
+    if needs:
+        if names or until is not None or every or first:
+            raise UsageError("--needs takes no agent and no state: it is about the whole team")
+        say_json(need_as_json(_wait_for_need(team, timeout), team.directory))
+        return
+    if until is None:
+        raise UsageError("say what to wait for: --until STATE or --needs")
+    wanted = _states(until)
     names = _waited_for(team, names, every=every, first=first)
     found = [
         {"name": agent.name, "state": agent.state, "run": agent.run, "reason": agent.reason}
@@ -145,6 +154,24 @@ def wait(
         return
     for agent in found:
         say(safe_line(f"{agent['name']} is {agent['state']}" + (f": {agent['reason']}" if agent["reason"] else "")))
+
+
+def _wait_for_need(team: Team, timeout: float | None) -> Need:
+    """Return the most urgent need, as soon as there is one.
+
+    Raises:
+        TryLaterError: The time is over.
+    """
+    started, reader = time.monotonic(), TeamReader(team.directory)
+    with hints(team.directory) as wake:
+        while True:
+            wake.clear()
+            if needs := reader.read().needs:
+                return needs[0]
+            left = SWEEP if timeout is None else started + timeout - time.monotonic()
+            if left <= 0:
+                raise TryLaterError(f"nothing needs you after {timeout:g} s")
+            wake.wait(min(left, SWEEP))
 
 
 def _waited_for(team: Team, names: tuple[str, ...], *, every: bool, first: bool) -> tuple[str, ...]:
