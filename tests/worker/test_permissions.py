@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crewboard.worker.tools.executor import RUNNERS, SHELL_WORDS, scope_of, simple_command
+from crewboard.worker.tools.permissions import RUNNERS, SHELL_WORDS, scope_of, simple_command
 
 BASH = shutil.which("bash") or "/bin/bash"
 

@@ -4,13 +4,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from crewboard.agent_types import GATED_TOOLS, TEAM_TOOLS, type_of
+from crewboard.agent_types import TEAM_TOOLS, type_of
 from crewboard.names import LEAD
 from crewboard.protocol import approvals
 from crewboard.store import roster
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import files, messaging, tasks, team
 from crewboard.worker.tools.base import Outcome, Tool
+from crewboard.worker.tools.permissions import gate_refusal, is_plan_required
 
 TOOLS: dict[str, Tool[Any]] = {tool.name: tool for module in (files, messaging, tasks, team) for tool in module.TOOLS}
 
@@ -25,22 +26,10 @@ class ToolRegistry:
         self._run_state = run_state
         self._type = type_of(run_state.spec.type, run_state.spec.definition)
 
-    @property
-    def gate_closed(self) -> bool:
-        """Return True if the agent may not write or run anything, because its plan is not approved."""
-        assignment = self._run_state.conversation.assignment
-        return self.plan_required and not (assignment and assignment.gate_open)
-
-    @property
-    def plan_required(self) -> bool:
-        """Return True if this assignment needs an approved plan."""
-        assignment = self._run_state.conversation.assignment
-        return self._run_state.spec.flags.plan or bool(assignment and assignment.plan_wanted)
-
     def allowed(self) -> list[str]:
         """Return the names of the agent's tools, in a fixed order so that the prompt cache stays valid."""
         names = [name for name in (*self._type.tools, *TEAM_TOOLS) if name != "review_plan" or self._lead_reviews()]
-        if self.plan_required and "submit_plan" not in names:
+        if is_plan_required(self._run_state) and "submit_plan" not in names:
             names.append("submit_plan")
         if self._has_shutdown_request():
             names.append("shutdown_response")
@@ -62,13 +51,7 @@ class ToolRegistry:
         """Return the tool called `name`, or an error if the agent may not call it."""
         if name not in self.allowed():
             return Outcome(f"an agent of type {self._type.name} has no tool {name!r}", is_error=True)
-        if self.gate_closed and name in GATED_TOOLS:
-            return Outcome(
-                f"{name} is not allowed before your plan is approved. Submit one with submit_plan.", is_error=True
-            )
-        if self.gate_closed and name == "review_plan":
-            return Outcome("review_plan is not allowed before your own plan is approved.", is_error=True)
-        return TOOLS[name]
+        return gate_refusal(self._run_state, name) or TOOLS[name]
 
     @staticmethod
     def timeout(tool: Tool[Any], given: Any) -> float | None:  # noqa: ANN401  the tool's own input model
