@@ -11,12 +11,15 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 import crewboard_tui
+from crewboard.commands.context import Team
+from crewboard.records import HireOptions, Member, Spec
+from crewboard.store import agents, roster
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.help import HelpScreen
 from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
-from tests.frozen import Frozen
+from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 
@@ -222,3 +225,26 @@ async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> No
         await stage.sees("pause         select an agent first", "pause all     no agent is running")
         await stage.press("enter", "enter")
         await stage.sees(" pause: select an agent first")
+
+
+async def test_an_empty_board_says_that_there_is_no_key(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = Team(empty.directory, environment={}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: without))
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("no API key: set ANTHROPIC_API_KEY", "No agents hired yet.")
+
+
+async def test_while_writing_the_alert_names_keys_that_work(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "m")
+        await stage.until(lambda: "Esc ! open" in stage.all)
+        await stage.press("escape", "!")
+        await stage.sees("parser · why")
+
+
+async def test_a_start_that_failed_is_shown_as_dead(empty: Frozen) -> None:
+    agents.change_spec(empty.directory.agent("api"), lambda _: Spec(
+        prompt="Be api", prompt_id="p", type="code", flags=HireOptions(), at=NOW - 900))  # fmt: skip
+    roster.put(empty.directory, Member(name="api", type="code", added_at=NOW - 900))
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("✖ api", "was never started")

@@ -67,6 +67,8 @@ NEED_LOOKS: dict[str, Look] = {
 
 def look_of(agent: AgentView) -> Look:
     """Return how an agent is shown."""
+    if agent.failed_start:
+        return LOOKS["dead"]
     died = agent.shown == "done" and agent.is_dead
     return SEEN_DEATH if died else LOOKS[agent.shown]
 

@@ -10,6 +10,7 @@ from textual.binding import BindingsMap, BindingType
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input, TextArea
 
 from crewboard.linux import process
 from crewboard.readmodel import Need
@@ -211,10 +212,15 @@ class BaseScreen(Screen[None]):
         self._still("heading").show([(*self.heading(snapshot, width - width_of(way)), *way)])
         opens = self.next_need in snapshot.view.needs[:1]
         alert = alert_line(
-            snapshot, self.context.now, width, read_only=self.context.read_only, pressed=self.context.key, opens=opens
+            snapshot, self.context.now, width, read_only=self.context.read_only, pressed=self._pressed_here, opens=opens
         )
         self._still("alert").show([alert])
         self.paint_status()
+
+    def _pressed_here(self, ident: str) -> str:
+        """Return how a key is pressed; while a text is written, the field must be left first."""
+        key = self.context.key(ident)
+        return f"{self.context.key('view.back')} {key}" if isinstance(self.app.focused, Input | TextArea) else key
 
     def _way_to_view(self) -> Line:
         """On a page, the digit that goes to the view below: one that brought here may seem to do nothing."""
