@@ -14,11 +14,15 @@ Two checks are enough: one of the folders when a team is opened, and O_NOFOLLOW 
 """
 
 import contextlib
+import errno
 import functools
 import os
+import secrets
 import shlex
+import shutil
 import stat
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -239,8 +243,7 @@ class TeamDirectory:
         self.require_own()
         try:
             known = (files.read_file(self.owners) or b"").split()
-            marks = dict.fromkeys([*known, *ownership.marks(self.path)])
-            files.replace_file(self.owners, b"".join(mark + b"\n" for mark in marks))
+            files.replace_file(self.owners, _mark_lines([*known, *ownership.marks(self.path)]))
         except OSError as error:
             raise StorageError(f"cannot mark {self.path} as yours: {files.reason(error)}") from error
 
@@ -252,11 +255,12 @@ class TeamDirectory:
             UntrustedError: A folder exists already and another user controls it.
         """
         self.require_own()
-        is_new = not os.path.lexists(self.path)
         try:
+            files.make_folder(self.path.parent)
+            if not os.path.lexists(self.path):
+                self._create()
             for folder in (
-                self.path.parent, self.path, self.inboxes, self.results, self.tasks,
-                self.requests, self.agents, self.path / ".locks",
+                self.path, self.inboxes, self.results, self.tasks, self.requests, self.agents, self.path / ".locks",
             ):  # fmt: skip
                 files.make_folder(folder)
         except OSError as error:
@@ -264,8 +268,27 @@ class TeamDirectory:
         ignore = self.path.parent / ".gitignore"
         if not ignore.exists():
             files.replace_file(ignore, b"*\n")
-        if is_new:
-            self.adopt()
+
+    def _create(self) -> None:
+        """Create the directory and its mark in one step: without the mark it would be foreign to other processes.
+
+        Raises:
+            OSError: The directory cannot be created. One that another process has just made is no error.
+        """
+        new = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
+        files.make_folder(new)
+        try:
+            files.replace_file(new / self.owners.name, _mark_lines(ownership.marks(new, self.path)))
+            os.rename(new, self.path)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+def _mark_lines(marks: Iterable[bytes]) -> bytes:
+    return b"".join(mark + b"\n" for mark in dict.fromkeys(marks))
 
 
 def _folders_and_links(folder: Path) -> list[Path]:

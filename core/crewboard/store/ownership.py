@@ -14,15 +14,15 @@ from pathlib import Path
 _BYTES = 32
 
 
-def marks(folder: Path) -> tuple[bytes, bytes]:
-    """Return the marks of this user for a folder.
+def marks(folder: Path, place: Path | None = None) -> tuple[bytes, bytes]:
+    """Return the marks of this user for a folder, which will be moved to `place` if that is given.
 
     Raises:
         OSError: There is no secret and none can be kept.
     """
     secret = _secret()
-    real = os.path.realpath(folder)
-    names = (b"inode %d" % os.stat(real).st_ino, b"path " + os.fsencode(real))
+    real = os.path.realpath(place or folder)
+    names = (b"inode %d" % os.stat(folder).st_ino, b"path " + os.fsencode(real))
     inode, path = (hmac.new(secret, name, hashlib.sha256).hexdigest().encode() for name in names)
     return inode, path
 
