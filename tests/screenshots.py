@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from tests.frozen import Frozen, make_team
 from tests.tui.stage import Stage, opened
@@ -88,14 +89,15 @@ async def _paint(shot: Shot, frozen: Frozen) -> str:
 
 @contextmanager
 def same_everywhere(home: Path) -> Iterator[None]:
-    """Set a fixed home, a fixed time zone, and colours."""
+    """Set a fixed home, a fixed time zone, colours, and an ordinary user."""
     kept = dict(os.environ)
     os.environ.update(HOME=str(home), TZ="UTC", COLORTERM="truecolor", TERM="xterm-256color")
     for name in ("NO_COLOR", "CREWBOARD_MODEL", "ANTHROPIC_MODEL"):
         os.environ.pop(name, None)
     time.tzset()
     try:
-        yield
+        with mock.patch("crewboard.linux.process.runs_as_root", return_value=False):
+            yield
     finally:
         os.environ.clear()
         os.environ.update(kept)
