@@ -110,9 +110,10 @@ def approver(session: Session, who: str) -> None:
 @as_json
 @click.pass_obj
 def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) -> None:
-    """Show or set the limit of the team, or of the agent NAME, in money ($20) or tokens (2m).
+    """Show or set the budget of the team or of an agent.
 
-    At the limit workers end (79). A raised limit continues the assignments that it stopped.
+    AMOUNT is money ($20) or tokens (2m). Without NAME the budget is the team's. At the limit workers end (79). A
+    raised limit continues the assignments that it stopped.
 
     Example: crewboard budget fixer 400k
     """
@@ -160,9 +161,9 @@ def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -
 @as_json
 @click.pass_obj
 def limit(session: Session, name: str, turns: int | None, as_json: bool) -> None:
-    """Show or set how often the agent NAME may call the model for one assignment.
+    """Show or set the turn limit of the agent NAME.
 
-    A raised limit continues the assignment that it stopped.
+    It is the number of model calls for one assignment. A raised limit continues the assignment that it stopped.
 
     Example: crewboard limit fixer --turns 200
     """

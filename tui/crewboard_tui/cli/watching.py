@@ -124,7 +124,7 @@ def wait(
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Wait until the agent NAME, or each of several, reaches one of the given states, or until something needs you.
+    """Wait until agents reach a state, or until something needs you.
 
     The states are the words that `status` shows (starting, working, waiting, retrying, idle, paused, stopping, exited,
     crashed, vanished, stuck, looping, unknown) and those of the dashboard (dead, ask, loop, start, run, wait, pause,
