@@ -94,7 +94,7 @@ _PLACES = {
     "readmodel.team": ("AgentView", "Need", "TeamView"),
     "records": ("HireOptions",),
 }  # fmt: skip
-"""Where each public name is defined."""
+"""The module that defines each public name."""
 
 _OTHERWISE = {"create_team": "create", "delete_team": "delete"}
 """Names that are shorter in their own module."""

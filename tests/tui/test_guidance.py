@@ -137,7 +137,7 @@ async def test_what_was_narrowed_to_nothing_says_how_to_see_all(frozen: Frozen) 
             await stage.press(view, "/")
             await stage.write("zzz")
             await stage.press("enter")
-            await stage.sees("nothing here is like that; Esc shows all")
+            await stage.sees("no match; Esc shows all")
 
 
 async def helped(stage: Stage) -> str:

@@ -16,6 +16,7 @@ from crewboard.records import Retry, ToolResult
 from crewboard.worker.llm.model import MAX_INPUT
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
+from tests.system import need_program
 
 Make = Callable[..., Crew]
 
@@ -71,12 +72,13 @@ LONG = "a long answer, " * 2000 + "and its end"
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few megabytes."""
+    """Mount a file system of a few megabytes."""
+    need_program("mount")
     path = tmp_path / "disk"
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
+        pytest.skip("mount does not work here: tmpfs needs the rights of root")
     yield path
     subprocess.run(["umount", "-l", path], check=True)
 

@@ -101,7 +101,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._unshown = False
         self._probe = probe
         self.drafts: dict[Path, Drafts] = {}
-        """What was written and not sent, by team and by recipient."""
+        """Texts that were not sent, by team and by recipient."""
         self._read_only = read_only
         self.context = self._context_for(team, BackgroundJobs(self.post_message))
         self._add_views()

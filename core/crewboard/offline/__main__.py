@@ -81,7 +81,7 @@ async def _until_unneeded(team: TeamDirectory, lock: int, info: ModelServerInfo,
 
 
 def is_needed(team: TeamDirectory) -> bool:
-    """Return True if a supervisor or a worker of the team lives."""
+    """Return True if a supervisor or a worker of the team is running."""
     locks = [team.supervisor_lock, *(team.agent(path.name).lease for path in team.agents.glob("*"))]
     return any(map(store.leases.is_held, locks))
 

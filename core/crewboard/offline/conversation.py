@@ -218,7 +218,7 @@ VIEWS: dict[str, Callable[[Done], str]] = {
     "answer": lambda done: done.text.partition(": ")[2].strip() or done.text.strip(),
     "about": _about,
 }
-"""What a template can quote of a tool's result."""
+"""Parts of a tool's result that a template can quote."""
 
 
 def fill(value: Any, done: Sequence[Done], words: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  any JSON

@@ -17,7 +17,7 @@ SHUTDOWN_TIMEOUT = 30.0
 _WORD: dict[RequestType, str] = {
     "plan_approval": "plan", "shutdown": "reason", "permission": "summary", "question": "question",
 }  # fmt: skip
-"""Which part of a payload its mail carries as text."""
+"""The part of a payload that its mail carries as text, by type of request."""
 
 
 def ask(

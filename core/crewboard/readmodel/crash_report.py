@@ -28,8 +28,8 @@ class LastTool:
 class CrashReport:
     """The evidence of the end of a run. Times are epoch seconds.
 
-    `last_activity` is what the agent did last, oldest first; `rested` its state if it was at rest. `freed` are the
-    tasks that went back to the board, `unread_from` the senders of mail that it did not read.
+    `last_activity`: the agent's last lines of activity, oldest first. `rested`: its last idle state, None if it was
+    busy. `freed`: the tasks that returned to the board. `unread_from`: the senders of its unread mail.
     """
 
     agent: str

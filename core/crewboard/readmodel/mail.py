@@ -43,14 +43,14 @@ _VERBS = {
     "broadcast": "to all:",
     "budget_warning": "warns:",
 }
-"""What messages of the protocol do, in words."""
+"""Verbs for the messages of the protocol."""
 
 _ANSWERS = {
     "plan_approval_response": ("approves the plan", "refuses the plan"),
     "permission_response": ("allows it", "refuses it"),
     "shutdown_response": ("agrees to shut down", "stays"),
 }
-"""What answers say, in words: approved, rejected."""
+"""Verbs for answers: approved, rejected."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ _LONG_AGO = 12 * 3600.0
 
 @dataclass(frozen=True)
 class Need:
-    """Something that needs the operator."""
+    """A reason why the operator must act."""
 
     kind: NeedKind
     agent: str

@@ -1,4 +1,4 @@
-"""What git runs in a workspace, kept from agents, and the settings that git gets in commands.
+"""Protection of all that git runs in a workspace, and the settings that git gets in commands.
 
 The user runs git in the same folder as the agents, outside every sandbox. Git then runs what its directory and its
 settings name: hooks, filters, monitors. `git_files` lists all of that, for the mounts, for Landlock and for the file
@@ -28,7 +28,7 @@ _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "
 _DATA = ("objects", "refs", "logs", "reftable", "lfs", "index", "HEAD", "packed-refs", "shallow", "AUTO_MERGE")
 _DATA_PREFIXES = ("MERGE_", "BISECT_", "NOTES_", "gc.", "sharedindex.")
 _DATA_SUFFIXES = ("_HEAD", "_MSG", "_EDITMSG", ".lock")
-"""What a commit writes in a git directory. Git runs nothing that is named there. All else is read-only."""
+"""The entries of a git directory that a commit writes. Git runs nothing from them. All others are read-only."""
 
 _EMPTY_FILES = ("config", "config.worktree")
 _EMPTY_FOLDERS = ("hooks", "branches", "remotes")
@@ -53,16 +53,16 @@ _GITLINK = 0o160000
 
 @dataclass(frozen=True)
 class GitFiles:
-    """What git executes or includes in a workspace. All paths are real and below the root."""
+    """The files that git executes or includes in a workspace. All paths are real and below the root."""
 
     directories: tuple[Path, ...] = ()
     """Git directories in which agents may write what a commit writes."""
     kept: tuple[Path, ...] = ()
     """Files and folders that agents must not change."""
     missing: tuple[tuple[Path, bool], ...] = ()
-    """What agents must not create, and whether it is a folder."""
+    """Paths that agents must not create, and whether each is a folder."""
     unprotected: tuple[str, ...] = ()
-    """What cannot be kept from agents, in words."""
+    """Descriptions of what cannot be protected."""
 
     @property
     def protected(self) -> list[Path]:

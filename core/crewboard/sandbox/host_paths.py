@@ -35,7 +35,7 @@ _TOOLS_AT_HOME = (
     ".pyenv", ".rustup", ".nvm", ".asdf", ".volta", ".sdkman", ".deno/bin", ".bun/bin", ".local/lib",
     ".local/share/uv/python", ".local/share/uv/tools", ".local/share/mise", ".local/share/pipx", ".local/share/pnpm",
 )  # fmt: skip
-"""Where tools are installed below a home. None of these holds passwords."""
+"""Folders below a home in which tools are installed. None of these holds passwords."""
 
 _CREDENTIALS = (
     ".ssh", ".gnupg", ".password-store", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".vault-token",
@@ -48,7 +48,7 @@ _CREDENTIALS = (
     ".bash_history", ".zsh_history", ".sh_history", ".histfile", ".local/share/fish/fish_history", ".python_history",
     ".psql_history", ".mysql_history", ".sqlite_history", ".node_repl_history", ".rediscli_history", ".lesshst",
 )  # fmt: skip
-"""Where programs keep passwords and what was typed, below a home or in a workspace that holds a copy of one."""
+"""Files of passwords and shell histories, below a home or in a workspace that holds a copy of one."""
 
 _WITH_PASSWORDS = (".npmrc", ".yarnrc.yml", ".yarnrc")
 """Settings that projects share, so they are hidden only if they hold a password."""

@@ -23,7 +23,7 @@ MEANING: dict[Level, str] = {
     "they see names of processes and files, cannot commit, nor make new entries in the root itself",
     "none": "commands run unconfined, with your rights; only path checks confine the file tools",
 }
-"""What each level means."""
+"""The meaning of each level, in words."""
 
 REMEDY = (
     "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`); where it is installed, allow user "

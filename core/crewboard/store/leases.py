@@ -110,7 +110,7 @@ def require(fd: int, path: Path, holder: Lease | None = None, signed: bytes = b"
         LostLeaseError: It does not.
     """
     if not is_at(fd, path):
-        raise LostLeaseError(f"{path} was removed, moved or replaced; this process belongs to it and ends")
+        raise LostLeaseError(f"{path} was removed, moved or replaced; this process used it and ends")
     if holder is None:
         return
     try:

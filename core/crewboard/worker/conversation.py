@@ -137,7 +137,7 @@ class Conversation:
     _last_call: tuple[str, str, str] | None = None
     _inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
     _asked: dict[str, str] = field(default_factory=dict)
-    """What people were asked, by tool call."""
+    """Plans and questions that were put to a person, by tool call."""
 
     def apply(self, event: Event) -> None:  # noqa: C901, PLR0912  one case per kind of event
         """Apply one event."""

@@ -50,7 +50,7 @@ class Interrupts:
         self._wake = asyncio.Event()
         self._terminated = False
         self._scanned = 0
-        """How far the mailbox was searched for interrupts."""
+        """The offset up to which the mailbox was searched for interrupts."""
         self._interrupts: list[Message] = []
 
     def listen(self) -> None:

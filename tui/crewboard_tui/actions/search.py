@@ -39,10 +39,10 @@ MAIL_GROUPS = ("messages", "requests", "results")
 """Messages by what they are: about a request, the result of an assignment, or anything else."""
 
 FINDS_AGENTS = "words about an agent; s:stuck its state, a:api its name, #14 its task"
-"""What `matches_agent` understands, for the hint."""
+"""Filters that `matches_agent` understands, for the hint."""
 
 FINDS_TASKS = "words about a task; s:failed its status, a:api its owner, #14 itself"
-"""What `matches_task` understands, for the hint."""
+"""Filters that `matches_task` understands, for the hint."""
 
 
 def in_group(agent: AgentView, group: str) -> bool:
@@ -163,6 +163,4 @@ class Search:
 
     def nothing(self, otherwise: str) -> str:
         """Return the text for an empty list: how to clear the filter, or `otherwise` if no filter is set."""
-        return (
-            f"nothing here is like that; {self._context.key('view.back')} shows all" if self.is_narrowed else otherwise
-        )
+        return f"no match; {self._context.key('view.back')} shows all" if self.is_narrowed else otherwise

@@ -58,7 +58,9 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
               help="Limit of model calls per assignment.")  # fmt: skip
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run without a sandbox where none works.")
-@click.option("--allow-hardlinks", is_flag=True, help="Let file tools read files with hard links outside.")
+@click.option(
+    "--allow-hardlinks", is_flag=True, help="Let file tools read files that also have names outside the workspace."
+)
 @as_json
 @click.pass_context
 def spawn(

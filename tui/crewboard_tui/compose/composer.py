@@ -29,8 +29,8 @@ def shown_composer(screen: Screen[Any]) -> "Composer | None":
 class ComposeTarget:
     """The message being written. `label` names the recipient; the text is kept under `draft` until sent.
 
-    `check` returns why a text cannot be sent; `names` can be completed at its start. An empty text is not sent, unless
-    `nothing` describes what it stands for.
+    `check` returns why a text cannot be sent; `names` can be completed at its start. An empty text is refused,
+    unless `nothing` is set: it says what an empty text means.
     """
 
     label: str

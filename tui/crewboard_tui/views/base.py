@@ -67,11 +67,11 @@ class BaseScreen(Screen[None]):
         super().__init__()
         self.context = context
         self.actions: Mapping[str, Action] = {}
-        """What its keys do, by the id of the key."""
+        """The actions of its keys, by the id of the key."""
         self.back_layers: Sequence[Layer] = ()
-        """What the key `view.back` closes, the first that is open, before it leaves the screen."""
+        """The layers that the key `view.back` closes, the first open one each time, before it leaves the screen."""
         self.search = Search(context, self.narrow)
-        """What the list of a view is narrowed to."""
+        """The filter of the view's list."""
         self._is_due = False
         """Whether all is shown anew after the next refresh."""
 

@@ -64,7 +64,7 @@ _TRUST_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 _OK = 200
 _TOO_LARGE = 413
 _TOO_LONG = ("prompt is too long", "exceed context limit")
-"""What the API says about a request that exceeds the window. It has no error type of its own."""
+"""The API's words for a request that exceeds the window. It has no error type of its own."""
 _RETRIED_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 _SHARED = frozenset({429, 529})
 _NO_CREDENTIALS = frozenset({"authentication_error", "permission_error"})

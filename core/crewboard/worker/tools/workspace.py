@@ -63,9 +63,9 @@ class Limits:
     """Real paths that the tools of this agent refuse, each with everything below it."""
 
     protected: list[str] = field(default_factory=list)
-    """What must not be written: git outside the sandbox executes or includes it."""
+    """Paths that must not be written: git outside the sandbox executes or includes them."""
     hidden: list[str] = field(default_factory=list)
-    """What must not be used at all: credentials, and private entries of a home."""
+    """Paths that must not be used at all: credentials, and private entries of a home."""
     allow_hardlinks: bool = False
     """Read files that may have another name outside the workspace."""
 

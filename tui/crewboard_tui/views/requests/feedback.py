@@ -20,7 +20,7 @@ from crewboard_tui.drafts import edit_of, for_no
 from crewboard_tui.render import safe_text
 
 _YES, _NO = 0, 1
-"""What a text is for."""
+"""The purpose of a text."""
 
 
 class Feedback(Vertical):

@@ -116,7 +116,8 @@ class ReviewScreen(BaseScreen):
             self.context.say(f"what you made of this plan is kept: {edit} shows it", "warning")
 
     def on_screen_resume(self) -> None:
-        self.page.pause()  # a key that was meant to lead elsewhere may have led back here
+        # A key that was meant to lead elsewhere may have led back here.
+        self.page.pause()
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return self.page.heading(snapshot, width)

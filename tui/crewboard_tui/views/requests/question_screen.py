@@ -89,7 +89,8 @@ class QuestionScreen(BaseScreen):
         self._rest()
 
     def on_screen_resume(self) -> None:
-        self.page.pause()  # a key that was meant to lead elsewhere may have led back here
+        # A key that was meant to lead elsewhere may have led back here.
+        self.page.pause()
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return self.page.heading(snapshot, width)
