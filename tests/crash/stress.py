@@ -1,4 +1,4 @@
-"""A team at work while its senders, workers, supervisors and readers are killed at random instants.
+"""A team at work while its senders, workers, supervisors, prefork servers and readers are killed at random instants.
 
 The requests to the model are checked: each shows each message at most once, in the order of the mailbox, and continues
 the request before. At the end, every message whose sending was acknowledged has been shown exactly once.
@@ -11,10 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Literal
 
 from crewboard.commands import hire
 from crewboard.linux import process
+from crewboard.protocol import supervisor_client
+from crewboard.protocol.prefork import SERVER_MODULE
 from crewboard.records import Lease, Supervisor
 from crewboard.store import journal, leases, mailbox
 from crewboard.untrusted import undelimit
@@ -23,7 +26,7 @@ from tests.crew import Crew, eventually
 from tests.model import ModelServer
 from tests.store.parallel import CONTEXT
 
-Target = Literal["worker", "supervisor", "sender", "reader", "directory"]
+Target = Literal["worker", "supervisor", "prefork", "sender", "reader", "directory"]
 
 _AGENT = re.compile(r"You are ([a-z0-9_-]+),")
 _SETTLE_TIMEOUT = 60.0
@@ -111,6 +114,8 @@ class StressRun:
                 self._kill_worker()
             case "supervisor":
                 self._kill_supervisor()
+            case "prefork":
+                self._kill_prefork_server()
             case "sender":
                 child = self._senders.pop(0)
                 _end(child)
@@ -161,6 +166,17 @@ class StressRun:
         if holder is not None:
             process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
 
+    def _kill_prefork_server(self) -> None:
+        """Kill the prefork server, ready or still loading. Start a supervisor first if the one before was killed."""
+        supervisor_client.ensure_running(self.crew.directory)
+        server = eventually(self._prefork_server, "a prefork server")
+        process.send_signal(server, signal.SIGKILL, process.start_ticks(server))
+
+    def _prefork_server(self) -> int | None:
+        holder = leases.holder(self.crew.directory.supervisor_lock, Supervisor)
+        children = [pid for pid, parent in process.parents().items() if holder is not None and parent == holder.pid]
+        return next(filter(_is_prefork_server, children), None)
+
     def _new_sender(self) -> None:
         self._senders_started += 1
         prefix = f"s{self._senders_started}" + ("f" if self._senders_started % 2 else "")
@@ -208,6 +224,11 @@ class StressRun:
         delivered = Counter(message.id for message in mailbox.read(self.crew.directory, "lead").messages)
         assert all(delivered[ident] == 1 for ident in sent)
 
+    def summary(self) -> str:
+        """Return what was killed, and how many messages survived it."""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.killed.most_common())
+        return f"{self.total} kills ({kinds}), {self.acknowledged} messages, {self.checker.requests} requests checked"
+
     @property
     def acknowledged(self) -> int:
         """Return the number of messages whose sending was acknowledged."""
@@ -217,6 +238,13 @@ class StressRun:
     def total(self) -> int:
         """Return the number of killed processes."""
         return self.killed.total()
+
+
+def _is_prefork_server(pid: int) -> bool:
+    try:
+        return SERVER_MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _start(work: Callable[..., None], *arguments: object) -> BaseProcess:
