@@ -1,11 +1,13 @@
 """Every environment variable of crewboard: its name, and how its value is read (docs/reference/environment.md)."""
 
 import os
+import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = "CREWBOARD_ROOT"
 TEAM = "CREWBOARD_TEAM"
+OPERATOR = "CREWBOARD_OPERATOR"
 MODEL = "CREWBOARD_MODEL"
 OFFLINE = "CREWBOARD_OFFLINE"
 OFFLINE_PACE = "CREWBOARD_OFFLINE_PACE"
@@ -26,6 +28,9 @@ PREFIX = "CREWBOARD_"
 API_PREFIX = "ANTHROPIC_"
 """Start of the names of variables that the SDK reads; some hold credentials."""
 
+_LONGEST_OPERATOR = 32
+"""Characters of an operator's name that are shown and recorded."""
+
 
 def root(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the workspace that the user chose."""
@@ -35,6 +40,22 @@ def root(environment: Mapping[str, str] = os.environ) -> str | None:
 def team(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the name of the team that the user chose."""
     return environment.get(TEAM) or None
+
+
+def operator(environment: Mapping[str, str]) -> str:
+    """Return the name of the user who gives commands: `$CREWBOARD_OPERATOR`, else `$USER`, else the account's."""
+    for name in (environment.get(OPERATOR, ""), environment.get("USER", ""), _account()):
+        shown = "".join(filter(str.isprintable, name)).strip()[:_LONGEST_OPERATOR]
+        if shown:
+            return shown
+    return f"uid {os.geteuid()}"
+
+
+def _account() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def model(environment: Mapping[str, str]) -> str | None:

@@ -9,11 +9,13 @@ from crewboard import protocol, store
 from crewboard.commands.context import Team, command_for
 from crewboard.errors import BadDataError, UsageError
 from crewboard.pricing import parse_budget
-from crewboard.records import OPERATOR, REQUEST_ID_RULE, Config, Request, Rule
+from crewboard.records import OPERATOR, REQUEST_ID_RULE, Config, Request, RequestStatus, Rule
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
 """Checked before an id becomes part of a path."""
 
+
+_ACTS: dict[RequestStatus, str] = {"approved": "approve", "rejected": "reject", "answered": "answer"}
 
 _MAX_LISTED = 5
 """Ids that an error message lists at most."""
@@ -58,16 +60,31 @@ def approve(
     Raises:
         BadDataError: The answer changed nothing; the message says why.
     """
-    return protocol.approvals.respond(
-        team.directory,
-        find(team, request_id),
+    return _respond(
+        team,
+        request_id,
         "approved",
-        team.by,
-        team.now(),
         feedback=feedback,
         sha256=sha256,
         edited=edited,
     )
+
+
+def _respond(
+    team: Team,
+    request_id: str,
+    status: RequestStatus,
+    *,
+    feedback: str | None = None,
+    sha256: str | None = None,
+    edited: str | None = None,
+) -> Request:
+    ident, now = find(team, request_id), team.now()
+    decided = protocol.approvals.respond(
+        team.directory, ident, status, team.by, now, feedback=feedback, sha256=sha256, edited=edited
+    )
+    team.note(_ACTS[status], decided.from_, decided.id + (", edited" if edited is not None else ""))
+    return decided
 
 
 def reject(team: Team, request_id: str, feedback: str, *, sha256: str | None = None) -> Request:
@@ -79,12 +96,10 @@ def reject(team: Team, request_id: str, feedback: str, *, sha256: str | None = N
     """
     if not feedback.strip():
         raise UsageError("a rejection needs feedback: say what should be different")
-    return protocol.approvals.respond(
-        team.directory,
-        find(team, request_id),
+    return _respond(
+        team,
+        request_id,
         "rejected",
-        team.by,
-        team.now(),
         feedback=feedback,
         sha256=sha256,
     )
@@ -100,12 +115,10 @@ def review_plan(team: Team, request_id: str, *, approve: bool, feedback: str | N
     request = protocol.requests.load(team.directory, find(team, request_id))
     if request is not None and request.type != "plan_approval":
         raise UsageError(f"request {request_id} is not a plan")
-    return protocol.approvals.respond(
-        team.directory,
-        find(team, request_id),
+    return _respond(
+        team,
+        request_id,
         "approved" if approve else "rejected",
-        team.by,
-        team.now(),
         feedback=feedback,
     )
 
@@ -119,12 +132,10 @@ def answer(team: Team, request_id: str, text: str) -> Request:
     """
     if not text.strip():
         raise UsageError("the answer is empty")
-    return protocol.approvals.respond(
-        team.directory,
-        find(team, request_id),
+    return _respond(
+        team,
+        request_id,
         "answered",
-        team.by,
-        team.now(),
         feedback=text,
     )
 
@@ -142,6 +153,7 @@ def set_approver(team: Team, who: str) -> None:
         config.plan_approver = "lead" if who == "lead" else "operator"
 
     store.roster.change(team.directory, edit)
+    team.note("approver", detail=who)
 
 
 def set_budget(team: Team, amount: str | None) -> None:
@@ -157,6 +169,7 @@ def set_budget(team: Team, amount: str | None) -> None:
         config.budget = amount
 
     store.roster.change(team.directory, edit)
+    team.note("budget", detail=amount or "none")
 
 
 def scope_of(request: Request) -> str | None:
@@ -194,6 +207,7 @@ def approve_with_rule(team: Team, request_id: str, *, sha256: str | None = None)
         at=team.now(),
     )
     store.roster.change(team.directory, lambda config: config.rules.append(rule))
+    team.note("rule", rule.agent, f"{rule.id}: {rule.tool} {rule.scope}")
     return decided, rule
 
 
@@ -212,3 +226,4 @@ def revoke(team: Team, rule_id: str) -> None:
         config.rules = left
 
     store.roster.change(team.directory, edit)
+    team.note("revoke", detail=rule_id)

@@ -1,5 +1,6 @@
 """The context of a command: which team it is for, who gives it, and how hints name it in this shell."""
 
+import logging
 import os
 import re
 import shlex
@@ -10,12 +11,14 @@ from pathlib import Path
 
 from crewboard import env, store
 from crewboard.errors import CredentialsError, CrewboardError, UsageError
-from crewboard.records import OPERATOR, Config, Member, check_new_team, check_team
+from crewboard.records import OPERATOR, Act, Config, Member, check_new_team, check_team
 from crewboard.store import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, find_team, team_directories
 
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 _VALID_KEY = re.compile(r"[!-~]+")
 """Characters that an HTTP header can carry."""
+
+log = logging.getLogger(__name__)
 
 POLL_INTERVAL = 0.02
 """Seconds between two checks of a condition that a command waits for."""
@@ -34,6 +37,25 @@ class Team:
     def offline(self) -> bool:
         """Return True if agents started in this environment use the offline model."""
         return env.is_offline(self.environment)
+
+    @property
+    def operator(self) -> str:
+        """Return the name of the user who gives commands in this environment."""
+        return env.operator(self.environment)
+
+    def note(self, act: str, target: str = "", detail: str = "") -> None:
+        """Record that the operator did `act` to `target`, the team if that is empty. Every command calls this.
+
+        What agents do stands in their journals.
+        """
+        if self.by != OPERATOR:
+            return
+        entry = Act(ts=self.now(), who=self.operator, act=act, target=target, detail=detail)
+        # A full disk must not prevent that an agent is stopped.
+        try:
+            store.operators.note_act(self.directory, entry)
+        except CrewboardError as error:
+            log.warning("not recorded in %s: %s", self.directory.audit, error)
 
     @property
     def config(self) -> Config:
@@ -80,7 +102,23 @@ def create(root: Path, name: str, description: str = "") -> Team:
         raise UsageError(f"the team {name} exists in {root}")
     directory.make()
     store.roster.create(directory, description, time.time())
-    return Team(directory)
+    team = Team(directory)
+    team.note("create")
+    return team
+
+
+def adopt(team: Team) -> bool:
+    """Make a foreign team this user's own; return False if it was so before.
+
+    Raises:
+        StorageError: The mark cannot be written.
+        UntrustedError: Another user controls the team.
+    """
+    if not team.directory.is_foreign():
+        return False
+    team.directory.adopt()
+    team.note("adopt")
+    return True
 
 
 def name_team(team: Team, name: str, description: str) -> None:

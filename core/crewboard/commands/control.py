@@ -21,6 +21,7 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
     agent = _require_alive(team, name)
     message = post(team, name, "interrupt", text.strip() or STATUS_QUESTION)
     supervisor_client.wake_worker(agent.team, name)
+    team.note("interrupt", name)
     return message
 
 
@@ -67,6 +68,7 @@ def _set_want(team: Team, agent: AgentDirectory, wanted: str) -> None:
     if spec is not None and spec.want in ("running", "paused"):
         store.agents.want(agent, wanted, run=spec.run)
     supervisor_client.wake_worker(team.directory, agent.name)
+    team.note("pause" if wanted == "paused" else "unpause", agent.name)
 
 
 def _require_alive(team: Team, name: str) -> AgentDirectory:

@@ -203,6 +203,7 @@ def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignme
         assign_without_mail(team, hire.flags.task, hire.name)
     plan = True if hire.flags.plan and not spec.flags.plan else None
     sent = post(team, hire.name, "message", hire.prompt, hire.prompt_id, task_id=hire.flags.task, plan_required=plan)
+    team.note("message", hire.name, sent.id)
     return Assignment(hire.name, sent.id, spec.run, fresh=False)
 
 
@@ -253,6 +254,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
 
     spec = store.agents.change_spec(agent, edit)
     _add_to_roster(team, hire, model, now)
+    team.note("hire", hire.name, f"{hire.type}, run {spec.run}")
     _start(team, agent, spec)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True)
 
@@ -343,6 +345,8 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
         return old.model_copy(update=changes)
 
     spec = store.agents.change_spec(agent, edit)
+    if current is None or spec.run != current.run:
+        team.note("resume", name, f"run {spec.run}")
     _start(team, agent, spec)
     return spec.run
 
@@ -375,6 +379,10 @@ def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns
 
     if changes:
         store.agents.change_spec(agent, edit)
+        if budget is not None:
+            team.note("budget", name, budget)
+        if max_turns is not None:
+            team.note("limit", name, f"{max_turns} turns")
         supervisor_client.wake_worker(team.directory, name)
 
 
@@ -433,7 +441,9 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assign
     if team.ensure().config.member(LEAD) is None:
         return spawn(team, Hire(LEAD, LEAD, text, flags=flags or HireOptions()))
     run = resume(team, LEAD)
-    return Assignment(LEAD, post(team, LEAD, "message", text).id, run, fresh=False)
+    message = post(team, LEAD, "message", text)
+    team.note("message", LEAD, message.id)
+    return Assignment(LEAD, message.id, run, fresh=False)
 
 
 def resume_all(team: Team, *, model: str | None = None, network: bool = False) -> list[str]:

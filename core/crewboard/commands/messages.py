@@ -23,9 +23,11 @@ def send(team: Team, to: str, text: str) -> Message:
         raise UsageError("there is nothing to send: the text is empty")
     addressing.require_recipient(to, team.config.names)
     try:
-        return post(team, to, "message", text)
+        message = post(team, to, "message", text)
     except StorageError as error:
         raise StorageError(f"{_not_accepted(error, 1)}{error}") from error.__cause__
+    team.note("message", to, message.id)
+    return message
 
 
 def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Message]:
@@ -45,7 +47,11 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
         addressing.require_recipient(name, known)
     ident = store.mailbox.new_id()
     sent: list[Message] = []
-    send_to_each(names, lambda name: sent.append(post(team, name, "broadcast", text, broadcast_id=ident)))
+    try:
+        send_to_each(names, lambda name: sent.append(post(team, name, "broadcast", text, broadcast_id=ident)))
+    finally:
+        for message in sent:
+            team.note("broadcast", message.to, message.id)
     return sent
 
 
@@ -110,6 +116,7 @@ def acknowledge(team: Team, name: str) -> None:
             state.failures[name] = failed_at
 
     _change_operator(team, edit)
+    team.note("acknowledge", name)
 
 
 def acknowledge_all(team: Team, names: Iterable[str]) -> None:

@@ -26,7 +26,9 @@ def _ask(team: Team, name: str, reason: str) -> Request | None:
     if not store.leases.is_held(team.directory.agent(name).lease):
         return None
     ident = f"shutdown-{store.mailbox.new_id()[:12]}"
-    return protocol.approvals.ask(team.directory, ident, "shutdown", team.by, name, {"reason": reason}, team.now())
+    asked = protocol.approvals.ask(team.directory, ident, "shutdown", team.by, name, {"reason": reason}, team.now())
+    team.note("stop", name, ident)
+    return asked
 
 
 def stop(team: Team, name: str, reason: str = "") -> None:
@@ -39,7 +41,7 @@ def stop(team: Team, name: str, reason: str = "") -> None:
     """
     request = ask_to_stop(team, name, reason)
     if request is None:
-        _acknowledge_ends(team, [name])
+        _stop_ended(team, name)
         return
     agent = team.agent(name)
     deadline = time.monotonic() + protocol.approvals.SHUTDOWN_TIMEOUT
@@ -65,13 +67,19 @@ def stop_now(team: Team, name: str) -> None:
     """
     agent = team.agent(name)
     if not store.leases.is_held(agent.lease):
-        _acknowledge_ends(team, [name])
+        _stop_ended(team, name)
         return
     want_killed(team, name)
+    team.note("stop", name, "now")
     protocol.supervisor_client.wake_supervisor(team.directory)
     _wait_for_leases(team, [name], 10, keep_waking=True)
     if store.leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is still running; see {team.directory.supervisor_log}")
+
+
+def _stop_ended(team: Team, name: str) -> None:
+    _acknowledge_ends(team, [name])
+    team.note("acknowledge", name)
 
 
 def remove(team: Team, name: str) -> Path:
@@ -88,6 +96,7 @@ def remove(team: Team, name: str) -> Path:
     with contextlib.suppress(BadDataError):
         messages.forget_acknowledged(team, name)
     store.roster.drop(team.directory, name, store.agents.sum_up(agent))
+    team.note("remove", name)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(team.now()))
     aside = team.directory.path / "removed" / f"{name}-{stamp}-{store.mailbox.new_id()[:4]}"
     try:
@@ -112,6 +121,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     Raises:
         TryLaterError: A worker or the supervisor is still running.
     """
+    team.note("delete", detail=", ".join(word for word, given in (("now", now), ("purge", purge)) if given))
     protocol.supervisor_client.request_exit(team.directory)
     names = all_agents(team)
     end_all(team, names, now=now)

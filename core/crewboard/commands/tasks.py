@@ -33,6 +33,7 @@ def add_task(
         team.directory, subject, team.now(),
         description=description, owner=owner, blocked_by=blocked_by, required_type=required_type,
     )  # fmt: skip
+    team.note("task add", f"#{task.id}", owner or "")
     if owner is not None:
         _tell_owner(team, task, owner)
     return task
@@ -49,6 +50,7 @@ def update_task(team: Team, task_id: int, *, status: TaskStatus | None = None, o
     if member is not None:
         store.tasks.check_type(f"task {task_id}", before.required_type, member.name, member.type)
     task = store.tasks.update(team.directory, task_id, team.by, team.now(), status=status, owner=owner)
+    team.note("task update", f"#{task_id}", " ".join(filter(None, (status, owner))))
     if owner is not None and owner != before.owner:
         _tell_owner(team, task, owner)
     return task
@@ -60,7 +62,9 @@ def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:
     Raises:
         UsageError: The task does not exist or is not pending, or it cannot be blocked by these tasks.
     """
-    return store.tasks.block(team.directory, task_id, blocked_by, team.now())
+    task = store.tasks.block(team.directory, task_id, blocked_by, team.now())
+    team.note("task update", f"#{task_id}", f"blocked by {', '.join(map(str, blocked_by)) or 'none'}")
+    return task
 
 
 def blocking_reasons(team: Team, task: Task, *, owner_lives: bool | None = None) -> list[str]:

@@ -64,7 +64,7 @@ from crewboard.records.processes import (
     signal_name,
 )
 from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, RequestType, payload_sha256
-from crewboard.records.team import Config, Cooldown, Member, OperatorState, Removed, Rule, Task, TaskStatus
+from crewboard.records.team import Act, Config, Cooldown, Member, OperatorState, Removed, Rule, Task, TaskStatus
 
 __all__ = [
     "EVERYONE",
@@ -82,6 +82,7 @@ __all__ = [
     "STARTS_WORK",
     "SYSTEM",
     "VANISHED",
+    "Act",
     "Answer",
     "Cleared",
     "Config",

@@ -110,6 +110,20 @@ class Cooldown(Record):
     error: str = ""
 
 
+class Act(Record):
+    """One line of `audit.jsonl`: what an operator did to `target`; to the team if that is empty.
+
+    `detail` says more in a few words, such as the type of a hired agent or the id of a request. It holds no text that
+    was written to an agent.
+    """
+
+    ts: Time
+    who: str
+    act: str
+    target: str = ""
+    detail: str = ""
+
+
 class OperatorState(Record):
     """`operator.json`: how far the operator has read (bytes, by mailbox) and what it acknowledged.
 

@@ -4,7 +4,7 @@ The modules are used as namespaces (`leases.is_held`, `roster.load`); everything
 here.
 """
 
-from crewboard.store import agents, files, journal, json_files, leases, mailbox, roster, tasks
+from crewboard.store import agents, files, journal, json_files, leases, mailbox, operators, roster, tasks
 from crewboard.store.agents import START_TIMEOUT, is_late, is_starting
 from crewboard.store.journal import JournalTail, ReplacedFileDetector
 from crewboard.store.json_files import CachedFile, CachedFolder, cached_folder
@@ -36,6 +36,7 @@ __all__ = [
     "json_files",
     "leases",
     "mailbox",
+    "operators",
     "roster",
     "tasks",
     "team_directories",

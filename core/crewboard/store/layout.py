@@ -125,6 +125,10 @@ class TeamDirectory:
         return self.path / "operator.json"
 
     @property
+    def audit(self) -> Path:
+        return self.path / "audit.jsonl"
+
+    @property
     def supervisor_lock(self) -> Path:
         return self.path / "supervisor.lock"
 

@@ -26,6 +26,7 @@ SECTIONS = {
         "tasks": "tasks:tasks",
         "journal": "watching:journal",
         "log": "watching:log",
+        "audit": "watching:audit",
     },
     "Hire and talk": {
         "spawn": "hiring:spawn",
@@ -57,8 +58,8 @@ SECTIONS = {
 
 
 READING = frozenset({
-    None, "board", "status", "watch", "wait", "inbox", "requests", "tasks", "journal", "log", "team", "types", "keys",
-    "doctor", "demo",
+    None, "board", "status", "watch", "wait", "inbox", "requests", "tasks", "journal", "log", "audit", "team", "types",
+    "keys", "doctor", "demo",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 

@@ -94,8 +94,7 @@ def adopt(session: Session, yes: bool, as_json: bool) -> None:
         if as_json or not sys.stdin.isatty():
             raise UsageError("look at what it contains, then use --yes")
         click.confirm("Adopt this team?", abort=True)
-    if was_foreign:
-        directory.adopt()
+    context.adopt(session.team)
     if as_json:
         say_json({**_describe(directory), "adopted": was_foreign})
     else:

@@ -1,4 +1,4 @@
-"""The commands `watch`, `wait`, `journal` and `log`: print what happens, wait for a state."""
+"""The commands `watch`, `wait`, `journal`, `log` and `audit`: print what happens and happened, wait for a state."""
 
 import threading
 import time
@@ -29,6 +29,7 @@ from crewboard_tui.cli.common import (
     say,
     say_json,
     say_json_line,
+    table,
 )
 from crewboard_tui.render import safe_line
 
@@ -368,6 +369,29 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
             break
         time.sleep(POLL)
     note_damage(damaged, "journal")
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def audit(session: Session, as_json: bool) -> None:
+    """Print what users did to the team and its agents, oldest first.
+
+    Each command counts, also one given in the dashboard: hires, answers, messages, budgets, stops. The name is
+    $CREWBOARD_OPERATOR, else $USER; anyone with your account can set it.
+    """
+    from crewboard.store import operators
+
+    acts, damaged = operators.acts(session.team.directory)
+    if as_json:
+        say_json([act.model_dump() for act in acts])
+    elif acts:
+        rows = [(clock(act.ts), act.who, act.act, act.target or "the team", act.detail) for act in acts]
+        for line in table(("TIME", "WHO", "DID", "TO", "DETAIL"), rows):
+            say(line)
+    else:
+        note("no user has done anything here yet")
+    note_damage(damaged, "audit file")
 
 
 def _show(event: Event) -> None:

@@ -1,0 +1,129 @@
+"""The audit: every command of a user that changes a team leaves one record, with time, name and object."""
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from crewboard.commands import Team, answers, messages
+from crewboard.records import Exit, Rule
+from crewboard.store import json_files, operators, roster
+from crewboard.store.layout import TeamDirectory
+from crewboard_tui.cli.program import READING, crewboard
+from tests.cli.files import alive, ask, enlist
+from tests.cli.shell import Cli
+
+BY_WORKERS = {"spawn", "resume", "lead"}
+"""Commands that need a real worker; `test_a_hire_by_a_lead_is_no_act_of_the_user` has them."""
+
+COMMANDS = [
+    (("send", "fixer", "secret words"), "message", "fixer"),
+    (("broadcast", "secret words"), "broadcast", "fixer"),
+    (("task", "add", "paint"), "task add", "#1"),
+    (("pause", "fixer"), "pause", "fixer"),
+    (("unpause", "fixer"), "unpause", "fixer"),
+    (("interrupt", "fixer"), "interrupt", "fixer"),
+    (("approver", "lead"), "approver", ""),
+    (("budget", "$20"), "budget", ""),
+    (("budget", "fixer", "200k"), "budget", "fixer"),
+    (("limit", "fixer", "--turns", "7"), "limit", "fixer"),
+    (("rules", "revoke", "rule-1"), "revoke", ""),
+    (("approve", "plan-1"), "approve", "fixer"),
+    (("reject", "plan-1", "--feedback", "no"), "reject", "fixer"),
+    (("answer", "question-1", "secret words"), "answer", "fixer"),
+    (("ack", "gone"), "acknowledge", "gone"),
+    (("stop", "gone"), "acknowledge", "gone"),
+    (("remove", "gone"), "remove", "gone"),
+]
+
+
+@pytest.fixture
+def kim(cli: Cli, team: Team) -> Iterator[Cli]:
+    """Return the command line of the user kim, with an agent at rest, one that is gone, and two open requests."""
+    enlist(team, "fixer")
+    enlist(team, "gone")
+    json_files.save(team.directory.agent("gone").exit, Exit(run=1, code=1, reason="died", buried=True))
+    rule = Rule(id="rule-1", agent="fixer", tool="bash", scope="ls")
+    roster.change(team.directory, lambda config: config.rules.append(rule))
+    ask(team, "plan-1", "plan_approval", {"plan": "x"})
+    ask(team, "question-1", "question", {"question": "x?"})
+    with alive(team, "fixer"):
+        yield cli.with_environment(USER="root", CREWBOARD_OPERATOR="kim")
+
+
+@pytest.mark.parametrize(("arguments", "act", "target"), COMMANDS, ids=lambda value: " ".join(value)[:24])
+def test_a_command_is_recorded_once(
+    kim: Cli, directory: TeamDirectory, arguments: tuple[str, ...], act: str, target: str
+) -> None:
+    assert kim(*arguments).code == 0
+    found = [each for each in kim("audit", "--json").json if each["target"] != "gone" or target == "gone"]
+    (seen,) = found
+    assert (seen["who"], seen["act"], seen["target"]) == ("kim", act, target)
+    assert seen["ts"] > 0
+    assert b"secret words" not in directory.audit.read_bytes()
+
+
+def test_every_command_that_changes_a_team_is_covered() -> None:
+    context = click.Context(crewboard)
+    changing = set(crewboard.list_commands(context)) - READING
+    assert changing == {arguments[0] for arguments, _, _ in COMMANDS} | BY_WORKERS
+
+
+def test_a_refused_command_is_not_recorded(kim: Cli) -> None:
+    assert kim("answer", "plan-1", "x").code == 65
+    assert kim("budget", "lots").code == 2
+    assert kim("audit").out == ""
+
+
+def test_the_name_falls_back_to_the_account(kim: Cli) -> None:
+    kim.with_environment(CREWBOARD_OPERATOR="")("approver", "lead")
+    (seen,) = kim("audit", "--json").json
+    assert seen["who"] == "root"
+
+
+def test_a_name_cannot_forge_the_list(kim: Cli) -> None:
+    kim.with_environment(CREWBOARD_OPERATOR="eve\n\x1b[2Jkim" + "x" * 99)("approver", "lead")
+    (seen,) = kim("audit", "--json").json
+    assert seen["who"] == ("eve[2Jkim" + "x" * 99)[:32]
+    assert "\x1b" not in kim("audit").out
+
+
+def test_what_a_lead_does_is_in_its_journal_and_not_here(team: Team) -> None:
+    enlist(team, "fixer")
+    enlist(team, "lead", "lead")
+    messages.send(Team(team.directory, by="lead"), "fixer", "go on")
+    assert operators.acts(team.directory) == ([], 0)
+
+
+def test_what_cannot_be_recorded_is_done_all_the_same(team: Team) -> None:
+    team.directory.audit.mkdir()
+    answers.set_budget(team, "$20")
+    assert roster.load(team.directory).budget == "$20"
+
+
+def test_a_damaged_line_is_counted(cli: Cli, team: Team) -> None:
+    team.note("pause", "fixer")
+    with team.directory.audit.open("ab") as file:
+        file.write(b"{not json\n")
+    seen = cli("audit")
+    assert "pause" in seen.out
+    assert "1 damaged line of the audit file" in seen.err
+
+
+def test_team_commands_are_recorded(cli: Cli, directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli("team", "create", "blue").code == 0
+    assert cli("team", "delete", "default").code == 0
+    assert [act.act for act in operators.acts(directory)[0]] == ["delete"]
+    assert [act["act"] for act in cli("--team", "blue", "audit", "--json").json] == ["create"]
+    directory.owners.unlink()
+    assert cli("--team", "default", "team", "adopt", "--yes").code == 0
+    assert cli("--team", "default", "team", "adopt", "--yes").code == 0
+    assert [act.act for act in operators.acts(directory)[0]] == ["delete", "adopt"]
+
+
+def test_a_hire_and_a_resume_are_recorded(offline: Cli) -> None:
+    assert offline("spawn", "scout", "--type", "explore", "--once", "--prompt", "hello").code == 0
+    assert offline("resume", "scout").code == 0
+    assert offline("resume", "scout").code == 0
+    seen = [(act["act"], act["target"], act["detail"]) for act in offline("audit", "--json").json]
+    assert seen == [("hire", "scout", "explore, run 1"), ("resume", "scout", "run 2")]
