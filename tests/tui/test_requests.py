@@ -40,6 +40,60 @@ async def _open_plan(stage: Stage) -> None:
     await stage.can("a", "approve")
 
 
+async def _read_to_the_end(stage: Stage) -> None:
+    await stage.press("G")
+    await stage.sees("100% read")
+    await stage.press("g")
+
+
+async def test_a_plan_read_in_part_needs_a_second_press(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await stage.sees_not("100% read")
+        await stage.press("a")
+        await stage.sees("%, press a again to approve")
+        assert _request(frozen, "req-004281").status == "pending"
+        await stage.press("a")
+        await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
+
+
+async def test_a_plan_read_to_its_end_needs_one_press(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await _read_to_the_end(stage)
+        await stage.press("a")
+        await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
+
+
+async def test_a_comparison_read_to_its_end_is_not_the_plan(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 60) as stage:
+        await stage.app.open_need("plan:auth-plan:req-004281")
+        await stage.sees("100% read")
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await stage.press("=")
+        await stage.sees("What changed")
+        await stage.press("G")
+        await stage.sees("100% read")
+        await stage.press("a")
+        await stage.sees("%, press a again to approve")
+
+
+@pytest.mark.parametrize("key", ["a", "A"])
+async def test_a_command_read_in_part_needs_a_second_press(frozen: Frozen, key: str) -> None:
+    command = "\n".join(f"echo {number}" for number in range(60))
+    payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": command}, "summary": "echo", "scope": "echo"}
+    frozen.asks("perm-1", "permission", "release", 22, payload)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("permission:release:perm-1")
+        await stage.can("a", "approve")
+        await stage.press(key)
+        await stage.sees(f"%, press {key} again to approve")
+        assert _request(frozen, "perm-1").status == "pending"
+        await stage.press(key)
+        await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
+
+
 async def test_the_page_shows_who_asks_what_it_touches_and_the_plan(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -85,6 +139,7 @@ async def test_the_plan_scrolls_and_says_how_much_was_read(frozen: Frozen) -> No
 async def test_approving_answers_once_and_goes_back(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await _open_plan(stage)
+        await _read_to_the_end(stage)
         await stage.press("a")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
         await stage.sees("approved: auth-plan goes on", "Peek · ")
@@ -101,6 +156,7 @@ async def test_keys_are_dead_for_a_moment_after_the_page_opens(frozen: Frozen, m
         assert "a approve" not in stage.part("keys")
         assert _request(frozen, "req-004281").status == "pending"
         stage.app.screen.page.settle()  # type: ignore[attr-defined]
+        await _read_to_the_end(stage)
         await stage.press("a")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
 
@@ -134,6 +190,7 @@ async def test_denying_asks_why_and_sends_it(frozen: Frozen) -> None:
 async def test_feedback_goes_along_with_a_yes(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
+        await _read_to_the_end(stage)
         await stage.press("tab")
         await stage.write("mind the cache")
         await stage.sees("⏎ when done, then a sends it with your approval")
@@ -147,6 +204,7 @@ async def test_feedback_goes_along_with_a_yes(frozen: Frozen) -> None:
 async def test_feedback_is_ended_by_the_key_that_its_title_names(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, settings=Settings(keys={"draft.send": "f5"})) as stage:
         await _open_plan(stage)
+        await _read_to_the_end(stage)
         await stage.press("tab", "g", "o")
         await stage.sees("f5 when done, then a sends it with your approval")
         await stage.press("f5", "a")
@@ -182,6 +240,7 @@ async def test_what_was_written_for_a_no_does_not_go_along_with_a_yes(frozen: Fr
         await stage.press("a")
         await stage.sees("too risky", "Kept for a refusal")
         await stage.can("a", "approve")
+        await _read_to_the_end(stage)
         await stage.press("a")
         await stage.sees("your words for a no were not sent")
         assert _request(frozen, "req-004281").feedback is None
@@ -191,6 +250,7 @@ async def test_what_was_written_for_a_no_does_not_go_along_with_a_yes(frozen: Fr
 async def test_approval_feedback_and_rejection_reason_are_kept_apart(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
+        await _read_to_the_end(stage)
         await stage.press("d")
         await stage.write("half a reason")
         await stage.press("escape", "tab")
@@ -293,7 +353,7 @@ async def test_leaving_the_editor_says_that_the_edit_is_kept(frozen: Frozen, siz
         await stage.sees("kept: E shows it")
         if size[0] > 40:
             await stage.can("E", "your edit")
-        await stage.press("a")
+        await stage.press("G", "a")
         await stage.sees("approved: auth-plan goes on; your edit")
         assert _request(frozen, "req-004281").edited is None
         assert stage.app.context.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}, (
@@ -409,6 +469,7 @@ async def test_a_reason_for_a_plan_decided_meanwhile_stays_in_sight(frozen: Froz
 async def test_a_request_that_changed_since_it_was_shown_is_refused(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
+        await _read_to_the_end(stage)
         request = _request(frozen, "req-004281")
         stage.app.screen.page.commands.request = request.model_copy(update={"sha256": "0" * 64})  # type: ignore[attr-defined]
         await stage.pilot.pause()

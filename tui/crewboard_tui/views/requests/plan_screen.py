@@ -32,6 +32,9 @@ from crewboard_tui.widgets import LineView, StaticLines
 _FACT_LINES = 4
 """Lines of one fact at most; the lists are below the plan in full."""
 
+_WHOLE = 100
+"""Percent of a text that has been on the screen to its end."""
+
 _NO_PLAN = "only about a plan"
 """Why what leads to another revision does nothing: after a no to a single call the agent goes on without it."""
 
@@ -49,6 +52,9 @@ class ReviewScreen(BaseScreen):
         self._comparing = False
         self._other_place = 0
         """How far the plan is scrolled while revisions are compared, and the other way round."""
+        self._read_percent = 0
+        """How much of the text, from its top, was on the screen so far."""
+        self._warned_unread = False
         self.editor = PlanEditor(context, request)
         self.feedback = Feedback(context, request.id, self._leave_feedback)
         self.panes = Panes(self)
@@ -211,7 +217,13 @@ class ReviewScreen(BaseScreen):
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
         plan = self.query_one("#plan", LineView)
-        wanted = Content(f"{plan.read_percent}% read")
+        shown = plan.read_percent
+        if not self._comparing and plan.size:
+            shown = max(shown, self._read_percent)
+            # A page that has just appeared is not laid out to its end, and has not been read.
+            if self.page.settled and (not self._is_plan or self._touches is not None):
+                self._read_percent = shown
+        wanted = Content(f"{shown}% read")
         if plan.border_subtitle != wanted:
             plan.border_subtitle = wanted
 
@@ -257,13 +269,26 @@ class ReviewScreen(BaseScreen):
     def _edit_label(self, _: Selection) -> str | None:
         return "your edit" if self.editor.rewritten else None
 
+    def _warn_unread(self, key: str) -> bool:
+        """Return True if part of the text was not on the screen yet; say so on the first press only."""
+        self._show_progress()
+        if self._warned_unread or self._read_percent >= _WHOLE:
+            return False
+        self._warned_unread = True
+        self.context.say(f"read {self._read_percent}%, press {self.context.key(key)} again to approve", "warning")
+        return True
+
     def _approve_as_shown(self) -> None:
+        if self._warn_unread("request.approve"):
+            return
         self._answer("approving", partial(self._approve, self.feedback.with_yes, None))
 
     def _approve_rule(self) -> None:
         if self.feedback.with_yes:
             rule, yes = self.context.key("request.rule"), self.context.key("request.approve")
             self.context.say(f"{rule} sends no feedback: empty the box first, or approve with {yes}", "warning")
+            return
+        if self._warn_unread("request.rule"):
             return
         self._answer("approving", partial(self.page.commands.approve_with_rule, self._covers()))
 
