@@ -27,6 +27,7 @@ from crewboard.errors import CrewboardError, ExitCode
 from crewboard.readmodel import AgentView, NoUsageProbe, Probe, TeamReader, TeamView
 from crewboard.records import Request
 from crewboard.store import TeamDirectory, team_directories
+from crewboard.store.operators import OpenDashboard
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
 from crewboard_tui.compose import Composer, PromptLine
 from crewboard_tui.context import AppContext
@@ -127,6 +128,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
             ascii_only=self.ascii_only,
+            dashboard=None if read_only else OpenDashboard(team.directory, team.operator, team.now()),
         )
 
     def _drafts_of(self, team: Team, *, read_only: bool) -> Drafts:
@@ -144,6 +146,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def on_mount(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
         self.set_interval(TICK, self._tick)
+        self._show_presence()
         self.outside.read(self.context.snapshot.view)
         if self.context.drafts:
             kept = ", ".join(called(draft, self.context.snapshot.view.asked) for draft in self.context.drafts)
@@ -170,6 +173,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         old = self.context
         old.left = True
         old.reading.stop()
+        if old.dashboard is not None:
+            old.dashboard.close()
         team = replace(old.team, directory=directory)
         self.context = await asyncio.to_thread(self._context_for, team, old.jobs)
         self._unshown = False
@@ -186,6 +191,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def on_unmount(self) -> None:
         self.context.reading.stop()
+        if self.context.dashboard is not None:
+            self.context.dashboard.close()
         self.outside.restore()
 
     def _handle_exception(self, error: Exception) -> None:
@@ -269,9 +276,16 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if any(news):
             self._reload_drafts()
 
+    def _show_presence(self) -> None:
+        """Tell the other dashboards that this one is open, and which request it shows."""
+        if self.context.dashboard is not None and self.context.team.directory.exists():
+            request = next((each.shown_request for each in self._framed()), None)
+            self.context.dashboard.look_at(request)
+
     def _tick(self) -> None:
         self._keep_drafts()
         self.outside.tick()
+        self._show_presence()
         hushed = self.context.hush()
         if self._unshown:
             self._show()

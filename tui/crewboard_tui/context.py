@@ -9,7 +9,8 @@ from textual.screen import Screen
 
 from crewboard.commands import Team
 from crewboard.readmodel import AgentView
-from crewboard.records import Request
+from crewboard.records import Presence, Request
+from crewboard.store.operators import OpenDashboard
 from crewboard_tui.background import BackgroundJobs, Then
 from crewboard_tui.drafts import Drafts
 from crewboard_tui.keymap import BY_ID, show_key
@@ -87,6 +88,14 @@ class AppContext:
     visited: str | None = None
     """The need that was opened last, by its key."""
     drafts: Drafts = field(default_factory=Drafts)
+    dashboard: OpenDashboard | None = None
+    """What others see of this dashboard; None if it only looks."""
+
+    @property
+    def others(self) -> tuple[Presence, ...]:
+        """Return the other open dashboards of the team."""
+        own = self.dashboard.id if self.dashboard is not None else ""
+        return tuple(each for each in self.snapshot.view.present if each.id != own)
 
     @property
     def now(self) -> float:

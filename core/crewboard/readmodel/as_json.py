@@ -22,6 +22,7 @@ def status(view: TeamView) -> dict[str, Any]:
         "needs_you": [need(each, TeamDirectory(view.path)) for each in view.needs],
         "damaged": view.damaged,
         "storage": view.storage,
+        "present": [each.model_dump(include={"who", "since", "looking_at"}) for each in view.present],
         "spent": {"tokens": bill.tokens.model_dump(), "cost_usd": bill.usd},
     }
 

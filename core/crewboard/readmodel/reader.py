@@ -22,6 +22,7 @@ from crewboard.records import (
     Exit,
     Member,
     OperatorState,
+    Presence,
     Request,
     Spec,
     State,
@@ -213,6 +214,7 @@ class TeamReader:
             damage=dict(self._damage()),
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
             storage=store.files.disk_state(self.team.path),
+            present=self._present(),
             now=now,
         )
 
@@ -316,6 +318,13 @@ class TeamReader:
             return SupervisorView(None, alive=False)
         holder = self._probe.supervisor(self.team.supervisor_lock)
         return SupervisorView(holder.pid if holder else None, alive=True)
+
+    def _present(self) -> tuple[Presence, ...]:
+        """Return the open dashboards. One that cannot be examined is not worth a warning."""
+        try:
+            return store.operators.present(self.team)
+        except StorageError:
+            return ()
 
     def _is_held(self, agent: AgentDirectory) -> bool:
         """Return True if a worker holds the agent's lease; note a lease that cannot be examined."""

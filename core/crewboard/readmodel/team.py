@@ -12,6 +12,7 @@ from crewboard.records import (
     LIMIT_REASONS,
     Context,
     Exit,
+    Presence,
     Removed,
     Request,
     Spec,
@@ -139,6 +140,7 @@ class TeamView:
     `requests` are the open ones, `asked` all there ever were, oldest first. `unread` counts by mailbox, the operator's
     without notices. `budget` is the limit of the whole team, as it was written. `damage` counts unreadable files and
     lines by where they are. `removed` is what the agents that were removed have used.
+    `present` are the open dashboards, this one too.
     `storage` says that nothing can be written: `disk full` or `disk is read-only`.
     """
 
@@ -160,6 +162,7 @@ class TeamView:
     damage: dict[str, int] = field(default_factory=dict)
     problem: str | None = None
     storage: str | None = None
+    present: tuple[Presence, ...] = ()
     now: float = 0
 
     @property

@@ -64,7 +64,18 @@ from crewboard.records.processes import (
     signal_name,
 )
 from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, RequestType, payload_sha256
-from crewboard.records.team import Act, Config, Cooldown, Member, OperatorState, Removed, Rule, Task, TaskStatus
+from crewboard.records.team import (
+    Act,
+    Config,
+    Cooldown,
+    Member,
+    OperatorState,
+    Presence,
+    Removed,
+    Rule,
+    Task,
+    TaskStatus,
+)
 
 __all__ = [
     "EVERYONE",
@@ -101,6 +112,7 @@ __all__ = [
     "ModelServerInfo",
     "Name",
     "OperatorState",
+    "Presence",
     "Profile",
     "Record",
     "Removed",

@@ -124,6 +124,15 @@ class Act(Record):
     detail: str = ""
 
 
+class Presence(Record):
+    """The contents of a lease in `presence/`: who has the dashboard open, and which request is on the screen."""
+
+    id: str
+    who: str
+    since: Time = 0
+    looking_at: str | None = None
+
+
 class OperatorState(Record):
     """`operator.json`: how far the operator has read (bytes, by mailbox) and what it acknowledged.
 

@@ -129,6 +129,11 @@ class TeamDirectory:
         return self.path / "audit.jsonl"
 
     @property
+    def presence(self) -> Path:
+        """Return the folder with a lease of each open dashboard."""
+        return self.path / "presence"
+
+    @property
     def supervisor_lock(self) -> Path:
         return self.path / "supervisor.lock"
 

@@ -1,8 +1,13 @@
 """The operators of a team: what they did (`audit.jsonl`), and which of them have the dashboard open (`presence/`)."""
 
-from crewboard.errors import BadDataError
-from crewboard.records import Act
-from crewboard.store import codec, files
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from crewboard.errors import BadDataError, StorageError
+from crewboard.records import Act, Presence
+from crewboard.store import codec, files, leases
 from crewboard.store.layout import TeamDirectory
 
 
@@ -30,3 +35,58 @@ def acts(team: TeamDirectory) -> tuple[list[Act], int]:
         except BadDataError:
             damaged += 1
     return found, damaged
+
+
+class OpenDashboard:
+    """A lease that says that its user has the dashboard open; it ends with the process, however that ends.
+
+    A folder that cannot be written to only means that others do not see this one.
+    """
+
+    def __init__(self, team: TeamDirectory, who: str, now: float) -> None:
+        self.id = secrets.token_hex(8)
+        self._path = team.presence / f"{self.id}.lease"
+        self._presence = Presence(id=self.id, who=who, since=now)
+        self._lease: int | None = None
+
+    def look_at(self, request_id: str | None) -> None:
+        """Say which request is on the screen. The first call says that the dashboard is open."""
+        if self._lease is not None and request_id == self._presence.looking_at:
+            return
+        self._presence = self._presence.model_copy(update={"looking_at": request_id})
+        with contextlib.suppress(OSError, StorageError):
+            if self._lease is None:
+                files.make_folder(self._path.parent)
+                _remove_left(self._path.parent)
+                self._lease = leases.take(self._path)
+            if self._lease is not None:
+                leases.sign(self._lease, self._presence)
+
+    def close(self) -> None:
+        """Remove the lease: the dashboard is left, or shows another team."""
+        if self._lease is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            os.close(self._lease)
+            self._lease = None
+
+
+def present(team: TeamDirectory) -> tuple[Presence, ...]:
+    """Return who has the dashboard open, the one that came first first."""
+    found = (leases.holder(path, Presence) for path in _leases(team.presence))
+    return tuple(sorted((each for each in found if each is not None), key=lambda each: (each.since, each.id)))
+
+
+def _leases(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.suffix == ".lease"]
+    except OSError:
+        return []
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove the leases of dashboards that were killed."""
+    for path in _leases(folder):
+        with contextlib.suppress(OSError, StorageError):
+            if not leases.is_held(path):
+                path.unlink()

@@ -206,6 +206,7 @@ class BaseScreen(Screen[None]):
             root=process.runs_as_root(),
             foreign=self.context.read_only and self.context.team.directory.is_foreign(),
             offline=self.context.team.offline,
+            others=tuple(dict.fromkeys(each.who for each in self.context.others)),
         )
         self._still("strip").show([strip_line(snapshot, badges, width)])
         way = self._way_to_view()
@@ -265,6 +266,11 @@ class BaseScreen(Screen[None]):
     @property
     def shown_need(self) -> str | None:
         """The need that this screen is about, by its key."""
+        return None
+
+    @property
+    def shown_request(self) -> str | None:
+        """Return the id of the request that this screen shows."""
         return None
 
     @property

@@ -1,7 +1,7 @@
 """The lines around a view: status bar, view tabs, alert bar, footer, pane titles. They have no cursor."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -218,13 +218,16 @@ def _tabs(current: str, counts: Mapping[str, int], pressed: Pressed, titles: Map
     return tuple(spans)
 
 
-def crumbs_line(crumbs: list[str], right: str, width: int) -> Line:
-    """Return the path from a view to the page: `Board › api`."""
+def crumbs_line(crumbs: list[str], right: str, width: int, warnings: Sequence[str] = ()) -> Line:
+    """Return the path from a view to the page: `Board › api`, and on the right the first of `warnings` that fits."""
     spans: list[Span] = [Span(" ")]
     for index, crumb in enumerate(crumbs):
         last = index == len(crumbs) - 1
         spans += [say(crumb, "bold" if last else "dim"), Span("" if last else " › ", "dim")]
-    return spread(tuple(spans), (Span(f"{right} " if right else "", "dim"),), width)
+    end = Span(f"{right} " if right else "", "dim")
+    room = width - width_of((*spans, end)) - 3
+    fitting = next(((say(each, "warning"), Span("  ")) for each in warnings if width_of((say(each),)) <= room), ())
+    return spread(tuple(spans), (*fitting, end), width)
 
 
 _WORDS_FROM = 90
@@ -293,6 +296,7 @@ def _aftermath(view: TeamView, need: Need) -> Line:
 _URGENT = tuple(LOOKS[state] for state in URGENT)
 _REST = (*(LOOKS[state] for state in URGENCY if state not in URGENT), SEEN_DEATH)
 _STATE_WORDS_FROM = 100
+_OPERATOR_WIDTH = 12
 _BAR = Span(" │ ", "dim")
 
 
@@ -305,6 +309,8 @@ class Badges:
     foreign: bool = False
     offline: bool = False
     """True if agents hired from here use the offline model, while none is running yet."""
+    others: tuple[str, ...] = ()
+    """Names of the others who have the dashboard open."""
 
 
 @dataclass(frozen=True)
@@ -377,6 +383,12 @@ def _cost(view: TeamView) -> Line:
     return (Span(f"{spent} of {bill.budget}", "warning" if full else ""), *share_bar(bill.share, 5))
 
 
+def _with(others: tuple[str, ...]) -> str:
+    """Return `with Kim`, and how many more there are."""
+    more = f" +{len(others) - 1}" if len(others) > 1 else ""
+    return f"with {clip(one_line(others[0]), _OPERATOR_WIDTH)}{more}" if others else ""
+
+
 def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:
     view = snapshot.view
     unsafe = any(agent.unsafe for agent in view.agents)
@@ -388,6 +400,7 @@ def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:
         (badges.offline or view.model_backend == "offline", 4, " OFFLINE ", "badge"),
         (badges.foreign, 2, " FOREIGN ", "alarm"),
         (badges.read_only, 4, " READ-ONLY ", "badge"),
+        (bool(badges.others), 4, _with(badges.others), "info"),
     ]
     live = Span("▸live", "success") if snapshot.hinted else Span("▸poll", "warning")
     found = [_Piece(rank, (Span(text, tone),), right=True) for there, rank, text, tone in shown if there]

@@ -68,7 +68,17 @@ class RequestPage:
         at = waiting.index(self.seen.id) + 1 if self.seen.id in waiting else 0
         opens = f"  {self._context.key('request.next')}" if self._screen.refusal("request.next") is None else ""
         place = f"item {at} of {len(waiting)}{opens}" if at else ""
-        return crumbs_line(["Needs-you", self.seen.from_, self._word()], place, width)
+        crumbs = ["Needs-you", self.seen.from_, self._word()]
+        return crumbs_line(crumbs, place, width, self._others())
+
+    def _others(self) -> tuple[str, ...]:
+        """Return who else looks at this request, in long and in short: two people need not answer it."""
+        names = list(dict.fromkeys(each.who for each in self._context.others if each.looking_at == self.seen.id))
+        if not names:
+            return ()
+        what = "plan" if self.seen.type == "plan_approval" else self.seen.type
+        who = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
+        return f"{who} looking at this {what}", f"{who} here too"
 
     @property
     def is_over(self) -> bool:

@@ -140,6 +140,10 @@ class ReviewScreen(BaseScreen):
     def shown_need(self) -> str | None:
         return self.page.need
 
+    @property
+    def shown_request(self) -> str | None:
+        return self.page.seen.id
+
     # ------------------------------------------------------------------------------------------------ painting
 
     def queries(self) -> Iterable[Query[object]]:

@@ -108,6 +108,10 @@ class QuestionScreen(BaseScreen):
         return self.page.need
 
     @property
+    def shown_request(self) -> str | None:
+        return self.page.seen.id
+
+    @property
     def copied(self) -> str:
         return asked(self.page.seen) or super().copied
 
