@@ -3,28 +3,34 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from crewboard.commands import hire, stop
+from crewboard.errors import TryLaterError, UntrustedError
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import ControlRequest
+from crewboard.readmodel import SupervisorView
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records import Exit, RunStarted, Spec, Status, Supervisor
 from crewboard.records.agents import Want
-from crewboard.store import agents, json_files, leases
+from crewboard.store import agents, codec, json_files, leases
 from crewboard.store.json_files import CachedFile
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import reconciler
+from crewboard.supervisor import server as control_server
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.reconciler import Watched, drop_obsolete_request
+from tests.cli.shell import Inside
 from tests.crew import Crew, eventually
 
 
@@ -113,9 +119,9 @@ def test_its_socket_is_for_its_user_alone(shared_crew: Crew) -> None:
     supervisor_client.wake_supervisor(shared_crew.directory)
     holder = leases.holder(shared_crew.directory.supervisor_lock, Supervisor)
     assert holder is not None
-    socket = Path(holder.socket)
-    assert socket.stat().st_mode & 0o077 == 0
-    assert socket.parent.stat().st_mode & 0o077 == 0
+    address = Path(holder.socket)
+    assert address.stat().st_mode & 0o077 == 0
+    assert address.parent.stat().st_mode & 0o077 == 0
 
 
 def test_the_same_run_is_started_once_despite_repeated_requests(shared_crew: Crew) -> None:
@@ -323,3 +329,94 @@ def test_a_bug_that_one_agent_meets_leaves_the_others_supervised(
     asyncio.run(supervisor._reconcile_all())
     assert TeamReader(directory).read().needs == ()
     os.close(lock)
+
+
+# ------------------------------------------------------------------------------------------------- hung supervisors
+
+
+def test_a_hung_supervisor_is_a_need_and_can_be_replaced(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    crew.run("scout", "explore", "say hello")
+    worker, hung = crew.pid("scout"), crew.supervisor_pid()
+    assert crew.view().supervisor.silent_since is None
+    process.send_signal(hung, signal.SIGSTOP)
+    monkeypatch.setattr(supervisor_client, "HUNG_AFTER", 0.2)
+    eventually(lambda: crew.view().supervisor.silent_since, "the notice that it hangs")
+    (need,) = crew.view().needs
+    assert (need.kind, need.agent, need.code) == ("failed", "system", 75)
+    assert "`crewboard supervisor --restart`" in need.summary
+    asked = time.monotonic()
+    with pytest.raises(TryLaterError, match=f"process {hung}.* does not answer"):
+        stop.stop_now(crew.team, "scout")
+    assert time.monotonic() - asked < 5
+    cli = Inside(crew.root)
+    told = cli("supervisor")
+    assert (told.code, told.out.partition(" since ")[0]) == (75, f"supervisor {hung} hangs")
+    assert f"supervisor {hung} hangs ·" in cli("status").out
+    assert cli("status", "--json").json["supervisor"]["silent_since"] < time.time()
+    monkeypatch.undo()
+    replaced = cli("supervisor", "--restart", "--json").json
+    successor = crew.supervisor_pid()
+    assert replaced == {"pid": successor, "alive": True, "silent_since": None}
+    assert successor != hung
+    assert not process.start_ticks(hung)
+    eventually(lambda: not leases.is_held(crew.agent("scout").lease), "the end that was asked for before")
+    assert crew.see("scout").pid == worker
+    assert crew.view().supervisor == SupervisorView(successor, alive=True)
+    assert hire.resume(crew.team, "scout") == 2
+
+
+def test_a_slow_supervisor_is_not_called_hung(tmp_path: Path) -> None:
+    socket_path = tmp_path / "s.sock"
+    socket_path.touch()
+    holder = Supervisor(pid=1, socket=str(socket_path), boot_id=process.boot_id())
+    supervisor_client.show_life(socket_path)
+    assert supervisor_client.silent_for(holder) is None
+    shown = time.monotonic_ns() - 14 * 10**9
+    os.utime(socket_path, ns=(shown, shown))
+    assert supervisor_client.silent_for(holder) is None
+    os.utime(socket_path, ns=(shown - 2 * 10**9, shown - 2 * 10**9))
+    silence = supervisor_client.silent_for(holder)
+    assert silence is not None
+    assert 16 <= silence < 60
+    assert supervisor_client.silent_for(holder.model_copy(update={"boot_id": "the boot before"})) is None
+
+
+def test_only_the_process_behind_the_socket_is_killed(crew: Crew) -> None:
+    supervisor_client.wake_supervisor(crew.directory)
+    holder = leases.holder(crew.directory.supervisor_lock, Supervisor)
+    assert holder is not None
+    process.send_signal(holder.pid, signal.SIGSTOP)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        named = {"pid": other.pid, "start_ticks": process.start_ticks(other.pid)}
+        crew.directory.supervisor_lock.write_bytes(codec.encode(holder.model_copy(update=named)))
+        with pytest.raises(UntrustedError, match="not by the one that"):
+            supervisor_client.restart(crew.directory)
+        assert other.poll() is None
+        assert process.start_ticks(holder.pid)
+        other.kill()
+    process.send_signal(holder.pid, signal.SIGCONT)
+
+
+async def test_a_request_whose_caller_gave_up_is_not_done_later(tmp_path: Path) -> None:
+    done: list[ControlRequest] = []
+    server = await control_server.listen(tmp_path / "s.sock", done.append)
+    for waits in (False, True):
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(str(tmp_path / "s.sock"))
+            caller.sendall(ControlRequest("start", "waits" if waits else "gone", 1, {}).encode())
+            if waits:
+                assert await asyncio.to_thread(caller.recv, 16) == b"ok\n"
+    server.close()
+    assert [request.name for request in done] == ["waits"]
+
+
+def test_a_supervisor_whose_socket_was_removed_is_replaced(crew: Crew) -> None:
+    crew.run("scout", "explore", "say hello")
+    worker = crew.pid("scout")
+    holder = leases.holder(crew.directory.supervisor_lock, Supervisor)
+    assert holder is not None
+    Path(holder.socket).unlink()
+    supervisor_client.wake_supervisor(crew.directory)
+    assert crew.supervisor_pid() != holder.pid
+    assert crew.pid("scout") == worker
+    crew.run("second", "explore", "say hello")

@@ -7,6 +7,7 @@ import pytest
 
 from crewboard.commands import control, hire, stop
 from crewboard.errors import CredentialsError
+from crewboard.protocol import supervisor_client
 from crewboard.store import agents
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions.agents import AGAIN_WITHIN
@@ -120,6 +121,22 @@ async def test_halt_ends_all_agents_once_the_team_name_is_typed(
             await stage.press("enter")
             await stage.sees(says)
     assert ended == [{"now": True}]
+
+
+async def test_a_hung_supervisor_needs_you_and_is_replaced_from_the_palette(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_client, "restart", lambda _: 4711)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("supervisor 4380 ·")
+        monkeypatch.setattr(supervisor_client, "silent_for", lambda _: 16.0)
+        await stage.sees("! open", "supervisor hangs: `crewboard supervisor --restart`", "supervisor 4380 hangs")
+        await stage.press(":")
+        await stage.write("restart supervisor")
+        await stage.sees("replace a supervisor that hangs; agents keep working")
+        await stage.until(lambda: all(each.is_finished for each in stage.app.workers), "the end of the search")
+        await stage.press("enter")
+        await stage.sees("supervisor 4711 works")
 
 
 def _is_held(app: object, name: str) -> bool:

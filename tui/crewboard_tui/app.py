@@ -24,6 +24,7 @@ from textual.worker import WorkerFailed
 
 from crewboard.commands import Team
 from crewboard.errors import CrewboardError, ExitCode
+from crewboard.protocol import supervisor_client
 from crewboard.readmodel import AgentView, NoUsageProbe, Probe, TeamReader, TeamView
 from crewboard.records import Request
 from crewboard.store import TeamDirectory, team_directories
@@ -321,6 +322,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
             return not is_form(self.screen)
         if action == "halt":
             return not self.context.read_only and any(agent.alive for agent in self.context.snapshot.view.agents)
+        if action == "restart_supervisor":
+            return not self.context.read_only and self.context.snapshot.view.supervisor.silent_since is not None
         return bool(self.context.snapshot.view.needs) if action == "next_need" else True
 
     def switch_mode(self, mode: str) -> AwaitMount:
@@ -383,6 +386,14 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """Tell of new needs in the next way."""
         self.outside.notify = WAYS[(WAYS.index(self.outside.notify) + 1) % len(WAYS)]
         self.context.say(_TELLS[self.outside.notify])
+
+    def action_restart_supervisor(self) -> None:
+        """Replace a supervisor that hangs."""
+
+        def restart() -> str:
+            return f"supervisor {supervisor_client.restart(self.context.team.directory)} works"
+
+        self.context.do("replacing the supervisor", restart)
 
     def action_halt(self) -> None:
         """End all agents, once the team's name was typed."""

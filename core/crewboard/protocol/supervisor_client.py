@@ -38,6 +38,13 @@ WAKE_SIGNAL = signal.SIGURG
 START_TIMEOUT = 15.0
 """Seconds that a supervisor may take to start on a busy machine."""
 
+HUNG_AFTER = 15.0
+"""Seconds without a sign of life after which a supervisor counts as hung. It gives one every 2 s; one that is only slow
+on a busy machine, or that looks at many agents, needs a few."""
+
+KILL_TIMEOUT = 10.0
+"""Seconds that the kernel may take to end a hung supervisor."""
+
 _LONGEST_FOLDER = 66
 """A unix socket's address holds 108 bytes, and a socket's name has 32 of them."""
 
@@ -132,6 +139,8 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
     started = 0.0
     while time.monotonic() < deadline:
         holder = store.leases.holder(team.supervisor_lock, Supervisor)
+        if holder is not None and silent_for(holder) is not None:
+            break
         if holder is not None and holder.socket and _deliver(team, holder, line):
             return
         if request.verb == "leave" and not is_alive(team):
@@ -140,7 +149,82 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
             started = time.monotonic()
             _start(team)
         time.sleep(_POLL)
-    raise TryLaterError(f"the supervisor of team {team.path.name} does not answer; see {team.supervisor_log}")
+    name, holder = team.path.name, store.leases.holder(team.supervisor_lock, Supervisor)
+    if holder is None:
+        raise TryLaterError(f"the supervisor of team {name} does not come up; see {team.supervisor_log}")
+    raise TryLaterError(
+        f"the supervisor of team {name} (process {holder.pid}) does not answer; `crewboard supervisor --restart` "
+        "replaces it, and agents keep working"
+    )
+
+
+def show_life(socket_path: Path) -> None:
+    """Show on the supervisor's socket that it works: set the time of the file to the monotonic clock.
+
+    That clock does not jump, and stands still while the machine sleeps. The socket lies on no disk of the team, which
+    may be full or read-only.
+
+    Raises:
+        OSError: The socket was removed, so that no request arrives any more.
+    """
+    now = time.monotonic_ns()
+    os.utime(socket_path, ns=(now, now))
+
+
+def silent_for(holder: Supervisor) -> float | None:
+    """Return for how many seconds a hung supervisor has given no sign of life; None if it is not hung, or unknown."""
+    if not holder.socket or holder.boot_id != process.boot_id():
+        return None
+    try:
+        shown = Path(holder.socket).stat().st_mtime_ns
+    except (OSError, ValueError):
+        return None
+    silence = (time.monotonic_ns() - shown) / 1e9
+    return silence if silence > HUNG_AFTER else None
+
+
+def restart(team: TeamDirectory) -> int:
+    """Kill the team's supervisor if there is one, start another, and return its pid. Workers continue.
+
+    Raises:
+        TryLaterError: It cannot be identified, it does not end, or no other one came up in time.
+        UntrustedError: The lock's holder is not this user's own supervisor; it was not killed.
+    """
+    holder = store.leases.holder(team.supervisor_lock, Supervisor)
+    if holder is None and is_alive(team):
+        raise TryLaterError(f"the process that holds {team.supervisor_lock} has not yet written which one it is")
+    if holder is not None:
+        _kill(team, holder)
+    wake_supervisor(team)
+    successor = store.leases.holder(team.supervisor_lock, Supervisor)
+    if successor is None:
+        raise TryLaterError(f"the supervisor of team {team.path.name} does not come up; see {team.supervisor_log}")
+    return successor.pid
+
+
+def _kill(team: TeamDirectory, holder: Supervisor) -> None:
+    """Kill the holder of the team's lock and wait until the lock is free.
+
+    The lock's text alone is no proof of who holds it, so the process must also be the one that listens at the socket:
+    the kernel names it, and completes the connection for a process that is stopped or deadlocked.
+    """
+    try:
+        with _connect(team, holder) as connection:
+            if not _is_holder(team, holder, peer_of(connection)):
+                return
+    except OSError as error:
+        raise TryLaterError(
+            f"process {holder.pid}, which {team.supervisor_lock} names, does not listen at {holder.socket} "
+            f"({error.strerror or error}), so it was not killed; look at it, and end it yourself"
+        ) from error
+    process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
+    deadline = time.monotonic() + KILL_TIMEOUT
+    while store.leases.holder(team.supervisor_lock, Supervisor) == holder:
+        if time.monotonic() > deadline:
+            raise TryLaterError(
+                f"supervisor {holder.pid} was killed, but has not ended; the kernel may wait for a disk"
+            )
+        time.sleep(_POLL)
 
 
 def ensure_running(team: TeamDirectory) -> None:
@@ -200,11 +284,12 @@ def peer_of(connection: socket.socket) -> Peer:
     )
 
 
-def _deliver(team: TeamDirectory, holder: Supervisor, line: bytes) -> bool:
-    """Send one line to the holder of the team's lock; return False if the holder did not accept it.
+def _connect(team: TeamDirectory, holder: Supervisor) -> socket.socket:
+    """Return a connection to the socket that the holder of the team's lock names; who answers is not checked yet.
 
     Raises:
-        UntrustedError: The holder is not this user's own supervisor, or the team is foreign.
+        OSError: No process listens there.
+        UntrustedError: The socket is in no folder of this user alone, or the team is foreign.
     """
     team.require_adopted()
     if not is_own_socket(Path(holder.socket), os.environ):
@@ -213,10 +298,24 @@ def _deliver(team: TeamDirectory, holder: Supervisor, line: bytes) -> bool:
             "this user's own, so nothing was sent to it. If you started it in a shell with another XDG_RUNTIME_DIR, "
             "set that here too; if you did not make this team, remove its directory"
         )
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_SEND_TIMEOUT)
-            connection.connect(holder.socket)
+        connection.settimeout(_SEND_TIMEOUT)
+        connection.connect(holder.socket)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _deliver(team: TeamDirectory, holder: Supervisor, line: bytes) -> bool:
+    """Send one line to the holder of the team's lock; return False if the holder did not accept it.
+
+    Raises:
+        UntrustedError: The holder is not this user's own supervisor, or the team is foreign.
+    """
+    try:
+        with _connect(team, holder) as connection:
             if not _is_holder(team, holder, peer_of(connection)):
                 return False
             connection.sendall(line)

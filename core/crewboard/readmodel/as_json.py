@@ -1,5 +1,6 @@
 """A team as JSON, in the form of `status --json` (docs/reference/json.md#status)."""
 
+from dataclasses import asdict
 from typing import Any
 
 from crewboard.readmodel.crash_report import log_end
@@ -15,7 +16,7 @@ def status(view: TeamView) -> dict[str, Any]:
         "team": view.name,
         "root": str(view.root),
         "model_backend": view.model_backend,
-        "supervisor": {"pid": view.supervisor.pid, "alive": view.supervisor.alive},
+        "supervisor": asdict(view.supervisor),
         "agents": [agent(each) for each in view.agents],
         "requests": [request.model_dump() for request in view.requests],
         "tasks": [task.model_dump() for task in view.tasks],

@@ -7,7 +7,7 @@ from statistics import median
 
 from crewboard.errors import ExitCode
 from crewboard.readmodel.mail import plan_title
-from crewboard.readmodel.team import AgentView, Need, NeedKind, TeamView
+from crewboard.readmodel.team import AgentView, Need, NeedKind, SupervisorView, TeamView
 from crewboard.records import OPERATOR, SYSTEM, Request, SupervisorFailure, Task, describe_exit
 
 NEED_OF_REQUEST: dict[str, NeedKind] = {
@@ -34,11 +34,12 @@ def find_needs(
     agents: tuple[AgentView, ...],
     requests: tuple[Request, ...],
     only_operator: frozenset[str],
-    supervisor: SupervisorFailure | None = None,
+    failure: SupervisorFailure | None = None,
+    supervisor: SupervisorView | None = None,
 ) -> tuple[Need, ...]:
     """Return what needs the operator, most urgent first.
 
-    `only_operator` are the recipients whose requests only the operator can answer, `supervisor` where it failed last.
+    `only_operator` are the recipients whose requests only the operator can answer, `failure` is the supervisor's last.
     """
     deaths = [
         Need("death", agent.name, agent.since, _describe_death(agent))
@@ -59,7 +60,8 @@ def find_needs(
     deaths, stuck, loops, failed, stopped = (
         sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, failed, stopped)
     )
-    return (*_supervisor_need(supervisor), *deaths, *_plans_first(asked), *stuck, *loops, *failed, *stopped)
+    hung = _hung_supervisor(supervisor)
+    return (*hung, *_supervisor_need(failure), *deaths, *_plans_first(asked), *stuck, *loops, *failed, *stopped)
 
 
 def _failed_assignment(agent: AgentView) -> Need:
@@ -68,6 +70,14 @@ def _failed_assignment(agent: AgentView) -> Need:
     code = agent.failed if agent.exit is None or agent.alive else agent.exit.code
     summary = f"stopped: {agent.last_error or agent.reason}"
     return Need("failed", agent.name, since, summary, code=code, limit=agent.limit)
+
+
+def _hung_supervisor(supervisor: SupervisorView | None) -> list[Need]:
+    """Return the need of a supervisor that does nothing any more, and so keeps another one from starting."""
+    if supervisor is None or supervisor.silent_since is None:
+        return []
+    summary = "supervisor hangs: `crewboard supervisor --restart` replaces it, agents keep working"
+    return [Need("failed", SYSTEM, supervisor.silent_since, summary, code=ExitCode.TRY_LATER)]
 
 
 def _supervisor_need(failure: SupervisorFailure | None) -> list[Need]:

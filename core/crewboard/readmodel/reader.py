@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crewboard import store
 from crewboard.errors import StorageError
-from crewboard.protocol import only_operator_answers, operator_mailboxes
+from crewboard.protocol import only_operator_answers, operator_mailboxes, supervisor_client
 from crewboard.readmodel.mail import Unread
 from crewboard.readmodel.needs import find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
@@ -175,6 +175,7 @@ class TeamReader:
         self._mailboxes: dict[str, Unread] = {}
         self._usage: dict[str, Usage] = {}
         self._measured_at = 0.0
+        self._silent_since: float | None = None
         self._unreadable: set[Path] = set()
         """Leases that could not be examined at this reading."""
 
@@ -192,7 +193,7 @@ class TeamReader:
         board = tuple(sorted(self._tasks.all(), key=lambda task: task.id))
         operators = operator_mailboxes(config.names)
         only_operator = only_operator_answers(config, lambda: self._is_held(self.team.agent(LEAD)))
-        supervisor = self._supervisor()
+        supervisor = self._supervisor(now)
         agents = self._read_agents(config, pending, board, only_operator, now, supervised=supervisor.alive)
         unread = self._unread(operators, agents)
         return TeamView(
@@ -206,7 +207,7 @@ class TeamReader:
             agents=agents,
             requests=pending,
             tasks=board,
-            needs=find_needs(agents, pending, only_operator, self._failure.get()),
+            needs=find_needs(agents, pending, only_operator, self._failure.get(), supervisor),
             asked=asked,
             unread=unread,
             budget=config.budget,
@@ -221,7 +222,7 @@ class TeamReader:
     def _empty_view(self, now: float) -> TeamView:
         return TeamView(
             name=self.team.path.name, path=self.team.path, root=self.team.root, description="", plan_approver=OPERATOR,
-            model_backend="api", supervisor=self._supervisor(), agents=(), requests=(), tasks=(), needs=(), now=now,
+            model_backend="api", supervisor=self._supervisor(now), agents=(), requests=(), tasks=(), needs=(), now=now,
         )  # fmt: skip
 
     def _roster_from_files(self) -> Config:
@@ -313,11 +314,14 @@ class TeamReader:
             counts[name] = counter.count_for_operator(read.get(name, 0))
         return counts
 
-    def _supervisor(self) -> SupervisorView:
+    def _supervisor(self, now: float) -> SupervisorView:
         if not self._is_locked(self.team.supervisor_lock):
             return SupervisorView(None, alive=False)
         holder = self._probe.supervisor(self.team.supervisor_lock)
-        return SupervisorView(holder.pid if holder else None, alive=True)
+        silence = supervisor_client.silent_for(holder) if holder else None
+        # Kept as first computed: two clocks are never read at the same moment, and a view must not change by that.
+        self._silent_since = None if silence is None else self._silent_since or now - silence
+        return SupervisorView(holder.pid if holder else None, alive=True, silent_since=self._silent_since)
 
     def _present(self) -> tuple[Presence, ...]:
         """Return the open dashboards. One that cannot be examined is not worth a warning."""

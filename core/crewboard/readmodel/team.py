@@ -127,10 +127,20 @@ class AgentView:
 
 @dataclass(frozen=True)
 class SupervisorView:
-    """The team's supervisor; `pid` is None if none runs."""
+    """The team's supervisor; `pid` is None if none runs.
+
+    `silent_since` is set if it hangs: it holds its lock, and has given no sign of life since.
+    """
 
     pid: int | None
     alive: bool
+    silent_since: float | None = None
+
+    def describe(self) -> str:
+        """Return its process and that it hangs, in two or three words."""
+        if not self.alive:
+            return "no supervisor"
+        return f"supervisor {self.pid or 'starting'}" + (" hangs" if self.silent_since is not None else "")
 
 
 @dataclass(frozen=True)

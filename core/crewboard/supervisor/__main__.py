@@ -8,6 +8,7 @@ from pathlib import Path
 
 from crewboard.errors import UntrustedError
 from crewboard.linux import process
+from crewboard.protocol import supervisor_client
 from crewboard.records import Supervisor as SupervisorInfo
 from crewboard.store import TeamDirectory, files, leases
 from crewboard.supervisor import server as control_server
@@ -28,21 +29,23 @@ async def supervise(team: TeamDirectory, lock: int) -> None:
         start_ticks=process.start_ticks(os.getpid()),
     )
 
-    def sign_lock() -> None:
+    def stay_reachable() -> None:
+        supervisor_client.show_life(path)
         if leases.holder(team.supervisor_lock, SupervisorInfo) != me:
             leases.sign(lock, me)
 
     launcher = PreforkLauncher(team)
     model = OfflineModel(team, launcher)
-    supervisor = Supervisor(team, launcher, model, lock, sign_lock)
+    supervisor = Supervisor(team, launcher, model, lock, stay_reachable)
     server = await control_server.listen(path, supervisor.on_request)
-    sign_lock()
+    stay_reachable()
     try:
         await supervisor.run()
     finally:
         server.close()
-        # The lock of a lost directory may name the model server of its successor.
-        if leases.is_at(lock, team.supervisor_lock):
+        # The lock of a lost directory may name the model server of its successor. Workers that a supervisor leaves
+        # behind need theirs.
+        if leases.is_at(lock, team.supervisor_lock) and not supervisor.has_workers:
             model.end()
         path.unlink(missing_ok=True)
 

@@ -108,8 +108,8 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
 class Supervisor:
     """The supervisor of one team.
 
-    `lock` is the descriptor of the team's lock, which it holds. `sign_lock` writes the control server's address into
-    the lock if it is missing.
+    `lock` is the descriptor of the team's lock, which it holds. `stay_reachable` shows others that this process works,
+    and writes the control server's address into the lock if it is missing.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class Supervisor:
         launcher: PreforkLauncher,
         model: OfflineModel,
         lock: int,
-        sign_lock: Callable[[], None],
+        stay_reachable: Callable[[], None],
     ) -> None:
         self._team = team
         self._lock = lock
-        self._sign_lock = sign_lock
+        self._stay_reachable = stay_reachable
         self._launcher = launcher
         self._model = model
         self._watched: dict[str, Watched] = {}
@@ -156,6 +156,9 @@ class Supervisor:
             if not leases.is_at(self._lock, self._team.supervisor_lock):
                 await self._end_lost_workers()
                 break
+            if not self._is_reachable():
+                log.error("the control socket was removed; ending, so that another supervisor can listen")
+                break
             await self._reconcile_all()
             if time.monotonic() - started > _STABLE_AFTER:
                 self._forget_failure("")
@@ -181,8 +184,13 @@ class Supervisor:
         holder = leases.holder(watched.agent.lease, Lease)
         return holder is not None and watched.ref == Ref(holder.pid, holder.start_ticks)
 
+    @property
+    def has_workers(self) -> bool:
+        """Return True if a worker is running."""
+        return any(watched.ref for watched in self._watched.values())
+
     def _is_needed(self) -> bool:
-        if any(watched.ref for watched in self._watched.values()):
+        if self.has_workers:
             self._idle_since = time.monotonic()
             return True
         return not self._leaving and time.monotonic() - self._idle_since < IDLE_TIMEOUT
@@ -191,7 +199,6 @@ class Supervisor:
         self._next_pass = min(self._next_pass, max(seconds, 0.01))
 
     async def _reconcile_all(self) -> None:
-        self._repair_lock()
         self._reap()
         for name in self._agent_names():
             watched = self._watch(name)
@@ -213,12 +220,15 @@ class Supervisor:
             with contextlib.suppress(OSError):
                 self._team.supervisor_failure.unlink()
 
-    def _repair_lock(self) -> None:
-        """Write the address into the lock again if it was damaged: without it, no request arrives."""
+    def _is_reachable(self) -> bool:
+        """Show others that this process works; return False if the socket is gone, so that no request arrives."""
         try:
-            self._sign_lock()
-        except CrewboardError as error:
-            log.error("%s", error)  # noqa: TRY400  as above
+            self._stay_reachable()
+        except FileNotFoundError:
+            return False
+        except (CrewboardError, OSError) as error:
+            log.error("%s", error)  # noqa: TRY400  an expected error: the message is enough
+        return True
 
     def _agent_names(self) -> list[str]:
         try:

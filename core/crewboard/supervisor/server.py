@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import select
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,18 +25,31 @@ def choose_path(team: TeamDirectory) -> Path:
 
 
 async def listen(path: Path, on_request: Callable[[ControlRequest], None]) -> asyncio.Server:
-    """Call `on_request` for each request of this user, and answer it with `ok`."""
+    """Call `on_request` for each request of this user, and answer it with `ok`.
+
+    A request whose caller has gone is dropped: the caller reported that it was refused, so it must not be done later.
+    """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # ValueError: the line is too long, or no request. The caller gets no `ok` and tries again.
         with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
             if peer_of(writer.get_extra_info("socket")).uid == os.geteuid():
-                on_request(ControlRequest.decode(await reader.readline()))
-                writer.write(b"ok\n")
-                await writer.drain()
+                request = ControlRequest.decode(await reader.readline())
+                if not _has_gone(writer):
+                    on_request(request)
+                    writer.write(b"ok\n")
+                    await writer.drain()
         with contextlib.suppress(OSError):
             writer.close()
 
     server = await asyncio.start_unix_server(serve, path=str(path), limit=_MAX_REQUEST)
     path.chmod(0o600)
+    supervisor_client.show_life(path)
     return server
+
+
+def _has_gone(writer: asyncio.StreamWriter) -> bool:
+    """Return True if the other end of a connection is closed."""
+    poll = select.poll()
+    poll.register(writer.get_extra_info("socket"), 0)
+    return bool(poll.poll(0))

@@ -1,18 +1,20 @@
 """The commands that control and stop agents, talk to the lead and change the team's settings."""
 
+from dataclasses import asdict
+
 import click
 
 from crewboard.commands import Team, control, hire, messages
 from crewboard.commands import answers as standing
 from crewboard.commands import stop as ending
-from crewboard.errors import UsageError
+from crewboard.errors import ExitCode, UsageError
 from crewboard.pricing import budget_or_none, parse_budget
-from crewboard.protocol import SHUTDOWN_TIMEOUT
+from crewboard.protocol import SHUTDOWN_TIMEOUT, supervisor_client
 from crewboard.readmodel import bill_team, read_team
 from crewboard.records import LEAD, HireOptions, Status
 from crewboard.store import agents, json_files, leases, roster
 from crewboard_tui.cli import common
-from crewboard_tui.cli.common import Session, as_json, note, say, say_json
+from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_json
 from crewboard_tui.cli.status import used
 from crewboard_tui.render import safe_line
 
@@ -279,3 +281,27 @@ def remove(session: Session, name: str, as_json: bool) -> None:
         say_json({"name": name, "kept": str(kept)})
     else:
         say(f"{name} is removed from the roster; its files are in {kept}")
+
+
+@click.command()
+@click.option("--restart", is_flag=True, help="Kill it and start another one; workers keep working.")
+@as_json
+@click.pass_obj
+def supervisor(session: Session, restart: bool, as_json: bool) -> None:
+    """Show the team's supervisor, which starts and ends workers, or replace one that hangs.
+
+    Exits 75 if it hangs: it holds its lock, and has done nothing for 15 s. Only a process that is certainly the
+    team's supervisor is killed.
+    """
+    directory = session.team.directory
+    if restart:
+        directory.require_adopted()
+        supervisor_client.restart(directory)
+    found = read_team(directory).supervisor
+    if as_json:
+        say_json(asdict(found))
+    else:
+        hint = f" since {clock(found.silent_since)}; --restart replaces it" if found.silent_since is not None else ""
+        say(found.describe() + hint)
+    if found.silent_since is not None:
+        raise click.exceptions.Exit(int(ExitCode.TRY_LATER))

@@ -4,7 +4,7 @@ Looking into a mailbox marks nothing as read.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -12,7 +12,7 @@ import click
 from crewboard.commands import CommandLine, Team, command_for
 from crewboard.commands import answers as decisions
 from crewboard.commands import messages as mail
-from crewboard.errors import UsageError
+from crewboard.errors import ExitCode, UsageError
 from crewboard.protocol import addressing, approvals
 from crewboard.protocol import requests as request_store
 from crewboard.readmodel import NEED_OF_REQUEST, Limit, Need, NeedKind
@@ -273,7 +273,7 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
 
 def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
     """Yield each possible answer to a need or request, with the command that gives it."""
-    known = _ANSWERS
+    known: Mapping[NeedKind, tuple[tuple[str, str], ...]] = _ANSWERS
     if isinstance(need, Need):
         if need.limit is not None:
             known = {**_ANSWERS, "failed": (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)}
@@ -283,8 +283,11 @@ def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str
     # A shutdown request is answered by the agent that it asks.
     else:
         return
-    # A failure of the supervisor is no agent's, and no command answers it.
-    for what, how in known[kind] if agent != SYSTEM else ():
+    if agent == SYSTEM:
+        # Restarting does not help against a failure that repeats.
+        hangs = isinstance(need, Need) and need.code == ExitCode.TRY_LATER
+        known = {kind: (("replace it", "supervisor --restart"),) if hangs else ()}
+    for what, how in known[kind]:
         yield what, typed(how.format(agent=agent, id=ident))
 
 

@@ -52,14 +52,20 @@ SECTIONS = {
         "ack": "control:ack",
     },
     "End": {"stop": "control:stop", "remove": "control:remove", "team": "teams:team"},
-    "Setup": {"demo": "board:demo", "types": "hiring:types", "keys": "board:keys", "doctor": "doctor:doctor"},
+    "Setup": {
+        "demo": "board:demo",
+        "types": "hiring:types",
+        "keys": "board:keys",
+        "doctor": "doctor:doctor",
+        "supervisor": "control:supervisor",
+    },
 }
 """Each command's module and function, in the order of the help."""
 
 
 READING = frozenset({
     None, "board", "status", "watch", "wait", "inbox", "requests", "tasks", "journal", "log", "audit", "team", "types",
-    "keys", "doctor", "demo",
+    "keys", "doctor", "demo", "supervisor",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 

@@ -45,9 +45,11 @@ def describe(view: TeamView, team: Team) -> list[str]:
 
 
 def _head(view: TeamView, typed: CommandLine) -> list[str]:
-    supervisor = f"supervisor {view.supervisor.pid or 'starting'}" if view.supervisor.alive else "no supervisor"
     model = "offline model (no language model)" if view.model_backend == "offline" else "Messages API"
-    lines = [cut(f"team {view.name} · {used(view)} · {supervisor} · {model}", columns()), f"root {view.root}"]
+    lines = [
+        cut(f"team {view.name} · {used(view)} · {view.supervisor.describe()} · {model}", columns()),
+        f"root {view.root}",
+    ]
     if view.description:
         lines.append(cut(view.description, columns()))
     if view.damaged:

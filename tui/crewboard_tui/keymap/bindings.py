@@ -181,6 +181,8 @@ KEYS: tuple[Key, ...] = (
     Key("app.theme", "T", "app.turn_theme", "", "change the colours: dark, light, high contrast", "app"),
     Key("app.leave", "q", "app.leave", "leave", "leave; agents keep running, a demo ends", "app", 66),
     Key("app.notify", "", "turn_notify", "notify", "set notifications: off, bell, desktop", "app"),
+    Key("app.restart_supervisor", "", "restart_supervisor", "restart supervisor",
+        "replace a supervisor that hangs; agents keep working", "app", changes=True),
     Key("app.halt", "", "halt", "halt", "stop all agents; asks for the team's name", "app",
         changes=True),
     Key("view.back", "escape", "", "back", "go back one step", "back", 68),

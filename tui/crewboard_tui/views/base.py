@@ -255,10 +255,9 @@ class BaseScreen(Screen[None]):
 
     def _facts(self) -> Line:
         view = self.context.snapshot.view
-        supervisor = f"supervisor {view.supervisor.pid}" if view.supervisor.alive else "no supervisor"
         team = f"{len(view.agents)} agent{'' if len(view.agents) == 1 else 's'}"
         damage = (say(f"damaged: {format_places(view.damage)}", "error"), Span(" · ", "dim")) if view.damage else ()
-        return (Span(" "), *damage, say(f"{format_path(view.root)} · {supervisor} · {team}", "dim"))
+        return (Span(" "), *damage, say(f"{format_path(view.root)} · {view.supervisor.describe()} · {team}", "dim"))
 
     def _still(self, ident: str) -> StaticLines:
         return self.get_child_by_id(ident, StaticLines)

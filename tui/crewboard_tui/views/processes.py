@@ -92,11 +92,10 @@ class ProcessesScreen(BaseScreen):
             (Span(head, "dim"),) if shown else None,
         )
         living = sum(agent.alive for agent in snapshot.view.agents)
-        supervisor = snapshot.view.supervisor
         title(
             rows,
             f"Processes · {living} worker{'' if living == 1 else 's'}{rows.state}{self.search.narrowed_to}",
-            f"supervisor {supervisor.pid if supervisor.alive else 'none'}",
+            snapshot.view.supervisor.describe(),
         )
         self._paint_process(snapshot)
 
