@@ -53,7 +53,7 @@ def _permanent(policy: Policy) -> dict[str, list[str]]:
         # Even root, which is the machine's own here but without capabilities, must not change settings of the kernel.
         "settings": ["--remount-ro", "/proc"],
         "hidden": _over("--tmpfs", hidden),
-        "system secrets": _cover(policy.host.secrets),
+        "system secrets": _cover(path for path in policy.host.secrets if not is_below(path, hidden)),
         "tools": _put_back([path for path in policy.host.tools if is_below(path, hidden)]),
         "names": _put_back([path for path in host_names() if policy.network and is_below(path, hidden)]),
         "workspace": _bind("--bind" if policy.writes else "--ro-bind", root),
