@@ -410,7 +410,8 @@ MUTANTS: dict[str, tuple[Patch, Level, str]] = {
         "bubblewrap", "a file monitor",
     ),
     "repositories below": (
-        lambda patch: patch.setattr(git, "_nested", lambda root: []), "bubblewrap", "settings of a repository below",
+        lambda patch: patch.setattr(git, "folders_below", lambda root: []),
+        "bubblewrap", "settings of a repository below",
     ),
 }  # fmt: skip
 

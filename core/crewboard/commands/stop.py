@@ -120,7 +120,9 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
 
     Raises:
         TryLaterError: A worker or the supervisor is still running.
+        UntrustedError: The team is foreign.
     """
+    team.directory.require_adopted()
     team.note("delete", detail=", ".join(word for word, given in (("now", now), ("purge", purge)) if given))
     protocol.supervisor_client.request_exit(team.directory)
     names = all_agents(team)

@@ -21,6 +21,7 @@ from typing import Self
 
 from crewboard.linux.programs import clean_environment, find_program
 from crewboard.sandbox.host_paths import is_below
+from crewboard.store import ownership
 from crewboard.store.layout import HOME as TEAMS
 
 _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
@@ -68,6 +69,8 @@ class GitFiles:
     """Paths that agents must not create, and whether each is a folder."""
     unprotected: tuple[str, ...] = ()
     """Descriptions of what cannot be protected."""
+    teams: tuple[Path, ...] = ()
+    """Folders of this user's teams below the root, which the same search finds."""
 
     @property
     def protected(self) -> list[Path]:
@@ -116,7 +119,8 @@ class _Search:
 
     def run(self) -> GitFiles:
         self._user_files()
-        waiting = [self.root, *_nested(self.root)]
+        below = folders_below(self.root)
+        waiting = [self.root, *(Path(folder) for folder in below if os.path.lexists(f"{folder}/.git"))]
         if _is_bare(self.root):
             self._bare()
         seen: set[Path] = set()
@@ -127,7 +131,9 @@ class _Search:
                 waiting += self._worktree(tree)
         if not os.path.lexists(self.root / ".git"):
             self.unprotected["the root has no .git: an agent can make it a repository, with hooks"] = None
-        return GitFiles(tuple(self.directories), tuple(self.kept), tuple(self.missing.items()), tuple(self.unprotected))
+        missing = tuple(self.missing.items())
+        teams = tuple(own_teams(below))
+        return GitFiles(tuple(self.directories), tuple(self.kept), missing, tuple(self.unprotected), teams)
 
     def _user_files(self) -> None:
         """Keep the user's own settings if they are in the workspace."""
@@ -250,10 +256,10 @@ def _is_data(name: str) -> bool:
     return name in _DATA or name.startswith(_DATA_PREFIXES) or name.endswith(_DATA_SUFFIXES)
 
 
-def _mode(path: Path) -> int:
+def _mode(path: str | Path) -> int:
     """Return the mode of a file, not following a link; 0 if there is none."""
     try:
-        return path.lstat().st_mode
+        return os.lstat(path).st_mode
     except OSError:
         return 0
 
@@ -266,16 +272,28 @@ def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _nested(root: Path) -> list[Path]:
-    """Return the repositories in the folders of the workspace and in the folders of those."""
-    found: list[Path] = []
-    level, left = [str(root)], _MAX_NESTED
+def folders_below(root: Path) -> list[str]:
+    """Return the folders of the workspace and the folders of those, where repositories and teams are looked for."""
+    found: list[str] = []
+    level = [str(root)]
     for _ in range(2):
-        below = [entry.path for folder in level for entry in _listed(folder) if _is_folder(entry)][:left]
-        left -= len(below)
-        found += [Path(folder) for folder in below if os.path.lexists(f"{folder}/.git")]
-        level = below
+        level = [entry.path for folder in level for entry in _listed(folder) if _is_folder(entry)]
+        level = level[: _MAX_NESTED - len(found)]
+        found += level
     return found
+
+
+def own_teams(folders: list[str]) -> list[Path]:
+    """Return the team folders in `folders` that contain a team of this user's own. Links are left out."""
+    found = [Path(folder, TEAMS) for folder in folders if stat.S_ISDIR(_mode(f"{folder}/{TEAMS}"))]
+    return [path for path in found if any(_is_own(entry.path) for entry in _listed(path))]
+
+
+def _is_own(team: str) -> bool:
+    try:
+        return ownership.is_marked(Path(team))
+    except OSError:
+        return False
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -31,7 +31,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from crewboard.errors import BadDataError, LostLeaseError, StorageError
+from crewboard.errors import BadDataError, LostLeaseError, StorageError, UntrustedError
+from crewboard.names import TEAMS_FOLDER
+from crewboard.store import ownership
 
 MAX_LINE = 16 * 1024 * 1024
 """Longest line, in bytes, that a reader accepts; a longer one counts as damaged."""
@@ -70,6 +72,35 @@ def require_ownership() -> None:
         check()
 
 
+_own_teams: set[str] = set()
+
+
+def require_own_team(path: str | Path) -> None:
+    """Refuse to change a file of a team that this user neither made nor adopted.
+
+    Every change of a file goes through this, so that a script that uses `crewboard.commands` or this package is
+    refused as the command line is. The mark itself can be written.
+
+    Raises:
+        UntrustedError: The team is foreign.
+        StorageError: It cannot be told.
+    """
+    above, found, below = str(path).partition(f"/{TEAMS_FOLDER}/")
+    name, _, rest = below.partition("/")
+    team = f"{above}{found}{name}"
+    if not rest or team in _own_teams or rest == ownership.MARKS or rest.startswith(f".{ownership.MARKS}."):
+        return
+    try:
+        if ownership.is_marked(Path(team)):
+            _own_teams.add(team)
+        elif os.path.lexists(team):
+            raise UntrustedError(
+                f"the team in {team!r} is foreign, so nothing in it is changed: `crewboard team adopt`"
+            )
+    except OSError as error:
+        raise StorageError(f"cannot tell who made {team}: {reason(error)}") from error
+
+
 def open_existing(path: str | Path, flags: int) -> int:
     """Open the file at `path`; refuse a symbolic link, which could point to a file outside the team.
 
@@ -88,6 +119,7 @@ def open_private(path: str | Path, flags: int) -> int:
         OSError: It can neither be opened nor created, or is a symbolic link.
     """
     try:
+        require_own_team(path)
         return open_existing(path, flags & ~os.O_CREAT)
     except FileNotFoundError:
         fd = os.open(path, flags | os.O_CREAT | _OPEN_FLAGS, _FILE_MODE)
@@ -315,6 +347,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
         StorageError: The write failed; the old file is unchanged.
     """
     temporary = path.with_name(f".{path.name}.{threading.get_native_id()}.tmp")
+    require_own_team(path)
     require_ownership()
     try:
         _write_new_file(temporary, data, durable=durable)

@@ -178,7 +178,7 @@ class TeamDirectory:
     @property
     def owners(self) -> Path:
         """The file with the marks of the users who made or adopted the team."""
-        return self.path / "owners"
+        return self.path / ownership.MARKS
 
     def lock(self, what: str) -> Path:
         return self.path / ".locks" / what
@@ -223,8 +223,7 @@ class TeamDirectory:
         if not os.path.lexists(self.path):
             return False
         try:
-            known = set((files.read_file(self.owners) or b"").split())
-            return not known or known.isdisjoint(ownership.marks(self.path))
+            return not ownership.is_marked(self.path)
         except OSError as error:
             raise StorageError(f"cannot tell who made {self.path}: {files.reason(error)}") from error
 
