@@ -210,7 +210,7 @@ def want_killed(team: Team, name: str) -> None:
     except (BadDataError, UsageError):
         spec = _rebuild_spec(agent, _member(team, name)).model_copy(update={"want": "killed", "at": team.now()})
         lock = team.directory.lock(f"spec-{name}")
-        store.json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True)
+        store.json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True, durable=True)
 
 
 def _member(team: Team, name: str) -> Member | None:

@@ -174,7 +174,7 @@ def disk_state(path: Path) -> str | None:
 
 
 def make_folder(path: Path) -> None:
-    """Create the folder `path` if it does not exist, accessible to its owner only whatever the umask is.
+    """Create the folder `path` if it does not exist, accessible to its owner only whatever the umask is. Durable.
 
     Raises:
         OSError: It cannot be created, or something else is there: a file, a symbolic link.
@@ -186,6 +186,7 @@ def make_folder(path: Path) -> None:
             raise
     else:
         _make_private(path, _FOLDER_MODE)
+        sync_folder(path.parent)
 
 
 @contextmanager
@@ -220,7 +221,8 @@ def _wait_for_lock(fd: int, path: Path) -> None:
 def append_line(path: Path, lock: Path, line: bytes, *, durable: bool = False) -> None:
     """Append `line`, which ends with a newline, completely or not at all.
 
-    `durable` also waits for the disk. That protects against a power failure; a killed process needs no fsync.
+    `durable` also waits for the disk. That protects against a power cut; a killed process needs no fsync
+    (docs/decisions/0011-power-cuts.md).
 
     Raises:
         StorageError: The write failed; nothing of the line remains.
@@ -246,6 +248,9 @@ def append_unlocked(path: Path, line: bytes, *, durable: bool = False) -> None:
                 os.fsync(fd)
         finally:
             os.close(fd)
+        # Only the first line can be in a file that the folder on the disk does not know.
+        if durable and not ours[0][0]:
+            sync_folder(path.parent)
     except OSError as error:
         _blank(path, ours)
         raise StorageError(f"cannot write {path}: {reason(error)}; nothing was added") from error
@@ -362,7 +367,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
             os.unlink(temporary)
         raise
     if durable:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def _write_new_file(path: Path, data: bytes, *, durable: bool) -> None:
@@ -377,8 +382,8 @@ def _write_new_file(path: Path, data: bytes, *, durable: bool) -> None:
         os.close(fd)
 
 
-def _sync_folder(path: Path) -> None:
-    """Make a rename survive a power failure, where the file system supports that. The rename is done in any case."""
+def sync_folder(path: Path) -> None:
+    """Make what was renamed or made in a folder survive a power cut, where the file system supports that."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -251,7 +251,7 @@ class TeamDirectory:
         self.require_own()
         try:
             known = (files.read_file(self.owners) or b"").split()
-            files.replace_file(self.owners, _mark_lines([*known, *ownership.marks(self.path)]))
+            files.replace_file(self.owners, _mark_lines([*known, *ownership.marks(self.path)]), durable=True)
         except OSError as error:
             raise StorageError(f"cannot mark {self.path} as yours: {files.reason(error)}") from error
 
@@ -286,8 +286,9 @@ class TeamDirectory:
         new = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
         files.make_folder(new)
         try:
-            files.replace_file(new / self.owners.name, _mark_lines(ownership.marks(new, self.path)))
+            files.replace_file(new / self.owners.name, _mark_lines(ownership.marks(new, self.path)), durable=True)
             os.rename(new, self.path)
+            files.sync_folder(self.path.parent)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
