@@ -1,8 +1,9 @@
-"""Protection of all that git runs in a workspace, and the settings that git gets in commands.
+"""Protection of what is used outside the sandbox: all that git runs, the project's file; and git settings of commands.
 
 The user runs git in the same folder as the agents, outside every sandbox. Git then runs what its directory and its
-settings name: hooks, filters, monitors. `git_files` lists all of that, for the mounts, for Landlock and for the file
-tools; `GitGuard` handles what no mount can forbid, because it is a new file in a folder that agents must write to.
+settings name: hooks, filters, monitors. The project's file (CLAUDE.md) enters the conversation of every agent.
+`git_files` lists all of that, for the mounts, for Landlock and for the file tools; `GitGuard` handles what no mount can
+forbid, because it is a new file in a folder that agents must write to.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from crewboard.linux.programs import clean_environment, find_program
+from crewboard.names import PROJECT_FILES
 from crewboard.sandbox.host_paths import is_below
 from crewboard.store import ownership
 from crewboard.store.layout import HOME as TEAMS
@@ -67,6 +69,8 @@ class GitFiles:
     """Files and folders that agents must not change."""
     missing: tuple[tuple[Path, bool], ...] = ()
     """Paths that agents must not create, and whether each is a folder."""
+    reserved: tuple[Path, ...] = ()
+    """Names of the project's file that are not there. No empty file is made for them, because others would see it."""
     unprotected: tuple[str, ...] = ()
     """Descriptions of what cannot be protected."""
     teams: tuple[Path, ...] = ()
@@ -75,7 +79,7 @@ class GitFiles:
     @property
     def protected(self) -> list[Path]:
         """Return what file tools and Landlock must not let an agent change or create."""
-        return [*self.directories, *self.kept, *(path for path, _ in self.missing)]
+        return [*self.directories, *self.kept, *(path for path, _ in self.missing), *self.reserved]
 
     def make_missing(self, root: Path) -> None:
         """Create what is missing, empty, so that a mount can lie over it."""
@@ -119,6 +123,7 @@ class _Search:
 
     def run(self) -> GitFiles:
         self._user_files()
+        reserved = self._project_files()
         below = folders_below(self.root)
         waiting = [self.root, *(Path(folder) for folder in below if os.path.lexists(f"{folder}/.git"))]
         if _is_bare(self.root):
@@ -133,12 +138,20 @@ class _Search:
             self.unprotected["the root has no .git: an agent can make it a repository, with hooks"] = None
         missing = tuple(self.missing.items())
         teams = tuple(own_teams(below))
-        return GitFiles(tuple(self.directories), tuple(self.kept), missing, tuple(self.unprotected), teams)
+        return GitFiles(tuple(self.directories), tuple(self.kept), missing, reserved, tuple(self.unprotected), teams)
 
     def _user_files(self) -> None:
         """Keep the user's own settings if they are in the workspace."""
         for path in _user_files():
             self._keep(path, is_folder=False)
+
+    def _project_files(self) -> tuple[Path, ...]:
+        """Keep the project's file; return its possible names that are not there."""
+        paths = [self.root / name for name in PROJECT_FILES]
+        there = [path for path in paths if os.path.lexists(path)]
+        for path in there:
+            self._keep(path, is_folder=False)
+        return tuple(path for path in paths if path not in there)
 
     def _worktree(self, tree: Path) -> list[Path]:
         """Keep what belongs to the repository in the folder `tree`; return its submodules."""
@@ -465,10 +478,11 @@ class GitGuard:
         return found
 
     def put_aside(self) -> list[str]:
-        """Rename what was planted, and the state of an unfinished rebase; return the names."""
+        """Rename what was planted, a new project's file, and the state of an unfinished rebase; return the names."""
         kept = set(self.files.kept)
         state = [git / name for git in self.files.directories for name in _STATE if os.path.lexists(git / name)]
-        found = [*self.planted(), *(path for path in state if path not in kept)]
+        new = [path for path in self.files.reserved if os.path.lexists(path)]
+        found = [*self.planted(), *new, *(path for path in state if path not in kept)]
         return [str(path.relative_to(self._root)) for path in found if _put_aside(path)]
 
     def _linked(self) -> list[Path]:
