@@ -66,6 +66,20 @@ def test_a_call_that_makes_no_progress_is_cancelled_and_repeated(shared_crew_on:
     assert why in retry.error
 
 
+def test_a_server_that_never_answers_is_a_need_in_bounded_time(shared_crew_on: Make) -> None:
+    limits = {"CREWBOARD_PROGRESS_TIMEOUT": "0.5", "CREWBOARD_RETRY_BUDGET": "1.8"}
+    crew = shared_crew_on([], [Fault(kind="hang")] * 9, **limits)
+    answer = crew.run("unanswered", "explore", "Tell me")
+    assert (answer.code, answer.error) == (
+        69, "the API stayed unavailable: the reply made no progress for 0.5 s",
+    )  # fmt: skip
+    assert len([event for event in crew.events("unanswered") if isinstance(event, Retry)]) == 1
+    eventually(
+        lambda: [need.code for need in crew.view().needs if need.agent == "unanswered"] == [69],
+        "the need of its failure",
+    )
+
+
 LONG = "a long answer, " * 2000 + "and its end"
 """Larger than what is left in the last block of a journal."""
 

@@ -57,7 +57,10 @@ MAX_DELAY = 30.0
 COOLDOWN_SPREAD = 2.0
 """Seconds over which a team's calls are spread after a cooldown."""
 RETRY_BUDGET = 120.0
-"""Seconds that all waits of one call may take together. `CREWBOARD_RETRY_BUDGET` overrides it."""
+"""Seconds that all waits of one call may take together, those for a server that did not answer included.
+
+One retry is made in any case. `CREWBOARD_RETRY_BUDGET` overrides it.
+"""
 
 _CONNECT_TIMEOUT = 15.0
 _TRUST_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
@@ -95,6 +98,8 @@ class _Refusal:
     retry: bool
     code: ExitCode = ExitCode.API_UNAVAILABLE
     wait: float = 0
+    waited: float = 0
+    """Seconds that passed without an answer."""
     shared: bool = False
     """True if the whole team should pause its calls."""
     too_long: bool = False
@@ -183,7 +188,8 @@ class Model:
             delay = max(outcome.wait, self._delay(attempt))
             if not outcome.retry:
                 raise (TooLongError if outcome.too_long else ModelError)(outcome.text, outcome.code)
-            if waited + delay > self._budget:
+            waited += outcome.waited
+            if waited + delay > self._budget and (attempt > 1 or not outcome.waited):
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
             if outcome.shared:
                 cooldown.extend(self._run_state.agent, delay, outcome.text)
@@ -229,8 +235,10 @@ class Model:
                 return await self._stream(request, progress)
         except TimeoutError:
             if progress.expired():
-                return _Refusal(f"the reply made no progress for {self._progress_timeout:g} s", retry=True)
-            return _Refusal(f"the reply took longer than {self._call_timeout:g} s", retry=True)
+                text, waited = f"the reply made no progress for {self._progress_timeout:g} s", self._progress_timeout
+            else:
+                text, waited = f"the reply took longer than {self._call_timeout:g} s", self._call_timeout
+            return _Refusal(text, retry=True, waited=waited)
         except (anthropic.AnthropicError, httpx2.HTTPError, ValueError, TypeError) as error:
             return _judge(error)
 
