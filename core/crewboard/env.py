@@ -109,8 +109,17 @@ def has_reduced_motion(environment: Mapping[str, str]) -> bool:
     return environment.get(REDUCED_MOTION, "") not in ("", "0")
 
 
+def config_home(environment: Mapping[str, str]) -> Path:
+    """Return the user's directory of configuration: `$XDG_CONFIG_HOME/crewboard`, else `~/.config/crewboard`."""
+    return _user_folder(environment, "XDG_CONFIG_HOME", ".config")
+
+
 def state_home(environment: Mapping[str, str]) -> Path:
     """Return the user's directory of saved state: `$XDG_STATE_HOME/crewboard`, else `~/.local/state/crewboard`."""
+    return _user_folder(environment, "XDG_STATE_HOME", ".local/state")
+
+
+def _user_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:
     # The XDG specification says to ignore a relative path.
-    given = Path(environment.get("XDG_STATE_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".local/state") / "crewboard"
+    given = Path(environment.get(variable, ""))
+    return (given if given.is_absolute() else Path.home() / default) / "crewboard"

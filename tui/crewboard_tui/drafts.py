@@ -8,8 +8,7 @@ from pathlib import Path
 from crewboard.errors import CrewboardError
 from crewboard.records import Request, Unsent
 from crewboard.redaction import redact
-from crewboard.store import json_files
-from crewboard_tui.user_dirs import make_private
+from crewboard.store import files, json_files
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +95,7 @@ class Drafts(dict[str, str]):
             return
         self.safe -= changed
         try:
-            make_private(self._file.parent)
+            files.make_private_folders(self._file.parent)
             kept = json_files.change(
                 self._file,
                 self._file.parent / "lock",

@@ -10,7 +10,6 @@ from crewboard.store import files
 from crewboard_tui.keymap import keymap_path, read_keymap
 from crewboard_tui.notifications import WAYS, Notify
 from crewboard_tui.render.themes import THEMES, ThemeName
-from crewboard_tui.user_dirs import make_private, state_home
 
 T = TypeVar("T", bound=str)
 
@@ -37,14 +36,14 @@ class Settings:
         problems: list[str] = []
         notify = _one_of(env.NOTIFY, WAYS, environment, problems)
         theme = _one_of(env.THEME, tuple(THEMES), environment, problems)
-        remembers = state_home() / "theme"
+        remembers = env.state_home(environment) / "theme"
         keymap = read_keymap(keymap_path())
         return cls(
             notify=notify or "off",
             theme=theme or _remembered(remembers),
             reduced_motion=env.has_reduced_motion(environment),
             remembers=remembers,
-            drafts=state_home() / "drafts",
+            drafts=env.state_home(environment) / "drafts",
             keys=keymap.keys,
             problems=(*problems, *keymap.problems),
         )
@@ -56,7 +55,7 @@ class Settings:
             OSError: It cannot be stored.
         """
         if self.remembers is not None:
-            make_private(self.remembers.parent)
+            files.make_private_folders(self.remembers.parent)
             files.replace_file(self.remembers, f"{theme}\n".encode())
 
 

@@ -4,6 +4,7 @@ Invalid lines are reported and skipped; the others apply. No content of the file
 """
 
 import difflib
+import os
 import re
 import string
 import tomllib
@@ -13,8 +14,8 @@ from pathlib import Path
 
 from textual.keys import _character_to_key
 
+from crewboard import env
 from crewboard_tui.keymap.bindings import BY_ID, KEYS, Key, show_key
-from crewboard_tui.user_dirs import config_home
 
 NAME = "keys.toml"
 
@@ -50,7 +51,7 @@ class Keymap:
 
 def keymap_path() -> Path:
     """Return the path of the file; it need not exist."""
-    return config_home() / NAME
+    return env.config_home(os.environ) / NAME
 
 
 def read_keymap(file: Path) -> Keymap:

@@ -1,5 +1,6 @@
 """Hiring an agent: a form that says what the type may do, and is a command at the same time."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,7 +10,7 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-from crewboard import agent_types
+from crewboard import agent_types, env
 from crewboard.agent_types import AgentType
 from crewboard.commands import CommandLine
 from crewboard.commands import hire as hiring
@@ -17,14 +18,13 @@ from crewboard.errors import BadDataError, CrewboardError, StorageError, UsageEr
 from crewboard.readmodel import AgentView
 from crewboard.records import Profile, is_name
 from crewboard.redaction import redact
-from crewboard.store import json_files
+from crewboard.store import files, json_files
 from crewboard_tui.actions import NOT_NOW, Action, Selection
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import HIRE
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import Line, Span, format_path, hang, say
-from crewboard_tui.user_dirs import config_home, make_private
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.hire.form import HireForm, Problem, free_name, problems, shell_line, spawn_words, terms_of
 from crewboard_tui.views.rows import TALL
@@ -301,7 +301,7 @@ class Profiles:
 
 def profiles_folder() -> Path:
     """Return the directory of the profiles."""
-    return config_home() / "profiles"
+    return env.config_home(os.environ) / "profiles"
 
 
 def why_no_profile(name: str, profile: Profile) -> str | None:
@@ -325,7 +325,7 @@ def save_profile(place: Path, name: str, profile: Profile) -> Path:
         raise UsageError(problem)
     path = place / f"{name}.json"
     try:
-        make_private(place)
+        files.make_private_folders(place)
     except OSError as error:
         raise StorageError(f"cannot make {place}: {error.strerror}") from error
     # The user may link the configuration directory to another place.
