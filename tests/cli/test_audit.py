@@ -27,6 +27,8 @@ COMMANDS = [
     (("budget", "$20"), "budget", ""),
     (("budget", "fixer", "200k"), "budget", "fixer"),
     (("limit", "fixer", "--turns", "7"), "limit", "fixer"),
+    (("limit", "fixer", "--memory", "2G"), "limit", "fixer"),
+    (("settings", "max_agents", "4"), "setting", ""),
     (("rules", "revoke", "rule-1"), "revoke", ""),
     (("approve", "plan-1"), "approve", "fixer"),
     (("reject", "plan-1", "--feedback", "no"), "reject", "fixer"),

@@ -277,3 +277,20 @@ def test_a_dead_supervisor_is_replaced_by_who_looks_or_sends(
     eventually(lambda: not supervisor_client.is_alive(directory_of), "its end")
     assert offline(*command).code == 0
     eventually(lambda: supervisor_client.is_alive(directory_of), "its successor")
+
+
+def test_a_queued_foreground_spawn_tells_its_place_and_waits(offline: Cli) -> None:
+    assert offline("spawn", "first", "--type", "explore", "--prompt", "hello").code == 0
+    assert offline("settings", "max_agents", "1").code == 0
+    refused = offline("spawn", "second", "--type", "explore", "--no-wait", "--prompt", "hello")
+    refused.refused(75, "second was not started", "max_agents 1 reached")
+    later = offline("spawn", "third", "--type", "explore", "--background", "--json", "--prompt", "hello").json
+    assert (later["queued"], later["pid"]) == (1, None)
+    waiting = offline.start("spawn", "second", "--type", "explore", "--prompt", "hello")
+    eventually(lambda: len(offline("status", "--json").json["agents"]) == 3, "the third agent")
+    eventually(lambda: "queued 2nd" in offline("status").out, "its place in the status")
+    assert offline("stop", "third").code == 0
+    assert offline("stop", "first", "--now").code == 0
+    ran = finish(waiting)
+    assert ran.code == 0, ran.err
+    assert "second is queued 2nd: max_agents 1 reached" in ran.err

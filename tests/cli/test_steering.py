@@ -82,7 +82,7 @@ def test_limits_of_an_agent(cli: Cli, team: Team) -> None:
     assert cli("budget", "fixer", "--none").code == 0
     assert "no budget" in cli("budget", "fixer").out
     assert cli("limit", "fixer", "--turns", "7").out == "fixer may call the model 7 times for one assignment\n"
-    assert cli("limit", "fixer", "--json").json == {"name": "fixer", "max_turns": 7, "run": None}
+    assert cli("limit", "fixer", "--json").json == {"name": "fixer", "max_turns": 7, "max_memory": None, "run": None}
 
 
 def test_rules_are_listed_and_taken_back(cli: Cli, directory: TeamDirectory) -> None:
@@ -121,3 +121,24 @@ def test_own_types_are_listed_and_broken_files_named(cli: Cli, tmp_path: Path) -
     assert "auditor" in ran.out
     assert "left out: WebFetch" in ran.out
     assert "broken.md" in ran.err
+
+
+def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
+    assert cli("settings").out == "max_agents none\nmax_working none\nmin_free_memory none\n"
+    assert cli("settings", "min_free_memory", "1.5G").out == "min_free_memory 1.5G\n"
+    assert cli("settings", "max_agents", "8", "--json").json == {"max_agents": 8}
+    assert cli("settings", "max_agents").out == "max_agents 8\n"
+    whole = {"max_agents": 8, "max_working": None, "min_free_memory": 1536 * 1024**2}
+    assert cli("settings", "--json").json == whole
+    assert cli("settings", "max_agents", "none").code == 0
+    assert roster.load(directory).max_agents is None
+    for wrong in (("max_agents", "0"), ("max_agents", "many"), ("min_free_memory", "lots"), ("speed", "9"), ("speed",)):
+        assert cli("settings", *wrong).code == 2
+
+
+def test_the_memory_limit_of_an_agent(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    assert "may use 2G of memory" in cli("limit", "fixer", "--memory", "2G").out
+    assert cli("limit", "fixer", "--json").json["max_memory"] == 2 * 1024**3
+    assert "memory" not in cli("limit", "fixer", "--memory", "none").out
+    assert cli("limit", "fixer", "--memory", "lots").code == 2

@@ -337,6 +337,22 @@ def test_a_background_result_reaches_the_lead_as_mail(crew_on: Make) -> None:
     eventually(heard, "the result")
 
 
+def test_a_lead_is_told_that_its_hire_is_queued(crew_on: Make) -> None:
+    spawn = calls("spawn_agent", name="scanner", agent_type="explore", prompt="scan")
+    crew = crew_on({"lead": [spawn, says("it is queued"), says("heard")], "scanner": [says("three files")]})
+    answers.change_setting(crew.team, "max_working", "1")
+    assert crew.run("lead", "lead", "scan it", unsafe_no_sandbox=True).text == "it is queued"
+    told = tool_results(crew, "lead")[0]
+    assert told.content.startswith("scanner is queued 1st: max_working 1 reached")
+    assert not told.is_error
+
+    def heard() -> bool:
+        asked = [body for body in crew.model.requests if "You are lead" in str(body["system"])]
+        return any("three files" in str(body["messages"]) for body in asked)
+
+    eventually(heard, "the result, after the lead has become idle")
+
+
 def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="bob", agent_type="code", prompt="write", plan_required=True)
 

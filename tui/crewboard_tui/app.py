@@ -116,7 +116,14 @@ class CrewboardApp(App[None], inherit_bindings=False):
         def publish(snapshot: Snapshot) -> None:
             self._publish(reading, snapshot)
 
-        reading = TeamPoller(team.directory, publish, clock=team.now, probe=self._probe, may_ring=may_ring)
+        reading = TeamPoller(
+            team.directory,
+            publish,
+            clock=team.now,
+            probe=self._probe,
+            may_ring=may_ring,
+            provide=partial(_provide, team),
+        )
         return AppContext(
             team=team,
             read_only=read_only,
@@ -488,6 +495,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
             await self.pop_screen()
         # Other open pages keep their place, and a form keeps what was written into it.
         await self.open_view(_NEEDS, key)
+
+
+def _provide(team: Team) -> None:
+    from crewboard.commands import hire
+
+    hire.provide(team)
 
 
 def _open_view(mode: str, context: AppContext) -> Screen[Any]:

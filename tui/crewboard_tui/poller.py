@@ -45,7 +45,10 @@ class Pace:
 
 
 class TeamPoller:
-    """The thread that reads. `publish` is called in it, with what is new."""
+    """The thread that reads. `publish` is called in it, with what is new.
+
+    `provide` hands the user's environment to a supervisor that has lost it with the one before.
+    """
 
     def __init__(
         self,
@@ -55,8 +58,10 @@ class TeamPoller:
         clock: Callable[[], float],
         probe: Probe | None = None,
         may_ring: bool = True,
+        provide: Callable[[], object] = lambda: None,
     ) -> None:
         self._team = team
+        self._provide = provide
         self._publish = publish
         probe = probe or KernelProbe()
         self._reader = TeamReader(team, clock=clock, probe=probe)
@@ -132,18 +137,21 @@ class TeamPoller:
     def _wake_supervisor(self, view: TeamView) -> None:
         """Wake a supervisor that was killed: no other process may notice that it is gone."""
         due = time.monotonic() - self._rang_at > RING_EVERY
-        if self._may_ring and due and not view.supervisor.alive and self._is_needed(view):
+        gone = not view.supervisor.alive and self._is_needed(view)
+        if self._may_ring and due and (gone or view.unprovided):
             self._rang_at = time.monotonic()
             threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
 
     def _is_needed(self, view: TeamView) -> bool:
-        return any(
-            agent.alive or supervisor_client.is_unfinalized(self._team.agent(agent.name)) for agent in view.agents
+        return view.unprovided or any(
+            agent.alive or agent.state == "queued" or supervisor_client.is_unfinalized(self._team.agent(agent.name))
+            for agent in view.agents
         )
 
     def _ring(self) -> None:
         try:
             supervisor_client.wake_supervisor(self._team)
+            self._provide()
         except (CrewboardError, OSError) as error:
             log.warning("no supervisor: %s", error)
 

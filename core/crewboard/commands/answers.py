@@ -4,6 +4,7 @@ The first valid answer wins; an answer that changes nothing is an error that say
 """
 
 import re
+from collections.abc import Callable
 
 from crewboard import protocol, store
 from crewboard.commands.context import Team, command_for
@@ -16,6 +17,8 @@ REQUEST_ID = re.compile(REQUEST_ID_RULE)
 
 
 _ACTS: dict[RequestStatus, str] = {"approved": "approve", "rejected": "reject", "answered": "answer"}
+
+_MAX_COUNT = 10_000
 
 _MAX_LISTED = 5
 """Ids that an error message lists at most."""
@@ -170,6 +173,38 @@ def set_budget(team: Team, amount: str | None) -> None:
 
     store.roster.change(team.directory, edit)
     team.note("budget", detail=amount or "none")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < _MAX_COUNT):
+        raise UsageError(f"{text!r} is no number of agents")
+    return int(text)
+
+
+SETTINGS: dict[str, Callable[[str], int]] = {
+    "max_agents": _count,
+    "max_working": _count,
+    "min_free_memory": store.roster.parse_size,
+}
+"""The caps of a team, by their field in `config.json`, and how their values are read."""
+
+NO_CAP = "none"
+"""The value that removes a cap."""
+
+
+def change_setting(team: Team, name: str, value: str) -> None:
+    """Set a cap of the team, or remove it with `NO_CAP`. Queued agents that may start now are started.
+
+    Raises:
+        UsageError: There is no such setting, or the value has another form.
+    """
+    if name not in SETTINGS:
+        raise UsageError(f"there is no setting {name!r}; settings: {', '.join(SETTINGS)}")
+    parsed = None if value == NO_CAP else SETTINGS[name](value)
+    store.roster.change(team.directory, lambda config: setattr(config, name, parsed))
+    team.note("setting", detail=f"{name} {value}")
+    if protocol.supervisor_client.is_alive(team.directory):
+        protocol.supervisor_client.wake_supervisor(team.directory)
 
 
 def scope_of(request: Request) -> str | None:

@@ -48,11 +48,13 @@ class Hire:
     given: frozenset[str] | None = None
     foreground: bool = False
     prompt_id: str | None = None
+    wait: bool = True
+    """False refuses the hire if the agent would have to wait until a cap of the team lets it start."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Work given to an agent. The answer lists `id` in `answers`."""
+    """Work given to an agent. The answer lists `id` in `answers`. A run may be queued: `queued` says so."""
 
     agent: str
     id: str
@@ -79,6 +81,7 @@ def effective_terms(
             "unsafe_no_sandbox": asked.unsafe_no_sandbox and all(each.unsafe_no_sandbox for each in limits),
             "allow_hardlinks": asked.allow_hardlinks and all(each.allow_hardlinks for each in limits),
             "max_turns": min(asked.max_turns, *(each.max_turns for each in limits)),
+            "max_memory": min((each.max_memory for each in (asked, *limits) if each.max_memory), default=None),
         }
     )
 
@@ -112,13 +115,13 @@ def choose_model(kind: AgentType, explicit: str | None, environment: Mapping[str
 
 
 def spawn(team: Team, hire: Hire) -> Assignment:
-    """Hire an agent, or give an idle agent of that name more work. Return when its worker is running.
+    """Hire an agent, or give an idle agent of that name more work. Return when its worker is running, or queued.
 
     Creates the team if it does not exist yet.
 
     Raises:
         UsageError: The name, type, prompt or flags are invalid.
-        TryLaterError: The agent is at work, or its task is blocked.
+        TryLaterError: The agent is at work or queued, its task is blocked, or it may not wait for a cap.
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for this type.
         UntrustedError: The type is the project's own, and the user has not accepted it.
@@ -228,6 +231,8 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     agent_types.require_trusted(kind, team.environment, command_for(team, f"types trust {kind.name}"))
     check_credentials(team.environment)
     _check_sandbox(team, kind, hire.flags)
+    if not hire.wait:
+        _check_caps(team, hire.name)
     model = choose_model(kind, hire.model, team.environment)
     _check_price(team, hire, model)
     team.ensure()
@@ -241,6 +246,9 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     def edit(old: Spec | None) -> Spec:
         if store.leases.is_held(agent.lease):
             raise TryLaterError(f"another command has just started {hire.name}; run this one again")
+        if old is not None and queued(team, agent.name, old.run):
+            again = f"`{command_for(team, f'stop {agent.name}')}` takes it out of the queue"
+            raise TryLaterError(f"{agent.name} is {queued(team, agent.name, old.run)}; {again}")
         if old is not None and is_starting(old, store.agents.last_run(agent), now):
             _refuse_start(agent, old)
         # A run number is never used again, so that no result is overwritten and no message id comes twice.
@@ -275,6 +283,31 @@ def _require_price(team: Team, budget: str | None, model: str) -> None:
         )
 
 
+def queued(team: Team, name: str, run: int) -> str:
+    """Return in words that a run waits in the queue, such as `queued 2nd: max_agents 4 reached`; else an empty text."""
+    return store.agents.held_starts(team.directory).describe(name, run)
+
+
+def _check_caps(team: Team, name: str) -> None:
+    """Refuse a start that would have to wait."""
+    if not team.directory.exists():
+        return
+    living = [each for each in team.config.names if store.leases.is_held(team.directory.agent(each).lease)]
+    waiting = len(store.agents.held_starts(team.directory).held)
+    config = team.config
+    reached = store.roster.cap_reached(config, store.roster.load_of(team.directory, living))
+    reached = reached or (f"{waiting} others are queued" if waiting else None)
+    if reached is not None:
+        raise TryLaterError(f"{name} was not started: {reached}; `{command_for(team, 'settings')}` shows the caps")
+
+
+def provide(team: Team) -> None:
+    """Hand the environment to the supervisor for queued runs that have lost theirs with the supervisor before."""
+    for held in store.agents.held_starts(team.directory).held:
+        if not held.provided:
+            supervisor_client.request_start(team.directory, held.name, held.run, team.environment)
+
+
 def _mail_from(team: Team, name: str) -> int:
     """Return the mailbox offset at which a new agent starts. The operator has read the lead's mail until now."""
     return store.mailbox.size(team.directory, name) if name == LEAD else 0
@@ -302,7 +335,7 @@ def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
 
 
 def resume(team: Team, name: str, *, model: str | None = None, network: bool = False) -> int:
-    """Start a stopped or dead agent again, with its conversation; return the run once its worker is running.
+    """Start a stopped or dead agent again, with its conversation; return the run once its worker is running or queued.
 
     An agent that is running is left alone. If another command is starting it with the same options, wait for that.
 
@@ -328,7 +361,7 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
             raise UsageError(f"{name} has no spec file; spawn it again")
         if store.leases.is_held(agent.lease):
             return old
-        if is_starting(old, store.agents.last_run(agent), team.now()):
+        if is_starting(old, store.agents.last_run(agent), team.now()) or queued(team, name, old.run):
             if model not in (None, old.model) or (network and not old.flags.network):
                 _refuse_start(agent, old)
             # The other command starts this run, and each run number is started once.
@@ -384,6 +417,22 @@ def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns
         if max_turns is not None:
             team.note("limit", name, f"{max_turns} turns")
         supervisor_client.wake_worker(team.directory, name)
+
+
+def limit_memory(team: Team, name: str, most: int | None) -> None:
+    """Set how much memory an agent may use, in bytes; None removes the limit.
+
+    Raises:
+        UsageError: There is no such agent.
+    """
+
+    def edit(old: Spec | None) -> Spec:
+        if old is None:
+            raise UsageError(f"{name} has no spec file; spawn it again")
+        return old.model_copy(update={"flags": old.flags.model_copy(update={"max_memory": most})})
+
+    store.agents.change_spec(team.agent(name), edit)
+    team.note("limit", name, f"memory {store.roster.format_size(most) if most else 'none'}")
 
 
 def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> int | None:
@@ -466,20 +515,26 @@ def _at_once(names: list[str], command: Callable[[str], object]) -> None:
 
 
 def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
-    """Wake the supervisor again and again until the worker runs its loop or has ended.
+    """Wake the supervisor again and again until the worker runs its loop, has ended or is queued.
 
     Once is not enough: a supervisor that is killed loses the request, and the API key is in no file.
     """
     deadline = time.monotonic() + START_TIMEOUT
     next_wake = 0.0
     while time.monotonic() < deadline:
-        if _is_up(agent, spec.run):
+        if _is_up(agent, spec.run) or (next_wake and _is_queued(team, agent, spec.run)):
             return
         if time.monotonic() >= next_wake:
             supervisor_client.request_start(team.directory, agent.name, spec.run, team.environment)
             next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
     raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see {agent.log}")
+
+
+def _is_queued(team: Team, agent: AgentDirectory, run: int) -> bool:
+    """Return True if the supervisor holds the run back and has its environment."""
+    held = store.agents.held_starts(team.directory).find(agent.name, run)
+    return held is not None and held.provided
 
 
 def _is_up(agent: AgentDirectory, run: int) -> bool:

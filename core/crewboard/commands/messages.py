@@ -159,6 +159,4 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
         state.rev += 1
         return state
 
-    store.json_files.change(
-        team.directory.operator, team.directory.lock("operator"), OperatorState, apply, durable=True
-    )
+    store.json_files.change(team.directory.operator, team.directory.lock("operator"), OperatorState, apply)

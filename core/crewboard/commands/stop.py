@@ -78,6 +78,13 @@ def stop_now(team: Team, name: str) -> None:
 
 
 def _stop_ended(team: Team, name: str) -> None:
+    """Take an agent that is not running out of the queue; else acknowledge how it ended."""
+    spec = store.json_files.load_or_none(team.directory.agent(name).spec, Spec)
+    if spec is not None and store.agents.held_starts(team.directory).find(name, spec.run) is not None:
+        _cancel_starts(team, [name])
+        team.note("stop", name, "queued")
+        protocol.supervisor_client.wake_supervisor(team.directory)
+        return
     _acknowledge_ends(team, [name])
     team.note("acknowledge", name)
 
@@ -120,9 +127,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
 
     Raises:
         TryLaterError: A worker or the supervisor is still running.
-        UntrustedError: The team is foreign.
     """
-    team.directory.require_adopted()
     team.note("delete", detail=", ".join(word for word, given in (("now", now), ("purge", purge)) if given))
     protocol.supervisor_client.request_exit(team.directory)
     names = all_agents(team)
@@ -210,7 +215,7 @@ def want_killed(team: Team, name: str) -> None:
     except (BadDataError, UsageError):
         spec = _rebuild_spec(agent, _member(team, name)).model_copy(update={"want": "killed", "at": team.now()})
         lock = team.directory.lock(f"spec-{name}")
-        store.json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True, durable=True)
+        store.json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True)
 
 
 def _member(team: Team, name: str) -> Member | None:

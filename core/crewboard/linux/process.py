@@ -5,6 +5,7 @@ import fcntl
 import os
 import signal
 import struct
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +27,8 @@ _CPU = slice(11, 13)
 
 _ARGUMENTS = slice(45, 47)
 """Where the arguments of a process begin and end in its memory (fields 48 and 49)."""
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 _LONGEST_NAME = 15
 """Bytes of a process's name that the kernel keeps."""
@@ -78,6 +81,29 @@ def is_ending(pid: int) -> bool:
 def cpu_ticks(pid: int) -> int:
     """Return the clock ticks for which the process had a processor; 0 if there is no such process."""
     return sum(int(field) for field in _stat(pid)[_CPU])
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory that a process and its descendants have in RAM; 0 if there is no such process.
+
+    Memory that several of them share counts for each.
+    """
+    return sum(map(_resident, [pid, *descendants(pid)]))
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def available_memory() -> int:
+    """Return how much memory of the machine programs can get without swapping, in bytes."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return sys.maxsize
 
 
 def is_same(pid: int, boot: str, ticks: int) -> bool:

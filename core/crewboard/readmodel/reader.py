@@ -20,6 +20,7 @@ from crewboard.records import (
     Config,
     Cursor,
     Exit,
+    HeldStarts,
     Member,
     OperatorState,
     Presence,
@@ -91,6 +92,7 @@ class AgentFacts:
     seen_alive: float | None = None
     seen_gone: float | None = None
     lease_unreadable: bool = False
+    queued: str = ""
     failure_seen: float = 0
 
 
@@ -144,7 +146,7 @@ def _evidence(facts: AgentFacts, boot_id: str, now: float) -> Evidence:
     return Evidence(
         facts.held, facts.spec, facts.status, facts.exit, boot_id, now,
         pid_gone=facts.pid_gone, supervised=facts.supervised, seen_alive=facts.seen_alive, seen_gone=facts.seen_gone,
-        lease_unreadable=facts.lease_unreadable,
+        lease_unreadable=facts.lease_unreadable, queued=facts.queued,
     )  # fmt: skip
 
 
@@ -168,6 +170,7 @@ class TeamReader:
         self._probe = probe or KernelProbe()
         self._config = CachedFile(team.config, Config)
         self._operator = CachedFile(team.operator, OperatorState)
+        self._starts = CachedFile(team.starts, HeldStarts)
         self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
         self._agents: dict[str, AgentReader] = {}
         self._tasks = CachedFolder(team.tasks, Task)
@@ -216,6 +219,7 @@ class TeamReader:
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
             storage=store.files.disk_state(self.team.path),
             present=self._present(),
+            unprovided=any(not each.provided for each in (self._starts.get() or HeldStarts()).held),
             now=now,
         )
 
@@ -255,14 +259,15 @@ class TeamReader:
         operator = self._operator.get() or OperatorState()
         holding = {task.owner: task.id for task in board if task.status == "in_progress"}
         boot_id = self._probe.boot_id()
+        waiting = self._starts.get() or HeldStarts()
         views = []
         for member in members.values():
             reader = self._agents[member.name]
-            cursor = reader.cursor.get() or Cursor()
+            cursor, spec = reader.cursor.get() or Cursor(), reader.spec.get()
             facts = AgentFacts(
                 member=member,
                 held=held[member.name] or self._has_just_started(reader, now),
-                spec=reader.spec.get(),
+                spec=spec,
                 status=reader.status.get(),
                 exit=reader.exit.get(),
                 unread=reader.unread.count(cursor.offset),
@@ -276,6 +281,7 @@ class TeamReader:
                 seen_alive=reader.seen_alive,
                 seen_gone=reader.seen_gone,
                 lease_unreadable=reader.directory.lease in self._unreadable,
+                queued=waiting.describe(member.name, spec.run) if spec is not None else "",
                 failure_seen=operator.failures.get(member.name, 0),
             )
             views.append(project_agent(facts, boot_id, now))

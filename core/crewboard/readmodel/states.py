@@ -45,8 +45,8 @@ DEAD: frozenset[State] = frozenset({"crashed", "vanished"})
 
 _SHOWN: dict[State, Shown] = {
     "starting": "start", "working": "run", "waiting": "wait", "retrying": "wait", "idle": "idle", "paused": "pause",
-    "stopping": "wait", "exited": "done", "crashed": "dead", "vanished": "dead", "stuck": "stuck", "looping": "loop",
-    "unknown": "unknown",
+    "stopping": "wait", "queued": "wait", "exited": "done", "crashed": "dead", "vanished": "dead", "stuck": "stuck",
+    "looping": "loop", "unknown": "unknown",
 }  # fmt: skip
 
 
@@ -71,6 +71,8 @@ class Evidence:
     seen_gone: float | None = None
     monotonic: float = field(default_factory=time.monotonic)
     lease_unreadable: bool = False
+    queued: str = ""
+    """In words, that the wanted run waits in the queue."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ def _exiting(record: Exit, now: float) -> Finding:
 def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
     if spec.want in ("killed", "stopped"):
         return Finding("exited", spec.at, EXIT_REASONS["killed"])
+    if seen.queued:
+        return Finding("queued", spec.at, seen.queued)
     late = is_late(spec, seen.now)
     reason = "was never started: resume it or remove it" if late else "waiting for the supervisor"
     starting = is_starting(spec, last_run, seen.now)

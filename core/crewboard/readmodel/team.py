@@ -151,6 +151,7 @@ class TeamView:
     without notices. `budget` is the limit of the whole team, as it was written. `damage` counts unreadable files and
     lines by where they are. `removed` is what the agents that were removed have used.
     `present` are the open dashboards, this one too.
+    `unprovided` says that a queued agent needs an environment, because the supervisor that had it was killed.
     `storage` says that nothing can be written: `disk full` or `disk is read-only`.
     """
 
@@ -173,6 +174,7 @@ class TeamView:
     problem: str | None = None
     storage: str | None = None
     present: tuple[Presence, ...] = ()
+    unprovided: bool = False
     now: float = 0
 
     @property

@@ -9,7 +9,7 @@ from crewboard.records.base import Record, Time
 
 State = Literal[
     "starting", "working", "waiting", "retrying", "idle", "paused", "stopping",
-    "exited", "crashed", "vanished", "stuck", "looping", "unknown",
+    "queued", "exited", "crashed", "vanished", "stuck", "looping", "unknown",
 ]  # fmt: skip
 
 Want = Literal["running", "paused", "stopped", "killed"]
@@ -27,6 +27,7 @@ class HireOptions(Record):
     unsafe_no_sandbox: bool = False
     allow_hardlinks: bool = False
     max_turns: Annotated[int, Field(ge=1)] = 100
+    max_memory: Annotated[int, Field(ge=1)] | None = None
     task: int | None = None
 
 

@@ -1,5 +1,6 @@
 """Records of processes: which one holds a lease, and how a run of an agent ended."""
 
+from crewboard.names import Name
 from crewboard.records.base import Record, Time
 
 
@@ -41,6 +42,48 @@ class SupervisorFailure(Record):
     at: Time = 0
 
 
+class HeldStart(Record):
+    """A run that the supervisor does not begin yet, because of `reason`.
+
+    `provided` is False if the supervisor does not have the environment for it, with the API key, because it took over
+    from one that was killed.
+    """
+
+    name: Name
+    run: int
+    since: Time = 0
+    reason: str = ""
+    provided: bool = True
+
+
+class HeldStarts(Record):
+    """`starts.json`: the runs that wait, in the order in which they will begin."""
+
+    held: list[HeldStart] = []
+
+    def find(self, name: str, run: int) -> HeldStart | None:
+        """Return this run if it waits."""
+        return next((each for each in self.held if (each.name, each.run) == (name, run)), None)
+
+    def place(self, name: str, run: int) -> int:
+        """Return the place of a run in the queue, from 1 on; 0 if it does not wait."""
+        found = self.find(name, run)
+        return self.held.index(found) + 1 if found is not None else 0
+
+    def describe(self, name: str, run: int) -> str:
+        """Return in words why a run waits, such as `queued 2nd: max_agents 4 reached`; an empty text if it does not."""
+        found = self.find(name, run)
+        if found is None:
+            return ""
+        text = f"queued {_ordinal(self.place(name, run))}: {found.reason}"
+        return text if found.provided else f"{text}; resume it, its environment was lost with the supervisor"
+
+
+def _ordinal(number: int) -> str:
+    teens = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
 class Exit(Record):
     """`exit.json`: how a run ended.
 
@@ -61,6 +104,7 @@ EXIT_REASONS = {
     "killed": "ended by the operator",
     "turn_limit": "reached its turn limit",
     "budget": "reached its budget",
+    "memory": "used more memory than its limit",
     "failed": "ended with an error",
     "api_unavailable": "the API stayed unavailable",
     "credentials": "the API rejected its credentials",
@@ -105,7 +149,7 @@ def has_vanished(record: Exit) -> bool:
 def describe_exit(record: Exit) -> str:
     """Return in words how a run ended, such as `killed by SIGKILL`."""
     words = VANISHED if has_vanished(record) else EXIT_REASONS.get(record.reason, record.reason)
-    if record.signal and record.reason not in ORDERLY_REASONS:
+    if record.signal and record.reason not in (*ORDERLY_REASONS, "memory"):
         return f"killed by {signal_name(record.signal)}"
     if record.code and record.reason not in (*ORDERLY_REASONS, "lost", "reboot"):
         return f"exit {record.code}: {words}"

@@ -64,6 +64,9 @@ class Config(Record):
     members: list[Member] = []
     rules: list[Rule] = []
     budget: str | None = None
+    max_agents: Annotated[int, Field(ge=1)] | None = None
+    max_working: Annotated[int, Field(ge=1)] | None = None
+    min_free_memory: Annotated[int, Field(ge=1)] | None = None
     removed: dict[Name, Removed] = {}
 
     @property

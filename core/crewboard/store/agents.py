@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 
 from crewboard.errors import BadDataError, StorageError, UsageError
-from crewboard.records import Cursor, Exit, Removed, Reply, Spec, Status, Summary
+from crewboard.records import Cursor, Exit, HeldStarts, Removed, Reply, Spec, Status, Summary
 from crewboard.store import files, journal, json_files
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -50,7 +50,7 @@ def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> S
         files.make_folder(agent.path)
     except OSError as error:
         raise StorageError(f"cannot create {agent.path}: {error.strerror}") from error
-    return json_files.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit, durable=True)
+    return json_files.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit)
 
 
 def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
@@ -141,6 +141,11 @@ def _run_of(agent: AgentDirectory, read: Callable[[AgentDirectory], Status | Exi
 def is_starting(spec: Spec, last_run: int, now: float) -> bool:
     """Return True if the desired run has not begun but still may. `last_run` is the newest run that began."""
     return spec.want == "running" and spec.run > last_run and now - spec.at < START_TIMEOUT
+
+
+def held_starts(team: TeamDirectory) -> HeldStarts:
+    """Return the runs that wait until a cap of the team lets them begin; none if the file is damaged."""
+    return json_files.load_or_none(team.starts, HeldStarts) or HeldStarts()
 
 
 def is_late(spec: Spec, now: float) -> bool:

@@ -146,6 +146,10 @@ class TeamDirectory:
         return self.path / "supervisor-failure.json"
 
     @property
+    def starts(self) -> Path:
+        return self.path / "starts.json"
+
+    @property
     def cooldown(self) -> Path:
         return self.path / "cooldown.json"
 
@@ -178,7 +182,7 @@ class TeamDirectory:
     @property
     def owners(self) -> Path:
         """The file with the marks of the users who made or adopted the team."""
-        return self.path / ownership.MARKS
+        return self.path / "owners"
 
     def lock(self, what: str) -> Path:
         return self.path / ".locks" / what
@@ -223,7 +227,8 @@ class TeamDirectory:
         if not os.path.lexists(self.path):
             return False
         try:
-            return not ownership.is_marked(self.path)
+            known = set((files.read_file(self.owners) or b"").split())
+            return not known or known.isdisjoint(ownership.marks(self.path))
         except OSError as error:
             raise StorageError(f"cannot tell who made {self.path}: {files.reason(error)}") from error
 
@@ -251,7 +256,7 @@ class TeamDirectory:
         self.require_own()
         try:
             known = (files.read_file(self.owners) or b"").split()
-            files.replace_file(self.owners, _mark_lines([*known, *ownership.marks(self.path)]), durable=True)
+            files.replace_file(self.owners, _mark_lines([*known, *ownership.marks(self.path)]))
         except OSError as error:
             raise StorageError(f"cannot mark {self.path} as yours: {files.reason(error)}") from error
 
@@ -286,9 +291,8 @@ class TeamDirectory:
         new = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
         files.make_folder(new)
         try:
-            files.replace_file(new / self.owners.name, _mark_lines(ownership.marks(new, self.path)), durable=True)
+            files.replace_file(new / self.owners.name, _mark_lines(ownership.marks(new, self.path)))
             os.rename(new, self.path)
-            files.sync_folder(self.path.parent)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise

@@ -1,14 +1,16 @@
 """`config.json`: who is on the team, its settings, and how much of its budgets is used."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from crewboard.errors import CrewboardError, UsageError
+from crewboard.linux import process
 from crewboard.pricing import Budget, budget_or_none
-from crewboard.records import Config, Member, Removed, Spec, Status, Tokens
+from crewboard.records import Config, Member, Removed, Spec, State, Status, Tokens
 from crewboard.store import json_files
-from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 
 _CACHE: dict[TeamDirectory, json_files.CachedFile[Config]] = {}
 
@@ -42,7 +44,7 @@ def create(team: TeamDirectory, description: str, now: float) -> Config:
             raise UsageError(f"the team {team.path.name} exists")
         return Config(name=team.path.name, description=description, created_at=now)
 
-    return json_files.change(team.config, team.lock("roster"), Config, fresh, durable=True)
+    return json_files.change(team.config, team.lock("roster"), Config, fresh)
 
 
 def ensure(team: TeamDirectory, now: float) -> Config:
@@ -53,7 +55,6 @@ def ensure(team: TeamDirectory, now: float) -> Config:
             team.lock("roster"),
             Config,
             lambda old: old or Config(name=team.path.name, created_at=now),
-            durable=True,
         )
     return load(team)
 
@@ -68,7 +69,7 @@ def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
         config.rev += 1
         return config
 
-    return json_files.change(team.config, team.lock("roster"), Config, apply, durable=True)
+    return json_files.change(team.config, team.lock("roster"), Config, apply)
 
 
 def put(team: TeamDirectory, member: Member) -> Config:
@@ -109,6 +110,68 @@ def find_team(root: Path, name: str) -> TeamDirectory | None:
         except CrewboardError:
             continue
     return next((team for team in teams if team.path.name == name), None)
+
+
+class Load(NamedTuple):
+    """What the caps of a team limit: living agents, those of them that work, and free memory in bytes."""
+
+    agents: int
+    working: int
+    free_memory: int
+
+
+_AT_WORK: frozenset[State] = frozenset({"starting", "working", "retrying", "stopping"})
+"""States that count for `max_working`. An agent that waits for an answer does not: a lead may wait for its agents."""
+
+
+def has_caps(config: Config) -> bool:
+    """Return True if the team limits how many agents run."""
+    return any(cap is not None for cap in (config.max_agents, config.max_working, config.min_free_memory))
+
+
+def load_of(team: TeamDirectory, living: Iterable[str]) -> Load:
+    """Return the load of the team while the agents `living` have a worker."""
+    names = set(living)
+    return Load(len(names), sum(_is_at_work(team.agent(name)) for name in names), process.available_memory())
+
+
+def _is_at_work(agent: AgentDirectory) -> bool:
+    spec, status = json_files.load_or_none(agent.spec, Spec), json_files.load_or_none(agent.status, Status)
+    # A worker that was just started has not written its status yet.
+    return status is None or (spec is not None and status.run < spec.run) or status.state in _AT_WORK
+
+
+def cap_reached(config: Config, load: Load) -> str | None:
+    """Return in words which cap of the team lets no further agent start; None if none does."""
+    if config.max_agents is not None and load.agents >= config.max_agents:
+        return f"max_agents {config.max_agents} reached"
+    if config.max_working is not None and load.working >= config.max_working:
+        return f"max_working {config.max_working} reached"
+    if config.min_free_memory is not None and load.free_memory < config.min_free_memory:
+        return f"less than min_free_memory {format_size(config.min_free_memory)} free"
+    return None
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that a size such as `512M`, `2G` or `1.5g` means.
+
+    Raises:
+        UsageError: It has another form.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", text.strip(), re.IGNORECASE | re.ASCII)
+    size = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) if found else 0
+    if not 0 < size < _LARGEST_SIZE:
+        raise UsageError(f"{text!r} is no size in memory: give one such as 512M or 2G")
+    return size
+
+
+def format_size(size: int) -> str:
+    """Return a size in the form that `parse_size` reads."""
+    power = next((power for power in (4, 3, 2, 1) if size >= 1024**power), 0)
+    return f"{size / 1024**power:.3g}{' KMGT'[power]}".strip()
+
+
+_LARGEST_SIZE = 2**60
 
 
 class BudgetShare(NamedTuple):

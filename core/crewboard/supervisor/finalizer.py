@@ -17,14 +17,15 @@ from crewboard.supervisor.launcher import Ended, kill_marked
 log = logging.getLogger(__name__)
 
 
-def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float) -> Exit:
+def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float, reason: str = "") -> Exit:
     """Write how a run ended, unless its worker wrote that itself.
 
-    `now` is the time of the end if the supervisor observed it. If not, the worker's last sign of life is recorded.
+    `reason` is why the supervisor ended it, if it did. `now` is the time of the end if the supervisor observed it. If
+    not, the worker's last sign of life is recorded.
     """
     spec, status = json_files.load_or_none(agent.spec, Spec), json_files.load_or_none(agent.status, Status)
     unobserved = ended == Ended() and status is not None and status.run == run
-    reason = _reason(agent, run, ended, spec, status)
+    reason = reason or _reason(agent, run, ended, spec, status)
     at = status.beat or now if unobserved and status is not None else now
     record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=at)
     return agents.write_exit(agent, record)
@@ -59,9 +60,7 @@ def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
     for name in _recipients(roster.load(team), agent):
         ident = mailbox.derived_id("terminated", agent.name, record.run, name)
         text = f"{agent.name} ended: {description}"
-        mailbox.send(
-            team, mailbox.compose(SYSTEM, name, "teammate_terminated", text, ident=ident, ts=now), durable=True
-        )
+        mailbox.send(team, mailbox.compose(SYSTEM, name, "teammate_terminated", text, ident=ident, ts=now))
     agents.mark_finalized(agent, record)
     log.info("%s run %d ended: %s", agent.name, record.run, description)
 

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from crewboard.supervisor.launcher import Ended, Ref
 from crewboard.supervisor.notifier import ChangeNotifier
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
+from crewboard.supervisor.starts import Candidate, StartQueue
 
 SWEEP_INTERVAL = 2.0
 """Seconds between two passes when nothing wakes the supervisor."""
@@ -36,6 +37,9 @@ SHUTDOWN_TIMEOUT = 10.0
 
 EXIT_STATUS_TIMEOUT = 2.0
 """Seconds to wait until the kernel tells how a process ended that is not a child of this one."""
+
+MEMORY_INTERVAL = 1.0
+"""Seconds between two looks at the memory of an agent that has a limit."""
 
 _LOST_POLL = 0.05
 
@@ -68,6 +72,8 @@ class Watched:
     """The newest request to start a run, kept until that run began."""
     term_at: float | None = None
     """When the worker was, or at the latest will be, asked to end (monotonic)."""
+    over_memory: int = 0
+    """The run that was killed because it used too much memory."""
     ended: dict[int, Ended] = field(default_factory=dict)
     """How runs of child processes ended, until that is recorded."""
 
@@ -126,6 +132,9 @@ class Supervisor:
         self._launcher = launcher
         self._model = model
         self._watched: dict[str, Watched] = {}
+        self._queue = StartQueue(team)
+        self._has_queue = False
+        """True while runs wait whose environment no other process has."""
         self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
         self._wake = asyncio.Event()
         self._notifier = ChangeNotifier(team)
@@ -190,7 +199,7 @@ class Supervisor:
         return any(watched.ref for watched in self._watched.values())
 
     def _is_needed(self) -> bool:
-        if self.has_workers:
+        if self.has_workers or (self._has_queue and not self._leaving):
             self._idle_since = time.monotonic()
             return True
         return not self._leaving and time.monotonic() - self._idle_since < IDLE_TIMEOUT
@@ -200,18 +209,44 @@ class Supervisor:
 
     async def _reconcile_all(self) -> None:
         self._reap()
+        candidates: list[Candidate] = []
         for name in self._agent_names():
             watched = self._watch(name)
-            try:
-                await self._reconcile(watched)
-            except (CrewboardError, OSError, ValueError) as error:
-                log.error("%s: %s", name, error)  # noqa: TRY400  an expected error: the message is enough
-            except Exception as error:
-                # A bug that one agent's files meet must not keep the others without a supervisor.
-                log.exception("%s: unexpected error", name)
-                note_failure(self._team, error, name)
-            else:
-                self._forget_failure(name)
+            with self._noting_failures(name):
+                candidate = self._reconcile(watched)
+                candidates += [candidate] if candidate is not None else []
+        with self._noting_failures(""):
+            await self._start_in_turn(sorted(candidates))
+
+    @contextlib.contextmanager
+    def _noting_failures(self, agent: str) -> Iterator[None]:
+        """Log and record an error with one agent, so that it does not keep the others without a supervisor."""
+        try:
+            yield
+        except (CrewboardError, OSError, ValueError) as error:
+            log.error("%s: %s", agent, error)  # noqa: TRY400  an expected error: the message is enough
+        except Exception as error:
+            log.exception("%s: unexpected error", agent)
+            note_failure(self._team, error, agent)
+        else:
+            if agent:
+                self._forget_failure(agent)
+
+    async def _start_in_turn(self, candidates: list[Candidate]) -> None:
+        """Start the runs that should begin, in the order they were asked for; queue the rest once a cap is reached."""
+        living = {name for name, watched in self._watched.items() if watched.ref}
+        waiting: list[Candidate] = []
+        reason: str | None = None
+        for each in candidates:
+            reason = reason or (self._queue.cap_reached(living) if each.provided else None)
+            if reason is not None or not each.provided:
+                waiting.append(each)
+                continue
+            living.add(each.name)
+            with self._noting_failures(each.name):
+                await self._start(self._watched[each.name], each.run)
+        self._queue.hold(waiting, reason)
+        self._has_queue = any(each.provided for each in waiting)
 
     def _forget_failure(self, agent: str) -> None:
         """Forget a failure with `agent`, or of the supervisor as a whole if that is empty: it has worked since."""
@@ -273,21 +308,23 @@ class Supervisor:
             os.close(watched.pidfd)
             watched.pidfd = None
 
-    async def _reconcile(self, watched: Watched) -> None:
+    def _reconcile(self, watched: Watched) -> Candidate | None:
+        """Act on the difference between the wanted and the actual state; return the run that should begin, if any."""
         spec = watched.spec.get()
         if spec is None:
-            return
+            return None
         if watched.ref is None and leases.is_held(watched.agent.lease):
             self._adopt(watched)
         if watched.ref is not None:
+            self._limit_memory(watched, spec)
             self._end_if_wanted(watched, spec)
-            return
+            return None
         if leases.is_held(watched.agent.lease):
             # A worker that has not signed its lease yet.
             self._pass_again_in(0.1)
-            return
+            return None
         self._finalize(watched)
-        await self._start_if_wanted(watched, spec)
+        return self._candidate(watched, spec)
 
     def _adopt(self, watched: Watched) -> None:
         """Watch a living worker that an earlier supervisor started."""
@@ -328,11 +365,21 @@ class Supervisor:
 
         check()
 
-    async def _start_if_wanted(self, watched: Watched, spec: Spec) -> None:
-        """Start the wanted run, once, with the environment of its start request."""
+    def _candidate(self, watched: Watched, spec: Spec) -> Candidate | None:
+        """Return the wanted run if it has not begun and was asked for, of this supervisor or of one before."""
         drop_obsolete_request(watched, spec)
         request = watched.start
-        if request is None or spec.want != "running" or spec.run <= _last_run(watched) or request.run != spec.run:
+        if spec.want != "running" or spec.run <= _last_run(watched):
+            return None
+        provided = request is not None and request.run == spec.run
+        if not provided and not self._queue.holds(watched.agent.name, spec.run):
+            return None
+        return Candidate(spec.at, watched.agent.name, spec.run, provided)
+
+    async def _start(self, watched: Watched, run: int) -> None:
+        """Start a run, once, with the environment of its start request."""
+        request = watched.start
+        if request is None:
             return
         environment = self._model.worker_environment(request.environment)
         if environment is None:
@@ -341,11 +388,22 @@ class Supervisor:
         watched.ref = await self._launcher.launch(watched.agent, environment)
         if watched.ref is None:
             return
-        watched.run = spec.run
+        watched.run = run
         # A request for a later run may have come while the fork was awaited.
-        if watched.start is not None and watched.start.run == spec.run:
+        if watched.start is not None and watched.start.run == run:
             watched.start = None
-        log.info("started %s run %d, pid %d", watched.agent.name, spec.run, watched.ref.pid)
+        log.info("started %s run %d, pid %d", watched.agent.name, run, watched.ref.pid)
+
+    def _limit_memory(self, watched: Watched, spec: Spec) -> None:
+        """Kill a worker, with all that it started, that uses more memory than it may."""
+        if watched.ref is None or spec.flags.max_memory is None:
+            return
+        self._pass_again_in(MEMORY_INTERVAL)
+        used = process.resident_bytes(watched.ref.pid)
+        if used > spec.flags.max_memory:
+            log.warning("%s uses %d bytes, more than its limit of %d", watched.agent.name, used, spec.flags.max_memory)
+            watched.over_memory = watched.run
+            self._launcher.signal(watched.ref, signal.SIGKILL, tree=True)
 
     def _end_if_wanted(self, watched: Watched, spec: Spec) -> None:
         if watched.ref is None:
@@ -365,7 +423,8 @@ class Supervisor:
         """Record and finalize the end of the newest run if that is not done yet."""
         now = time.time()
         for run, ended in sorted(watched.ended.items()):
-            finalizer.record_exit(watched.agent, run, ended, now)
+            reason = "memory" if run == watched.over_memory else ""
+            finalizer.record_exit(watched.agent, run, ended, now, reason)
         watched.ended.clear()
         status, record = watched.status.get(), watched.exit.get()
         if status is not None and (record is None or record.run < status.run):

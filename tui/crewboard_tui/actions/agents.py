@@ -143,7 +143,8 @@ class AgentActions:
 
     def _resume_one(self, name: str) -> str:
         run = hiring.resume(self._context.team, name)
-        return f"{name} is up again: run {run}, with its memory"
+        waits = hiring.queued(self._context.team, name, run)
+        return f"{name} is {waits}" if waits else f"{name} is up again: run {run}, with its memory"
 
     def _resume_fresh(self, selection: Selection) -> None:
         over = {agent.name: agent for agent in selection.agents if _is_over(agent) and agent.spec is not None}
@@ -160,7 +161,8 @@ class AgentActions:
         flags = HireOptions(**{**spec.flags.model_dump(), "task": None})
         hire = hiring.Hire(agent.name, spec.type, spec.prompt, role=spec.role, model=spec.model or None, flags=flags)
         run = hiring.spawn(self._context.team, hire).run
-        return f"{agent.name} is up again: run {run}, without memory"
+        waits = hiring.queued(self._context.team, agent.name, run)
+        return f"{agent.name} is {waits}" if waits else f"{agent.name} is up again: run {run}, without memory"
 
     def _raise_limit(self, selection: Selection) -> None:
         """Ask for a new limit, twice the old one as a suggestion, and continue the agent that it stopped."""

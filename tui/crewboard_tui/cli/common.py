@@ -81,6 +81,11 @@ def seconds(value: str) -> float:
     return number
 
 
+def memory(value: str | int) -> int:
+    """Parse a size in memory, such as 2G."""
+    return value if isinstance(value, int) else roster.parse_size(value)
+
+
 def read_text(path: str) -> str:
     """Return the text of a file; `-` is standard input.
 
@@ -138,7 +143,14 @@ def _agent_types(team: TeamDirectory) -> list[str]:
     return list(agent_types.find_all(team.root)[0])
 
 
+def _settings(_: TeamDirectory) -> list[str]:
+    from crewboard.commands import answers
+
+    return list(answers.SETTINGS)
+
+
 complete_agent = completer(_agents)
+complete_setting = completer(_settings)
 complete_states = completer(_states, separator=",")
 complete_request = completer(lambda team: [request.id for request in requests.pending(team)])
 complete_task = completer(lambda team: [str(task_id) for task_id in tasks.ids(team)])

@@ -157,28 +157,67 @@ def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -
         say(f"{name} continues: run {run}")
 
 
+def _memory(value: str | int) -> int:
+    """Parse a size; `none` is 0."""
+    return 0 if value == standing.NO_CAP else common.memory(value)
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[SETTING]", shell_complete=common.complete_setting)
+@click.argument("value", required=False)
+@as_json
+@click.pass_obj
+def settings(session: Session, name: str | None, value: str | None, as_json: bool) -> None:
+    """Show the caps of the team, or set the cap SETTING to VALUE (`none` removes it).
+
+    max_agents: agents that run at the same time. max_working: those of them that work; idle and waiting ones do not
+    count. min_free_memory: memory of the machine that must be free (2G). Over a cap an agent that is started is queued.
+
+    Example: crewboard settings max_agents 8
+    """
+    team = session.team
+    if name is not None and value is None and name not in standing.SETTINGS:
+        raise UsageError(f"there is no setting {name!r}; settings: {', '.join(standing.SETTINGS)}")
+    if name is not None and value is not None:
+        standing.change_setting(team.ensure(), name, value)
+    config = team.config
+    shown = {each: getattr(config, each) for each in standing.SETTINGS if name in (None, each)}
+    if as_json:
+        say_json(shown)
+        return
+    for each, cap in shown.items():
+        text = roster.format_size(cap) if cap is not None and each == "min_free_memory" else cap
+        say(f"{each} {text if text is not None else 'none'}")
+
+
 @click.command()
 @common.agent_name
 @click.option("--turns", type=click.IntRange(min=1), metavar="N", help="Limit of model calls per assignment.")
+@click.option("--memory", type=_memory, metavar="M", help="Limit in memory (2G); `none` removes it.")
 @as_json
 @click.pass_obj
-def limit(session: Session, name: str, turns: int | None, as_json: bool) -> None:
-    """Show or set the turn limit of the agent NAME.
+def limit(session: Session, name: str, turns: int | None, memory: int | None, as_json: bool) -> None:
+    """Show or set the limits of the agent NAME: model calls for one assignment, and memory.
 
-    It is the number of model calls for one assignment. A raised limit continues the assignment that it stopped.
+    A raised turn limit continues the assignment that it stopped. An agent that uses more memory than its limit, with
+    all that it started, is killed.
 
     Example: crewboard limit fixer --turns 200
     """
     team = session.team
     agent = team.agent(name)
+    if memory is not None:
+        hire.limit_memory(team, name, memory or None)
     run = hire.raise_limits(team, name, max_turns=turns) if turns is not None else None
     spec = agents.spec(agent)
     if spec is None:
         raise UsageError(f"{name} has no spec file; spawn it again")
     if as_json:
-        say_json({"name": name, "max_turns": spec.flags.max_turns, "run": run})
+        say_json({"name": name, "max_turns": spec.flags.max_turns, "max_memory": spec.flags.max_memory, "run": run})
         return
     say(f"{name} may call the model {spec.flags.max_turns} times for one assignment")
+    if spec.flags.max_memory is not None:
+        say(f"{name} may use {roster.format_size(spec.flags.max_memory)} of memory")
     if run is not None:
         say(f"{name} continues: run {run}")
 

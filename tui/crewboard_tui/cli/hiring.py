@@ -16,7 +16,7 @@ from crewboard.errors import ExitCode, UsageError
 from crewboard.protocol import Follower, only_operator_answers, supervisor_client
 from crewboard.protocol import requests as request_store
 from crewboard.readmodel import Activity, describe, summarise
-from crewboard.records import LEAD, Answer, Event, Exit, HireOptions, Sent, check_agent, describe_exit
+from crewboard.records import LEAD, Answer, Event, Exit, HeldStart, HireOptions, Sent, check_agent, describe_exit
 from crewboard.store import AgentDirectory, agents, leases
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
@@ -57,6 +57,8 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.option("--network", is_flag=True, help="Allow its commands the network.")
 @click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
               help="Limit of model calls per assignment.")  # fmt: skip
+@click.option("--max-memory", type=common.memory, metavar="M", help="Limit in memory (2G); above it, it is killed.")
+@click.option("--no-wait", is_flag=True, help="Refuse (75) where a cap of the team would make it wait.")
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run without a sandbox where none works.")
 @click.option(
     "--allow-hardlinks", is_flag=True, help="Let file tools read files that also have names outside the workspace."
@@ -80,6 +82,8 @@ def spawn(
     task: int | None,
     network: bool,
     max_turns: int,
+    max_memory: int | None,
+    no_wait: bool,
     unsafe_no_sandbox: bool,
     allow_hardlinks: bool,
     as_json: bool,
@@ -87,7 +91,7 @@ def spawn(
     """Hire the agent NAME, or give more work to an idle one.
 
     Wait for its result and print it; progress goes to stderr. Ctrl-C detaches, and the agent keeps working.
-    The exit code is the worker's.
+    The exit code is the worker's. Over a cap of the team (`crewboard settings`) the agent is queued.
 
     Example: crewboard spawn scout --type explore --prompt "what does this project do?"
 
@@ -103,10 +107,11 @@ def spawn(
         unsafe_no_sandbox=unsafe_no_sandbox,
         allow_hardlinks=allow_hardlinks,
         max_turns=max_turns,
+        max_memory=max_memory,
         task=task,
     )
     given = frozenset(flag for flag in _FLAGS if _was_given(context, flag))
-    hire = Hire(name, agent_type, _prompt(prompt, prompt_file), role, model, flags, given)
+    hire = Hire(name, agent_type, _prompt(prompt, prompt_file), role, model, flags, given, wait=not no_wait)
     session: Session = context.obj
     if background:
         _spawn_in_background(session.team, hire, as_json=as_json)
@@ -134,11 +139,18 @@ def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
     pid = status.pid if status else None
     if as_json:
         known = {"name": hire.name, "run": assignment.run, "pid": pid, "assignment": assignment.id}
-        say_json({**known, "fresh": assignment.fresh})
+        say_json({**known, "fresh": assignment.fresh, "queued": _place(team, hire.name, assignment.run)})
+    elif waits := hiring.queued(team, hire.name, assignment.run):
+        say(f"{hire.name} is {waits}")
     elif not code:
         say(f"{hire.name} is running: run {assignment.run}, pid {pid}")
     if code:
         raise click.exceptions.Exit(code)
+
+
+def _place(team: Team, name: str, run: int) -> int | None:
+    """Return the place of a run in the queue, None if it does not wait."""
+    return agents.held_starts(team.directory).place(name, run) or None
 
 
 def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int:
@@ -192,8 +204,14 @@ def resume(
     names = hiring.resume_all(team, model=model, network=network)
     if as_json:
         say_json([_where(team.directory.agent(each)) for each in names])
-    else:
-        say("resumed " + ", ".join(names) if names else "all agents are running")
+        return
+    held = agents.held_starts(team.directory)
+    waits = {each.name: held.describe(each.name, each.run) for each in held.held if each.name in names}
+    up = [each for each in names if each not in waits]
+    if up or not names:
+        say("resumed " + ", ".join(up) if names else "all agents are running")
+    for each, how in waits.items():
+        say(f"{each} is {how}")
 
 
 def _resume_one(team: Team, name: str, model: str | None, network: bool, *, as_json: bool) -> None:
@@ -205,6 +223,8 @@ def _resume_one(team: Team, name: str, model: str | None, network: bool, *, as_j
         raise click.exceptions.Exit(code)
     if as_json:
         say_json(_where(agent))
+    elif waits := hiring.queued(team, name, run):
+        say(f"{name} is {waits}")
     else:
         say(f"{name} is running: run {run}" if run > before else f"{name} is already running: run {run}")
 
@@ -215,7 +235,12 @@ def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
         "name": agent.name,
         "run": status.run if status else agents.last_run(agent),
         "pid": status.pid if status else None,
+        "queued": next((at for at, each in enumerate(_held(agent), 1) if each.name == agent.name), None),
     }
+
+
+def _held(agent: AgentDirectory) -> list[HeldStart]:
+    return agents.held_starts(agent.team).held
 
 
 @click.group(invoke_without_command=True)
@@ -285,6 +310,9 @@ def trust(session: Session, name: str) -> None:
 ASK_EVERY = 0.25
 """Seconds between two checks for pending requests."""
 
+PROVIDE_EVERY = 1.0
+"""Seconds between two requests to start a queued agent, which a supervisor that was killed forgets."""
+
 BURIED_WITHIN = 15.0
 """Seconds for the supervisor to record the exit of a worker that has ended."""
 
@@ -305,6 +333,7 @@ class Following:
     typed: CommandLine
     told: set[str] = field(default_factory=set)
     look_again: float = 0
+    place: str = ""
 
     def run(self) -> Answer | Exit | None:
         """Wait for the answer, or for the run to end without one. Return None if the worker vanished."""
@@ -320,12 +349,26 @@ class Following:
             if leases.is_held(self.follower.agent.lease):
                 gone_at = None
                 self._tell_what_it_asks()
+            elif waits := hiring.queued(self.team, self.assignment.agent, self.assignment.run):
+                gone_at = None
+                self._stay_queued(waits)
             elif gone_at is None:
                 gone_at = time.monotonic()
                 supervisor_client.wake_supervisor(self.team.directory)
             elif time.monotonic() - gone_at > BURIED_WITHIN:
                 return None
             time.sleep(POLL_INTERVAL)
+
+    def _stay_queued(self, waits: str) -> None:
+        """Tell the place in the queue when it changes, and hand the environment to a supervisor that lost it."""
+        if waits != self.place:
+            self.place = waits
+            note(f"{self.assignment.agent} is {waits}")
+        if time.monotonic() > self.look_again:
+            self.look_again = time.monotonic() + PROVIDE_EVERY
+            supervisor_client.request_start(
+                self.team.directory, self.assignment.agent, self.assignment.run, self.team.environment
+            )
 
     def _read(self) -> list[Event]:
         events = self.follower.read()

@@ -43,6 +43,7 @@ SECTIONS = {
         "approver": "control:approver",
         "budget": "control:budget",
         "limit": "control:limit",
+        "settings": "control:settings",
         "rules": "control:rules",
     },
     "Answer": {

@@ -111,6 +111,10 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     )
     hiring = asyncio.to_thread(hire.spawn, _team(context), request)
     assignment = await context.interrupts.run_interruptibly(hiring)
+    if waits := hire.queued(_team(context), given.name, assignment.run):
+        # The lead may hold the place that the agent waits for.
+        hire.stop_waiting(_team(context), given.name)
+        return Outcome(f"{given.name} is {waits}. It starts by itself later, and its result will reach you as mail")
     if given.background:
         return Outcome(f"{given.name} is at work (run {assignment.run}); its result will reach you as mail")
     return await _wait_for_agent(context, assignment)

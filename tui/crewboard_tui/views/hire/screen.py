@@ -206,7 +206,8 @@ class HireScreen(BaseScreen):
             if kind is not None and kind.sha256 == self._shown_type != "":
                 agent_types.trust(kind, self.context.team.environment)
             assignment = hiring.spawn(self.context.team, hire)
-            return f"hired {assignment.agent}: run {assignment.run} is up"
+            waits = hiring.queued(self.context.team, assignment.agent, assignment.run)
+            return f"hired {assignment.agent}: {waits or f'run {assignment.run} is up'}"
 
         came_back = partial(self._came_back, hire.name, since)
         self.context.do(f"hiring {hire.name}", spawn, came_back, settle=self._forget_prompt)

@@ -1,0 +1,219 @@
+"""Caps of a team: how many agents run at once, how much memory; who waits, in which order, and until when."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from crewboard.commands import answers, hire, stop
+from crewboard.commands.hire import Hire
+from crewboard.errors import TryLaterError, UsageError
+from crewboard.linux import process
+from crewboard.protocol import supervisor_client
+from crewboard.records import Config, HeldStart, HeldStarts, HireOptions, Lease, Spec, Status
+from crewboard.store import agents, json_files, leases, roster
+from crewboard.store.layout import TeamDirectory
+from crewboard.store.roster import Load
+from crewboard.supervisor.starts import Candidate, StartQueue
+from tests.crew import Crew, eventually
+
+LOOK = "List all Python files"
+
+
+@pytest.mark.parametrize(
+    ("caps", "load", "words"),
+    [
+        ({}, Load(99, 99, 0), None),
+        ({"max_agents": 2}, Load(1, 1, 0), None),
+        ({"max_agents": 2}, Load(2, 0, 0), "max_agents 2 reached"),
+        ({"max_working": 2}, Load(9, 1, 0), None),
+        ({"max_working": 2}, Load(9, 2, 0), "max_working 2 reached"),
+        ({"min_free_memory": 1024}, Load(0, 0, 1024), None),
+        ({"min_free_memory": 2 * 1024**3}, Load(0, 0, 1024), "less than min_free_memory 2G free"),
+    ],
+)
+def test_a_cap_is_reached(caps: dict[str, int], load: Load, words: str | None) -> None:
+    assert roster.cap_reached(Config(name="t", **caps), load) == words  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512M", 512 * 1024**2), ("2G", 2 * 1024**3), ("1.5g", 3 * 1024**3 // 2), ("4096", 4096), ("1 KiB", 1024)],
+)
+def test_a_size_is_read(text: str, size: int) -> None:
+    assert roster.parse_size(text) == size
+    assert roster.parse_size(roster.format_size(size)) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "G", "2X", "nan", "9" * 40, "1e9"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        roster.parse_size(text)
+
+
+def test_places_in_the_queue_are_told_in_order(directory: TeamDirectory) -> None:
+    queue = StartQueue(directory)
+    names = [f"a{number}" for number in range(1, 13)]
+    queue.hold([Candidate(at, name, 1) for at, name in enumerate(names)], "max_agents 1 reached")
+    held = agents.held_starts(directory)
+    told = [held.describe(name, 1) for name in ("a1", "a2", "a3", "a4", "a11", "a12")]
+    assert [text.split(":")[0].split()[1] for text in told] == ["1st", "2nd", "3rd", "4th", "11th", "12th"]
+    assert told[0] == "queued 1st: max_agents 1 reached"
+    assert held.describe("a1", 2) == ""
+
+
+def test_a_successor_keeps_the_queue_and_says_what_is_missing(directory: TeamDirectory) -> None:
+    StartQueue(directory).hold([Candidate(1, "a", 1), Candidate(2, "b", 4)], "max_agents 1 reached")
+    successor = StartQueue(directory)
+    assert successor.holds("b", 4)
+    assert not successor.holds("b", 5)
+    successor.hold([Candidate(1, "a", 1), Candidate(2, "b", 4, provided=False)], None)
+    text = agents.held_starts(directory).describe("b", 4)
+    assert text.startswith("queued 2nd: max_agents 1 reached; resume it")
+
+
+def test_a_damaged_queue_is_written_anew(directory: TeamDirectory) -> None:
+    directory.starts.write_bytes(b"{")
+    assert agents.held_starts(directory).held == []
+    queue = StartQueue(directory)
+    assert not queue.holds("a", 1)
+    queue.hold([Candidate(1, "a", 1)], "max_agents 1 reached")
+    assert agents.held_starts(directory).place("a", 1) == 1
+
+
+def test_memory_counts_a_process_and_what_it_started() -> None:
+    code = "import subprocess, sys; b = bytearray(60 << 20); print('up', flush=True); sys.stdin.read()"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
+    with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        child.stdout.readline()
+        assert process.resident_bytes(child.pid) > 60 << 20
+        child.stdin.close()
+    assert process.resident_bytes(child.pid) == 0
+    assert 0 < process.available_memory() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") + 1
+
+
+@pytest.fixture
+def full(crew: Crew) -> Crew:
+    """Return a team that may have one agent, and has it."""
+    crew.run("first", "explore", LOOK)
+    answers.change_setting(crew.team, "max_agents", "1")
+    return crew
+
+
+def queue_of(crew: Crew) -> list[str]:
+    return [each.name for each in agents.held_starts(crew.directory).held]
+
+
+def test_over_a_cap_agents_are_queued_and_start_in_order(full: Crew) -> None:
+    for name in ("third", "second"):
+        assert full.hire(name, "explore", LOOK, once=True).run == 1
+    seen = full.see("second")
+    assert (seen.state, seen.alive, seen.reason) == ("queued", False, "queued 2nd: max_agents 1 reached")
+    assert full.view().needs == ()
+    stop.stop_now(full.team, "first")
+    full.wait_for("third", "exited")
+    full.wait_for("second", "exited")
+    started = [event.ts for name in ("third", "second") for event in full.events(name)[:1]]
+    assert started == sorted(started)
+    assert queue_of(full) == []
+
+
+def test_the_queue_survives_the_supervisor(full: Crew) -> None:
+    full.hire("second", "explore", LOOK)
+    full.hire("third", "explore", LOOK)
+    pid = full.supervisor_pid()
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not supervisor_client.is_alive(full.directory), "the end of the supervisor")
+    supervisor_client.wake_supervisor(full.directory)
+    eventually(lambda: full.view().unprovided, "that the environments are missed")
+    assert queue_of(full) == ["second", "third"]
+    assert "resume it" in full.see("second").reason
+    hire.provide(full.team)
+    eventually(lambda: not full.view().unprovided, "that the environments are here")
+    assert queue_of(full) == ["second", "third"]
+    stop.stop_now(full.team, "first")
+    assert full.wait_for("second", "idle").run == 1
+    assert queue_of(full) == ["third"]
+
+
+def test_a_raised_cap_starts_who_waits(full: Crew) -> None:
+    full.hire("second", "explore", LOOK)
+    answers.change_setting(full.team, "max_agents", "none")
+    full.wait_for("second", "idle")
+
+
+def test_a_queued_agent_can_be_taken_out_of_the_queue(full: Crew) -> None:
+    full.hire("second", "explore", LOOK)
+    with pytest.raises(TryLaterError, match="second is queued 1st"):
+        full.hire("second", "explore", "something else")
+    stop.stop(full.team, "second")
+    eventually(lambda: queue_of(full) == [], "the empty queue")
+    assert full.see("second").state == "exited"
+    stop.stop_now(full.team, "first")
+    assert agents.last_run(full.agent("second")) == 0
+
+
+def test_a_start_that_may_not_wait_is_refused_and_leaves_nothing(full: Crew) -> None:
+    with pytest.raises(TryLaterError, match="second was not started: max_agents 1 reached"):
+        hire.spawn(full.team, Hire("second", "explore", LOOK, wait=False))
+    assert full.team.config.member("second") is None
+    assert not full.agent("second").path.exists()
+
+
+def test_resume_all_keeps_to_the_cap(crew: Crew) -> None:
+    for name in ("a", "b", "c"):
+        crew.run(name, "explore", LOOK)
+        stop.stop_now(crew.team, name)
+    answers.change_setting(crew.team, "max_agents", "2")
+    hire.resume_all(crew.team)
+    held = agents.held_starts(crew.directory).held
+    assert [each.reason for each in held] == ["max_agents 2 reached"]
+    assert sum(leases.is_held(crew.agent(name).lease) for name in ("a", "b", "c")) <= 2
+    stop.stop_now(crew.team, next(name for name in ("a", "b", "c") if name != held[0].name))
+    crew.wait_for(held[0].name, "idle")
+
+
+def test_idle_agents_do_not_count_as_working(directory: TeamDirectory) -> None:
+    for name, state in (("a", "idle"), ("b", "working"), ("c", "waiting"), ("d", "retrying")):
+        status = Status(run=1, pid=1, state=state, since=0)  # type: ignore[arg-type]
+        agents.change_spec(directory.agent(name), lambda _: Spec(prompt="x", prompt_id="x", type="explore"))
+        json_files.save(directory.agent(name).status, status)
+    agents.change_spec(directory.agent("new"), lambda _: Spec(prompt="x", prompt_id="x", type="explore"))
+    load = roster.load_of(directory, ["a", "b", "c", "d", "new"])
+    assert (load.agents, load.working) == (5, 3)
+
+
+def test_an_agent_over_its_memory_is_killed_with_all_that_it_started(crew_on: Callable[..., Crew]) -> None:
+    crew = crew_on()
+    crew.run("fat", "explore", LOOK)
+    holder = leases.holder(crew.agent("fat").lease, Lease)
+    assert holder is not None
+    hire.limit_memory(crew.team, "fat", 4096)
+    seen = crew.wait_for("fat", "crashed")
+    assert seen.exit is not None
+    assert seen.exit.reason == "memory"
+    (need,) = crew.view().needs
+    assert (need.kind, need.agent) == ("death", "fat")
+    assert "used more memory than its limit" in need.summary
+    assert not process.start_ticks(holder.pid)
+    hire.limit_memory(crew.team, "fat", None)
+    assert hire.resume(crew.team, "fat") == 2
+    crew.wait_for("fat", "idle")
+
+
+def test_a_hired_agent_gets_no_more_memory_than_its_hirer() -> None:
+    hirer, asked = HireOptions(max_memory=100), HireOptions()
+    assert hire.effective_terms(asked, hirer).max_memory == 100
+    assert hire.effective_terms(HireOptions(max_memory=50), hirer).max_memory == 50
+    assert hire.effective_terms(asked, HireOptions()).max_memory is None
+
+
+def test_held_starts_are_found_by_name_and_run() -> None:
+    held = HeldStarts(held=[HeldStart(name="a", run=2)])
+    assert held.find("a", 2) is not None
+    assert held.place("a", 1) == 0
