@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import messages
+from crewboard.commands import hire, messages
 from crewboard.errors import StorageError
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
 from crewboard.records import Retry, ToolResult
+from crewboard.store import leases
 from crewboard.worker.llm.model import MAX_INPUT
+from crewboard_tui.queries import Snapshot
+from crewboard_tui.widgets.bars import alert_line
+from tests.cli.shell import Inside
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
 from tests.system import need_program
@@ -131,6 +135,54 @@ def test_a_full_disk_loses_nothing_and_the_work_continues_when_there_is_space(sm
             assert len(model.requests) == 3, "a reply that could not be stored is not paid twice"
         finally:
             (small_disk / "filler").unlink(missing_ok=True)
+            crew.end()
+
+
+@contextlib.contextmanager
+def read_only(path: Path) -> Iterator[None]:
+    """Make everything below a folder read-only, also for processes that have files there open."""
+    subprocess.run(["mount", "--bind", path, path], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_a_read_only_disk_loses_nothing_and_the_work_continues_when_it_is_writable(small_disk: Path) -> None:
+    faults = [None, Fault(kind="slow", seconds=1)]
+    words = "disk is read-only: nothing was lost; agents wait and continue by themselves"
+    with ModelServer(script=[says("ready"), says(LONG), says("and the last")], faults=faults) as model:
+        crew = Crew(small_disk, model)
+        cli = Inside(small_disk)
+        try:
+            crew.run("keeper", "explore", "go")
+            pid = crew.pid("keeper")
+            accepted = messages.send(crew.team, "keeper", "write a long answer")
+            eventually(lambda: len(model.requests) == 2, "the second call")
+            with read_only(small_disk):
+                eventually(lambda: "disk is read-only" in crew.agent("keeper").log.read_text(), "the wait")
+                assert words in cli("status").out
+                alert = alert_line(Snapshot(crew.view()), crew.team.now(), 100)
+                assert words in "".join(span.text for span in alert)
+                cli("send", "keeper", "refused").refused(
+                    74, "disk is read-only: nothing was lost, 1 message not accepted"
+                )
+            assert crew.answer_to("keeper", accepted.id).text == LONG
+            assert crew.view().storage is None
+            assert crew.pid("keeper") == pid
+            crew.wait_for("keeper", "idle")
+            with read_only(small_disk):
+                crew.kill("keeper")
+                eventually(lambda: not leases.is_held(crew.agent("keeper").lease), "its end")
+                with pytest.raises(StorageError):
+                    hire.resume(crew.team, "keeper")
+                assert crew.see("keeper").shown == "dead"
+            assert hire.resume(crew.team, "keeper") == 2
+            after = messages.send(crew.team, "keeper", "and again")
+            assert crew.answer_to("keeper", after.id).text == "and the last"
+            assert len(model.requests) == 3, "no reply is paid twice"
+        finally:
             crew.end()
 
 
