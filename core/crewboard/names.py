@@ -12,6 +12,9 @@ NAME_RULE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 TEAMS_FOLDER = ".crewboard"
 """The folder of a workspace that holds its teams."""
 
+PROJECT_FILES = ("CLAUDE.md", "AGENTS.md")
+"""The files of a workspace of which the first that exists stands before the conversation of every agent."""
+
 OPERATOR = "operator"
 LEAD = "lead"
 SYSTEM = "system"

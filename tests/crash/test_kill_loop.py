@@ -33,14 +33,14 @@ def test_a_directory_that_is_moved_away_and_back_loses_no_mail(crew_on: Callable
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("seed", [17, 18, 19])
+@pytest.mark.parametrize("seed", range(7))
 def test_a_thousand_kills_lose_and_repeat_no_message(crew_on: Callable[..., Crew], seed: int) -> None:
-    """A third of them for each seed."""
-    stress = StressRun(crew_on(window=50_000_000), ("a", "b", "c"), seed, pause=0.25)
+    """A seventh of them for each seed, so that a conversation stays short enough to be sent whole."""
+    stress = StressRun(crew_on(window=50_000_000), ("a", "b", "c"), seed, pause=0.5)
     stress.begin()
-    for number in range(350):
-        stress.kill("directory" if number % 35 == 20 else ROUND[number % len(ROUND)])
+    for number in range(150):
+        stress.kill("directory" if number % 30 == 20 else ROUND[number % len(ROUND)])
     stress.settle()
     print(stress.summary())
     stress.check()
-    assert stress.total == 350
+    assert stress.total == 150

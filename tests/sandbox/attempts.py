@@ -142,6 +142,20 @@ _TEAM = [
     Attempt("the team by /proc", "cat /proc/self/cwd/.crewboard/default/config.json && echo ESCAPED"),
     Attempt("the team under a mount", "umount .crewboard; cat {team}/config.json && echo ESCAPED"),
     Attempt("a link to a team's file", "ln {team}/config.json src/c && cat src/c && echo ESCAPED"),
+    Attempt("a team in a folder below", "cat pkg/.crewboard/default/config.json && echo ESCAPED"),
+    Attempt("mail of a team below", "echo x >> pkg/.crewboard/default/inbox/scout.jsonl && echo ESCAPED"),
+    Attempt("a team below, moved away", "mv pkg old; cat old/.crewboard/default/config.json && echo ESCAPED"),
+    # A script is refused twice: it sees no files of the team, nor the secret without which each team is foreign to it.
+    Attempt(
+        "mail in another's name by a script",
+        "{python} -I - <<'PYTHON'\nfrom pathlib import Path\nfrom crewboard import Team, choose_team, send\n"
+        "send(Team(choose_team(Path('{root}'), None), by='lead'), 'operator', 'x')\nprint('ESCAPED')\nPYTHON",
+    ),
+    Attempt(
+        "mail to a team below by a script",
+        "{python} -I - <<'PYTHON'\nfrom pathlib import Path\nfrom crewboard import Team, choose_team, send\n"
+        "send(Team(choose_team(Path('{root}/pkg'), None)), 'operator', 'x')\nprint('ESCAPED')\nPYTHON",
+    ),
 ]
 
 _GIT = [

@@ -135,6 +135,10 @@ def built(base: Path) -> Iterator[Targets]:
     team.config.write_text(f'{{"name": "default", "secret": "{SECRET}"}}\n')
     team.inbox("scout").write_text(f"{SECRET}\n")
     (team.results / "scout-1-1.md").write_text("a result\n")
+    (base / "root/pkg").mkdir()
+    below = TeamDirectory(base / "root/pkg/.crewboard/default")
+    below.make()
+    below.config.write_text(f'{{"name": "default", "secret": "{SECRET}"}}\n')
     _repository(base / "root")
     environment = {"PATH": os.environ["PATH"], "A_TOKEN": SECRET}
     with contextlib.ExitStack() as stack:

@@ -182,6 +182,15 @@ def _redirect_pipe_left(project: Project) -> None:
     os.mkfifo(project.root / ".git/commondir")
 
 
+def _project_file(project: Project) -> None:
+    (project.root / "CLAUDE.md").write_text("Use tabs.\n")
+
+
+def _project_file_linked(project: Project) -> None:
+    (project.root / "src/about.md").write_text("Use tabs.\n")
+    (project.root / "AGENTS.md").symlink_to("src/about.md")
+
+
 def _no_head(project: Project) -> None:
     (project.root / ".git/HEAD").rename(project.base / "HEAD")
     for name in ("objects", "refs"):
@@ -317,6 +326,9 @@ WRITTEN = {
     "a file monitor": (_monitor, "src/monitor"),
     "a bare repository": (_no_head, "HEAD"),
     "a redirect": (_none, ".git/commondir"),
+    "the project's file": (_project_file, "CLAUDE.md"),
+    "the project's file by a link": (_project_file_linked, "AGENTS.md"),
+    "a project's file that is missing": (_none, "CLAUDE.md"),
 }
 
 
@@ -350,6 +362,34 @@ def test_a_rebase_of_the_user_stays(targets: Targets, level: Level, project: Pro
     outcome = run(sandbox_of(targets, level, project), "echo x > .git/rebase-merge/git-rebase-todo")
     assert "renamed" not in outcome.content
     assert (state / "git-rebase-todo").read_text() == "pick 1\n"
+
+
+def _change_project_file(targets: Targets, level: Level, project: Project) -> str:
+    """Let a command try to change the project's file and to make another; return what it is told."""
+    _project_file(project)
+    tries = ("echo x >> CLAUDE.md", "rm -f CLAUDE.md", "mv src/evil CLAUDE.md", "echo x > AGENTS.md")
+    return run(sandbox_of(targets, level, project), "; ".join(tries)).content
+
+
+def test_no_command_changes_the_projects_file(targets: Targets, level: Level, project: Project) -> None:
+    told = _change_project_file(targets, level, project)
+    assert (project.root / "CLAUDE.md").read_text() == "Use tabs.\n"
+    assert not (project.root / "AGENTS.md").exists()
+    assert level == "landlock" or "[renamed AGENTS.md" in told
+
+
+@pytest.mark.parametrize("rule", ["_keep", "reserved"])
+def test_without_keeping_the_projects_file(
+    targets: Targets, works: dict[Level, str | None], project: Project, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    need("bubblewrap", works)
+    if rule == "_keep":
+        monkeypatch.setattr(git._Search, "_keep", lambda self, path, is_folder: None)
+    else:
+        monkeypatch.setattr(GitGuard, "put_aside", lambda self: [])
+    _change_project_file(targets, "bubblewrap", project)
+    is_changed = (project.root / "CLAUDE.md").read_text() != "Use tabs.\n" or (project.root / "AGENTS.md").exists()
+    assert is_changed
 
 
 def test_what_cannot_be_protected_is_told(project: Project) -> None:
@@ -410,7 +450,8 @@ MUTANTS: dict[str, tuple[Patch, Level, str]] = {
         "bubblewrap", "a file monitor",
     ),
     "repositories below": (
-        lambda patch: patch.setattr(git, "_nested", lambda root: []), "bubblewrap", "settings of a repository below",
+        lambda patch: patch.setattr(git, "folders_below", lambda root: []),
+        "bubblewrap", "settings of a repository below",
     ),
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ import pytest
 
 from crewboard.agent_types import TYPES
 from crewboard.linux import syscalls
-from crewboard.sandbox import bubblewrap, landlock, seccomp
+from crewboard.sandbox import bubblewrap, host_paths, landlock, seccomp
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
@@ -75,6 +75,15 @@ def test_without_a_rule_of_bubblewrap(
     with_rules(monkeypatch, lambda rules: {name: rules[name] for name in rules if name not in left_out})
     assert succeeds(targets, "bubblewrap", kind, attempt)
     (targets.root / ".git/hooks/pre-commit").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("attempt", ["a team in a folder below", "mail of a team below"])
+def test_without_hiding_teams_below(
+    targets: Targets, level: Level, monkeypatch: pytest.MonkeyPatch, attempt: str
+) -> None:
+    assert not succeeds(targets, level, "code", attempt)
+    monkeypatch.setattr(Policy, "team_folders", lambda self: host_paths.team_folders(self.root))
+    assert succeeds(targets, level, "code", attempt)
 
 
 @pytest.mark.parametrize(("rule", "attempt"), [("host", "new file outside"), ("workspace", "new file")])

@@ -5,14 +5,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import crewboard
+from crewboard import Hire, HireOptions, Team, protocol, store
+from crewboard.commands import answers, messages, tasks
 from crewboard.commands.context import create
 from crewboard.errors import UntrustedError
 from crewboard.protocol import supervisor_client
-from crewboard.records import Spec, Supervisor
+from crewboard.records import Member, Spec, Supervisor
 from crewboard.sandbox.sandbox import open_sandbox
 from crewboard.store import layout as layout_module
 from crewboard.store import ownership
@@ -115,6 +119,51 @@ def test_no_command_acts_on_a_foreign_team(foreign: TeamDirectory, tmp_path: Pat
     done = cli_in(foreign.root, tmp_path)(*words)
     assert done.code == 77, done
     assert "foreign" in done.err
+
+
+SCRIPTED: dict[str, Callable[[Team], object]] = {
+    "send": lambda team: crewboard.send(team, "operator", "hello"),
+    "send as another": lambda team: crewboard.send(replace(team, by="scout"), "operator", "hello"),
+    "add_task": lambda team: crewboard.add_task(team, "x"),
+    "broadcast": lambda team: crewboard.broadcast(team, "x", ["scout"]),
+    "spawn": lambda team: crewboard.spawn(team, Hire("x", "explore", "look", flags=HireOptions())),
+    "resume": lambda team: crewboard.resume(team, "scout"),
+    "remove": lambda team: crewboard.remove(team, "scout"),
+    "update_task": lambda team: crewboard.update_task(team, 1, status="completed"),
+    "mark_read": lambda team: messages.mark_read(team, "operator", 1),
+    "block_task": lambda team: tasks.block_task(team, 1, [2]),
+    "budget": lambda team: answers.set_budget(team, "$1"),
+    "approve": lambda team: crewboard.approve(team, "plan-0123456789ab"),
+    "delete": lambda team: crewboard.delete_team(team, purge=True),
+    "the mailbox itself": lambda team: store.mailbox.send(
+        team.directory, store.mailbox.compose("scout", "operator", "message", "hello")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("act", SCRIPTED.values(), ids=SCRIPTED.keys())
+def test_no_script_changes_a_foreign_team(tmp_path: Path, act: Callable[[Team], object]) -> None:
+    """The refusal is where every file is written, not in the command line alone."""
+    (tmp_path / "mine").mkdir()
+    mine = create(tmp_path / "mine", "default")
+    store.roster.put(mine.directory, Member(name="scout", type="explore", model="m"))
+    store.agents.change_spec(mine.directory.agent("scout"), lambda old: Spec(prompt="", prompt_id="p", type="explore"))
+    for subject in ("one", "two"):
+        crewboard.add_task(mine, subject)
+    protocol.approvals.ask(
+        mine.directory, "plan-0123456789ab", "plan_approval", "scout", "operator", {"plan": "x"}, 1.0
+    )
+    shutil.copytree(tmp_path / "mine", tmp_path / "clone")
+    directory = TeamDirectory(tmp_path / "clone/.crewboard/default")
+    foreign = Team(directory, environment={"CREWBOARD_OFFLINE": "1"})
+
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in foreign.directory.path.rglob("*") if path.is_file()}
+
+    before = files()
+    with pytest.raises(UntrustedError, match="foreign"):
+        act(foreign)
+    assert files() == before
 
 
 @pytest.mark.parametrize("words", [["status"], ["inbox", "operator"], ["tasks"], ["requests"], ["team", "list"]])

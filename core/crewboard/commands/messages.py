@@ -159,4 +159,6 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
         state.rev += 1
         return state
 
-    store.json_files.change(team.directory.operator, team.directory.lock("operator"), OperatorState, apply)
+    store.json_files.change(
+        team.directory.operator, team.directory.lock("operator"), OperatorState, apply, durable=True
+    )

@@ -127,7 +127,9 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
 
     Raises:
         TryLaterError: A worker or the supervisor is still running.
+        UntrustedError: The team is foreign.
     """
+    team.directory.require_adopted()
     team.note("delete", detail=", ".join(word for word, given in (("now", now), ("purge", purge)) if given))
     protocol.supervisor_client.request_exit(team.directory)
     names = all_agents(team)
@@ -215,7 +217,7 @@ def want_killed(team: Team, name: str) -> None:
     except (BadDataError, UsageError):
         spec = _rebuild_spec(agent, _member(team, name)).model_copy(update={"want": "killed", "at": team.now()})
         lock = team.directory.lock(f"spec-{name}")
-        store.json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True)
+        store.json_files.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True, durable=True)
 
 
 def _member(team: Team, name: str) -> Member | None:

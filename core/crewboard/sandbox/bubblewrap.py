@@ -15,7 +15,7 @@ from pathlib import Path
 from crewboard.linux.programs import clean_environment, find_program, passed_over, system_program
 from crewboard.sandbox import seccomp
 from crewboard.sandbox.git import held_folders
-from crewboard.sandbox.host_paths import host_names, is_below, team_folders
+from crewboard.sandbox.host_paths import host_names, is_below
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
 
@@ -53,7 +53,7 @@ def _permanent(policy: Policy) -> dict[str, list[str]]:
         # Even root, which is the machine's own here but without capabilities, must not change settings of the kernel.
         "settings": ["--remount-ro", "/proc"],
         "hidden": _over("--tmpfs", hidden),
-        "system secrets": _cover(policy.host.secrets),
+        "system secrets": _cover(path for path in policy.host.secrets if not is_below(path, hidden)),
         "tools": _put_back([path for path in policy.host.tools if is_below(path, hidden)]),
         "names": _put_back([path for path in host_names() if policy.network and is_below(path, hidden)]),
         "workspace": _bind("--bind" if policy.writes else "--ro-bind", root),
@@ -158,7 +158,7 @@ def _kept(policy: Policy) -> list[str]:
     kept = [path for path in found.protected if path not in found.directories and os.path.lexists(path)]
     kept += [path for path in policy.host.own if is_below(path, [root])]
     kept += [path for git in found.directories if os.path.lexists(path := git / "commondir")]
-    open_folders = {*found.directories, *held_folders([*found.directories, *kept], root)}
+    open_folders = {*found.directories, *held_folders([*found.directories, *kept, *found.teams], root)}
     outermost = [path for path in kept if not is_below(path, kept)]
     # Each folder above is a mount of its own, so that it cannot be moved away and another put in its place.
     mounts = {path: "--bind" for path in open_folders if not is_below(path, kept)} | dict.fromkeys(
@@ -169,7 +169,7 @@ def _kept(policy: Policy) -> list[str]:
 
 def _team(policy: Policy) -> list[str]:
     """Hide the team's files, except for the results that the file tools read."""
-    folders = _visible(team_folders(policy.root), policy)
+    folders = _visible(policy.team_folders(), policy)
     shown = [] if policy.results is None else _bind("--ro-bind-try", policy.results)
     return [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", folders)]
 

@@ -1,8 +1,9 @@
-"""Protection of all that git runs in a workspace, and the settings that git gets in commands.
+"""Protection of what is used outside the sandbox: all that git runs, the project's file; and git settings of commands.
 
 The user runs git in the same folder as the agents, outside every sandbox. Git then runs what its directory and its
-settings name: hooks, filters, monitors. `git_files` lists all of that, for the mounts, for Landlock and for the file
-tools; `GitGuard` handles what no mount can forbid, because it is a new file in a folder that agents must write to.
+settings name: hooks, filters, monitors. The project's file (CLAUDE.md) enters the conversation of every agent.
+`git_files` lists all of that, for the mounts, for Landlock and for the file tools; `GitGuard` handles what no mount can
+forbid, because it is a new file in a folder that agents must write to.
 """
 
 import contextlib
@@ -20,15 +21,22 @@ from types import TracebackType
 from typing import Self
 
 from crewboard.linux.programs import clean_environment, find_program
+from crewboard.names import PROJECT_FILES
+from crewboard.sandbox.host_paths import is_below
+from crewboard.store import ownership
 from crewboard.store.layout import HOME as TEAMS
 
 _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
 """Settings of the user that commands see."""
 
-_DATA = ("objects", "refs", "logs", "reftable", "lfs", "index", "HEAD", "packed-refs", "shallow", "AUTO_MERGE")
+_DATA = ("objects", "refs", "logs", "reftable", "lfs", "index", "HEAD", "packed-refs", "shallow", "AUTO_MERGE",
+         "info", "description")  # fmt: skip
 _DATA_PREFIXES = ("MERGE_", "BISECT_", "NOTES_", "gc.", "sharedindex.")
 _DATA_SUFFIXES = ("_HEAD", "_MSG", "_EDITMSG", ".lock")
-"""The entries of a git directory that a commit writes. Git runs nothing from them. All others are read-only."""
+"""The entries of a git directory from which git runs nothing: what a commit writes, and lists. Others are read-only.
+
+Each read-only entry is a mount, and each mount costs bubblewrap about 0.1 ms for each command.
+"""
 
 _EMPTY_FILES = ("config", "config.worktree")
 _EMPTY_FOLDERS = ("hooks", "branches", "remotes")
@@ -61,13 +69,17 @@ class GitFiles:
     """Files and folders that agents must not change."""
     missing: tuple[tuple[Path, bool], ...] = ()
     """Paths that agents must not create, and whether each is a folder."""
+    reserved: tuple[Path, ...] = ()
+    """Names of the project's file that are not there. No empty file is made for them, because others would see it."""
     unprotected: tuple[str, ...] = ()
     """Descriptions of what cannot be protected."""
+    teams: tuple[Path, ...] = ()
+    """Folders of this user's teams below the root, which the same search finds."""
 
     @property
     def protected(self) -> list[Path]:
         """Return what file tools and Landlock must not let an agent change or create."""
-        return [*self.directories, *self.kept, *(path for path, _ in self.missing)]
+        return [*self.directories, *self.kept, *(path for path, _ in self.missing), *self.reserved]
 
     def make_missing(self, root: Path) -> None:
         """Create what is missing, empty, so that a mount can lie over it."""
@@ -102,6 +114,7 @@ class _Search:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._below = os.path.join(root, "")  # noqa: PTH118
         self.directories: dict[Path, None] = {}
         self.kept: dict[Path, None] = {}
         self.missing: dict[Path, bool] = {}
@@ -110,7 +123,9 @@ class _Search:
 
     def run(self) -> GitFiles:
         self._user_files()
-        waiting = [self.root, *_nested(self.root)]
+        reserved = self._project_files()
+        below = folders_below(self.root)
+        waiting = [self.root, *(Path(folder) for folder in below if os.path.lexists(f"{folder}/.git"))]
         if _is_bare(self.root):
             self._bare()
         seen: set[Path] = set()
@@ -121,12 +136,22 @@ class _Search:
                 waiting += self._worktree(tree)
         if not os.path.lexists(self.root / ".git"):
             self.unprotected["the root has no .git: an agent can make it a repository, with hooks"] = None
-        return GitFiles(tuple(self.directories), tuple(self.kept), tuple(self.missing.items()), tuple(self.unprotected))
+        missing = tuple(self.missing.items())
+        teams = tuple(own_teams(below))
+        return GitFiles(tuple(self.directories), tuple(self.kept), missing, reserved, tuple(self.unprotected), teams)
 
     def _user_files(self) -> None:
         """Keep the user's own settings if they are in the workspace."""
         for path in _user_files():
             self._keep(path, is_folder=False)
+
+    def _project_files(self) -> tuple[Path, ...]:
+        """Keep the project's file; return its possible names that are not there."""
+        paths = [self.root / name for name in PROJECT_FILES]
+        there = [path for path in paths if os.path.lexists(path)]
+        for path in there:
+            self._keep(path, is_folder=False)
+        return tuple(path for path in paths if path not in there)
 
     def _worktree(self, tree: Path) -> list[Path]:
         """Keep what belongs to the repository in the folder `tree`; return its submodules."""
@@ -183,8 +208,7 @@ class _Search:
                 continue
             seen.add(file)
             for name, value in _settings(file, self.root):
-                section, _, key = name.rpartition(".")
-                if key == "path" and section.split(".")[0] in ("include", "includeif"):
+                if name.endswith(".path") and name.startswith(("include.", "includeif.")):
                     included = file.parent / Path(value).expanduser()
                     self._keep(included, is_folder=False)
                     waiting.append(included)
@@ -196,10 +220,10 @@ class _Search:
     def _programs(self, value: str, tree: Path) -> None:
         """Keep the files that the words of a setting name: filters, monitors, aliases with their scripts."""
         for word in _words(value):
-            with contextlib.suppress(OSError, ValueError, RuntimeError):
-                path = tree / Path(word.lstrip("!")).expanduser()
-                if path.is_file():
-                    self._keep(path, is_folder=False)
+            # Text, not Path: this is done for each setting before each command.
+            path = os.path.join(tree, os.path.expanduser(word.lstrip("!")))  # noqa: PTH111, PTH118
+            if os.path.isfile(path):  # noqa: PTH113
+                self._keep(Path(path), is_folder=False)
 
     def _keep(self, path: Path, *, is_folder: bool) -> None:
         """Keep a file or folder that may be missing or outside the workspace, which is not the agents' to write."""
@@ -222,7 +246,7 @@ class _Search:
             self.missing[real] = is_folder
 
     def _is_inside(self, path: Path) -> bool:
-        return path != self.root and path.is_relative_to(self.root)
+        return str(path).startswith(self._below)
 
 
 def git_files(root: Path) -> GitFiles:
@@ -232,18 +256,23 @@ def git_files(root: Path) -> GitFiles:
 
 def held_folders(paths: list[Path], root: Path) -> list[Path]:
     """Return the folders between `root` and `paths`: one that is moved away takes a protected file with it."""
-    found = {folder for path in paths for folder in path.parents if folder != root and folder.is_relative_to(root)}
-    return sorted(found)
+    found: set[str] = set()
+    for path in paths:
+        folder = os.path.dirname(path)  # noqa: PTH120  Path.parents costs more than all else here
+        while folder not in found and is_below(folder, [root]):
+            found.add(folder)
+            folder = os.path.dirname(folder)  # noqa: PTH120
+    return [Path(folder) for folder in sorted(found)]
 
 
 def _is_data(name: str) -> bool:
     return name in _DATA or name.startswith(_DATA_PREFIXES) or name.endswith(_DATA_SUFFIXES)
 
 
-def _mode(path: Path) -> int:
+def _mode(path: str | Path) -> int:
     """Return the mode of a file, not following a link; 0 if there is none."""
     try:
-        return path.lstat().st_mode
+        return os.lstat(path).st_mode
     except OSError:
         return 0
 
@@ -256,16 +285,28 @@ def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _nested(root: Path) -> list[Path]:
-    """Return the repositories in the folders of the workspace and in the folders of those."""
-    found: list[Path] = []
-    level, left = [str(root)], _MAX_NESTED
+def folders_below(root: Path) -> list[str]:
+    """Return the folders of the workspace and the folders of those, where repositories and teams are looked for."""
+    found: list[str] = []
+    level = [str(root)]
     for _ in range(2):
-        below = [entry.path for folder in level for entry in _listed(folder) if _is_folder(entry)][:left]
-        left -= len(below)
-        found += [Path(folder) for folder in below if os.path.lexists(f"{folder}/.git")]
-        level = below
+        level = [entry.path for folder in level for entry in _listed(folder) if _is_folder(entry)]
+        level = level[: _MAX_NESTED - len(found)]
+        found += level
     return found
+
+
+def own_teams(folders: list[str]) -> list[Path]:
+    """Return the team folders in `folders` that contain a team of this user's own. Links are left out."""
+    found = [Path(folder, TEAMS) for folder in folders if stat.S_ISDIR(_mode(f"{folder}/{TEAMS}"))]
+    return [path for path in found if any(_is_own(entry.path) for entry in _listed(path))]
+
+
+def _is_own(team: str) -> bool:
+    try:
+        return ownership.is_marked(Path(team))
+    except OSError:
+        return False
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -329,11 +370,12 @@ def _settings_of(file: Path, workspace: Path, _state: tuple[int, ...]) -> tuple[
     return tuple(_list_settings(workspace, "--file", str(file)))
 
 
-def _words(value: str) -> list[str]:
+@lru_cache(maxsize=1024)
+def _words(value: str) -> tuple[str, ...]:
     try:
-        return shlex.split(value)
+        return tuple(shlex.split(value))
     except ValueError:
-        return value.split()
+        return tuple(value.split())
 
 
 def gitlinks(directory: Path) -> set[str]:
@@ -436,10 +478,11 @@ class GitGuard:
         return found
 
     def put_aside(self) -> list[str]:
-        """Rename what was planted, and the state of an unfinished rebase; return the names."""
+        """Rename what was planted, a new project's file, and the state of an unfinished rebase; return the names."""
         kept = set(self.files.kept)
         state = [git / name for git in self.files.directories for name in _STATE if os.path.lexists(git / name)]
-        found = [*self.planted(), *(path for path in state if path not in kept)]
+        new = [path for path in self.files.reserved if os.path.lexists(path)]
+        found = [*self.planted(), *new, *(path for path in state if path not in kept)]
         return [str(path.relative_to(self._root)) for path in found if _put_aside(path)]
 
     def _linked(self) -> list[Path]:

@@ -105,8 +105,9 @@ class HostPaths:
         entries = [entry for home in inside for entry in _listed(home) if entry.name.startswith(".")]
         hidden = [Path(entry.path) for entry in entries if not entry.is_symlink() and entry.name not in _SHARED]
         folders = {root, *inside}
-        known = [secret_file(), *(folder / name for folder in folders for name in _CREDENTIALS)]
-        known += [path for folder in folders for name in _WITH_PASSWORDS if _has_password(path := folder / name)]
+        # Text, not Path: this is done before each command.
+        known = [str(secret_file()), *(f"{folder}/{name}" for folder in folders for name in _CREDENTIALS)]
+        known += [path for folder in folders for name in _WITH_PASSWORDS if _has_password(path := f"{folder}/{name}")]
         # By their real paths, because nothing can be mounted over a symbolic link.
         there = [Path(os.path.realpath(path)) for path in known if os.path.lexists(path)]
         there = [path for path in there if is_below(path, [root]) and not is_below(path, hidden)]
@@ -154,7 +155,7 @@ def _tools(homes: list[Path]) -> list[Path]:
     return _outermost(path for path in _real(candidates) if not any(home.is_relative_to(path) for home in homes))
 
 
-def is_below(path: Path, folders: Iterable[Path]) -> bool:
+def is_below(path: str | Path, folders: Iterable[Path]) -> bool:
     """Return True if `path` is in one of `folders`, and is none of them."""
     text = str(path)
     return any(text.startswith(f"{folder}/") for folder in folders)
@@ -173,7 +174,7 @@ def _listed(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _has_password(path: Path) -> bool:
+def _has_password(path: str) -> bool:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

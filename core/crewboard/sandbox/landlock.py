@@ -18,7 +18,7 @@ from typing import TypeVar
 from crewboard.linux import syscalls
 from crewboard.linux.programs import clean_environment, system_program
 from crewboard.sandbox import seccomp
-from crewboard.sandbox.host_paths import HostPaths, host_names, is_below, team_folders
+from crewboard.sandbox.host_paths import HostPaths, host_names, is_below
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
 from crewboard.store.layout import HOME as TEAMS
@@ -127,7 +127,7 @@ def _workspace(policy: Policy) -> list[Grant]:
     if policy.results and policy.writes:
         # The file tools open each file step by step from the root, never through a link, and never one of the team.
         return _all_but(private, root, syscalls.READ | syscalls.WRITE)
-    hidden = [root / TEAMS, *team_folders(root), *private]
+    hidden = [root / TEAMS, *policy.team_folders(), *private]
     if not policy.writes:
         return _all_but(hidden, root, syscalls.READ)
     fixed = [root / ".git", *policy.git_files().protected, *(path for path in policy.host.own if root in path.parents)]

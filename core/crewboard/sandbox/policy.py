@@ -4,8 +4,8 @@ import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from crewboard.sandbox.git import GitFiles, git_files
-from crewboard.sandbox.host_paths import HostPaths
+from crewboard.sandbox.git import GitFiles, folders_below, git_files, own_teams
+from crewboard.sandbox.host_paths import HostPaths, team_folders
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class Policy:
     def git_files(self) -> GitFiles:
         """Return what git executes in the workspace, of which an agent that writes must change nothing."""
         return self.git or git_files(self.root)
+
+    def team_folders(self) -> list[Path]:
+        """Return the folders of teams of the workspace, above it and below it."""
+        below = list(self.git_files().teams) if self.writes else own_teams(folders_below(self.root))
+        return [*team_folders(self.root), *below]
 
     @property
     def umask(self) -> int:

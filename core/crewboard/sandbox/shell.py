@@ -134,7 +134,7 @@ async def _try_guarded(
             await asyncio.wait_for(reading, _OUTPUT_TIMEOUT)
     ending = f"[exit code {child.code}]" if why is None else f"[ended {why}]"
     if guard and (aside := guard.put_aside()):
-        ending += f"\n[renamed {', '.join(aside)}: git outside the sandbox would run programs that it names]"
+        ending += f"\n[renamed {', '.join(aside)}: used outside the sandbox, by git or as the project's file]"
     text = f"{output.text.rstrip()}\n{ending}".lstrip("\n")
     exit_code = child.code if why is None else None
     return CommandResult(text, is_error=why is not None, exit_code=exit_code), why is not None or not child.never_ran

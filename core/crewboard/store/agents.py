@@ -50,7 +50,7 @@ def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> S
         files.make_folder(agent.path)
     except OSError as error:
         raise StorageError(f"cannot create {agent.path}: {error.strerror}") from error
-    return json_files.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit)
+    return json_files.change(agent.spec, agent.team.lock(f"spec-{agent.name}"), Spec, edit, durable=True)
 
 
 def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:

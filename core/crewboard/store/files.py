@@ -31,7 +31,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from crewboard.errors import BadDataError, LostLeaseError, StorageError
+from crewboard.errors import BadDataError, LostLeaseError, StorageError, UntrustedError
+from crewboard.names import TEAMS_FOLDER
+from crewboard.store import ownership
 
 MAX_LINE = 16 * 1024 * 1024
 """Longest line, in bytes, that a reader accepts; a longer one counts as damaged."""
@@ -70,6 +72,35 @@ def require_ownership() -> None:
         check()
 
 
+_own_teams: set[str] = set()
+
+
+def require_own_team(path: str | Path) -> None:
+    """Refuse to change a file of a team that this user neither made nor adopted.
+
+    Every change of a file goes through this, so that a script that uses `crewboard.commands` or this package is
+    refused as the command line is. The mark itself can be written.
+
+    Raises:
+        UntrustedError: The team is foreign.
+        StorageError: It cannot be told.
+    """
+    above, found, below = str(path).partition(f"/{TEAMS_FOLDER}/")
+    name, _, rest = below.partition("/")
+    team = f"{above}{found}{name}"
+    if not rest or team in _own_teams or rest == ownership.MARKS or rest.startswith(f".{ownership.MARKS}."):
+        return
+    try:
+        if ownership.is_marked(Path(team)):
+            _own_teams.add(team)
+        elif os.path.lexists(team):
+            raise UntrustedError(
+                f"the team in {team!r} is foreign, so nothing in it is changed: `crewboard team adopt`"
+            )
+    except OSError as error:
+        raise StorageError(f"cannot tell who made {team}: {reason(error)}") from error
+
+
 def open_existing(path: str | Path, flags: int) -> int:
     """Open the file at `path`; refuse a symbolic link, which could point to a file outside the team.
 
@@ -88,6 +119,7 @@ def open_private(path: str | Path, flags: int) -> int:
         OSError: It can neither be opened nor created, or is a symbolic link.
     """
     try:
+        require_own_team(path)
         return open_existing(path, flags & ~os.O_CREAT)
     except FileNotFoundError:
         fd = os.open(path, flags | os.O_CREAT | _OPEN_FLAGS, _FILE_MODE)
@@ -142,7 +174,7 @@ def disk_state(path: Path) -> str | None:
 
 
 def make_folder(path: Path) -> None:
-    """Create the folder `path` if it does not exist, accessible to its owner only whatever the umask is.
+    """Create the folder `path` if it does not exist, accessible to its owner only whatever the umask is. Durable.
 
     Raises:
         OSError: It cannot be created, or something else is there: a file, a symbolic link.
@@ -154,6 +186,7 @@ def make_folder(path: Path) -> None:
             raise
     else:
         _make_private(path, _FOLDER_MODE)
+        sync_folder(path.parent)
 
 
 def make_private_folders(folder: Path) -> None:
@@ -199,7 +232,8 @@ def _wait_for_lock(fd: int, path: Path) -> None:
 def append_line(path: Path, lock: Path, line: bytes, *, durable: bool = False) -> None:
     """Append `line`, which ends with a newline, completely or not at all.
 
-    `durable` also waits for the disk. That protects against a power failure; a killed process needs no fsync.
+    `durable` also waits for the disk. That protects against a power cut; a killed process needs no fsync
+    (docs/decisions/0011-power-cuts.md).
 
     Raises:
         StorageError: The write failed; nothing of the line remains.
@@ -225,6 +259,9 @@ def append_unlocked(path: Path, line: bytes, *, durable: bool = False) -> None:
                 os.fsync(fd)
         finally:
             os.close(fd)
+        # Only the first line can be in a file that the folder on the disk does not know.
+        if durable and not ours[0][0]:
+            sync_folder(path.parent)
     except OSError as error:
         _blank(path, ours)
         raise StorageError(f"cannot write {path}: {reason(error)}; nothing was added") from error
@@ -326,6 +363,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
         StorageError: The write failed; the old file is unchanged.
     """
     temporary = path.with_name(f".{path.name}.{threading.get_native_id()}.tmp")
+    require_own_team(path)
     require_ownership()
     try:
         _write_new_file(temporary, data, durable=durable)
@@ -340,7 +378,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
             os.unlink(temporary)
         raise
     if durable:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def _write_new_file(path: Path, data: bytes, *, durable: bool) -> None:
@@ -355,8 +393,8 @@ def _write_new_file(path: Path, data: bytes, *, durable: bool) -> None:
         os.close(fd)
 
 
-def _sync_folder(path: Path) -> None:
-    """Make a rename survive a power failure, where the file system supports that. The rename is done in any case."""
+def sync_folder(path: Path) -> None:
+    """Make what was renamed or made in a folder survive a power cut, where the file system supports that."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crewboard.errors import BadDataError
-from crewboard.records import Event
+from crewboard.records import Answer, Event, RunStarted, ToolStart
 from crewboard.store import codec, files
 from crewboard.store.layout import AgentDirectory
+
+_DURABLE = (RunStarted, ToolStart, Answer)
+"""Events that wait for the disk, with all before them: what follows them is seen outside the journal."""
 
 
 def append(path: Path, event: Event) -> None:
@@ -20,7 +23,7 @@ def append(path: Path, event: Event) -> None:
         StorageError: The write failed; nothing was added.
         BadDataError: The event cannot be encoded so that it can be read again; nothing was added.
     """
-    files.append_unlocked(path, codec.encode(event))
+    files.append_unlocked(path, codec.encode(event), durable=isinstance(event, _DURABLE))
 
 
 def read(path: Path, offset: int = 0) -> Iterator[tuple[Event | None, int]]:

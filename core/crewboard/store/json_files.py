@@ -60,7 +60,13 @@ def save(path: Path, record: Record, *, durable: bool = False) -> None:
 
 
 def change(
-    path: Path, lock: Path, model: type[R], edit: Callable[[R | None], R], *, replace_damaged: bool = False
+    path: Path,
+    lock: Path,
+    model: type[R],
+    edit: Callable[[R | None], R],
+    *,
+    replace_damaged: bool = False,
+    durable: bool = False,
 ) -> R:
     """Replace the record at `path` by what `edit` returns for it, while holding the lock.
 
@@ -83,7 +89,7 @@ def change(
         record = edit(old)
         # Pydantic does not validate fields that `edit` assigned.
         codec.decode(codec.encode(record), model)
-        save(path, record)
+        save(path, record, durable=durable)
         return record
 
 

@@ -182,7 +182,7 @@ class TeamDirectory:
     @property
     def owners(self) -> Path:
         """The file with the marks of the users who made or adopted the team."""
-        return self.path / "owners"
+        return self.path / ownership.MARKS
 
     def lock(self, what: str) -> Path:
         return self.path / ".locks" / what
@@ -227,8 +227,7 @@ class TeamDirectory:
         if not os.path.lexists(self.path):
             return False
         try:
-            known = set((files.read_file(self.owners) or b"").split())
-            return not known or known.isdisjoint(ownership.marks(self.path))
+            return not ownership.is_marked(self.path)
         except OSError as error:
             raise StorageError(f"cannot tell who made {self.path}: {files.reason(error)}") from error
 
@@ -256,7 +255,7 @@ class TeamDirectory:
         self.require_own()
         try:
             known = (files.read_file(self.owners) or b"").split()
-            files.replace_file(self.owners, _mark_lines([*known, *ownership.marks(self.path)]))
+            files.replace_file(self.owners, _mark_lines([*known, *ownership.marks(self.path)]), durable=True)
         except OSError as error:
             raise StorageError(f"cannot mark {self.path} as yours: {files.reason(error)}") from error
 
@@ -291,8 +290,9 @@ class TeamDirectory:
         new = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
         files.make_folder(new)
         try:
-            files.replace_file(new / self.owners.name, _mark_lines(ownership.marks(new, self.path)))
+            files.replace_file(new / self.owners.name, _mark_lines(ownership.marks(new, self.path)), durable=True)
             os.rename(new, self.path)
+            files.sync_folder(self.path.parent)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise

@@ -124,7 +124,7 @@ def _fit(team: TeamDirectory, message: Message) -> tuple[Message, bytes]:
 def _spill(team: TeamDirectory, message: Message) -> Message:
     body = message.content.encode("utf-8", "replace")
     name = f"{message.from_}-mail-{derived_id(message.id)[:16]}.md"
-    files.replace_file(team.results / name, body)
+    files.replace_file(team.results / name, body, durable=True)
     path = f"results/{name}"
     readable = (team.results / name).relative_to(team.root)
     pointer = _POINTER.format(size=len(body), path=readable, head=message.content[:_EXCERPT_LENGTH])

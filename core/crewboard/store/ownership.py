@@ -11,7 +11,12 @@ import secrets
 import stat
 from pathlib import Path
 
+MARKS = "owners"
+"""The file in a team directory with the marks of the users who made or adopted the team."""
+
 _BYTES = 32
+_MOST = 64 * 1024
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def marks(folder: Path, place: Path | None = None) -> tuple[bytes, bytes]:
@@ -25,6 +30,21 @@ def marks(folder: Path, place: Path | None = None) -> tuple[bytes, bytes]:
     names = (b"inode %d" % os.stat(folder).st_ino, b"path " + os.fsencode(real))
     inode, path = (hmac.new(secret, name, hashlib.sha256).hexdigest().encode() for name in names)
     return inode, path
+
+
+def is_marked(folder: Path) -> bool:
+    """Return True if the team directory `folder` has a mark of this user.
+
+    Raises:
+        OSError: Its marks or the secret cannot be read.
+    """
+    try:
+        fd = os.open(folder / MARKS, _READ)
+    except FileNotFoundError:
+        return False
+    with os.fdopen(fd, "rb") as file:
+        known = file.read(_MOST).split()
+    return bool(known) and not set(known).isdisjoint(marks(folder))
 
 
 def secret_file() -> Path:
@@ -56,7 +76,7 @@ def _secret() -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = os.open(path, _READ)
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:

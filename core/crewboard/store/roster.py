@@ -44,7 +44,7 @@ def create(team: TeamDirectory, description: str, now: float) -> Config:
             raise UsageError(f"the team {team.path.name} exists")
         return Config(name=team.path.name, description=description, created_at=now)
 
-    return json_files.change(team.config, team.lock("roster"), Config, fresh)
+    return json_files.change(team.config, team.lock("roster"), Config, fresh, durable=True)
 
 
 def ensure(team: TeamDirectory, now: float) -> Config:
@@ -55,6 +55,7 @@ def ensure(team: TeamDirectory, now: float) -> Config:
             team.lock("roster"),
             Config,
             lambda old: old or Config(name=team.path.name, created_at=now),
+            durable=True,
         )
     return load(team)
 
@@ -69,7 +70,7 @@ def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
         config.rev += 1
         return config
 
-    return json_files.change(team.config, team.lock("roster"), Config, apply)
+    return json_files.change(team.config, team.lock("roster"), Config, apply, durable=True)
 
 
 def put(team: TeamDirectory, member: Member) -> Config:

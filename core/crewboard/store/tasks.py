@@ -75,8 +75,8 @@ def add(
             created_at=now,
             updated_at=now,
         )
-        files.replace_file(team.last_task_id, str(task.id).encode())
-        json_files.save(team.task(task.id), task)
+        files.replace_file(team.last_task_id, str(task.id).encode(), durable=True)
+        json_files.save(team.task(task.id), task, durable=True)
         return task
 
 
@@ -242,5 +242,5 @@ def _first(team: TeamDirectory, wanted: Callable[[Task], bool]) -> Task | None:
 
 def _save(team: TeamDirectory, task: Task, now: float, **changes: object) -> Task:
     saved = task.model_copy(update={**changes, "updated_at": now, "rev": task.rev + 1})
-    json_files.save(team.task(task.id), saved)
+    json_files.save(team.task(task.id), saved, durable=True)
     return saved

@@ -60,7 +60,9 @@ def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
     for name in _recipients(roster.load(team), agent):
         ident = mailbox.derived_id("terminated", agent.name, record.run, name)
         text = f"{agent.name} ended: {description}"
-        mailbox.send(team, mailbox.compose(SYSTEM, name, "teammate_terminated", text, ident=ident, ts=now))
+        mailbox.send(
+            team, mailbox.compose(SYSTEM, name, "teammate_terminated", text, ident=ident, ts=now), durable=True
+        )
     agents.mark_finalized(agent, record)
     log.info("%s run %d ended: %s", agent.name, record.run, description)
 

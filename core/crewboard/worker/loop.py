@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from crewboard import env
 from crewboard.errors import ExitCode, StorageError
+from crewboard.names import PROJECT_FILES
 from crewboard.protocol import approvals
 from crewboard.records import Intake, Reply, State
 from crewboard.store import files, roster
@@ -29,7 +30,7 @@ from crewboard.worker.llm.model import (
     ModelError,
     TooLongError,
 )
-from crewboard.worker.llm.prompt import PROJECT_FILES, preface, system_prompt
+from crewboard.worker.llm.prompt import preface, system_prompt
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import FileToolClient, Outcome

@@ -123,5 +123,5 @@ class Results:
         member = store.roster.load(self._team).member(self._name)
         to = member.report_to if member else LEAD
         message = store.mailbox.compose(self._name, to, kind, text, ident=ident, ts=run_state.now(), metadata=metadata)
-        sent = store.mailbox.send(self._team, message, durable=kind == "result")
+        sent = store.mailbox.send(self._team, message, durable=True)
         run_state.append(Sent(ts=run_state.now(), message=sent))

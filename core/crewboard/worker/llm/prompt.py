@@ -1,14 +1,13 @@
 """The system prompt: who the agent is, what it may do, how the team works.
 
-It holds no text of other agents or of the workspace. The project's own CLAUDE.md or AGENTS.md, which any agent that
-writes can change, and the role, which a lead can choose, stand before the conversation as delimited data.
+It holds no text of other agents or of the workspace. The project's own CLAUDE.md or AGENTS.md, which may come with a
+cloned repository, and the role, which a lead can choose, stand before the conversation as delimited data.
 """
 
 from crewboard.agent_types import type_of
 from crewboard.records import Config, Spec
 from crewboard.untrusted import delimit_data
 
-PROJECT_FILES = ("CLAUDE.md", "AGENTS.md")
 MAX_PROJECT_TEXT = 40_000
 """Characters of that file that are used."""
 

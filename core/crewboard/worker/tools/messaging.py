@@ -37,7 +37,7 @@ async def _send_message(context: Context, given: SendMessage) -> Outcome:
     # The id is derived, so that sending again after a crash delivers the message once.
     ident = store.mailbox.derived_id(context.name, context.tool_use_id, given.to)
     message = store.mailbox.compose(context.name, given.to, "message", given.content, ident=ident, ts=context.now())
-    sent = store.mailbox.send(context.team, message)
+    sent = store.mailbox.send(context.team, message, durable=True)
     context.run_state.append(Sent(ts=context.now(), message=sent))
     if protocol.addressing.is_operator_mailbox(given.to, config.names) or store.leases.is_held(
         context.team.agent(given.to).lease

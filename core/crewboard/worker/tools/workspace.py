@@ -63,7 +63,7 @@ class Limits:
     """Real paths that the tools of this agent refuse, each with everything below it."""
 
     protected: list[str] = field(default_factory=list)
-    """Paths that must not be written: git outside the sandbox executes or includes them."""
+    """Paths that must not be written: git outside the sandbox uses them, or they are the project's file."""
     hidden: list[str] = field(default_factory=list)
     """Paths that must not be used at all: credentials, and private entries of a home."""
     allow_hardlinks: bool = False
@@ -154,13 +154,14 @@ class Workspace:
         """Refuse files that agents must not write.
 
         Raises:
-            RefusedError: It belongs to git, or to the programs that run crewboard.
+            RefusedError: It belongs to git or to the programs that run crewboard, or is the project's file.
         """
         if ".git" in place.steps:
             raise RefusedError(f"{place.given} belongs to git; change it with git itself")
         real = self.root.joinpath(*place.steps)
         if _is_in(real, self.limits.protected):
-            raise RefusedError(f"{place.given} is executed or included by git outside the sandbox, so it is read-only")
+            used = "used outside the sandbox, by git or as the project's file"
+            raise RefusedError(f"{place.given} is {used}, so it is read-only")
         if place.steps[-1:] == ("HEAD",):
             raise RefusedError(f"{place.given} would make its folder a repository; choose another name")
         if self.root.joinpath(*place.steps).is_relative_to(sys.prefix):
