@@ -228,8 +228,9 @@ def make_empty(root: Path, name: str = "demo") -> Frozen:
 
 
 def make_team(root: Path) -> Frozen:
-    """Make a team with eleven agents in every state, with tasks, mail, plans and a death."""
+    """Make a team with eleven agents in every state, with tasks, mail, plans and a death. Results are no needs."""
     frozen = make_empty(root)
+    roster.change(frozen.directory, lambda config: setattr(config, "result_needs", False))
     _hire_all(frozen)
     _put_tasks(frozen)
     _send_mail(frozen)

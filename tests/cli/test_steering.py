@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crewboard.commands import Team
 from crewboard.records import Rule
-from crewboard.store import roster
+from crewboard.store import mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
@@ -124,16 +124,49 @@ def test_own_types_are_listed_and_broken_files_named(cli: Cli, tmp_path: Path) -
 
 
 def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
-    assert cli("settings").out == "max_agents none\nmax_working none\nmin_free_memory none\n"
+    caps = "max_agents none\nmax_working none\nmin_free_memory none\n"
+    assert cli("settings").out == caps + "on_outage wait\noutage_hours 12\nresult_needs on\n"
     assert cli("settings", "min_free_memory", "1.5G").out == "min_free_memory 1.5G\n"
     assert cli("settings", "max_agents", "8", "--json").json == {"max_agents": 8}
     assert cli("settings", "max_agents").out == "max_agents 8\n"
     whole = {"max_agents": 8, "max_working": None, "min_free_memory": 1536 * 1024**2}
-    assert cli("settings", "--json").json == whole
+    assert cli("settings", "--json").json == {**whole, "on_outage": "wait", "outage_hours": 12, "result_needs": True}
     assert cli("settings", "max_agents", "none").code == 0
     assert roster.load(directory).max_agents is None
     for wrong in (("max_agents", "0"), ("max_agents", "many"), ("min_free_memory", "lots"), ("speed", "9"), ("speed",)):
         assert cli("settings", *wrong).code == 2
+
+
+def test_the_settings_about_outages_and_results(cli: Cli, directory: TeamDirectory) -> None:
+    assert cli("settings", "on_outage", "fail").out == "on_outage fail\n"
+    assert cli("settings", "outage_hours", "1.5").out == "outage_hours 1.5\n"
+    assert cli("settings", "result_needs", "off").out == "result_needs off\n"
+    config = roster.load(directory)
+    assert (config.on_outage, config.outage_hours, config.result_needs) == ("fail", 1.5, False)
+    for wrong in (("on_outage", "maybe"), ("on_outage", "none"), ("outage_hours", "0"), ("outage_hours", "nan")):
+        assert cli("settings", *wrong).code == 2
+
+
+def test_ack_takes_tasks_and_what_concerns_no_agent(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    task = tasks.add(team.directory, "fix it", 1.0, owner="fixer")
+    assert cli("ack", str(task.id)).code == 75
+    tasks.update(team.directory, task.id, "operator", 2.0, status="failed")
+    team.directory.task(9).write_text("{")
+    mailbox.send(team.directory, mailbox.compose("fixer", "lead", "result", "half of it"))
+    with alive(team, "fixer"):
+        assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == [
+            "damaged",
+            "task_failed",
+            "result",
+        ]
+        assert "→ crewboard ack system" in cli("status").out
+        assert cli("ack", str(task.id)).out == "acknowledged that task 1 failed\n"
+        assert cli("ack", "system").code == 0
+        assert cli("ack", "system").code == 75
+        assert cli("ack", "fixer").out == "acknowledged the results of fixer\n"
+        assert cli("status", "--json").json["needs_you"] == []
+        assert cli("ack", "fixer").code == 75
 
 
 def test_the_memory_limit_of_an_agent(cli: Cli, team: Team) -> None:

@@ -1,16 +1,21 @@
 """The list of needs: what only the operator can answer."""
 
+import os
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crewboard.commands import answers, hire, messages
+from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.errors import TryLaterError
 from crewboard.protocol import requests
+from crewboard.readmodel.needs import to_acknowledge, waiting_behind
 from crewboard.readmodel.reader import read_team
 from crewboard.records import Exit
-from crewboard.store import agents
+from crewboard.store import agents, mailbox
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import alive, enlist, set_status
 
@@ -70,3 +75,151 @@ def test_a_need_names_the_limit_that_stopped_the_agent(
     agents.write_exit(agent, Exit(run=1, code=79, reason=reason, at=5.0, buried=True))
     (need,) = read_team(team.directory).needs
     assert (need.kind, need.code, need.limit) == ("failed", 79, limit)
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Team:
+    return Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
+
+
+def finish(team: Team, name: str, kind: str = "code") -> None:
+    """Put an agent on the roster whose run has ended in order."""
+    enlist(team, name, kind)
+    agents.write_exit(team.directory.agent(name), Exit(run=1, code=0, reason="finished", at=5.0, buried=True))
+
+
+def kinds(team: Team) -> list[tuple[str, str]]:
+    return [(need.kind, need.agent) for need in read_team(team.directory).needs]
+
+
+def send_result(team: Team, author: str, text: str, to: str = "lead") -> None:
+    message = mailbox.compose(author, to, "result", text, ts=5.0, metadata={"result": f"results/{author}-1-1.md"})
+    mailbox.send(team.directory, message)
+
+
+def test_an_unread_result_needs_you_until_read_or_acknowledged(team: Team) -> None:
+    finish(team, "scout")
+    send_result(team, "scout", "\n41 modules\nand more")
+    send_result(team, "scout", "42 modules")
+    (need,) = read_team(team.directory).needs
+    assert (need.kind, need.agent, need.summary) == ("result", "scout", "result (+1 more): 41 modules")
+    assert (need.file, need.mailbox, need.since) == ("results/scout-1-1.md", "lead", 5.0)
+    assert read_team(team.directory).agents[0].unread_results == 2
+    messages.acknowledge_marks(team, dict(need.marks))
+    assert kinds(team) == []
+    assert read_team(team.directory).unread["lead"] == 2, "the mail itself stays unread"
+    send_result(team, "scout", "43 modules")
+    assert kinds(team) == [("result", "scout")]
+    messages.mark_read(team, "lead", mailbox.size(team.directory, "lead"))
+    assert kinds(team) == []
+
+
+def test_result_needs_can_be_switched_off(team: Team) -> None:
+    send_result(team, "scout", "41 modules")
+    answers.change_setting(team, "result_needs", "off")
+    assert kinds(team) == []
+    answers.change_setting(team, "result_needs", "on")
+    assert kinds(team) == [("result", "scout")]
+
+
+def test_results_for_a_lead_that_is_an_agent_are_not_yours(team: Team) -> None:
+    finish(team, "lead", "lead")
+    send_result(team, "scout", "41 modules")
+    send_result(team, "lead", "done", to="operator")
+    assert kinds(team) == [("result", "lead")]
+
+
+def test_a_failed_task_needs_you_until_it_is_tried_again(team: Team) -> None:
+    finish(team, "fixer")
+    task, waiting = board.add_task(team, "fix it", owner="fixer"), board.add_task(team, "ship it", owner="fixer")
+    board.block_task(team, waiting.id, [task.id])
+    board.update_task(team, task.id, status="failed")
+    view = read_team(team.directory)
+    (need,) = view.needs
+    assert (need.kind, need.agent, need.task, need.summary) == ("task_failed", "fixer", 1, "task #1 failed: fix it")
+    assert [each.id for each in waiting_behind(view, need).tasks] == [2]
+    messages.acknowledge_marks(team, dict(need.marks))
+    assert kinds(team) == []
+    board.update_task(team, task.id, status="pending")
+    board.update_task(team, task.id, status="failed", owner="fixer")
+    assert kinds(team) == [("task_failed", "fixer")], "another failure is another need"
+    board.retry_task(team, task.id)
+    assert kinds(team) == []
+    assert [m.type for m in mailbox.read(team.directory, "fixer").messages][-1] == "task_assignment"
+
+
+def test_a_file_that_cannot_be_read_needs_you_until_acknowledged(team: Team) -> None:
+    finish(team, "scout")
+    status = team.directory.agent("scout").status
+    status.write_text("{")
+    team.directory.task(3).write_text("{")
+    found = {need.file: need for need in read_team(team.directory).needs}
+    assert {place: (need.kind, need.agent) for place, need in found.items()} == {
+        "agents/scout/status.json": ("damaged", "scout"),
+        "tasks/3.json": ("damaged", "system"),
+    }
+    assert found["tasks/3.json"].summary == "cannot read tasks/3.json"
+    assert found["tasks/3.json"].since == team.directory.task(3).stat().st_mtime
+    for need in found.values():
+        messages.acknowledge_marks(team, dict(need.marks))
+    assert kinds(team) == []
+    os.utime(status, (time.time() + 9, time.time() + 9))
+    assert kinds(team) == [("damaged", "scout")], "it was damaged again"
+
+
+def test_unreadable_lines_of_mail_need_you(team: Team) -> None:
+    with team.directory.inbox("operator").open("ab") as file:
+        file.write(b"{no json}\n")
+    (need,) = read_team(team.directory).needs
+    assert (need.kind, need.summary) == ("damaged", "1 unreadable line in mail of operator")
+
+
+def test_an_outage_is_one_need_for_the_whole_team(team: Team) -> None:
+    waiting: dict[str, Any] = {"state": "retrying", "last_error": "529 overloaded_error", "outage_since": 10.0}
+    enlist(team, "api", retry_at=90.0, **waiting)
+    enlist(team, "ui", retry_at=80.0, **waiting)
+    enlist(team, "gone", retry_at=70.0, **waiting)
+    with alive(team, "api"), alive(team, "ui"):
+        view = read_team(team.directory)
+        need = next(need for need in view.needs if need.kind == "outage")
+        until = time.strftime("%H:%M", time.localtime(80.0))
+        assert need.summary == f"the API is unavailable: 529 overloaded_error; 2 agents wait until {until}"
+        assert (need.agent, need.since, waiting_behind(view, need).agents) == ("system", 10.0, ("api", "ui"))
+        messages.acknowledge_marks(team, dict(need.marks))
+        assert "outage" not in [kind for kind, _ in kinds(team)]
+        set_status(team, "ui", **{**waiting, "outage_since": 20.0})
+        set_status(team, "api", state="working")
+        assert "outage" in [kind for kind, _ in kinds(team)], "another outage is another need"
+
+
+def test_a_run_ended_by_a_limit_is_not_done_until_acknowledged(team: Team) -> None:
+    enlist(team, "dear")
+    agents.write_exit(team.directory.agent("dear"), Exit(run=1, code=79, reason="budget", at=5.0, buried=True))
+    (seen,) = read_team(team.directory).agents
+    assert (seen.state, seen.shown) == ("exited", "limit")
+    messages.acknowledge(team, "dear")
+    (seen,) = read_team(team.directory).agents
+    assert (seen.state, seen.shown) == ("exited", "done")
+
+
+def test_acknowledging_a_death_does_not_mark_results_as_read(team: Team) -> None:
+    enlist(team, "fixer")
+    agents.write_exit(team.directory.agent("fixer"), Exit(run=1, signal=9, reason="died", at=5.0, buried=True))
+    send_result(team, "fixer", "half of it")
+    view = read_team(team.directory)
+    assert [need.kind for need in view.needs] == ["death", "result"]
+    assert [need.kind for need in to_acknowledge(view, "fixer")] == ["death"]
+    messages.acknowledge(team, "fixer")
+    assert [need.kind for need in to_acknowledge(read_team(team.directory), "fixer")] == ["result"]
+
+
+def test_a_need_names_the_agents_and_tasks_behind_it(team: Team) -> None:
+    finish(team, "api")
+    finish(team, "ui")
+    first, second = board.add_task(team, "a", owner="api"), board.add_task(team, "b", owner="ui")
+    board.block_task(team, second.id, [first.id])
+    board.update_task(team, first.id, status="failed")
+    view = read_team(team.directory)
+    waiting = waiting_behind(view, view.needs[0])
+    assert (waiting.agents, [task.id for task in waiting.tasks], waiting.count) == (("ui",), [2], 2)
+    assert waiting.describe() == "#2, 1 agent"

@@ -40,7 +40,9 @@ def test_acknowledging_a_removed_agent_leaves_its_namesake_alone(frozen: Frozen)
 def test_removing_an_agent_keeps_the_acknowledgements_of_others(frozen: Frozen) -> None:
     messages.acknowledge_all(frozen.team, ["parser", "scan"])
     stop.remove(frozen.team, "parser")
-    assert json_files.load(frozen.directory.operator, OperatorState) == OperatorState(acknowledged={"scan": 1}, rev=2)
+    state = json_files.load(frozen.directory.operator, OperatorState)
+    assert state is not None
+    assert state.acknowledged == {"scan": 1}
 
 
 def test_an_agent_is_removed_despite_a_damaged_operator_file(frozen: Frozen) -> None:

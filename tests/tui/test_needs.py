@@ -1,12 +1,13 @@
 """`4` Needs-you: the order, reason and age of each need, and what continues after an answer."""
 
-from crewboard.commands import hire, messages
+from crewboard.commands import answers, control, hire, messages
 from crewboard.protocol import requests
 from crewboard.records import Exit
-from crewboard.store import agents
+from crewboard.store import agents, mailbox, tasks
 from crewboard_tui.render.formats import format_clock
 from crewboard_tui.views.hire.screen import HireScreen
 from crewboard_tui.widgets.line_list import LineList
+from tests.cli.files import alive
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -192,3 +193,116 @@ async def test_one_key_raises_the_limit_that_stopped_an_agent(frozen: Frozen) ->
         await stage.until(lambda: agents.spec(agent).flags.max_turns == 60, "the limit")  # type: ignore[union-attr]
         await stage.press("D")
         await stage.sees_not("stopped: reached its limit")
+
+
+def failed_task(frozen: Frozen) -> None:
+    frozen.task(30, "port the parser", "failed", owner="api", updated_at=NOW - 30)
+
+
+async def test_a_failed_task_is_tried_again_with_one_key(frozen: Frozen) -> None:
+    failed_task(frozen)
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("4", "G")
+        await stage.sees("#30 · why", "task #30 failed: port the parser")
+        await stage.can("r", "retry")
+        await stage.press("r")
+        await stage.sees("task 30 is open again, api is told")
+        assert tasks.load(frozen.directory, 30).status == "pending"
+
+
+async def test_a_failed_task_can_be_given_to_another_agent(frozen: Frozen) -> None:
+    failed_task(frozen)
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("4", "G")
+        await stage.can("a", "assign")
+        await stage.press("a")
+        await stage.write("ui")
+        await stage.press("enter")
+        await stage.until(lambda: tasks.load(frozen.directory, 30).owner == "ui", "the new owner")
+        assert tasks.load(frozen.directory, 30).status == "pending"
+
+
+async def test_a_failed_task_can_be_acknowledged_and_opened(frozen: Frozen) -> None:
+    failed_task(frozen)
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("4", "G", "enter")
+        await stage.sees("┌─ #30 ─")
+        await stage.press("4", "D")
+        await stage.sees("acknowledged: #30")
+        await stage.sees_not("task #30 failed")
+
+
+async def test_a_result_is_read_in_place_and_settled_by_opening_it(frozen: Frozen) -> None:
+    answers.change_setting(frozen.team, "result_needs", "on")
+    frozen.mail(90, "api", "lead", "result", "Pagination works.\n\nThree files changed.", 20)
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("4", "G")
+        await stage.sees("api · why", "result: Pagination works.", "Three files changed.")
+        await stage.press("enter")
+        await stage.sees("[Mail]")
+        await stage.press("4", "4")
+        await stage.sees_not("result: Pagination works.")
+
+
+async def test_an_agent_whose_assignment_failed_tries_again_with_one_key(frozen: Frozen) -> None:
+    frozen.hire("refused", "code", "idle", "", ago=20, pid=77, failed=1, failed_at=NOW - 20, last_error="refusal")
+    with alive(frozen.team, "refused"):
+        async with opened(frozen, 100, 30) as stage:
+            await stage.press("4", "G")
+            await stage.can("r", "retry")
+            await stage.press("r")
+            await stage.sees("refused tries again")
+        assert mailbox.read(frozen.directory, "refused").messages[-1].content == control.RETRY
+
+
+async def test_needs_can_be_sorted_by_what_they_unblock(frozen: Frozen) -> None:
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("4")
+        await stage.sees("9m00s  frees 2 tasks, 1 agent")
+        await stage.press("S")
+        await stage.sees("sort:unblocks")
+        await stage.until(lambda: shown(stage)[0] == "stuck:migrate:", "what frees most")
+        await stage.press("S")
+        await stage.until(lambda: shown(stage)[0] == "death:parser:", "the order of urgency")
+
+
+async def test_the_alert_line_shows_the_keys_of_the_need(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.sees("parser died")
+        await stage.press("j")
+        await stage.until(lambda: "! opens it › r resume D seen" in stage.part("alert"), "keys for when it is open")
+        await stage.press("4")
+        await stage.sees("parser · why")
+        await stage.until(lambda: "! opens it r resume D seen" in stage.part("alert"), "keys that work at once")
+
+
+async def test_an_agent_with_an_unread_result_is_bold(frozen: Frozen) -> None:
+    frozen.mail(90, "reviewer", "lead", "result", "Looks fine.", 20)
+    async with opened(frozen, 120, 36) as stage:
+        await stage.sees("2 unread · 1 result to read")
+        roster = stage.app.screen.query_one("#roster", LineList)
+        tones = {row.key: next(span.tone for span in row.line if row.key in span.text) for row in roster.rows}
+        assert tones["reviewer"] == "bold"
+        assert tones["perf"] == ""
+
+
+async def test_a_run_that_its_budget_ended_is_not_shown_as_done(frozen: Frozen) -> None:
+    frozen.gone("dear", "code", Exit(run=1, code=79, reason="budget", at=NOW - 30, buried=True), 4399)
+    async with opened(frozen, 120, 36) as stage:
+        await stage.sees("⊘ dear")
+        assert "⊘1 limit" in stage.part("strip")
+        messages.acknowledge(frozen.team, "dear")
+        await stage.sees("■ dear")
+
+
+async def test_the_status_bar_says_how_many_wait_for_the_api(frozen: Frozen) -> None:
+    for name, pid in (("one", 81), ("two", 82)):
+        frozen.hire(
+            name, "code", "retrying", "", ago=20, pid=pid, outage_since=NOW - 20, retry_at=NOW + 600, last_error="529"
+        )
+    async with opened(frozen, 100, 30) as stage:
+        await stage.until(lambda: "⏳2 until 15:14" in stage.part("strip"), "the outage")
+        await stage.press("4", "G")
+        await stage.sees("the API is unavailable: 529; 2 agents wait until 15:14", "nothing has to be done")
+    async with opened(frozen, 80, 24, ascii_only=True) as stage:
+        await stage.until(lambda: "2 until 15:14" in stage.part("strip"), "the outage")

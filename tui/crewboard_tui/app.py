@@ -43,7 +43,6 @@ from crewboard_tui.settings import Settings
 from crewboard_tui.views import registry
 from crewboard_tui.views.base import BaseScreen, is_form
 from crewboard_tui.views.palette import Commands
-from crewboard_tui.views.rows import find_need, need_key
 
 _HERE = Path(__file__).parent
 
@@ -476,10 +475,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if need is None:
             self.context.say("nothing needs you", "dim")
         else:
-            await self.open_need(need_key(need))
+            await self.open_need(need.key)
 
     async def open_need(self, key: str) -> None:
-        need = find_need(self.context.snapshot.view, key)
+        need = self.context.snapshot.view.need(key)
         if need is None:
             return
         self.context.visited = key

@@ -140,4 +140,4 @@ class NeedsDiff:
 
 def identity(need: Need) -> Hashable:
     """Return what identifies a need while its words change."""
-    return need.kind, need.agent, need.request_id, need.since if need.kind == "death" else None
+    return need.key, need.since if need.kind == "death" else None

@@ -4,7 +4,7 @@ The first valid answer wins; an answer that changes nothing is an error that say
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from crewboard import protocol, store
 from crewboard.commands.context import Team, command_for
@@ -181,26 +181,52 @@ def _count(text: str) -> int:
     return int(text)
 
 
-SETTINGS: dict[str, Callable[[str], int]] = {
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = 0.0
+    if not 0 < hours < float("inf"):
+        raise UsageError(f"{text!r} is no number of hours")
+    return hours
+
+
+def _one_of(values: Mapping[str, object]) -> Callable[[str], object]:
+    def read(text: str) -> object:
+        if text not in values:
+            raise UsageError(f"{text!r} is none of {', '.join(values)}")
+        return values[text]
+
+    return read
+
+
+CAPS: dict[str, Callable[[str], object]] = {
     "max_agents": _count,
     "max_working": _count,
     "min_free_memory": store.roster.parse_size,
 }
-"""The caps of a team, by their field in `config.json`, and how their values are read."""
+
+SETTINGS: dict[str, Callable[[str], object]] = {
+    **CAPS,
+    "on_outage": _one_of({"wait": "wait", "fail": "fail"}),
+    "outage_hours": _hours,
+    "result_needs": _one_of({"on": True, "off": False}),
+}
+"""The settings of a team, by their field in `config.json`, and how their values are read."""
 
 NO_CAP = "none"
 """The value that removes a cap."""
 
 
 def change_setting(team: Team, name: str, value: str) -> None:
-    """Set a cap of the team, or remove it with `NO_CAP`. Queued agents that may start now are started.
+    """Set a setting of the team, or remove a cap with `NO_CAP`. Queued agents that may start now are started.
 
     Raises:
         UsageError: There is no such setting, or the value has another form.
     """
     if name not in SETTINGS:
         raise UsageError(f"there is no setting {name!r}; settings: {', '.join(SETTINGS)}")
-    parsed = None if value == NO_CAP else SETTINGS[name](value)
+    parsed = None if value == NO_CAP and name in CAPS else SETTINGS[name](value)
     store.roster.change(team.directory, lambda config: setattr(config, name, parsed))
     team.note("setting", detail=f"{name} {value}")
     if protocol.supervisor_client.is_alive(team.directory):

@@ -8,6 +8,8 @@ from crewboard.protocol import supervisor_client
 from crewboard.records import Message
 from crewboard.store import AgentDirectory
 
+RETRY = "Your last assignment ended with an error. Try again."
+
 STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand, then go on."
 
 
@@ -22,6 +24,19 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
     message = post(team, name, "interrupt", text.strip() or STATUS_QUESTION)
     supervisor_client.wake_worker(agent.team, name)
     team.note("interrupt", name)
+    return message
+
+
+def retry(team: Team, name: str) -> Message:
+    """Let a running agent whose last assignment ended with an error try again.
+
+    Raises:
+        UsageError: There is no such agent.
+        TryLaterError: It is not running; nothing was sent.
+    """
+    _require_alive(team, name)
+    message = post(team, name, "message", RETRY)
+    team.note("message", name, message.id)
     return message
 
 

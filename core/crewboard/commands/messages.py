@@ -1,6 +1,6 @@
 """Mail from the operator or the lead, and what the operator has read."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from pydantic import JsonValue
 
@@ -8,7 +8,7 @@ from crewboard import store
 from crewboard.commands.context import Team
 from crewboard.errors import CrewboardError, StorageError, TryLaterError, UsageError
 from crewboard.protocol import addressing
-from crewboard.records import Message, OperatorState
+from crewboard.records import LEAD, OPERATOR, Message, OperatorState, result_mark, task_mark
 from crewboard.store import AgentDirectory
 
 
@@ -119,12 +119,47 @@ def acknowledge(team: Team, name: str) -> None:
     team.note("acknowledge", name)
 
 
+def acknowledge_marks(team: Team, marks: Mapping[str, float], target: str = "") -> None:
+    """Record that the operator has seen what `Need.marks` name, each up to its version; audit it with a `target`."""
+    if not marks:
+        return
+    _change_operator(team, lambda state: _mark_seen(state, marks))
+    if target:
+        team.note("acknowledge", target)
+
+
+def acknowledge_results(team: Team, name: str) -> None:
+    """Record that the operator has read all results of an agent so far."""
+    acknowledge_marks(team, _result_marks(team, [name]))
+
+
 def acknowledge_all(team: Team, names: Iterable[str]) -> None:
-    """Record that the operator has seen how these agents ended, on the roster or not; ignore those that are running."""
+    """Record that the operator has seen how these agents, on the roster or not, ended, with their results and tasks.
+
+    Ignore those that are running.
+    """
     runs = {name: _ended_run(team.directory.agent(name)) for name in names}
     ended = {name: run for name, run in runs.items() if run}
-    if ended:
-        _change_operator(team, lambda state: state.acknowledged.update(ended))
+    if not ended:
+        return
+    failed = [task for task in store.tasks.load_all(team.directory) if task.status == "failed"]
+    marks = _result_marks(team, ended) | {task_mark(task.id): float(task.rev) for task in failed}
+
+    def edit(state: OperatorState) -> None:
+        state.acknowledged.update(ended)
+        _mark_seen(state, marks)
+
+    _change_operator(team, edit)
+
+
+def _result_marks(team: Team, names: Iterable[str]) -> dict[str, float]:
+    sizes = {box: store.mailbox.size(team.directory, box) for box in (OPERATOR, LEAD)}
+    return {result_mark(box, name): float(size) for name in names for box, size in sizes.items() if size}
+
+
+def _mark_seen(state: OperatorState, marks: Mapping[str, float]) -> None:
+    for mark, version in marks.items():
+        state.needs[mark] = max(version, state.needs.get(mark, version))
 
 
 def _ended_run(agent: AgentDirectory) -> int | None:
@@ -142,6 +177,7 @@ def forget_acknowledged(team: Team, name: str) -> None:
         state.acknowledged.pop(name, None)
         state.failures.pop(name, None)
 
+    # What is known of its results stays: they are in mailboxes that stay.
     if state is not None and (name in state.acknowledged or name in state.failures):
         _change_operator(team, forget)
 

@@ -40,7 +40,7 @@ def add_task(
 
 
 def update_task(team: Team, task_id: int, *, status: TaskStatus | None = None, owner: str | None = None) -> Task:
-    """Change a task, and notify a new owner.
+    """Change a task, and notify a new owner, or the same one if a closed task is given to it again.
 
     Raises:
         UsageError: The task or the owner does not exist, the owner is of another type, or `by` may not change it.
@@ -51,9 +51,21 @@ def update_task(team: Team, task_id: int, *, status: TaskStatus | None = None, o
         store.tasks.check_type(f"task {task_id}", before.required_type, member.name, member.type)
     task = store.tasks.update(team.directory, task_id, team.by, team.now(), status=status, owner=owner)
     team.note("task update", f"#{task_id}", " ".join(filter(None, (status, owner))))
-    if owner is not None and owner != before.owner:
+    reopened = before.status in store.tasks.CLOSED and task.status not in store.tasks.CLOSED
+    if owner is not None and (owner != before.owner or reopened):
         _tell_owner(team, task, owner)
     return task
+
+
+def retry_task(team: Team, task_id: int) -> Task:
+    """Reopen a failed task for the agent that had it, which is notified; for any agent if that one is gone.
+
+    Raises:
+        UsageError: There is no such task.
+    """
+    task = store.tasks.load(team.directory, task_id)
+    owner = task.owner or task.last_owner
+    return update_task(team, task_id, status="pending", owner=owner if team.config.member(owner or "") else None)
 
 
 def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:

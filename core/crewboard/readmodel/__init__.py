@@ -17,7 +17,17 @@ from crewboard.readmodel.mail import (
     is_notice,
     question_in,
 )
-from crewboard.readmodel.needs import NEED_OF_REQUEST, response_times_today, summarise, tasks_blocked_by
+from crewboard.readmodel.needs import (
+    NEED_OF_REQUEST,
+    Waiting,
+    format_minute,
+    outage_end,
+    response_times_today,
+    summarise,
+    tasks_blocked_by,
+    to_acknowledge,
+    waiting_behind,
+)
 from crewboard.readmodel.processes import KernelProbe, NoUsageProbe, Probe, ProcessNode, Usage
 from crewboard.readmodel.reader import TeamReader, blocked, read_team
 from crewboard.readmodel.states import URGENCY, Shown
@@ -61,6 +71,7 @@ __all__ = [
     "TeamReader",
     "TeamView",
     "Usage",
+    "Waiting",
     "bill_agent",
     "bill_team",
     "blocked",
@@ -69,14 +80,18 @@ __all__ = [
     "describe_storage",
     "display_name",
     "examine",
+    "format_minute",
     "headline",
     "hit_rate",
     "is_notice",
     "log_end",
+    "outage_end",
     "question_in",
     "read_team",
     "response_times_today",
     "summarise",
     "tasks_blocked_by",
+    "to_acknowledge",
+    "waiting_behind",
     "why_failed",
 ]

@@ -19,6 +19,9 @@ UNREAD_TAIL = 4 * TAIL
 EXACT = 1024 * 1024
 """Bytes of unread mail that are parsed; lines before them are only counted."""
 
+MAX_HEADLINE = 200
+"""Characters of a result that its need shows at most."""
+
 _HEAD = 8
 """Lines at the start of a journal among which the hire prompt is."""
 
@@ -64,6 +67,18 @@ class MessageView:
     picked_up_at: float | None
     entered_turn_at: float | None
     end: int = 0
+
+
+@dataclass(frozen=True)
+class UnreadResult:
+    """A result in a mailbox of the operator, who has not read it; `end` is the offset behind it in `mailbox`."""
+
+    author: str
+    ts: float
+    text: str
+    file: str | None
+    mailbox: str
+    end: int
 
 
 def is_notice(message: Message) -> bool:
@@ -118,6 +133,7 @@ class Unread:
         self._lines: list[int] = []
         self._messages: dict[str, int] = {}
         self._notices: set[str] = set()
+        self._results: list[UnreadResult] = []
         self._damage: list[int] = []
         self._unreadable = False
 
@@ -133,18 +149,30 @@ class Unread:
 
     def _read_new(self) -> None:
         if self._tail.restarted():
-            self._lines, self._messages, self._notices, self._damage = [], {}, set(), []
+            self._lines, self._messages, self._notices, self._results, self._damage = [], {}, set(), [], []
         size = store.mailbox.size(self._team, self._name)
         if size - self._tail.offset > EXACT:
             self._lines += self._tail.skip_to(size - EXACT)
         batch = self._tail.read_new(self._messages.keys())
         self._messages.update((message.id, end) for message, end in batch.entries)
         self._notices.update(message.id for message in batch.messages if is_notice(message))
+        self._results += [self._result(message, end) for message, end in batch.entries if message.type == "result"]
         self._damage += batch.damaged_ends
+
+    def _result(self, message: Message, end: int) -> UnreadResult:
+        file = message.metadata.get("result")
+        first = next((line for line in message.content.splitlines() if line.strip()), "")
+        text = first[:MAX_HEADLINE]
+        return UnreadResult(message.from_, message.ts, text, file if isinstance(file, str) else None, self._name, end)
 
     def count_for_operator(self, cursor: int) -> int:
         """Return how many of them the operator must read."""
         return self.count(cursor) - len(self._notices)
+
+    @property
+    def results(self) -> tuple[UnreadResult, ...]:
+        """Return the results among them, as far as they were parsed."""
+        return tuple(self._results)
 
     @property
     def damaged(self) -> int:
@@ -155,6 +183,7 @@ class Unread:
         del self._lines[: bisect_right(self._lines, cursor)]
         self._messages = {ident: end for ident, end in self._messages.items() if end > cursor}
         self._notices &= self._messages.keys()
+        self._results = [result for result in self._results if result.end > cursor]
         self._damage = [end for end in self._damage if end > cursor]
 
 

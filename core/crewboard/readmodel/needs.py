@@ -1,14 +1,25 @@
 """Needs: everything that waits for the operator, in order of urgency, with the tasks that it blocks."""
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from statistics import median
 
 from crewboard.errors import ExitCode
-from crewboard.readmodel.mail import plan_title
+from crewboard.readmodel.mail import UnreadResult, plan_title
 from crewboard.readmodel.team import AgentView, Need, NeedKind, SupervisorView, TeamView
-from crewboard.records import OPERATOR, SYSTEM, Request, SupervisorFailure, Task, describe_exit
+from crewboard.records import (
+    OPERATOR,
+    OUTAGE_MARK,
+    SYSTEM,
+    Request,
+    SupervisorFailure,
+    Task,
+    damage_mark,
+    describe_exit,
+    result_mark,
+    task_mark,
+)
 
 NEED_OF_REQUEST: dict[str, NeedKind] = {
     "plan_approval": "plan", "permission": "permission", "question": "question",
@@ -20,6 +31,50 @@ _FAILURES = 2
 
 BURST = 5.0
 """Seconds within which several requests count as made at the same time."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that cannot be read, or lines that were set aside: where, of which agent, and since when at least.
+
+    `version` grows with each new damage at the same place.
+    """
+
+    place: str
+    agent: str
+    count: int
+    since: float
+    version: float
+    is_lines: bool = False
+
+
+@dataclass(frozen=True)
+class Others:
+    """What may need the operator apart from agents and requests; `seen` is `OperatorState.needs`."""
+
+    tasks: tuple[Task, ...] = ()
+    results: tuple[UnreadResult, ...] = ()
+    damage: tuple[Damage, ...] = ()
+    seen: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The agents and the tasks that wait behind a need."""
+
+    agents: tuple[str, ...]
+    tasks: tuple[Task, ...]
+
+    @property
+    def count(self) -> int:
+        """Return how much an answer unblocks."""
+        return len(self.agents) + len(self.tasks)
+
+    def describe(self) -> str:
+        """Return `#14`, `2 tasks`, `2 tasks, 1 agent`; an empty text if nothing waits."""
+        tasks = f"#{self.tasks[0].id}" if len(self.tasks) == 1 else f"{len(self.tasks)} tasks" if self.tasks else ""
+        agents = f"{len(self.agents)} agent{'' if len(self.agents) == 1 else 's'}" if self.agents else ""
+        return ", ".join(part for part in (tasks, agents) if part)
 
 
 @dataclass(frozen=True)
@@ -36,11 +91,13 @@ def find_needs(
     only_operator: frozenset[str],
     failure: SupervisorFailure | None = None,
     supervisor: SupervisorView | None = None,
+    others: Others | None = None,
 ) -> tuple[Need, ...]:
-    """Return what needs the operator, most urgent first.
+    """Return what needs the operator, most urgent first. Every view, command and notification shows this list.
 
     `only_operator` are the recipients whose requests only the operator can answer, `failure` is the supervisor's last.
     """
+    others = others or Others()
     deaths = [
         Need("death", agent.name, agent.since, _describe_death(agent))
         for agent in agents
@@ -60,8 +117,20 @@ def find_needs(
     deaths, stuck, loops, failed, stopped = (
         sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, failed, stopped)
     )
-    hung = _hung_supervisor(supervisor)
-    return (*hung, *_supervisor_need(failure), *deaths, *_plans_first(asked), *stuck, *loops, *failed, *stopped)
+    return (
+        *_hung_supervisor(supervisor),
+        *_supervisor_need(failure),
+        *deaths,
+        *_plans_first(asked),
+        *stuck,
+        *loops,
+        *failed,
+        *stopped,
+        *_outage_need(agents, others.seen),
+        *sorted(_damage_needs(others), key=lambda need: need.since),
+        *sorted(_task_needs(others), key=lambda need: need.since),
+        *sorted(_result_needs(others), key=lambda need: need.since),
+    )
 
 
 def _failed_assignment(agent: AgentView) -> Need:
@@ -90,6 +159,80 @@ def _supervisor_need(failure: SupervisorFailure | None) -> list[Need]:
         "look at supervisor.log, remove what it names, and report it"
     )
     return [Need("failed", failure.agent or SYSTEM, failure.since, summary, code=ExitCode.INTERNAL)]
+
+
+def _outage_need(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> list[Need]:
+    """Return the one need of an outage of the API, for all agents that wait for its end."""
+    waiting = [agent for agent in agents if agent.waits_for_api]
+    since = min((agent.outage_since or 0 for agent in waiting), default=0)
+    if not waiting or since <= seen.get(OUTAGE_MARK, 0):
+        return []
+    error = next((agent.last_error for agent in waiting if agent.last_error), "no reason given")
+    names = f"{len(waiting)} agents wait" if len(waiting) > 1 else f"{waiting[0].name} waits"
+    until = outage_end(agents)
+    summary = f"the API is unavailable: {error}; {names}" + (f" until {format_minute(until)}" if until else "")
+    joined = max(agent.outage_since or 0 for agent in waiting)
+    return [Need("outage", SYSTEM, since, summary, marks=((OUTAGE_MARK, joined),))]
+
+
+def outage_end(agents: Iterable[AgentView]) -> float | None:
+    """Return when the first of the agents that wait for the API tries again; None if none waits."""
+    return min((agent.retry_at for agent in agents if agent.waits_for_api and agent.retry_at), default=None)
+
+
+def format_minute(at: float) -> str:
+    """Return a time of the day, such as `15:00`."""
+    return time.strftime("%H:%M", time.localtime(at))
+
+
+def _damage_needs(others: Others) -> Iterator[Need]:
+    for each in others.damage:
+        mark = damage_mark(each.place)
+        if each.version <= others.seen.get(mark, 0):
+            continue
+        lines = f"{each.count} unreadable line{'' if each.count == 1 else 's'} in"
+        summary = f"{lines if each.is_lines else 'cannot read'} {each.place}"
+        yield Need("damaged", each.agent, each.since, summary, file=each.place, marks=((mark, each.version),))
+
+
+def _task_needs(others: Others) -> Iterator[Need]:
+    for task in others.tasks:
+        mark = task_mark(task.id)
+        if task.status == "failed" and task.rev > others.seen.get(mark, -1):
+            owner = task.owner or task.last_owner or SYSTEM
+            summary = f"task #{task.id} failed: {task.subject}"
+            yield Need("task_failed", owner, task.updated_at, summary, task=task.id, marks=((mark, task.rev),))
+
+
+def _result_needs(others: Others) -> Iterator[Need]:
+    """Yield one need for each agent with results that were not read, about the newest one."""
+    by_author: dict[str, list[UnreadResult]] = {}
+    for result in others.results:
+        by_author.setdefault(result.author, []).append(result)
+    for author, results in by_author.items():
+        newest = max(results, key=lambda result: result.ts)
+        more = f" (+{len(results) - 1} more)" if len(results) > 1 else ""
+        marks = {result_mark(each.mailbox, author): float(each.end) for each in results}
+        since = min(result.ts for result in results)
+        summary = f"result{more}: {newest.text}"
+        yield Need(
+            "result",
+            author,
+            since,
+            summary,
+            file=newest.file,
+            mailbox=newest.mailbox,
+            marks=tuple(marks.items()),
+        )
+
+
+def to_acknowledge(view: TeamView, name: str) -> tuple[Need, ...]:
+    """Return the needs of an agent, or of `system`, that one acknowledgement ends.
+
+    A result counts only if nothing else does: it must not pass as read because a death was acknowledged.
+    """
+    found = [need for need in view.needs if need.agent == name and need.is_acknowledgeable]
+    return tuple(need for need in found if need.kind != "result") or tuple(found)
 
 
 def _plans_first(asked: list[Need]) -> list[Need]:
@@ -132,15 +275,34 @@ def summarise(request: Request) -> str:
 
 
 def tasks_blocked_by(view: TeamView, need: Need) -> tuple[Task, ...]:
-    """Return the task that the agent has, or had when it died, and every open task that waits for it, nearest first."""
+    """Return the tasks that wait behind a need: the agent's own first, then those that wait for these, nearest first.
+
+    The agent's own is the task that it has, or had when it died. A result holds nothing up.
+    """
     agent = view.agent(need.agent)
     own = [task for task in view.tasks if agent is not None and task.id == agent.task]
-    found = list(view.freed_by(need.agent)) if need.kind == "death" else own
+    failed = view.task(need.task)
+    if need.kind == "result":
+        return ()
+    if need.kind == "outage":
+        tasks = {each.task for each in view.agents if each.waits_for_api}
+        own = [task for task in view.tasks if task.id in tasks]
+    found = list(view.freed_by(need.agent)) if need.kind == "death" else [failed] if failed is not None else own
     # The list grows while it is read: tasks that wait for tasks that wait.
     for task in found:
         ids = {each.id for each in found}
         found += [each for each in view.tasks if each.id not in ids and _waits_for(each, task)]
-    return tuple(found)
+    return tuple(task for task in found if task is not failed)
+
+
+def waiting_behind(view: TeamView, need: Need) -> Waiting:
+    """Return what waits behind a need: tasks, their owners, and agents that asked the agent something."""
+    tasks = tasks_blocked_by(view, need)
+    owners = [task.owner for task in tasks if task.owner]
+    asking = [request.from_ for request in view.requests if request.to == need.agent]
+    held_up = [each.name for each in view.agents if need.kind == "outage" and each.waits_for_api]
+    names = dict.fromkeys(name for name in (*held_up, *owners, *asking) if name != need.agent)
+    return Waiting(tuple(names), tasks)
 
 
 def _waits_for(task: Task, other: Task) -> bool:

@@ -9,14 +9,15 @@ from pathlib import Path
 from crewboard import store
 from crewboard.errors import StorageError
 from crewboard.protocol import only_operator_answers, operator_mailboxes, supervisor_client
-from crewboard.readmodel.mail import Unread
-from crewboard.readmodel.needs import find_needs
+from crewboard.readmodel.mail import Unread, UnreadResult
+from crewboard.readmodel.needs import Damage, Others, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
-from crewboard.readmodel.states import DEAD, Evidence, find_state, show
+from crewboard.readmodel.states import Evidence, find_state, show
 from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView
 from crewboard.records import (
     LEAD,
     OPERATOR,
+    SYSTEM,
     Config,
     Cursor,
     Exit,
@@ -31,6 +32,7 @@ from crewboard.records import (
     SupervisorFailure,
     Task,
     is_name,
+    result_mark,
 )
 from crewboard.store import AgentDirectory, CachedFile, CachedFolder, TeamDirectory
 
@@ -64,12 +66,13 @@ class AgentReader:
         return held
 
     @property
-    def damage(self) -> Counter[str]:
-        """Return the number of unreadable files, and of unreadable lines of mail and journal, by where they are."""
-        cursor = self.cursor.last_good or Cursor()
+    def damage(self) -> list[Damage]:
+        """Return the unreadable files, and the unreadable lines of mail and journal."""
+        name, cursor = self.directory.name, self.cursor.last_good or Cursor()
         records = (self.spec, self.status, self.exit, self.cursor)
-        lines = {f"mail or journal of {self.directory.name}": cursor.damaged + self.unread.damaged}
-        return count_damage(self._team, (record.path for record in records if record.damaged)) + Counter(lines)
+        files = [damaged_file(self._team, record.path, name) for record in records if record.damaged]
+        count = cursor.damaged + self.unread.damaged
+        return [*files, damaged_mail(self._team, f"mail or journal of {name}", name, count)] if count else files
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class AgentFacts:
     lease_unreadable: bool = False
     queued: str = ""
     failure_seen: float = 0
+    unread_results: int = 0
 
 
 def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
@@ -102,20 +106,21 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
     status = facts.status or Status(run=0, pid=0, state="unknown", since=0)
     run = max(status.run, facts.exit.run if facts.exit else 0)
     acknowledged = not facts.held and 0 < run == facts.acknowledged
+    ended = facts.exit if facts.exit and facts.exit.run == run else None
     return AgentView(
         name=facts.member.name,
         type=facts.member.type,
         role=facts.member.role,
         model=status.model or facts.member.model,
         state=found.state,
-        shown="done" if found.state in DEAD and acknowledged else show(found.state, list(facts.asks)),
+        shown=show(found.state, list(facts.asks), ended, acknowledged=acknowledged),
         reason=found.reason,
         since=found.since,
         doing=found.reason if found.state == "unknown" or not facts.held else status.doing,
         run=run or (facts.spec.run if facts.spec else 0),
         pid=status.pid or None,
         alive=facts.held,
-        exit=facts.exit if facts.exit and facts.exit.run == run else None,
+        exit=ended,
         acknowledged=acknowledged,
         unread=facts.unread,
         turn=status.turn,
@@ -139,6 +144,8 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         failed_start=found.failed_start,
         is_open=found.is_open,
         unsafe=facts.held and status.unsafe,
+        unread_results=facts.unread_results,
+        outage_since=status.outage_since,
     )
 
 
@@ -154,9 +161,15 @@ def _rest(facts: AgentFacts, status: Status) -> Rest | None:
     return Rest(status.state, status.since) if not facts.held and status.state in _RESTS else None
 
 
-def count_damage(team: TeamDirectory, paths: Iterable[Path]) -> Counter[str]:
-    """Return the number of damaged files by their path in the team directory."""
-    return Counter(str(path.relative_to(team.path)) for path in paths)
+def damaged_file(team: TeamDirectory, path: Path, agent: str = SYSTEM) -> Damage:
+    """Return the damage of a file that cannot be read."""
+    changed = store.files.changed_at(path)
+    return Damage(str(path.relative_to(team.path)), agent, 1, changed, version=changed)
+
+
+def damaged_mail(team: TeamDirectory, place: str, name: str, count: int) -> Damage:
+    """Return the damage of lines that were set aside; when they came is not known, only that it was before the last."""
+    return Damage(place, name, count, store.files.changed_at(team.inbox(name)), version=count, is_lines=True)
 
 
 class TeamReader:
@@ -197,25 +210,39 @@ class TeamReader:
         operators = operator_mailboxes(config.names)
         only_operator = only_operator_answers(config, lambda: self._is_held(self.team.agent(LEAD)))
         supervisor = self._supervisor(now)
-        agents = self._read_agents(config, pending, board, only_operator, now, supervised=supervisor.alive)
-        unread = self._unread(operators, agents)
+        operator = self._operator.get() or OperatorState()
+        to_operator = self._count_mail(operators, operator)
+        results = self._unread_results(operators, operator)
+        counts = Counter(result.author for result in results)
+        agents = self._read_agents(config, pending, board, only_operator, counts, now, supervised=supervisor.alive)
+        unread = {agent.name: agent.unread for agent in agents} | to_operator
+        backend = "offline" if self._is_locked(self.team.model_lock) else "api"
+        # Last, because it tells what could not be read until then.
+        damage = self._damage()
         return TeamView(
             name=config.name,
             path=self.team.path,
             root=self.team.root,
             description=config.description,
             plan_approver=config.plan_approver,
-            model_backend="offline" if self._is_locked(self.team.model_lock) else "api",
+            model_backend=backend,
             supervisor=supervisor,
             agents=agents,
             requests=pending,
             tasks=board,
-            needs=find_needs(agents, pending, only_operator, self._failure.get(), supervisor),
+            needs=find_needs(
+                agents,
+                pending,
+                only_operator,
+                self._failure.get(),
+                supervisor,
+                Others(board, results if config.result_needs else (), damage, operator.needs),
+            ),
             asked=asked,
             unread=unread,
             budget=config.budget,
             removed=config.removed_total,
-            damage=dict(self._damage()),
+            damage={each.place: each.count for each in damage},
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
             storage=store.files.disk_state(self.team.path),
             present=self._present(),
@@ -245,6 +272,7 @@ class TeamReader:
         pending: tuple[Request, ...],
         board: tuple[Task, ...],
         only_operator: frozenset[str],
+        results: Counter[str],
         now: float,
         *,
         supervised: bool,
@@ -271,7 +299,7 @@ class TeamReader:
                 status=reader.status.get(),
                 exit=reader.exit.get(),
                 unread=reader.unread.count(cursor.offset),
-                damaged=reader.damage.total(),
+                damaged=sum(damage.count for damage in reader.damage),
                 acknowledged=operator.acknowledged.get(member.name, 0),
                 task=holding.get(member.name),
                 asks=tuple(r for r in pending if r.from_ == member.name and r.to in only_operator),
@@ -283,6 +311,7 @@ class TeamReader:
                 lease_unreadable=reader.directory.lease in self._unreadable,
                 queued=waiting.describe(member.name, spec.run) if spec is not None else "",
                 failure_seen=operator.failures.get(member.name, 0),
+                unread_results=results[member.name],
             )
             views.append(project_agent(facts, boot_id, now))
         return tuple(views)
@@ -311,14 +340,22 @@ class TeamReader:
         }
         self._usage = self._probe.measure(living)
 
-    def _unread(self, operators: frozenset[str], agents: tuple[AgentView, ...]) -> dict[str, int]:
-        """Return the unread count of each mailbox, behind the agent's cursor or what the operator has read."""
-        read = (self._operator.get() or OperatorState()).read
-        counts = {agent.name: agent.unread for agent in agents}
+    def _count_mail(self, operators: frozenset[str], seen: OperatorState) -> dict[str, int]:
+        """Return how many messages the operator has not read, by mailbox."""
+        counts = {}
         for name in sorted(operators):
-            counter = self._mailboxes.setdefault(name, Unread(self.team, name, read.get(name, 0)))
-            counts[name] = counter.count_for_operator(read.get(name, 0))
+            counter = self._mailboxes.setdefault(name, Unread(self.team, name, seen.read.get(name, 0)))
+            counts[name] = counter.count_for_operator(seen.read.get(name, 0))
         return counts
+
+    def _unread_results(self, operators: frozenset[str], seen: OperatorState) -> tuple[UnreadResult, ...]:
+        """Return the results that the operator has neither read nor acknowledged, in the order of the mailboxes."""
+        return tuple(
+            result
+            for name in sorted(operators)
+            for result in self._mailboxes[name].results
+            if result.end > seen.needs.get(result_mark(name, result.author), 0)
+        )
 
     def _supervisor(self, now: float) -> SupervisorView:
         if not self._is_locked(self.team.supervisor_lock):
@@ -352,12 +389,17 @@ class TeamReader:
             self._unreadable.add(path)
             return False
 
-    def _damage(self) -> Counter[str]:
+    def _damage(self) -> tuple[Damage, ...]:
+        """Return all files and lines of the team that cannot be read."""
         records = [record.path for record in (self._config, self._operator) if record.damaged]
         leases = sorted(self._unreadable)
-        found = count_damage(self.team, [*records, *leases, *self._tasks.damaged, *self._requests.damaged])
-        found += Counter({f"mail of {name}": box.damaged for name, box in self._mailboxes.items()})
-        return sum((reader.damage for reader in self._agents.values()), start=found)
+        paths = [*records, *leases, *self._tasks.damaged, *self._requests.damaged]
+        boxes = self._mailboxes.items()
+        return (
+            *(damaged_file(self.team, path) for path in paths),
+            *(damaged_mail(self.team, f"mail of {name}", name, box.damaged) for name, box in boxes if box.damaged),
+            *(damage for reader in self._agents.values() for damage in reader.damage),
+        )
 
 
 def read_team(team: TeamDirectory) -> TeamView:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from crewboard.records import (
     EXIT_REASONS,
+    LIMIT_REASONS,
     VANISHED,
     Exit,
     Request,
@@ -23,11 +24,11 @@ from crewboard.records import (
 )
 from crewboard.store import is_late, is_starting
 
-Shown = Literal["dead", "ask", "stuck", "loop", "start", "run", "wait", "pause", "idle", "done", "unknown"]
+Shown = Literal["dead", "ask", "stuck", "loop", "limit", "start", "run", "wait", "pause", "idle", "done", "unknown"]
 """The words of the screen (docs/reference/dashboard.md#states)."""
 
 URGENCY: tuple[Shown, ...] = (
-    "dead", "ask", "stuck", "loop", "start", "run", "wait", "pause", "idle", "unknown", "done",
+    "dead", "ask", "stuck", "loop", "limit", "start", "run", "wait", "pause", "idle", "unknown", "done",
 )  # fmt: skip
 """Most urgent first."""
 
@@ -168,8 +169,15 @@ def _gone(seen: Evidence) -> Finding:
     return Finding("vanished", since, f"exited without an exit record: {VANISHED}")
 
 
-def show(state: State, asks_operator: list[Request]) -> Shown:
-    """Return the word for the screen. An agent with an open request to the operator asks, whatever else it does."""
+def show(state: State, asks_operator: list[Request], ended: Exit | None = None, *, acknowledged: bool = False) -> Shown:
+    """Return the word for the screen. An agent with an open request to the operator asks, whatever else it does.
+
+    A crash is shown until it is `acknowledged`, and so is a run that `ended` because of a limit.
+    """
     if asks_operator and state in ("waiting", "working", "idle", "retrying"):
         return "ask"
+    if state in DEAD and acknowledged:
+        return "done"
+    if state == "exited" and not acknowledged and ended is not None and ended.reason in LIMIT_REASONS:
+        return "limit"
     return _SHOWN[state]

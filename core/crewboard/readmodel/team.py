@@ -21,7 +21,11 @@ from crewboard.records import (
     Tokens,
 )
 
-NeedKind = Literal["death", "plan", "permission", "question", "stuck", "looping", "failed_start", "failed"]
+NeedKind = Literal[
+    "death", "plan", "permission", "question", "stuck", "looping", "failed_start", "failed", "outage", "damaged",
+    "task_failed", "result",
+]  # fmt: skip
+"""The kinds of need. Those from `outage` on are the least urgent, in this order."""
 
 Limit = Literal["turns", "budget", "team_budget"]
 """A limit that stops an agent: its model calls, its own budget, or the budget of its team or its hirer."""
@@ -31,7 +35,7 @@ _LONG_AGO = 12 * 3600.0
 
 @dataclass(frozen=True)
 class Need:
-    """A reason why the operator must act."""
+    """A reason why the operator must act. One that is about no agent has `system` as its agent."""
 
     kind: NeedKind
     agent: str
@@ -42,6 +46,27 @@ class Need:
     """The exit code that stands for a need `failed`."""
     limit: Limit | None = None
     """The limit that stopped the agent of a need `failed`."""
+    task: int | None = None
+    """The task of a need `task_failed`."""
+    file: str | None = None
+    """The file in the team directory that a need `result` or `damaged` is about."""
+    mailbox: str | None = None
+    """The mailbox that holds the newest message of a need `result`."""
+    marks: tuple[tuple[str, float], ...] = ()
+    """What is written to `OperatorState.needs` when the operator acknowledges it."""
+
+    @property
+    def key(self) -> str:
+        """Return what identifies this need in every reading, while its words may change."""
+        about = self.request_id or (self.file if self.kind == "damaged" else self.task)
+        return f"{self.kind}:{self.agent}:{about or ''}"
+
+    @property
+    def is_acknowledgeable(self) -> bool:
+        """Return True if acknowledging it ends it."""
+        # The supervisor's are answered by a repair.
+        failed = self.kind == "failed" and self.code not in (ExitCode.INTERNAL, ExitCode.TRY_LATER)
+        return bool(self.marks) or self.kind == "death" or failed
 
 
 class Rest(NamedTuple):
@@ -59,6 +84,8 @@ class Rest(NamedTuple):
 @dataclass(frozen=True)
 class AgentView:
     """One agent. Times are epoch seconds; `usage` is in percent of one core.
+
+    `unread_results` counts its results that the operator has not read, `outage_since` is as in `Status`.
 
     `rested` says how an agent that is gone was at rest when its run ended. `is_starting`, `failed_start` and `is_open`
     are as in `Finding`. `unsafe` says that its commands run without a sandbox. `failed` is the exit code of an
@@ -101,6 +128,13 @@ class AgentView:
     unsafe: bool = False
     failed: int | None = None
     failed_at: float = 0
+    unread_results: int = 0
+    outage_since: float | None = None
+
+    @property
+    def waits_for_api(self) -> bool:
+        """Return True if it waits for the end of an outage of the API."""
+        return self.alive and self.state == "retrying" and self.outage_since is not None
 
     @property
     def limit(self) -> Limit | None:
@@ -202,6 +236,14 @@ class TeamView:
     def agent(self, name: str) -> AgentView | None:
         """Return the agent called `name`."""
         return next((agent for agent in self.agents if agent.name == name), None)
+
+    def task(self, task_id: int | None) -> Task | None:
+        """Return the task with this id."""
+        return next((task for task in self.tasks if task.id == task_id), None)
+
+    def need(self, key: str | None) -> Need | None:
+        """Return the need with this key, if it still exists."""
+        return next((need for need in self.needs if need.key == key), None)
 
     def request(self, request_id: str) -> Request | None:
         """Return the open request with this id."""

@@ -67,6 +67,7 @@ from crewboard.records.processes import (
 )
 from crewboard.records.requests import REQUEST_ID_RULE, Request, RequestStatus, RequestType, payload_sha256
 from crewboard.records.team import (
+    OUTAGE_MARK,
     Act,
     Config,
     Cooldown,
@@ -77,6 +78,9 @@ from crewboard.records.team import (
     Rule,
     Task,
     TaskStatus,
+    damage_mark,
+    result_mark,
+    task_mark,
 )
 
 __all__ = [
@@ -89,6 +93,7 @@ __all__ = [
     "MAX_MESSAGE_ID",
     "OPERATOR",
     "ORDERLY_REASONS",
+    "OUTAGE_MARK",
     "REQUEST_ID_RULE",
     "RESERVED_AGENTS",
     "SANDBOX_OFF",
@@ -146,6 +151,7 @@ __all__ = [
     "check_agent",
     "check_new_team",
     "check_team",
+    "damage_mark",
     "describe_call",
     "describe_exit",
     "ended_by_shutdown",
@@ -153,5 +159,7 @@ __all__ = [
     "is_name",
     "is_orderly",
     "payload_sha256",
+    "result_mark",
     "signal_name",
+    "task_mark",
 ]

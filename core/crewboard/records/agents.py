@@ -116,6 +116,7 @@ class Status(Record):
     and outcome. `last_tool` is that call in one line, `sandbox` the sandbox level once it is known. A pid alone does
     not identify a process, because pids are reused: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
     `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since.
+    `outage_since` is when the API became unavailable, while the agent waits for the end of that.
     `deadline_monotonic` is `deadline` on the monotonic clock of that boot: the clock of the day may be set.
     """
 
@@ -134,6 +135,7 @@ class Status(Record):
     failed: int | None = None
     failed_at: Time = 0
     retry_at: Time | None = None
+    outage_since: Time | None = None
     deadline: Time | None = None
     deadline_monotonic: float | None = None
     beat: Time = 0

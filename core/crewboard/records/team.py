@@ -53,7 +53,11 @@ class Removed(Record):
 
 
 class Config(Record):
-    """`config.json`: who is on the team, and its settings."""
+    """`config.json`: who is on the team, and its settings.
+
+    `on_outage` says what agents do while the API is unavailable, `outage_hours` for how long they wait at most. With
+    `result_needs`, a result that the operator has not read is a need.
+    """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     name: Name
@@ -67,6 +71,9 @@ class Config(Record):
     max_agents: Annotated[int, Field(ge=1)] | None = None
     max_working: Annotated[int, Field(ge=1)] | None = None
     min_free_memory: Annotated[int, Field(ge=1)] | None = None
+    on_outage: Literal["wait", "fail"] = "wait"
+    outage_hours: Annotated[float, Field(gt=0)] = 12
+    result_needs: bool = True
     removed: dict[Name, Removed] = {}
 
     @property
@@ -104,6 +111,7 @@ class Cooldown(Record):
     """`cooldown.json`: the time until which no agent of the team calls the API, because the API asked for that.
 
     `until_monotonic` is the same time on the monotonic clock of the boot `boot_id`: the clock of the day may be set.
+    `since` is when an outage of the API began, 0 if there is none; `failures` counts the attempts that failed in it.
     """
 
     until: Time = 0
@@ -111,6 +119,8 @@ class Cooldown(Record):
     boot_id: str = ""
     by: Name = OPERATOR
     error: str = ""
+    since: Time = 0
+    failures: int = 0
 
 
 class Act(Record):
@@ -139,10 +149,31 @@ class Presence(Record):
 class OperatorState(Record):
     """`operator.json`: how far the operator has read (bytes, by mailbox) and what it acknowledged.
 
-    `acknowledged` holds the ended run by agent, `failures` when the failed assignment of a running agent ended.
+    `acknowledged` holds the ended run by agent, `failures` when the failed assignment of a running agent ended. `needs`
+    holds up to which version any other need was acknowledged, by what it is about (`result_mark` and the like).
     """
 
     read: dict[str, int] = {}
     acknowledged: dict[str, int] = {}
     failures: dict[str, Time] = {}
+    needs: dict[str, float] = {}
     rev: int = 0
+
+
+OUTAGE_MARK = "outage"
+"""The key in `OperatorState.needs` of an outage; its version is a time up to which it was acknowledged."""
+
+
+def task_mark(task_id: int) -> str:
+    """Return the key in `OperatorState.needs` of a failed task; its version is the task's `rev`."""
+    return f"task:{task_id}"
+
+
+def result_mark(mailbox: str, author: str) -> str:
+    """Return the key in `OperatorState.needs` of an agent's results; its version is an offset in the mailbox."""
+    return f"result:{mailbox}:{author}"
+
+
+def damage_mark(place: str) -> str:
+    """Return the key in `OperatorState.needs` of a damaged file; its version is when that changed, or a count."""
+    return f"damaged:{place}"

@@ -427,6 +427,14 @@ def read_file(path: Path) -> bytes | None:
         raise StorageError(f"cannot read {path}: {reason(error)}") from error
 
 
+def changed_at(path: Path) -> float:
+    """Return when a file was changed last, in epoch seconds; 0 if that cannot be told."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
 def size(path: Path) -> int:
     """Return the size of `path` in bytes, 0 if there is no such file.
 

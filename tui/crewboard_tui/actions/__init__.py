@@ -3,7 +3,7 @@
 A view offers groups of actions. An action is handed the selection and asks the app to open a view by its name.
 """
 
-from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.agents import AgentActions, NeedActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import (
     NOT_NOW,
@@ -13,6 +13,7 @@ from crewboard_tui.actions.registry import (
     marks_layer,
     select,
     select_in,
+    select_needs,
     unavailable,
 )
 from crewboard_tui.actions.requests import RequestActions, newest_of, outcome_of, revision_of
@@ -47,6 +48,7 @@ __all__ = [
     "AgentActions",
     "Layer",
     "Messaging",
+    "NeedActions",
     "RequestActions",
     "Search",
     "Selection",
@@ -62,6 +64,7 @@ __all__ = [
     "revision_of",
     "select",
     "select_in",
+    "select_needs",
     "task_in_group",
     "unavailable",
 ]

@@ -1,19 +1,21 @@
-"""Actions on agents, for every view that selects one: hire, stop, end, pause, resume, acknowledge, answer."""
+"""Actions on agents and needs, for every view that selects one: hire, stop, pause, resume, acknowledge, answer."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
 from time import monotonic
 
-from crewboard.commands import control, messages
+from crewboard.commands import Team, control, messages
 from crewboard.commands import hire as hiring
 from crewboard.commands import stop as ending
 from crewboard.pricing import budget_or_none
-from crewboard.readmodel import AgentView
+from crewboard.readmodel import AgentView, Need, to_acknowledge
 from crewboard.records import LEAD, HireOptions
-from crewboard_tui.actions.registry import Action, Selection, for_fitting, not_for
+from crewboard_tui.actions.registry import Action, Selection, aimed, either, for_fitting, not_for
+from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
+from crewboard_tui.keymap import BY_ID
 
 AGAIN_WITHIN = 2.0
 """Seconds within which `X` must be pressed a second time."""
@@ -28,9 +30,9 @@ class AgentActions:
         """The agents that the first press of `X` was for, and when it was."""
         self.actions = (
             for_fitting("agent.answer", self._answer, lambda agent: bool(agent.asks)),
-            for_fitting("agent.resume", self._resume, _is_over),
+            for_fitting("agent.resume", self._resume, _is_resumable, _resume_label),
             for_fitting("agent.fresh", self._resume_fresh, _is_over),
-            for_fitting("agent.acknowledge", self._acknowledge, _is_unseen),
+            Action("agent.acknowledge", self._acknowledge, self._why_no_acknowledge, self._acknowledge_label),
             for_fitting("agent.limit", self._raise_limit, lambda agent: agent.limit is not None),
             Action("agent.hire", self._hire),
             Action("agent.clone", self._clone, _why_no_clone),
@@ -138,8 +140,15 @@ class AgentActions:
     # --------------------------------------------------------------------------------------------------- resuming
 
     def _resume(self, selection: Selection) -> None:
+        """Resume those that have ended; those that run and whose assignment failed try again."""
+        failed = [agent.name for agent in selection.agents if _can_retry(agent)]
+        self._for_all("letting try again", failed, self._retry_one, "try again", selection)
         over = [agent.name for agent in selection.agents if _is_over(agent)]
         self._for_all("resuming", over, self._resume_one, "are up again, with their memory", selection)
+
+    def _retry_one(self, name: str) -> str:
+        control.retry(self._context.team, name)
+        return f"{name} tries again"
 
     def _resume_one(self, name: str) -> str:
         run = hiring.resume(self._context.team, name)
@@ -197,17 +206,54 @@ class AgentActions:
             f"{name} continues: it may use {limit}" if run is not None else f"{name} may use {limit}, which is used up"
         )
 
+    def _seen(self, selection: Selection) -> list[Need]:
+        """Return the selected needs that can be acknowledged, else those of the selected agents."""
+        view = self._context.snapshot.view
+        needs = selection.needs or tuple(
+            need for agent in selection.agents for need in to_acknowledge(view, agent.name)
+        )
+        return [need for need in needs if need.is_acknowledgeable]
+
+    def _why_no_acknowledge(self, selection: Selection) -> str | None:
+        return None if self._seen(selection) else not_for(selection)
+
+    def _acknowledge_label(self, selection: Selection) -> str | None:
+        names = list(dict.fromkeys(need.agent for need in self._seen(selection)))
+        return aimed(BY_ID["agent.acknowledge"].label, names) if selection.marked and names else None
+
     def _acknowledge(self, selection: Selection) -> None:
-        names = [agent.name for agent in selection.agents if _is_unseen(agent)]
+        needs = self._seen(selection)
+        names = list(dict.fromkeys(f"#{need.task}" if need.task else need.agent for need in needs))
 
         def acknowledge() -> str:
-            for name in names:
-                messages.acknowledge(self._context.team, name)
+            for need in needs:
+                _acknowledge_need(self._context.team, need)
             return f"acknowledged: {', '.join(names)}"
 
-        if names:
+        if needs:
             self._context.do("acknowledging", acknowledge)
-            selection.unmark(names)
+            selection.unmark([need.agent for need in needs])
+
+
+class NeedActions:
+    """The actions on selected needs, in `actions`: those on their agents, and on the tasks that failed."""
+
+    def __init__(self, context: AppContext) -> None:
+        tasks, agents = TaskActions(context), AgentActions(context)
+        by_id = {action.id: action for action in (*tasks.actions, *agents.actions)}
+        self.actions = (
+            either(tasks.retry, by_id["agent.resume"], "retry"),
+            either(by_id["task.assign"], by_id["agent.answer"], BY_ID["task.assign"].label),
+            *agents.actions,
+        )
+
+
+def _acknowledge_need(team: Team, need: Need) -> None:
+    """Record that the operator has seen a need that can be acknowledged."""
+    if need.marks:
+        messages.acknowledge_marks(team, dict(need.marks), f"#{need.task}" if need.task else need.agent)
+    else:
+        messages.acknowledge(team, need.agent)
 
 
 def _is_alive(agent: AgentView) -> bool:
@@ -229,9 +275,18 @@ def _are_held(agents: Iterable[AgentView]) -> bool:
     return bool(living) and all(_is_held(agent) for agent in living)
 
 
-def _is_unseen(agent: AgentView) -> bool:
-    """Return True if its end, or that of its assignment, needs the operator until that acknowledges it."""
-    return agent.has_failed or (agent.is_dead and not agent.acknowledged)
+def _can_retry(agent: AgentView) -> bool:
+    """Return True if it runs, and its last assignment ended with an error that no limit caused."""
+    return agent.alive and agent.failed is not None and agent.limit is None
+
+
+def _is_resumable(agent: AgentView) -> bool:
+    return _is_over(agent) or _can_retry(agent)
+
+
+def _resume_label(selection: Selection) -> str | None:
+    found = [agent for agent in selection.agents if _is_resumable(agent)]
+    return "retry" if found and all(map(_can_retry, found)) else None
 
 
 def _check_turns(text: str) -> str | None:

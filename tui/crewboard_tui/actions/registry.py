@@ -1,10 +1,10 @@
 """An action: a key of the table, whether it can be used on a selection, and what it does."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from crewboard.readmodel import AgentView, TeamView
+from crewboard.readmodel import AgentView, Need, TeamView
 from crewboard.records import Task
 from crewboard_tui.keymap import BY_ID
 from crewboard_tui.render import clip, one_line
@@ -26,7 +26,8 @@ class Selection:
 
     `targets` are the names of the marked agents, else of the agent under the cursor; `agents` are those of them that
     are on the team. `agent` is the one under the cursor, `marked` are the names of marked agents. `task` is the task
-    under the cursor, `tasks` are the marked tasks, else that one. An action calls `unmark` with the names that it was
+    under the cursor, `tasks` are the marked tasks, else that one. `needs` are the needs that the rows are, if they are
+    needs. An action calls `unmark` with the names that it was
     done to, and `show_agent` or `show_task` to put the cursor on something new.
     """
 
@@ -36,6 +37,7 @@ class Selection:
     marked: tuple[str, ...] = ()
     task: Task | None = None
     tasks: tuple[Task, ...] = ()
+    needs: tuple[Need, ...] = ()
     unmark: Callable[[Iterable[str]], None] = _ignore
     show_agent: Callable[[str], None] = _ignore
     show_task: Callable[[int], None] = _ignore
@@ -45,6 +47,18 @@ def select(view: TeamView, name: str | None) -> Selection:
     """Return the selection of one agent, or of none."""
     agent = view.agent(name) if name else None
     return Selection((name,) if name else (), (agent,) if agent is not None else (), agent)
+
+
+def select_needs(view: TeamView, needs: Iterable[Need], found: Selection) -> Selection:
+    """Return the selection `found` of the agents of these needs, with the needs and the tasks that failed.
+
+    A key then acts on a task that failed, and not on the agent that had it.
+    """
+    chosen = tuple(needs)
+    tasks = tuple(task for need in chosen if (task := view.task(need.task)) is not None)
+    names = {need.agent for need in chosen if need.task is None}
+    agents = tuple(agent for agent in found.agents if agent.name in names)
+    return replace(found, needs=chosen, tasks=tasks, task=tasks[0] if tasks else None, agents=agents)
 
 
 class Rows(Protocol):
@@ -133,6 +147,20 @@ def for_fitting(
         return aimed(label(selection) or BY_ID[ident].label, names) if selection.marked else label(selection)
 
     return Action(ident, run, available, aimed_label)
+
+
+def either(first: Action, second: Action, label: str) -> Action:
+    """Return the action `second`, whose key does `first` instead where that works, and is then called `label`."""
+
+    def works(selection: Selection) -> bool:
+        return first.available(selection) is None
+
+    return Action(
+        second.id,
+        lambda selection: (first if works(selection) else second).run(selection),
+        lambda selection: None if works(selection) else second.available(selection),
+        lambda selection: (first.label(selection) or label) if works(selection) else second.label(selection),
+    )
 
 
 def not_for(selection: Selection) -> str:

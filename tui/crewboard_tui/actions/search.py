@@ -12,7 +12,7 @@ from crewboard_tui.render import look_of, task_look
 ALL = "all"
 
 AGENT_GROUPS: dict[str, frozenset[str]] = {
-    "needs me": frozenset({"dead", "ask", "stuck", "loop"}),
+    "needs me": frozenset({"dead", "ask", "stuck", "loop", "limit"}),
     "running": frozenset({"start", "run", "wait"}),
     "idle": frozenset({"idle", "pause", "unknown"}),
     "done": frozenset({"done"}),
@@ -30,8 +30,9 @@ TASK_GROUPS: dict[str, frozenset[str]] = {
 
 NEED_GROUPS: dict[str, frozenset[str]] = {
     "requests": frozenset({"plan", "permission", "question"}),
-    "crashes": frozenset({"death", "failed_start", "failed"}),
-    "no progress": frozenset({"stuck", "looping"}),
+    "crashes": frozenset({"death", "failed_start", "failed", "damaged"}),
+    "no progress": frozenset({"stuck", "looping", "task_failed", "outage"}),
+    "results": frozenset({"result"}),
 }
 """Needs by their kind."""
 

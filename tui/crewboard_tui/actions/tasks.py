@@ -24,11 +24,13 @@ class TaskActions:
         self._context = context
         self.actions = (
             Action("task.new", self._new),
-            _on_tasks("task.assign", self._assign, _is_open),
+            _on_tasks("task.assign", self._assign, lambda task: _is_open(task) or task.status == "failed"),
             _on_tasks("task.block", self._block, lambda task: task.status == "pending", one=True),
             _on_tasks("task.cancel", self._cancel, _is_open),
             _on_tasks("task.reopen", self._reopen, lambda task: task.status in CLOSED),
         )
+        self.retry = _on_tasks("agent.resume", self._retry, lambda task: task.status == "failed")
+        """Reopens a failed task for the agent that had it. Needs-you offers it in the place of `agent.resume`."""
 
     def _new(self, selection: Selection) -> None:
         def done(subject: str | None) -> None:
@@ -87,7 +89,9 @@ class TaskActions:
         self._context.navigator.ask(prompt, done)
 
     def _give(self, ident: int, name: str) -> str:
-        task = board.update_task(self._context.team, ident, owner=name)
+        found = next((task for task in self._context.snapshot.view.tasks if task.id == ident), None)
+        reopens = found is not None and found.status in CLOSED
+        task = board.update_task(self._context.team, ident, owner=name, status="pending" if reopens else None)
         if hindrances := self._hindrances(task):
             return f"task {ident} is {name}'s: {'; '.join(hindrances)}"
         waiting = tasks.blockers(task, {each.id: each for each in tasks.load_all(self._context.team.directory)})
@@ -136,6 +140,13 @@ class TaskActions:
             return f"task {task.id} is open again, for any agent to take; {assign} assigns it"
 
         self._for_each("reopening", chosen, reopen, "open again", selection)
+
+    def _retry(self, chosen: list[Task], selection: Selection) -> None:
+        def retry(task: Task) -> str:
+            owner = board.retry_task(self._context.team, task.id).owner
+            return f"task {task.id} is open again, " + (f"{owner} is told" if owner else "for any agent to take")
+
+        self._for_each("retrying", chosen, retry, "open again", selection)
 
 
 def _on_tasks(

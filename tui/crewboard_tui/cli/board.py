@@ -9,9 +9,9 @@ import click
 
 from crewboard.commands import CommandLine, Team
 from crewboard.errors import UsageError
-from crewboard.readmodel import Need, NeedKind, TeamReader, TeamView, tasks_blocked_by
+from crewboard.readmodel import Need, NeedKind, TeamReader, TeamView, waiting_behind
 from crewboard.readmodel.watcher import SWEEP
-from crewboard.records import Request
+from crewboard.records import Request, Task
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 from crewboard_tui.cli.mail import answers
@@ -124,7 +124,13 @@ def is_closed() -> bool:
 
 
 def _holds(need: Need, view: TeamView) -> str:
-    tasks = tasks_blocked_by(view, need)
+    waiting = waiting_behind(view, need)
+    agents, tasks = waiting.agents, waiting.tasks
+    behind = f"{', '.join(agents)} {'waits' if len(agents) == 1 else 'wait'}" if agents else ""
+    return "; ".join(part for part in (_tasks_behind(need, tasks), behind) if part)
+
+
+def _tasks_behind(need: Need, tasks: tuple[Task, ...]) -> str:
     if not tasks:
         return ""
     names = ", ".join(str(task.id) for task in tasks)
@@ -145,7 +151,13 @@ def _decision(request: Request) -> str:
 
 
 def _recovery(need: Need, view: TeamView) -> str:
-    agent = view.agent(need.agent)
+    agent, task = view.agent(need.agent), view.task(need.task)
+    if need.kind == "result":
+        return "it was read"
+    if need.kind == "task_failed" and task is not None and task.status != "failed":
+        return f"it is {task.status.replace('_', ' ')}"
+    if need.kind in ("task_failed", "damaged", "outage"):
+        return "acknowledged, or over"
     if agent is None:
         return "it was removed from the roster"
     if need.kind == "death":

@@ -7,12 +7,12 @@ import click
 from crewboard.commands import Team, control, hire, messages
 from crewboard.commands import answers as standing
 from crewboard.commands import stop as ending
-from crewboard.errors import ExitCode, UsageError
+from crewboard.errors import ExitCode, TryLaterError, UsageError
 from crewboard.pricing import budget_or_none, parse_budget
 from crewboard.protocol import SHUTDOWN_TIMEOUT, supervisor_client
-from crewboard.readmodel import bill_team, read_team
-from crewboard.records import LEAD, HireOptions, Status
-from crewboard.store import agents, json_files, leases, roster
+from crewboard.readmodel import TeamView, bill_team, read_team, to_acknowledge
+from crewboard.records import LEAD, SYSTEM, HireOptions, Status, task_mark
+from crewboard.store import agents, json_files, leases, roster, tasks
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_json
 from crewboard_tui.cli.status import used
@@ -168,10 +168,13 @@ def _memory(value: str | int) -> int:
 @as_json
 @click.pass_obj
 def settings(session: Session, name: str | None, value: str | None, as_json: bool) -> None:
-    """Show the caps of the team, or set the cap SETTING to VALUE (`none` removes it).
+    """Show the settings of the team, or set SETTING to VALUE (`none` removes a cap).
 
     max_agents: agents that run at the same time. max_working: those of them that work; idle and waiting ones do not
     count. min_free_memory: memory of the machine that must be free (2G). Over a cap an agent that is started is queued.
+
+    on_outage: `wait` or `fail`, what agents do while the API is unavailable. outage_hours: how long they wait at most.
+    result_needs: `on` or `off`, whether a result that you have not read needs you.
 
     Example: crewboard settings max_agents 8
     """
@@ -186,8 +189,16 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
         say_json(shown)
         return
     for each, cap in shown.items():
-        text = roster.format_size(cap) if cap is not None and each == "min_free_memory" else cap
-        say(f"{each} {text if text is not None else 'none'}")
+        say(f"{each} {_setting_as_typed(each, cap)}")
+
+
+def _setting_as_typed(name: str, value: object) -> str:
+    """Return the value of a setting in the form in which it is set."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int) and name == "min_free_memory":
+        return roster.format_size(value)
+    return standing.NO_CAP if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @click.command()
@@ -293,20 +304,48 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
 
 
 @click.command()
-@common.agent_name
+@click.argument("what", metavar="NAME", shell_complete=common.complete_agent)
 @as_json
 @click.pass_obj
-def ack(session: Session, name: str, as_json: bool) -> None:
-    """Acknowledge how the agent NAME, or its last assignment, ended.
+def ack(session: Session, what: str, as_json: bool) -> None:
+    """Acknowledge what needs you about the agent NAME.
 
-    It then no longer needs you. Exits 75 if the agent is running and its last assignment did not fail.
+    That is how it or its last assignment ended, a damaged file, or else its results, which then count as read. NAME may
+    also be the number of a failed task, or `system` for an outage of the API and for what concerns no agent. It then no
+    longer needs you. Exits 75 if the agent is running and there is nothing to acknowledge.
     """
     team = session.team
-    messages.acknowledge(team, name)
+    done = _acknowledge(team, what)
     if as_json:
-        say_json({"name": name, "acknowledged": True})
+        say_json({"name": what, "acknowledged": True})
     else:
-        say(f"acknowledged how {name} ended")
+        say(f"acknowledged {done}")
+
+
+def _acknowledge(team: Team, what: str) -> str:
+    """Acknowledge a task, what concerns no agent, or an agent; return in words what that was."""
+    if what.isdecimal():
+        task = tasks.load(team.directory, int(what))
+        if task.status != "failed":
+            raise TryLaterError(f"task {what} is {task.status.replace('_', ' ')}: there is nothing to acknowledge")
+        messages.acknowledge_marks(team, {task_mark(task.id): task.rev}, f"#{task.id}")
+        return f"that task {what} failed"
+    view = read_team(team.directory) if team.directory.exists() else None
+    needs = to_acknowledge(view, what) if view is not None else ()
+    messages.acknowledge_marks(team, dict(mark for need in needs for mark in need.marks), what)
+    kinds = {need.kind for need in needs if need.marks}
+    if what == SYSTEM or (kinds and not _has_ended(view, what)):
+        if not kinds:
+            raise TryLaterError("there is nothing to acknowledge that concerns no agent")
+        return f"the results of {what}" if kinds == {"result"} else f"what needed you about {what}"
+    messages.acknowledge(team, what)
+    return f"how {what} ended"
+
+
+def _has_ended(view: TeamView | None, name: str) -> bool:
+    """Return True if an agent, or its last assignment, ended in a way that needs the operator."""
+    agent = view.agent(name) if view is not None else None
+    return agent is not None and (agent.has_failed or (agent.is_dead and not agent.acknowledged))
 
 
 @click.command()

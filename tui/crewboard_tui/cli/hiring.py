@@ -1,5 +1,6 @@
 """The commands `spawn`, `resume` and `types`. A `spawn` in the foreground follows the agent to its answer."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -9,10 +10,10 @@ from functools import partial
 import click
 from click.core import ParameterSource
 
-from crewboard.commands import POLL_INTERVAL, CommandLine, Team, command_for, wait_until
+from crewboard.commands import POLL_INTERVAL, CommandLine, Team, command_for, messages, wait_until
 from crewboard.commands import hire as hiring
 from crewboard.commands.hire import Assignment, Hire
-from crewboard.errors import ExitCode, UsageError
+from crewboard.errors import CrewboardError, ExitCode, UsageError
 from crewboard.protocol import Follower, only_operator_answers, supervisor_client
 from crewboard.protocol import requests as request_store
 from crewboard.readmodel import Activity, describe, summarise
@@ -422,7 +423,12 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
     except KeyboardInterrupt:
         note(f"\ndetached: {name} keeps working; `{typed(f'journal {name} --follow')}` shows its progress")
         return ExitCode.INTERRUPTED
-    return _report(assignment, outcome, typed, as_json=as_json)
+    code = _report(assignment, outcome, typed, as_json=as_json)
+    if isinstance(outcome, Answer) and outcome.error is None:
+        # It was read just now. That this is noted is not worth a failure.
+        with contextlib.suppress(CrewboardError):
+            messages.acknowledge_results(team, name)
+    return code
 
 
 def _report(assignment: Assignment, outcome: Answer | Exit | None, typed: CommandLine, *, as_json: bool) -> int:

@@ -4,7 +4,7 @@ Looking into a mailbox marks nothing as read.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -268,27 +268,39 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "looping": (("tell it", "send {agent} TEXT"), ("stop it", "stop {agent}")),
     "failed": (("try again", "send {agent} TEXT"), _ACKNOWLEDGE),
     "failed_start": (("start it", "resume {agent}"), ("take it off the roster", "remove {agent}")),
+    "outage": (_ACKNOWLEDGE, ("let the assignments fail", "settings on_outage fail")),
+    "damaged": (_ACKNOWLEDGE,),
+    "task_failed": (
+        ("try again", "task update {task} --status pending --owner {agent}"),
+        ("give it to another agent", "task update {task} --status pending --owner NAME"),
+        ("acknowledge", "ack {task}"),
+    ),
+    "result": ((READ, "inbox {mailbox}"), _ACKNOWLEDGE),
 }
 
 
 def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
     """Yield each possible answer to a need or request, with the command that gives it."""
-    known: Mapping[NeedKind, tuple[tuple[str, str], ...]] = _ANSWERS
     if isinstance(need, Need):
+        known = _ANSWERS[need.kind]
         if need.limit is not None:
-            known = {**_ANSWERS, "failed": (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)}
-        kind, agent, ident = need.kind, need.agent, need.request_id
+            known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
+        elif need.kind == "failed" and need.code == ExitCode.TRY_LATER:
+            known = (("replace it", "supervisor --restart"),)
+        # Restarting does not help against a failure that repeats.
+        elif need.kind == "failed" and need.code == ExitCode.INTERNAL:
+            known = ()
+        elif need.kind == "task_failed" and need.agent == SYSTEM:
+            known = known[1:]
+        words = {"agent": need.agent, "id": need.request_id, "task": need.task, "mailbox": need.mailbox}
     elif need.type in NEED_OF_REQUEST:
-        kind, agent, ident = NEED_OF_REQUEST[need.type], need.from_, need.id
+        known = _ANSWERS[NEED_OF_REQUEST[need.type]]
+        words = {"agent": need.from_, "id": need.id}
     # A shutdown request is answered by the agent that it asks.
     else:
         return
-    if agent == SYSTEM:
-        # Restarting does not help against a failure that repeats.
-        hangs = isinstance(need, Need) and need.code == ExitCode.TRY_LATER
-        known = {kind: (("replace it", "supervisor --restart"),) if hangs else ()}
-    for what, how in known[kind]:
-        yield what, typed(how.format(agent=agent, id=ident))
+    for what, how in known:
+        yield what, typed(how.format(**words))
 
 
 def in_a_row(commands: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ import click
 
 from crewboard.commands import CommandLine, Team
 from crewboard.errors import ExitCode
-from crewboard.readmodel import AgentView, Need, TeamView, bill_team, describe_storage, read_team
+from crewboard.readmodel import AgentView, Need, TeamView, bill_team, describe_storage, read_team, waiting_behind
 from crewboard.readmodel import as_json as report
 from crewboard.records import describe_exit
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
@@ -37,7 +37,7 @@ def describe(view: TeamView, team: Team) -> list[str]:
     typed = CommandLine.of(team)
     return [
         *_head(view, typed),
-        *_section("needs you", [line for need in view.needs for line in _need(need, view.now, typed)]),
+        *_section("needs you", [line for need in view.needs for line in _need(need, view, typed)]),
         *_section("agents", _agents(view)),
         *_section("requests", _requests(view)),
         *_section("tasks", describe_tasks(team, list(view.tasks), "  ") if view.tasks else []),
@@ -77,9 +77,11 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return ["", title, *lines] if lines else []
 
 
-def _need(need: Need, now: float, typed: CommandLine) -> list[str]:
+def _need(need: Need, view: TeamView, typed: CommandLine) -> list[str]:
+    waiting = waiting_behind(view, need).describe()
+    facts = (need.agent, need.kind, age(view.now - need.since), f"holds up {waiting}" if waiting else "", need.summary)
     return [
-        "  " + cut(f"{need.agent} · {need.kind} · {age(now - need.since)} · {need.summary}", columns() - 2),
+        "  " + cut(" · ".join(fact for fact in facts if fact), columns() - 2),
         f"      → {in_a_row(how for _, how in answers(need, typed))}",
     ]
 

@@ -277,8 +277,12 @@ def _wait(
 
 
 def _words_for(agent: AgentView) -> set[str]:
-    """Return every word that `wait` accepts for the agent's state; an acknowledged crash still counts as `dead`."""
-    return {agent.state, agent.shown, *(["dead"] if agent.is_dead else [])}
+    """Return every word that `wait` accepts for the agent's state.
+
+    An acknowledged crash still counts as `dead`, and a run that ended because of a limit as `done`.
+    """
+    also = ["dead"] if agent.is_dead else ["done"] if agent.shown == "limit" else []
+    return {agent.state, agent.shown, *also}
 
 
 def _is_over(agent: AgentView) -> bool:

@@ -72,10 +72,11 @@ KEYS: tuple[Key, ...] = (
         10),
     Key("list.open", "enter", "open", "open", "open it", "list", 20),
     Key("agent.answer", "a", "", "answer", "open its request", "agents", 30, changes=True),
-    Key("agent.resume", "r", "", "resume", "resume it with its memory", "agents", 32, changes=True),
+    Key("agent.resume", "r", "", "resume", "resume it with its memory, or let it try again", "agents", 32,
+        changes=True),
     Key("agent.fresh", "R", "", "fresh", "restart it from its prompt, without memory", "agents", 33,
         changes=True),
-    Key("agent.acknowledge", "D", "", "seen", "acknowledge its crash or failure", "agents", 34, changes=True),
+    Key("agent.acknowledge", "D", "", "seen", "acknowledge its crash, failure or result", "agents", 34, changes=True),
     Key("agent.limit", "L", "", "raise limit", "raise the limit that stopped it, and continue", "agents", 31,
         changes=True),
     Key("agent.message", "m", "", "msg", "write to the selected agent", "agents", 40, changes=True),
@@ -141,7 +142,7 @@ KEYS: tuple[Key, ...] = (
     Key("view.tab", "]", "", "tab", "show the next tab", "tabs", 14),
     Key("view.tab_back", "[", "", "", "show the previous tab", "tabs"),
     Key("agent.sort", "s", "sort", "sort", "sort by the next column or property", "sort", 70),
-    Key("agent.reverse", "S", "reverse", "reverse", "reverse the order", "sort"),
+    Key("agent.reverse", "S", "reverse", "reverse", "reverse the order; of needs: by what waits behind", "sort"),
     Key("agent.wide", "w", "wide", "wide", "show more columns, or fewer", "wide"),
     Key("view.group", "f", "", "filter", "filter by state or kind; the title says which", "view", 73),
     Key("view.filter", "/", "", "find", "show only rows that match your words", "view", 60),
@@ -195,6 +196,23 @@ Pressed = Callable[[str], str]
 """Returns how a key is pressed, given its id."""
 
 BY_ID = {key.id: key for key in KEYS}
+
+KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
+    "death": (("agent.resume", "resume"), ("agent.acknowledge", "seen")),
+    "plan": (("agent.answer", "review"),),
+    "permission": (("agent.answer", "answer"),),
+    "question": (("agent.answer", "answer"),),
+    "stuck": (("agent.interrupt", "interrupt"), ("agent.stop", "stop")),
+    "looping": (("agent.interrupt", "interrupt"), ("agent.stop", "stop")),
+    "failed_start": (("agent.resume", "resume"),),
+    "failed": (("agent.resume", "retry"), ("agent.acknowledge", "seen")),
+    "limit": (("agent.limit", "raise limit"), ("agent.acknowledge", "seen")),
+    "outage": (("agent.acknowledge", "seen"),),
+    "damaged": (("agent.acknowledge", "seen"),),
+    "task_failed": (("agent.resume", "retry"), ("agent.answer", "assign"), ("agent.acknowledge", "seen")),
+    "result": (("list.open", "read"), ("agent.acknowledge", "seen")),
+}
+"""The keys that answer each kind of need in Needs-you, with their labels there; `limit`: a need that a limit made."""
 
 KEY_NAMES = {
     "enter": "⏎", "escape": "Esc", "space": "Space", "down": "↓", "up": "↑", "pagedown": "PgDn", "pageup": "PgUp",

@@ -27,6 +27,7 @@ LOOKS: dict[Shown, Look] = {
     "ask": Look("▲", "A", "warning bold", "ask"),
     "stuck": Look("◆", "!", "warning", "stuck"),
     "loop": Look("↻", "L", "accent", "loop"),
+    "limit": Look("⊘", "%", "warning", "limit"),
     "run": Look("●", ">", "success", "run"),
     "wait": Look("◐", "w", "info", "wait"),
     "pause": Look("‖", "P", "info dim", "pause"),
@@ -39,7 +40,7 @@ LOOKS: dict[Shown, Look] = {
 SEEN_DEATH = Look("✖", "X", "dim", "died")
 """A crash that was acknowledged: it needs no action, but was not an orderly exit."""
 
-URGENT: tuple[Shown, ...] = ("ask", "dead", "stuck", "loop")
+URGENT: tuple[Shown, ...] = ("ask", "dead", "stuck", "loop", "limit")
 """States that need the user, in the order of the status bar."""
 
 TASK_LOOKS: dict[str, Look] = {
@@ -62,6 +63,10 @@ NEED_LOOKS: dict[str, Look] = {
     "looping": LOOKS["loop"],
     "failed_start": LOOKS["start"],
     "failed": LOOKS["dead"],
+    "outage": LOOKS["wait"],
+    "damaged": Look("✖", "X", "error", "damaged"),
+    "task_failed": TASK_LOOKS["failed"],
+    "result": Look("✉", "@", "success", "result"),
 }
 
 
@@ -98,7 +103,7 @@ _CHROME = {
     "←": "<", "↑": "^", "↓": "v", "⏎": "E", "×": "x", "−": "-", "–": "-", "—": "-", "▌": "_", "▐": "|", "█": "#",
     "▎": "|", "▊": "|", "▔": "-", "▁": "_", "▮": "#", "▯": ".", "✓": "+", "☑": "x", "☐": " ", "✉": "@",
     "“": '"', "”": '"', "‘": "'", "’": "'", "¢": "c", "†": "/", "⚠": "!", "␛": "?", "•": "*", "⌄": "v",
-    "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "↵": "|", "⇥": ">", "␡": "?",
+    "⏳": "W:", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "↵": "|", "⇥": ">", "␡": "?",
 }  # fmt: skip
 GLYPHS = _CHROME | {look.glyph: look.ascii for look in (*TASK_LOOKS.values(), *LOOKS.values())}
 """The ASCII replacement of each glyph that the dashboard uses."""

@@ -20,7 +20,7 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import BY_ID, KEYS, WHERE, Key, bindings_of, command_name
 from crewboard_tui.queries import Query, Snapshot
 from crewboard_tui.render import Line, Span, clip, format_path, format_places, line, safe_text, say, width_of, wrap
-from crewboard_tui.views.rows import HUGE, MEDIUM, SHORT, TALL, WIDE, need_key
+from crewboard_tui.views.rows import HUGE, MEDIUM, SHORT, TALL, WIDE
 from crewboard_tui.widgets import (
     VIEWS,
     Badges,
@@ -211,17 +211,34 @@ class BaseScreen(Screen[None]):
         self._still("strip").show([strip_line(snapshot, badges, width)])
         way = self._way_to_view()
         self._still("heading").show([(*self.heading(snapshot, width - width_of(way)), *way)])
-        opens = self.next_need in snapshot.view.needs[:1]
+        worst = snapshot.view.needs[:1]
         alert = alert_line(
-            snapshot, self.context.now, width, read_only=self.context.read_only, pressed=self._pressed_here, opens=opens
+            snapshot,
+            self.context.now,
+            width,
+            read_only=self.context.read_only,
+            pressed=self._pressed_here,
+            opens=self.next_need in worst,
+            own_keys=not self._writes_text,
+            acts=bool(worst) and self._is_about(worst[0]),
         )
         self._still("alert").show([alert])
         self.paint_status()
 
+    def _is_about(self, need: Need) -> bool:
+        """Return True if the keys act on this need: it is selected, or else its agent."""
+        selection = self.selection()
+        about_agent = need.task is None and [agent.name for agent in selection.agents] == [need.agent]
+        return selection.needs == (need,) or (not selection.needs and not selection.tasks and about_agent)
+
     def _pressed_here(self, ident: str) -> str:
         """Return how a key is pressed; while a text is written, the field must be left first."""
         key = self.context.key(ident)
-        return f"{self.context.key('view.back')} {key}" if isinstance(self.app.focused, Input | TextArea) else key
+        return f"{self.context.key('view.back')} {key}" if self._writes_text else key
+
+    @property
+    def _writes_text(self) -> bool:
+        return isinstance(self.app.focused, Input | TextArea)
 
     def _way_to_view(self) -> Line:
         """On a page, the digit that goes to the view below: one that brought here may seem to do nothing."""
@@ -276,7 +293,7 @@ class BaseScreen(Screen[None]):
     def next_need(self) -> Need | None:
         """Return the need that `!` opens: the most urgent, or the one after the need that was opened last."""
         needs, visited = self.context.snapshot.view.needs, self.context.visited
-        names = [need_key(need) for need in needs]
+        names = [need.key for need in needs]
         at = (names.index(visited) + 1) % len(names) if visited in names and visited == self.shown_need else 0
         return needs[at] if needs else None
 

@@ -16,15 +16,16 @@ from crewboard_tui.actions import (
     AGENT_GROUPS,
     ALL,
     FINDS_AGENTS,
-    AgentActions,
     Layer,
     Messaging,
+    NeedActions,
     Search,
     Selection,
     in_group,
     matches_agent,
     select,
     select_in,
+    select_needs,
 )
 from crewboard_tui.compose import Composer, shown_composer
 from crewboard_tui.context import AppContext
@@ -46,7 +47,7 @@ from crewboard_tui.views.activity import activity_lines
 from crewboard_tui.views.base import BaseScreen, Panes
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList
-from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, find_need, lay_out, need_rows, task_rows
+from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, lay_out, need_rows, task_rows
 from crewboard_tui.widgets import LineList, LineView, Row, follow_words, keep_order, marks_of, tabs_line, title
 
 _WELCOME = (
@@ -81,8 +82,7 @@ class BoardScreen(BaseScreen):
         self._messaging = Messaging(context, partial(shown_composer, self))
         marks = Layer(lambda: bool(self._marked), lambda: self.query_one(Roster).unmark(self._marked), "unmark")
         self.back_layers = (marks, self.panes.layer, self.search.layer)
-        agents = AgentActions(context)
-        self.offer(agents.actions, self._messaging.actions, self.search.actions, self.panes.actions)
+        self.offer(NeedActions(context).actions, self._messaging.actions, self.search.actions, self.panes.actions)
 
     def begin(self) -> None:
         self.panes.begin()
@@ -155,7 +155,14 @@ class BoardScreen(BaseScreen):
         if self.focused is not None and self.focused.id == "board-tasks":
             # With the cursor on a task, no key may end an agent that stands elsewhere.
             found = replace(found, agents=())
+        need = view.need(self.query_one("#board-needs", LineList).selected) if self._is_in_needs else None
+        if need is not None:
+            found = select_needs(view, [need], found)
         return replace(found, unmark=roster.unmark, show_agent=roster.want)
+
+    @property
+    def _is_in_needs(self) -> bool:
+        return self.focused is not None and self.focused.id == "board-needs"
 
     def _beside(self) -> str | None:
         """The agent of the row under the cursor, in a list next to the roster; empty if the row has none."""
@@ -163,7 +170,7 @@ class BoardScreen(BaseScreen):
         if rows is None or rows.id not in _LISTS_BESIDE:
             return None
         if rows.id == "board-needs":
-            need = find_need(self.context.snapshot.view, rows.selected)
+            need = self.context.snapshot.view.need(rows.selected)
             return need.agent if need else ""
         return rows.selected or ""
 

@@ -14,6 +14,7 @@ _WORDS = {
     "dead": "killed or crashed, until you acknowledge it",
     "ask": "waits for your answer",
     "stuck": "no progress past its deadline",
+    "limit": "ended by its budget or turn limit, until you acknowledge it",
     "loop": "the same call with the same outcome, again and again",
     "run": "at work",
     "wait": "waits for something that is not you",

@@ -1,37 +1,41 @@
 """`4` Needs-you: everything that waits for the operator, and why."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from textual import on
 from textual.widget import Widget
 
-from crewboard.readmodel import Need, TeamView, response_times_today
+from crewboard.commands import messages
+from crewboard.readmodel import Need, TeamView, response_times_today, waiting_behind
 from crewboard_tui.actions import (
     NEED_GROUPS,
-    AgentActions,
     Messaging,
+    NeedActions,
     Search,
     Selection,
     marks_layer,
     need_in_group,
     select_in,
+    select_needs,
 )
 from crewboard_tui.context import AppContext
-from crewboard_tui.queries import CrashOf, Query, Snapshot
+from crewboard_tui.queries import CrashOf, MailTo, Query, Snapshot, WorkOf
 from crewboard_tui.render import format_long_age
 from crewboard_tui.views.base import BaseScreen, Panes, nothing_row
-from crewboard_tui.views.rows import explanation_lines, find_need, need_key, need_rows
+from crewboard_tui.views.rows import explanation_lines, need_rows
 from crewboard_tui.widgets import LineList, LineView, keep_order, title
 
 _NOTHING = "nothing needs you; plans to approve, questions and crashes appear here"
 
 
-SORTS: dict[str, Callable[[Need], Any]] = {
-    "urgency": lambda _: 0,
-    "age": lambda need: need.since,
-    "agent": lambda need: need.agent,
-    "kind": lambda need: need.kind,
+SORTS: dict[str, Callable[[TeamView, Need], Any]] = {
+    "urgency": lambda _, __: 0,
+    "age": lambda _, need: need.since,
+    "agent": lambda _, need: need.agent,
+    "kind": lambda _, need: need.kind,
+    "unblocks": lambda view, need: -waiting_behind(view, need).count,
 }
 """The sort keys; equal needs are ordered by urgency."""
 
@@ -48,40 +52,44 @@ class NeedsScreen(BaseScreen):
         self.panes = Panes(self)
         self.search = Search(context, self.narrow, "words of a need, its agent or its kind", NEED_GROUPS)
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
-        self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
+        self.offer(NeedActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
     def begin(self) -> None:
         self.panes.begin()
 
     def body(self) -> Iterable[Widget]:
-        yield LineList(marks=True, sorts=tuple(SORTS), id="needs", classes="pane")
+        yield LineList(marks=True, sorts=tuple(SORTS), chosen_by_key="unblocks", id="needs", classes="pane")
         yield LineView(id="why", classes="pane", follow=False, follows=False)
 
     def queries(self) -> Iterable[Query[object]]:
         need = self.selected_need()
-        return (CrashOf(need.agent),) if need else ()
+        if need is None:
+            return ()
+        if need.kind == "result" and need.mailbox:
+            return (MailTo(need.mailbox),)
+        return (WorkOf(need.agent),) if need.kind == "task_failed" else (CrashOf(need.agent),)
 
     def selected_need(self) -> Need | None:
         """The need under the cursor."""
-        return (
-            find_need(self.context.snapshot.view, self.query_one("#needs", LineList).selected)
-            if self.is_mounted
-            else None
-        )
+        return self.context.snapshot.view.need(self.query_one("#needs", LineList).selected) if self.is_mounted else None
 
     @property
     def shown_need(self) -> str | None:
         return self.query_one("#needs", LineList).selected if self.is_mounted else None
 
     def selection(self) -> Selection:
-        return select_in(self.context.snapshot.view, self._rows, self._agent_of) if self.is_mounted else Selection()
+        if not self.is_mounted:
+            return Selection()
+        view = self.context.snapshot.view
+        needs = [need for key in self._rows.targets if (need := view.need(key)) is not None]
+        return select_needs(view, needs, select_in(view, self._rows, self._agent_of))
 
     @property
     def _rows(self) -> LineList:
         return self.query_one("#needs", LineList)
 
     def _agent_of(self, key: str) -> str | None:
-        need = find_need(self.context.snapshot.view, key)
+        need = self.context.snapshot.view.need(key)
         return need.agent if need else None
 
     def go_to(self, key: str) -> None:
@@ -98,13 +106,14 @@ class NeedsScreen(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         rows, view = self._rows, snapshot.view
-        rows.marked &= {need_key(need) for need in view.needs}
+        rows.marked &= {need.key for need in view.needs}
         found = {
             row.key: row
             for row in need_rows(view, self.context.now, rows.row_width, self.search.words, frozenset(rows.marked))
         }
-        shown = [need for need in view.needs if need_key(need) in found and need_in_group(need, self.search.group)]
-        wanted = [need_key(need) for need in rows.in_order(shown, need_key, SORTS[rows.order.by])]
+        shown = [need for need in view.needs if need.key in found and need_in_group(need, self.search.group)]
+        rank = partial(SORTS[rows.order.by], view)
+        wanted = [need.key for need in rows.in_order(shown, lambda need: need.key, rank)]
         self._order = keep_order(self._order, wanted)
         rows.show([found[key] for key in self._order] or [nothing_row(self.search.nothing(_NOTHING))])
         count = f"{len(wanted)} of {len(view.needs)}" if self.search.is_narrowed else len(wanted)
@@ -123,11 +132,10 @@ class NeedsScreen(BaseScreen):
             title(pane, "Why")
             pane.show([])
             return
-        opens = bool(need.request_id) and self.query_one("#needs").has_focus
-        title(pane, f"{need.agent} · why", f"{self.context.key('list.open')} open" if opens else "")
-        pane.show(
-            explanation_lines(need, snapshot.view, snapshot.get(CrashOf(need.agent)), self.context.now, pane.line_width)
-        )
+        opens = bool(need.request_id or need.task or need.mailbox) and self.query_one("#needs").has_focus
+        about = f"#{need.task}" if need.task else need.agent
+        title(pane, f"{about} · why", f"{self.context.key('list.open')} open" if opens else "")
+        pane.show(explanation_lines(need, snapshot, self.context.now, pane.line_width))
 
     @on(LineList.Moved, "#needs")
     def _explain(self) -> None:
@@ -137,13 +145,27 @@ class NeedsScreen(BaseScreen):
         self.paint_keys()
 
     @on(LineList.Opened, "#needs")
-    def _open(self) -> None:
-        need = self.selected_need()
-        request = self.context.snapshot.view.request(need.request_id) if need and need.request_id else None
+    async def _open(self) -> None:
+        """Open the request, the task or the agent; a result is read by that."""
+        need, view = self.selected_need(), self.context.snapshot.view
+        if need is None:
+            return
+        if need.kind == "result" and not self.context.read_only:
+            self.context.do_quietly("noting what was read", partial(self._note_read, need))
+        request = view.request(need.request_id) if need.request_id else None
         if request is not None:
             self.context.navigator.open_request(request)
-        elif need is not None:
-            self.context.navigator.open_agent(need.agent)
+        elif need.task is not None:
+            await self.context.navigator.open_view("tasks", str(need.task))
+        elif view.agent(need.agent) is not None:
+            self.context.navigator.open_agent(need.agent, "Mail" if need.kind == "result" else "Now")
+        elif need.mailbox:
+            await self.context.navigator.open_view("inbox", need.mailbox)
+
+    def _note_read(self, need: Need) -> str:
+        """Record that a result was read. Call it in a thread: another process may hold the lock."""
+        messages.acknowledge_marks(self.context.team, dict(need.marks))
+        return ""
 
 
 def _record(view: TeamView, now: float) -> str:

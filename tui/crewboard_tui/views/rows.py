@@ -1,15 +1,27 @@
 """Agents, needs and tasks as rows of a list, and the details of one: the same in every view."""
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from crewboard.readmodel import AgentView, CrashReport, Need, TeamView, blocked, summarise, tasks_blocked_by, why_failed
+from crewboard.readmodel import (
+    AgentView,
+    CrashReport,
+    Need,
+    TeamView,
+    blocked,
+    outage_end,
+    summarise,
+    tasks_blocked_by,
+    waiting_behind,
+    why_failed,
+)
 from crewboard.records import Request, Task, describe_exit
 from crewboard.store import CLOSED, terminal_state
-from crewboard_tui.queries import Snapshot, WorkOf
+from crewboard_tui.queries import CrashOf, MailTo, Snapshot, WorkOf
 from crewboard_tui.render import (
     NEED_LOOKS,
     TASK_LOOKS,
+    URGENT,
     Align,
     Line,
     Look,
@@ -77,12 +89,19 @@ def doing(agent: AgentView, now: float) -> str:
         return one_line(f"again in {format_age(agent.retry_at - now)}{error}")
     if agent.shown == "idle":
         # The STATE column already says that it is idle.
-        return one_line(agent.last_error or (f"{agent.unread} unread" if agent.unread else ""))
+        return one_line(agent.last_error or _unread_words(agent))
     if agent.shown in ("stuck", "loop", "start", "unknown"):
         return one_line(agent.reason)
     if agent.state == "waiting" and agent.waiting_for:
         return one_line(f"waits for {agent.doing or agent.waiting_for}")
     return one_line(agent.doing or agent.reason or agent.state)
+
+
+def _unread_words(agent: AgentView) -> str:
+    """Return how much the agent has not read, and how many of its results the user has not."""
+    count = agent.unread_results
+    results = f"{count} result{'' if count == 1 else 's'} to read" if count else ""
+    return " · ".join(part for part in (f"{agent.unread} unread" if agent.unread else "", results) if part)
 
 
 def _glyph(agent: AgentView, now: float) -> Span:  # noqa: ARG001
@@ -96,7 +115,7 @@ def _word(agent: AgentView, now: float) -> Span:  # noqa: ARG001
 
 
 def _name(agent: AgentView, now: float) -> Span:  # noqa: ARG001
-    return Span(agent.name, "bold" if agent.shown in ("dead", "ask", "stuck", "loop") else "")
+    return Span(agent.name, "bold" if agent.unread_results or agent.shown in ("dead", *URGENT) else "")
 
 
 def _why(agent: AgentView, now: float) -> Span:
@@ -257,16 +276,6 @@ _WORD_FROM = 60
 """From this width the word is shown before the number."""
 
 
-def need_key(need: Need) -> str:
-    """Return the key of a need, the same in every reading."""
-    return f"{need.kind}:{need.agent}:{need.request_id or ''}"
-
-
-def find_need(view: TeamView, key: str | None) -> Need | None:
-    """Return the need with this key, if it still exists."""
-    return next((need for need in view.needs if need_key(need) == key), None)
-
-
 def need_rows(
     view: TeamView, now: float, width: int, wanted: str = "", marked: Container[str] = frozenset()
 ) -> list[Row]:
@@ -276,7 +285,7 @@ def need_rows(
     frees = [_frees(view, need, word) if width >= _FREES_FROM else "" for need in shown]
     longest = max(map(len, frees), default=0)
     return [
-        Row(need_key(need), _need_line(need, pad(what, longest), now, width, marked=need_key(need) in marked))
+        Row(need.key, _need_line(need, pad(what, longest), now, width, marked=need.key in marked))
         for need, what in zip(shown, frees, strict=True)
     ]
 
@@ -297,9 +306,11 @@ def _need_line(need: Need, frees: str, now: float, width: int, *, marked: bool) 
 
 
 def _frees(view: TeamView, need: Need, word: str) -> str:
-    """Return the tasks that an answer unblocks, after `word`: `frees #14`, `frees 2 tasks`."""
-    tasks = tasks_blocked_by(view, need)
-    return f"{word}#{tasks[0].id}" if len(tasks) == 1 else f"{word}{len(tasks)} tasks" if tasks else ""
+    """Return what an answer unblocks, after `word`: `frees #14`, `frees 2 tasks, 1 agent`."""
+    waiting = waiting_behind(view, need)
+    # Without room for a word, only the tasks are named.
+    what = (waiting if word else replace(waiting, agents=())).describe()
+    return f"{word}{what}" if what else ""
 
 
 def held_by(view: TeamView, need: Need) -> str:
@@ -307,8 +318,9 @@ def held_by(view: TeamView, need: Need) -> str:
     return ", ".join(f"#{task.id} {task.subject}" for task in tasks_blocked_by(view, need))
 
 
-def explanation_lines(need: Need, view: TeamView, report: CrashReport | None, now: float, width: int) -> list[Line]:
-    """Return the explanation of one need."""
+def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) -> list[Line]:
+    """Return the explanation of one need: its evidence, what waits behind it, and what the agent does."""
+    view, report = snapshot.view, snapshot.get(CrashOf(need.agent))
     agent = view.agent(need.agent)
     if need.kind == "death" and report is not None and report.agent == need.agent:
         return crash_lines(report, now, width)
@@ -319,9 +331,32 @@ def explanation_lines(need: Need, view: TeamView, report: CrashReport | None, no
         ("what", need.summary),
         ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         (_HOLDS_UP, held_by(view, need)),
-        *(_agent_facts(agent) if agent else []),
+        ("agents", ", ".join(waiting_behind(view, need).agents)),
+        *_evidence(need, snapshot),
+        *(_agent_facts(agent) if agent and need.kind not in ("result", "task_failed") else []),
     ]
-    return fact_lines(facts, width)
+    return fact_lines(facts, width) + _result_lines(need, snapshot, width)
+
+
+def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
+    """Return the facts that only some kinds of need have."""
+    task = snapshot.view.task(need.task)
+    until = outage_end(snapshot.view.agents) if need.kind == "outage" else None
+    return [
+        ("why", _why_failed(task, snapshot) if task is not None else ""),
+        ("owner", need.agent if task is not None else ""),
+        ("file", need.file or ""),
+        ("next try", f"{format_clock(until)}; nothing has to be done" if until else ""),
+        ("what helps", "repair it by hand; nothing was overwritten" if need.kind == "damaged" else ""),
+    ]
+
+
+def _result_lines(need: Need, snapshot: Snapshot, width: int) -> list[Line]:
+    """Return the text of the newest result that a need is about."""
+    mailbox = snapshot.get(MailTo(need.mailbox)) if need.mailbox else None
+    letters = mailbox.letters if mailbox is not None else ()
+    mine = [each.message for each in letters if each.message.type == "result" and each.message.from_ == need.agent]
+    return [(), *markdown_lines(mine[-1].content, width)] if mine else []
 
 
 def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:

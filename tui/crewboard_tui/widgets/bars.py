@@ -16,8 +16,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard.protocol import operator_mailboxes
-from crewboard.readmodel import URGENCY, Need, TeamView, bill_team, describe_storage
-from crewboard_tui.keymap import BY_ID, KEY_NAMES, Key, Pressed, default_key, known_keys, show_key
+from crewboard.readmodel import URGENCY, Need, TeamView, bill_team, describe_storage, format_minute, outage_end
+from crewboard_tui.keymap import BY_ID, KEY_NAMES, KEYS_OF_NEED, Key, Pressed, default_key, known_keys, show_key
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import (
     LOOKS,
@@ -245,17 +245,25 @@ def alert_line(
     read_only: bool = False,
     pressed: Pressed = default_key,
     opens: bool = True,
+    acts: bool = False,
+    own_keys: bool = True,
 ) -> Line:
-    """Return the most urgent need, else file damage, else a first step, else "nothing needs you".
+    """Return the most urgent need with its keys, else file damage, else a first step, else "nothing needs you".
 
-    `opens` means that the key for the next need opens this one.
+    `opens` means that the key for the next need opens this one, `acts` that its own keys work on it already. Without
+    `own_keys` only that key is shown.
     """
     view = snapshot.view
     # A full disk stops everything else, and explains why something could not be read.
     if problem := describe_storage(view) or snapshot.problem:
         return (Span(" "), say(problem, "error bold"))
     if view.needs:
-        return _worst(view, now, width, pressed, opens=opens)
+        keys = (
+            ()
+            if read_only or not own_keys
+            else _own_keys(view.needs[0], pressed, words=width >= _WORDS_FROM, acts=acts)
+        )
+        return _worst(view, now, width, pressed, keys, opens=opens)
     if view.problem:
         return (Span(" "), say(view.problem, "error bold"))
     if not view.agents:
@@ -267,21 +275,31 @@ def alert_line(
     return (Span(" nothing needs you", "dim"),)
 
 
-def _worst(view: TeamView, now: float, width: int, pressed: Pressed, *, opens: bool) -> Line:
+def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line, *, opens: bool) -> Line:
     need = view.needs[0]
     look = NEED_LOOKS[need.kind]
     others = f" +{len(view.needs) - 1} more" if len(view.needs) > 1 else ""
     wide = width >= _WORDS_FROM
-    right = (
-        Span(others if wide else "", "dim"),
+    next_key = (
         Span(f" {pressed('app.next')}", "key", "app.next"),
-        Span((" opens it " if wide else " open ") if opens else " next ", "", "app.next"),
+        Span((" opens it" if wide else " open") if opens else " next", "", "app.next"),
     )
+    right = (Span(others if wide else "", "dim"), *next_key, *keys, Span(" "))
     who = (Span(f" {look.glyph} ", look.tone), say(need.agent, look.tone), Span(" "))
     after = (Span(f" · {format_age(now - need.since)}", "dim"), *_aftermath(view, need))
     room = width - width_of((*who, *after, *right)) - 1
     summary = one_line(need.summary)
     return spread((*who, Span(clip(summary, room) if room >= _SOME_WORDS else summary), *after), right, width)
+
+
+def _own_keys(need: Need, pressed: Pressed, *, words: bool, acts: bool) -> Line:
+    """Return the keys that answer a need: they work where it is selected, else once it is open, as an arrow says."""
+    spans = [] if acts else [Span(" ›", "dim")]
+    for ident, label in KEYS_OF_NEED["limit" if need.limit is not None else need.kind]:
+        # A click must not do to another row what is meant for this need.
+        target = ident if acts else ""
+        spans += [Span(f" {pressed(ident)}", "key", target), Span(f" {label}" if words else "", "", target)]
+    return tuple(spans)
 
 
 def _aftermath(view: TeamView, need: Need) -> Line:
@@ -329,6 +347,7 @@ def strip_line(snapshot: Snapshot, badges: Badges, width: int) -> Line:
     pieces = [
         _Piece(1, (say(view.name, "bold"),)),
         _Piece(0, _states(counts, _URGENT, words=width >= _STATE_WORDS_FROM)),
+        _Piece(2, _outage(view)),
         _Piece(3, _states(counts, _REST, words=False)),
         _Piece(5, _tasks(view)),
         _Piece(6, _cost(view)),
@@ -365,6 +384,13 @@ def _states(counts: Counter[Look], looks: tuple[Look, ...], *, words: bool) -> L
             spans += [Span(" ")] if spans else []
             spans.append(Span(f"{look.glyph}{counts[look]}{word}", look.tone))
     return tuple(spans)
+
+
+def _outage(view: TeamView) -> Line:
+    """Return how many agents wait for the API, and when the first of them tries again: `⏳3 until 15:00`."""
+    waiting = sum(agent.waits_for_api for agent in view.agents)
+    until = outage_end(view.agents)
+    return (Span(f"⏳{waiting}{f' until {format_minute(until)}' if until else ''}", "warning"),) if waiting else ()
 
 
 def _tasks(view: TeamView) -> Line:

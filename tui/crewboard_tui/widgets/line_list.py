@@ -51,7 +51,8 @@ def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
 class LineList(ScrollView, can_focus=True):
     """A list whose cursor stays on its item when rows come, go or change their order.
 
-    With `marks`, rows can be marked; `sorts` are the names of its sort keys, the default first. The keys for what a
+    With `marks`, rows can be marked; `sorts` are the names of its sort keys, the default first. `chosen_by_key` is the
+    one that the key for the reverse order chooses instead, and leaves when it is pressed again. The keys for what a
     list cannot do are not offered on it.
     """
 
@@ -99,9 +100,12 @@ class LineList(ScrollView, can_focus=True):
         def control(self) -> "LineList":
             return self.rows
 
-    def __init__(self, *, marks: bool = False, sorts: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self, *, marks: bool = False, sorts: Sequence[str] = (), chosen_by_key: str = "", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self._sorts = tuple(sorts)
+        self._chosen_by_key = chosen_by_key
         self.order = Order(next(iter(self._sorts), ""))
         self.wide = False
         self._arranged: list[str] = []
@@ -309,7 +313,10 @@ class LineList(ScrollView, can_focus=True):
         self._reorder(Order(self._sorts[(self._sorts.index(self.order.by) + 1) % len(self._sorts)]))
 
     def action_reverse(self) -> None:
-        self._reorder(replace(self.order, reverse=not self.order.reverse))
+        if self._chosen_by_key:
+            self._reorder(Order(self._sorts[0] if self.order.by == self._chosen_by_key else self._chosen_by_key))
+        else:
+            self._reorder(replace(self.order, reverse=not self.order.reverse))
 
     def action_wide(self) -> None:
         self.wide = not self.wide

@@ -25,7 +25,7 @@ from crewboard_tui.render import (
 )
 from crewboard_tui.views.activity import open_by, shared_line
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.rows import TALL, need_key
+from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import StaticLines, crumbs_line
 
 BLIND_FOR = 0.3
@@ -89,7 +89,7 @@ class RequestPage:
     def need(self) -> str | None:
         """The key of the request's need, while it is one."""
         needs = self._context.snapshot.view.needs
-        return next((need_key(need) for need in needs if need.request_id == self.seen.id), None)
+        return next((need.key for need in needs if need.request_id == self.seen.id), None)
 
     # ------------------------------------------------------------------------------------------- when keys answer
 

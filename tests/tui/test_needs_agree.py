@@ -1,0 +1,106 @@
+"""Board, alert line, title, notifications, `--plain`, `status --json` and `wait --needs` tell of the same needs."""
+
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+
+from crewboard.commands import context
+from crewboard.readmodel import NeedKind, TeamReader, TeamView
+from crewboard.readmodel.as_json import status
+from crewboard.records import Exit
+from crewboard.store import agents
+from crewboard_tui.cli import board as plain
+from crewboard_tui.cli import watching
+from crewboard_tui.keymap import KEYS_OF_NEED
+from crewboard_tui.notifications import BELL, NeedsDiff, TerminalNotifications, title_of
+from crewboard_tui.render import NEED_LOOKS
+from crewboard_tui.widgets import LineList
+from tests.frozen import NOW, Frozen
+from tests.tui.stage import opened
+
+
+def _die(team: Frozen) -> None:
+    team.gone("who", "code", Exit(run=1, signal=9, reason="died", at=NOW - 5, buried=True), 71)
+
+
+def _ask(kind: str) -> Callable[[Frozen], None]:
+    def ask(team: Frozen) -> None:
+        team.hire("who", "code", "working", "", ago=9, pid=71)
+        team.asks("r-1", kind, "who", 9, {"plan": "# Do it", "question": "why?", "tool": "bash", "summary": "ls"})  # type: ignore[arg-type]
+
+    return ask
+
+
+def _run(**more: object) -> Callable[[Frozen], None]:
+    def run(team: Frozen) -> None:
+        state = str(more.get("state", "working"))
+        team.hire("who", "code", state, "", ago=9, pid=71, **{key: more[key] for key in more if key != "state"})  # type: ignore[arg-type]
+
+    return run
+
+
+def _not_begun(team: Frozen) -> None:
+    agent = team.gone("who", "code", Exit(run=1, code=0, reason="finished", at=NOW - 900, buried=True), 71)
+    spec = agents.spec(agent)
+    assert spec is not None
+    agents.change_spec(agent, lambda _: spec.model_copy(update={"run": 2, "at": NOW - 900}))
+
+
+def _damage(team: Frozen) -> None:
+    team.directory.task(3).write_text("{")
+
+
+def _result(team: Frozen) -> None:
+    team.mail(1, "who", "lead", "result", "41 modules", 9, result="results/who-1-1.md")
+
+
+MAKE: dict[NeedKind, Callable[[Frozen], None]] = {
+    "death": _die,
+    "plan": _ask("plan_approval"),
+    "permission": _ask("permission"),
+    "question": _ask("question"),
+    "stuck": _run(deadline=NOW - 9),
+    "looping": _run(repeats=6),
+    "failed_start": _not_begun,
+    "failed": _run(state="idle", failed=69, failed_at=NOW - 9, last_error="no"),
+    "outage": _run(state="retrying", outage_since=NOW - 9, retry_at=NOW + 60, last_error="529"),
+    "damaged": _damage,
+    "task_failed": lambda team: team.task(4, "fix it", "failed", owner="who"),
+    "result": _result,
+}
+
+
+def _read(team: Frozen) -> TeamView:
+    return TeamReader(team.directory, clock=team.team.now, probe=team.probe).read()
+
+
+@pytest.mark.parametrize("kind", get_args(NeedKind))
+async def test_every_place_tells_of_the_same_need(
+    empty: Frozen, kind: NeedKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    told = TerminalNotifications(written.append, notify="bell")
+    told.read(_read(empty))
+    MAKE[kind](empty)
+    view = _read(empty)
+    (need,) = view.needs
+    assert need.kind == kind
+    assert KEYS_OF_NEED[kind], "each kind has keys"
+    told.read(view)
+    assert written.count(BELL) == 1
+    assert title_of(view).startswith(f"{NEED_LOOKS[kind].glyph}1 ")
+    (sentence,) = plain.news(view, NeedsDiff(), context.CommandLine())
+    assert need.summary.partition(": ")[2] in sentence
+    assert [each["kind"] for each in status(view)["needs_you"]] == [kind]
+    monkeypatch.setattr(
+        watching, "TeamReader", lambda _: TeamReader(empty.directory, clock=lambda: NOW, probe=empty.probe)
+    )
+    assert watching._wait_for_need(empty.team, 0) == need
+    async with opened(empty, 170, 50) as stage:
+        await stage.until(lambda: need.summary[:20] in stage.part("alert"), "the need on the alert line")
+        shown = stage.app.screen.query_one("#board-needs", LineList)
+        await stage.until(lambda: [row.key for row in shown.rows] == [need.key], "the need on the Board")
+        await stage.press("4")
+        await stage.sees("Needs you · 1")
+        assert [row.key for row in stage.app.screen.query_one("#needs", LineList).rows] == [need.key]
