@@ -29,7 +29,7 @@ from tests.store.parallel import CONTEXT
 Target = Literal["worker", "supervisor", "prefork", "sender", "reader", "directory"]
 
 _AGENT = re.compile(r"You are ([a-z0-9_-]+),")
-_SETTLE_TIMEOUT = 60.0
+_SETTLE_TIMEOUT = 300.0
 
 
 # ------------------------------------------------------------------------------------------------------ requests
