@@ -2,9 +2,11 @@
 
 import os
 import stat
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -17,11 +19,12 @@ from crewboard.commands.context import Team
 from crewboard.errors import BadDataError
 from crewboard.protocol import requests
 from crewboard.records import Exit, Intake, Message
-from crewboard.store import agents, files, journal, json_files, leases, mailbox, tasks
+from crewboard.store import agents, codec, files, journal, json_files, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
 from tests.cli.files import alive, ask, enlist, set_status
 from tests.cli.shell import Cli
+from tests.store.raw_mail import append, line
 
 AGENT_KEYS = {
     "name", "type", "role", "state", "run", "pid", "alive", "exit", "unread", "doing", "since", "turn", "task",
@@ -473,3 +476,44 @@ def test_the_shell_completes_names_ids_and_states(
     shell = ShellComplete(program.crewboard, {}, "crewboard", env.COMPLETE)
     found = shell.get_completions(list(words[:-1]), words[-1])
     assert [item.value for item in found] == completed
+
+
+def test_a_long_mailbox_is_shown_in_pages(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    texts = [f"message {number}" for number in range(450)]
+    append(team.directory.inbox("fixer"), b"".join(line(f"m{n}", text) + b"\n" for n, text in enumerate(texts)))
+
+    def shown(*arguments: str) -> tuple[list[str], str]:
+        ran = cli("inbox", "fixer", *arguments)
+        assert ran.code == 0
+        return [row.strip() for row in ran.out.splitlines() if row.startswith("    ")], ran.err
+
+    newest, hint = shown()
+    assert newest == texts[-200:]
+    assert "the newest 200 messages; `crewboard" in hint
+    assert "inbox fixer --before m250` shows older ones, --all all" in hint
+    assert shown("--before", "m250")[0] == texts[50:250]
+    assert shown("--before", "m50") == (texts[:50], "")
+    assert shown("--limit", "3")[0] == texts[-3:]
+    assert shown("--all") == (texts, "")
+    assert len(cli("inbox", "fixer", "--json").json) == 450
+    assert [each["id"] for each in cli("inbox", "fixer", "--json", "--limit", "2").json] == ["m448", "m449"]
+    cli("inbox", "fixer", "--before", "m999").refused(2, "there is no message 'm999' in the mailbox of fixer")
+    cli("inbox", "fixer", "--all", "--limit", "2").refused(2, "--all or --limit")
+
+
+def test_the_newest_page_of_a_huge_mailbox_reads_its_end_alone(
+    cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enlist(team, "fixer")
+    append(team.directory.inbox("fixer"), b"".join(line(f"m{n}", "x" * 200) + b"\n" for n in range(4000)))
+    parsed = Counter[str]()
+    decode = codec.decode
+
+    def count(data: bytes, model: type[Any]) -> Any:  # noqa: ANN401
+        parsed[model.__name__] += 1
+        return decode(data, model)
+
+    monkeypatch.setattr(codec, "decode", count)
+    assert cli("inbox", "fixer", "--limit", "5").out.count("scout · message") == 5
+    assert 5 <= parsed["Message"] < 1500

@@ -224,6 +224,16 @@ class MailReader:
         """Return the end of what was read of the mailbox."""
         return self._mailbox.offset
 
+    @property
+    def is_whole(self) -> bool:
+        """Return True if the mailbox was read from its beginning."""
+        return self._start() == 0
+
+    def is_enough_for(self, newest: list[MessageView], count: int) -> bool:
+        """Return True if `newest` are all of the newest `count` messages, with all that is known about them."""
+        known = self._journal.whole or all(letter.picked_up_at is not None for letter in newest)
+        return (self.is_whole or len(newest) == count) and known
+
     def read(self) -> list[MessageView]:
         """Return every message so far, oldest first."""
         if self._mailbox.restarted():

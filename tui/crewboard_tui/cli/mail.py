@@ -3,9 +3,10 @@
 Looking into a mailbox marks nothing as read.
 """
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +21,9 @@ from crewboard.records import SYSTEM, Message, Request
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, age, as_json, clock, indented, note, note_damage, revive, say, say_json
 from crewboard_tui.render import safe_line
+
+if TYPE_CHECKING:
+    from crewboard.readmodel import MessageView
 
 
 @click.command()
@@ -68,23 +72,29 @@ def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bo
         note(f"{name} is not running: the message is kept; `{command_for(team, f'resume {name}')}` resumes it")
 
 
+_PAGE = 200
+"""Messages that `inbox` prints unless it is told how many."""
+
+
 @click.command()
 @common.agent_name
+@click.option("--limit", type=click.IntRange(min=1), help=f"Show the newest N messages; default {_PAGE}, --json: all.")
+@click.option("--before", metavar="ID", help="Show those that are older than the message ID.")
+@click.option("--all", "everything", is_flag=True, help="Show all.")
 @as_json
 @click.pass_obj
-def inbox(session: Session, name: str, as_json: bool) -> None:
+def inbox(session: Session, name: str, limit: int | None, before: str | None, everything: bool, as_json: bool) -> None:
     """Show the mailbox of NAME; nothing is marked as read.
 
     NAME is an agent, `operator` (you) or `lead`. Each message has three times: sent, picked up by its reader,
-    entered a turn.
+    entered a turn. Of a long mailbox the newest messages are shown, and how to see older ones.
     """
-    from crewboard.readmodel import MailReader, MessageView
-
+    if everything and limit is not None:
+        raise UsageError("use --all or --limit, not both")
     team = session.team
     addressing.require_recipient(name, team.config.names)
-    reader = MailReader(team.directory, name, tail=False)
-    letters = reader.read()
-    note_damage(reader.damaged, "mailbox")
+    most = None if everything or (as_json and limit is None) else limit or _PAGE
+    letters = _page(team, name, most, before)
     asked = {request.id: request for request in request_store.load_all(team.directory)}
 
     def void(message: Message) -> str | None:
@@ -97,7 +107,7 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
         note(f"the mailbox of {name} is empty")
     person_reads = addressing.is_operator_mailbox(name, team.config.names)
 
-    def show(letter: MessageView) -> None:
+    def show(letter: "MessageView") -> None:
         message = letter.message
         times = f"sent {clock(message.ts)}"
         if not person_reads:
@@ -109,6 +119,29 @@ def inbox(session: Session, name: str, as_json: bool) -> None:
 
     for letter in letters:
         show(letter)
+
+
+def _page(team: Team, name: str, most: int | None, before: str | None) -> "list[MessageView]":
+    """Return the newest messages of a mailbox, at most `most`, and say on stderr if there are older ones."""
+    from crewboard.readmodel import MailReader
+
+    # The end of the files is enough for the newest page, unless the journal says further up when it was picked up.
+    reader = MailReader(team.directory, name, tail=most is not None and before is None)
+    letters = reader.read()
+    if reader.tail and not reader.is_enough_for(letters[-(most or 0) :], most or 0):
+        reader = MailReader(team.directory, name, tail=False)
+        letters = reader.read()
+    note_damage(reader.damaged, "mailbox")
+    if before is not None:
+        places = [place for place, letter in enumerate(letters) if letter.message.id == before]
+        if not places:
+            raise UsageError(f"there is no message {before!r} in the mailbox of {name}")
+        letters = letters[: places[0]]
+    shown = letters if most is None else letters[-most:]
+    if shown and (len(shown) < len(letters) or not reader.is_whole):
+        older = command_for(team, f"inbox {name} --before {shlex.quote(shown[0].message.id)}")
+        note(f"the newest {len(shown)} messages; `{older}` shows older ones, --all all")
+    return shown
 
 
 # The module of this type is imported only when it is needed.
