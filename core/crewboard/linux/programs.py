@@ -57,6 +57,14 @@ def find_user_program(command: str) -> Path | None:
     return _first(candidates, _is_workspace)
 
 
+def is_own(path: Path) -> bool:
+    """Return True if a file is outside every workspace, is this user's or root's, and not every user can change it."""
+    if not _is_clear(path, _is_workspace):
+        return False
+    found = path.stat()
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & stat.S_IWOTH
+
+
 def passed_over(name: str) -> str | None:
     """Return why the program `name` of PATH is not used, or None if PATH has none."""
     found = shutil.which(name)

@@ -1,6 +1,6 @@
 """The team as a whole: roster and settings, the task board, what the operator has seen, the API cooldown."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -144,6 +144,21 @@ class Presence(Record):
     who: str
     since: Time = 0
     looking_at: str | None = None
+
+
+class ToldNeed(Record):
+    """A need that the user's hook was told of at `at`, as it was told, and whether it was reminded of it."""
+
+    need: dict[str, Any]
+    at: Time = 0
+    reminded: bool = False
+
+
+class ToldNeeds(Record):
+    """`told.json`: the open needs that the user's hook was told of, by key."""
+
+    needs: dict[str, ToldNeed] = {}
+    ran_at: Time = 0
 
 
 class OperatorState(Record):

@@ -150,6 +150,10 @@ class TeamDirectory:
         return self.path / "starts.json"
 
     @property
+    def told(self) -> Path:
+        return self.path / "told.json"
+
+    @property
     def cooldown(self) -> Path:
         return self.path / "cooldown.json"
 

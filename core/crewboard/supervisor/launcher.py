@@ -51,8 +51,16 @@ class PopenLauncher:
         self, module: list[str], environment: Mapping[str, str], log: int, stdin: int = subprocess.DEVNULL
     ) -> Ref:
         """Start `python -I -m` with `module` and its arguments. Its output goes to the descriptor `log`."""
+        return self.run([sys.executable, "-I", "-m", *module], environment, log, stdin)
+
+    def run(self, command: list[str], environment: Mapping[str, str], log: int, stdin: int) -> Ref:
+        """Start a program with its arguments. Its output goes to the descriptor `log`.
+
+        Raises:
+            OSError: It cannot be started.
+        """
         child = subprocess.Popen(
-            [sys.executable, "-I", "-m", *module],
+            command,
             stdin=stdin,
             stdout=log,
             stderr=log,

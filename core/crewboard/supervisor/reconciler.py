@@ -18,7 +18,7 @@ from crewboard.records import Exit, Lease, Spec, Status, SupervisorFailure, is_n
 from crewboard.store import AgentDirectory, CachedFile, TeamDirectory, json_files, leases
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended, Ref
-from crewboard.supervisor.notifier import ChangeNotifier
+from crewboard.supervisor.notifier import ChangeNotifier, HookRunner
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
 from crewboard.supervisor.starts import Candidate, StartQueue
@@ -138,6 +138,7 @@ class Supervisor:
         self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
         self._wake = asyncio.Event()
         self._notifier = ChangeNotifier(team)
+        self._hook = HookRunner(team, launcher)
         self._leaving = False
         self._idle_since = time.monotonic()
         self._next_pass = SWEEP_INTERVAL
@@ -199,7 +200,7 @@ class Supervisor:
         return any(watched.ref for watched in self._watched.values())
 
     def _is_needed(self) -> bool:
-        if self.has_workers or (self._has_queue and not self._leaving):
+        if self.has_workers or ((self._has_queue or self._hook.is_waiting) and not self._leaving):
             self._idle_since = time.monotonic()
             return True
         return not self._leaving and time.monotonic() - self._idle_since < IDLE_TIMEOUT
@@ -217,6 +218,8 @@ class Supervisor:
                 candidates += [candidate] if candidate is not None else []
         with self._noting_failures(""):
             await self._start_in_turn(sorted(candidates))
+        with self._noting_failures(""):
+            self._hook.tick()
 
     @contextlib.contextmanager
     def _noting_failures(self, agent: str) -> Iterator[None]:
