@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,3 +185,73 @@ def test_what_is_not_searched_counts_as_outside(tmp_path: Path, monkeypatch: pyt
     opened = workspace.Workspace(tmp_path, tmp_path / "results")
     with pytest.raises(workspace.RefusedError, match="--allow-hardlinks"):
         opened.read(opened.resolve("d"))
+
+
+@contextmanager
+def open_in(root: Path, name: str) -> Iterator[tuple[int, int]]:
+    """Open a folder and a file in it."""
+    folder = os.open(root, os.O_RDONLY)
+    fd = os.open(name, os.O_RDONLY, dir_fd=folder)
+    try:
+        yield folder, fd
+    finally:
+        os.close(fd)
+        os.close(folder)
+
+
+@pytest.mark.parametrize("field", ["st_dev", "st_uid"])
+def test_a_file_of_another_device_or_owner_counts_as_linked_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    """Both names are below the root, but on such a file the count of names proves nothing."""
+    (tmp_path / "a").write_text("x\n")
+    (tmp_path / "b").hardlink_to(tmp_path / "a")
+    opened = workspace.Workspace(tmp_path, tmp_path / "results")
+    with open_in(tmp_path, "a") as (folder, fd):
+        assert not opened._is_linked_outside(fd, folder, "a")
+        at = ("st_mode", "st_ino", "st_dev", "st_nlink", "st_uid").index(field)
+        values = list(os.fstat(opened._base))
+        values[at] += 1
+        real, changed = os.fstat, os.stat_result(values)
+        monkeypatch.setattr(os, "fstat", lambda of: changed if of == opened._base else real(of))
+        assert opened._is_linked_outside(fd, folder, "a")
+
+
+def test_a_hard_link_that_goes_after_it_was_opened_counts_as_outside(tmp_path: Path) -> None:
+    """Without that name the file has a single one, which is outside."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "outside").write_text(SECRET)
+    (root / "a").hardlink_to(tmp_path / "outside")
+    opened = workspace.Workspace(root, root / "results")
+    with open_in(root, "a") as (folder, fd):
+        (root / "a").unlink()
+        assert opened._is_linked_outside(fd, folder, "a")
+        (root / "a").write_text("another file\n")
+        assert opened._is_linked_outside(fd, folder, "a")
+
+
+def test_a_hard_link_that_moves_while_names_are_counted_counts_as_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("x\n")
+    (tmp_path / "b").hardlink_to(tmp_path / "a")
+    opened = workspace.Workspace(tmp_path, tmp_path / "results")
+
+    def count(top: int, wanted: os.stat_result) -> int:
+        (tmp_path / "b").rename(tmp_path / "c")
+        return wanted.st_nlink
+
+    monkeypatch.setattr(workspace, "_names_below", count)
+    with open_in(tmp_path, "a") as (folder, fd):
+        assert opened._is_linked_outside(fd, folder, "a")
+
+
+SYSTEM_SECRETS = ("shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "security/opasswd")
+
+
+def test_secrets_of_the_system_cannot_be_read(targets: Targets, level: Level) -> None:
+    """Only root could read them. Some are empty, so the attempt is to open them as the files that they are."""
+    tries = (f"[ -f /etc/{name} ] && cat /etc/{name} >/dev/null && echo read {name}" for name in SYSTEM_SECRETS)
+    outcome = run(targets.sandbox("test", level), "; ".join(tries))
+    assert "read " not in outcome.content

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.commands.context import create, name_team
 from crewboard.errors import StorageError, UsageError
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory, find_root, team_directories
@@ -75,6 +76,16 @@ def test_a_damaged_team_is_found_by_directory_and_hides_no_other(tmp_path: Path)
     damaged.config.write_bytes(b"{")
     assert find_team(tmp_path, "b") == whole
     assert find_team(tmp_path, "a") == damaged
+
+
+@pytest.mark.parametrize("name", ["operator", "lead", "all", "system"])
+def test_a_new_team_gets_no_reserved_name(tmp_path: Path, name: str) -> None:
+    """Mail of such a team would look like mail of the operator."""
+    with pytest.raises(UsageError, match="reserved"):
+        create(tmp_path, name)
+    team = create(tmp_path, "default")
+    with pytest.raises(UsageError, match="reserved"):
+        name_team(team, name, "")
 
 
 def test_other_entries_next_to_teams_are_not_teams(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ MAX_SEARCHED = 200_000
 
 MAX_FOLDERS = 500
 """How many folders are open at a time meanwhile. What is not searched counts as outside."""
+
+CLOCK_STEP = 0.02
+"""Seconds within which two changes of a file may get the same time."""
 
 HIDDEN = ".crewboard"
 _SKIPPED = frozenset(
@@ -220,7 +224,7 @@ class Workspace:
         try:
             with self.folder(place) as folder, _regular(folder, place.steps[-1], place.given) as fd:
                 found = os.fstat(fd)
-                if self._is_linked_outside(found):
+                if self._is_linked_outside(fd, folder, place.steps[-1]):
                     raise RefusedError(
                         f"{place.given} may have another name outside the workspace (a hard link); "
                         "only an agent hired with --allow-hardlinks reads it"
@@ -279,20 +283,37 @@ class Workspace:
         """Return the bytes of a found file; None if it is binary, too large, or has a name outside the workspace."""
         try:
             with _regular(found.folder, found.name, found.path) as fd:
-                about = os.fstat(fd)
-                data = None if about.st_size > MAX_FILE or self._is_linked_outside(about) else _read_all(fd)
+                is_read = os.fstat(fd).st_size <= MAX_FILE and not self._is_linked_outside(fd, found.folder, found.name)
+                data = _read_all(fd) if is_read else None
         except (OSError, RefusedError):
             return None
         return None if data is None or is_binary(data) else data
 
-    def _is_linked_outside(self, found: os.stat_result) -> bool:
-        """Return True if a file has more names than there are in the workspace."""
-        if found.st_nlink <= 1 or self.limits.allow_hardlinks:
+    def _is_linked_outside(self, fd: int, folder: int, name: str) -> bool:
+        """Return True if the open file `fd` has, or may have, a name outside the workspace.
+
+        Its names may be made, moved and removed meanwhile. So the one by which it was opened must still be its name,
+        and its time of change must be the same after its names were counted.
+        """
+        if self.limits.allow_hardlinks:
+            return False
+        try:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return True
+        if not os.path.samestat(found, os.fstat(fd)):
+            return True
+        if found.st_nlink == 1:
             return False
         top = os.fstat(self._base)
         if (found.st_dev, found.st_uid) != (top.st_dev, top.st_uid):
             return True
-        return _names_below(self._base, found) < found.st_nlink
+        if time.time() - found.st_ctime < CLOCK_STEP:
+            # Another change could leave the same time.
+            time.sleep(CLOCK_STEP)
+        count = _names_below(self._base, found)
+        after = os.fstat(fd)
+        return after.st_ctime_ns != found.st_ctime_ns or count < after.st_nlink
 
 
 def _is_in(path: Path, folders: list[str]) -> bool:
@@ -302,11 +323,17 @@ def _is_in(path: Path, folders: list[str]) -> bool:
 def _names_below(top: int, wanted: os.stat_result) -> int:
     """Count the names of a file below an open folder, until all are found or `MAX_SEARCHED` entries are looked at."""
     count, left = 0, MAX_SEARCHED
+    seen: set[int] = set()
     waiting = [os.dup(top)]
     try:
         while waiting and left > 0 and count < wanted.st_nlink:
             folder = waiting.pop()
             try:
+                about = os.fstat(folder)
+                # A folder that was moved while others were searched must not count twice.
+                if about.st_dev != wanted.st_dev or about.st_ino in seen:
+                    continue
+                seen.add(about.st_ino)
                 with os.scandir(folder) as listing:
                     for entry in listing:
                         left -= 1
