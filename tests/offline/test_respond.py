@@ -145,6 +145,13 @@ def test_a_plan_quotes_the_task_and_is_carried_out_when_approved(new_agent: NewA
     assert "I wrote made.txt" in answer
 
 
+def test_a_plan_names_the_command_that_needs_it(new_agent: NewAgent) -> None:
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
+    worker.ask("run: echo one")
+    assert worker.used == ["submit_plan", "bash"]
+    assert worker.calls[0][1]["commands"] == [worker.calls[1][1]["command"]]
+
+
 def test_a_rejected_plan_is_revised_with_the_exact_feedback(new_agent: NewAgent, tmp_path: Path) -> None:
     told = [rejected("Name the *owner*:\nfirst."), rejected("Better."), APPROVED]
     worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": list(told)})

@@ -4,8 +4,15 @@ import sys
 from types import FrameType
 
 import pytest
+from pydantic import JsonValue
 
-from crewboard.readmodel.file_activity import IN_USE, FileAccess, FileAccessReader, FileActivity
+from crewboard.readmodel.file_activity import (
+    IN_USE,
+    FileAccess,
+    FileAccessReader,
+    FileActivity,
+    runs_on_your_machine,
+)
 from crewboard.records import Request
 from crewboard_tui.views.activity import file_rows
 from crewboard_tui.views.requests.base import plan_impact_lines
@@ -212,3 +219,54 @@ def test_many_changes_of_many_agents_are_painted_quickly() -> None:
     sys.setprofile(None)
     assert len(folds) == 300
     assert calls / len(folds) < 500, "each change looked at all others"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".envrc", "sub/.envrc", ".vscode/tasks.json", "Makefile", "lib/rules.mk", "tests/conftest.py", "package.json",
+        "setup.py", "pyproject.toml", ".github/workflows/ci.yml", ".gitlab-ci.yml", ".husky/pre-commit", ".husky",
+        "x.code-workspace", ".bashrc", ".git/hooks/pre-push", "vite.config.ts", ".venv/bin/git", "./Cargo.toml",
+        ".pre-commit-config.yaml", "Dockerfile", ".devcontainer/devcontainer.json", "a.pth",
+    ],
+)  # fmt: skip
+def test_files_that_the_users_own_tools_run_are_known(path: str) -> None:
+    assert runs_on_your_machine(path)
+
+
+@pytest.mark.parametrize("path", ["src/app.py", "README.md", "notes/makefile.md", "build", "tests/test_a.py", ""])
+def test_ordinary_files_are_not_marked(path: str) -> None:
+    assert not runs_on_your_machine(path)
+
+
+async def test_the_plan_page_marks_what_runs_on_your_machine(frozen: Frozen) -> None:
+    plan: dict[str, JsonValue] = {"plan": "# Build", "files": ["src/a.py", "Makefile", ".husky/pre-commit"]}
+    frozen.asks("req-1", "plan_approval", "api", 10, plan)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.sees("MACHINE   runs on your machine: Makefile · .husky/pre-commit")
+        await stage.press("G")
+        await stage.settles()
+        marked = [line for line in stage.text if line.rstrip("│ ").endswith("runs on your machine")]
+        assert [line.split()[1] for line in marked] == ["Makefile", ".husky/pre-commit"]
+
+
+async def test_a_permission_to_write_what_runs_on_your_machine_says_so(frozen: Frozen) -> None:
+    call: dict[str, JsonValue] = {
+        "tool": "write_file",
+        "input": {"path": ".envrc", "content": "x"},
+        "summary": ".envrc",
+    }
+    frozen.asks("perm-1", "permission", "release", 22, call)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("permission:release:perm-1")
+        await stage.sees("MACHINE   runs on your machine: .envrc")
+
+
+async def test_the_files_tab_marks_what_runs_on_your_machine(frozen: Frozen) -> None:
+    frozen.did("api", 5, "write_file", {"path": "Makefile", "content": "all:"}, "created Makefile", 0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "j", "j", "j", "j", "enter", "]", "]", "]", "]")
+        await stage.sees("[Files]", "Makefile")
+        (row,) = (line for line in stage.text if "Makefile" in line)
+        assert "runs on your machine" in row

@@ -59,7 +59,7 @@ async def test_a_click_chooses_what_it_is_on(frozen: Frozen) -> None:
 async def test_the_last_line_is_the_same_as_a_command(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "Make parse accept it")
-        await stage.press("tab", "tab", "space", *["tab"] * 8, "right")
+        await stage.press("tab", "tab", "space", *["tab"] * 9, "right")
         await stage.sees("--plan", "--task 14", "--prompt 'Make parse accept it'")
         await stage.sees("crewboard --offline spawn fixer2 --type code")
 
@@ -102,7 +102,7 @@ async def test_a_projects_own_type_is_accepted_by_a_second_press(
 async def test_a_budget_that_is_none_is_told(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "fixer2", "go")
-        await stage.press(*["tab"] * 9)
+        await stage.press(*["tab"] * 10)
         await stage.write("much")
         await stage.sees("is not a budget: give money as $5 or tokens as 200k")
 
@@ -354,7 +354,7 @@ async def test_what_is_wrong_stands_below_its_field(frozen: Frozen) -> None:
 async def test_every_field_that_is_wrong_says_so_below_it(frozen: Frozen, height: int, name: str, wrong: str) -> None:
     async with opened(frozen, 80, height) as stage:
         await _fill(stage, name, "go")
-        await stage.press(*["tab"] * 8, *["backspace"] * 3)
+        await stage.press(*["tab"] * 9, *["backspace"] * 3)
         await stage.write("abc")
         await stage.press("tab")
         await stage.write("-5")
@@ -400,15 +400,15 @@ async def test_every_tick_is_a_flag_of_the_command(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "fixer2", "go")
         await stage.press("tab")
-        for _ in range(5):
+        for _ in range(6):
             await stage.press("tab", "space")
-        await stage.sees("--plan --ask --network --autoclaim --once --background")
+        await stage.sees("--strict-plan --ask --network --autoclaim --once --background")
 
 
 async def test_the_field_that_one_is_in_is_in_sight_on_a_small_screen(frozen: Frozen) -> None:
     async with opened(frozen, 80, 14) as stage:
         await _fill(stage, "fixer2", "go")
-        await stage.press(*["tab"] * 10)
+        await stage.press(*["tab"] * 11)
         await stage.sees("‹ none ›")
 
 
@@ -631,7 +631,7 @@ async def test_the_form_offers_only_tasks_that_can_begin(empty: Frozen) -> None:
     empty.task(2, "second", blocked_by=[1])
     async with opened(empty, 100, 36) as stage:
         await _fill(stage, "fixer2", "Make parse accept it")
-        await stage.press(*["tab"] * 10, "right")
+        await stage.press(*["tab"] * 11, "right")
         await stage.sees("‹ #1 first", "task 1 is for an agent of type test; fixer2 is of type code")
         await stage.press("right")
         await stage.sees("‹ none ›", "ready")

@@ -10,8 +10,8 @@ from crewboard.commands import answers as decisions
 from crewboard.commands import answers as rules
 from crewboard.protocol import requests
 from crewboard.readmodel.file_activity import FileActivity
-from crewboard.records import Request
-from crewboard.store import mailbox
+from crewboard.records import Deviations, Request, Status
+from crewboard.store import json_files, mailbox
 from crewboard_tui import app as dashboard
 from crewboard_tui.render.lines import Line
 from crewboard_tui.settings import Settings
@@ -944,3 +944,21 @@ async def test_the_text_of_an_agent_can_have_the_screen_to_itself(frozen: Frozen
         await stage.sees_not("Transcript")
         await stage.press("escape")
         await stage.sees("Transcript")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Frozen, size: tuple[int, int]) -> None:
+    calls = ["write_file src/new.py", "bash rm -rf build"]
+    beyond = Deviations(plan="req-004270", count=2, calls=calls)
+    agent = frozen.directory.agent("auth-plan")
+    status = json_files.load(agent.status, Status)
+    assert status is not None
+    json_files.save(agent.status, status.model_copy(update={"deviations": beyond}))
+    async with opened(frozen, *size) as stage:
+        await stage.sees("PLAN")
+        (row,) = (line for line in stage.text if "▲ auth-plan" in line and "plan:" in line and line[0] == "│")
+        assert "+2" in row
+        await stage.press("j", "enter")
+        await stage.sees("beyond plan")
+        await stage.press("escape", "a")
+        await stage.sees("DEVIATED  2 calls that the plan before does not name", "write_file src/new.py")

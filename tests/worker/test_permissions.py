@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crewboard.worker.tools.permissions import RUNNERS, SHELL_WORDS, scope_of, simple_command
+from crewboard.worker.conversation import ApprovedPlan
+from crewboard.worker.tools.permissions import RUNNERS, SHELL_WORDS, names_call, scope_of, simple_command
 
 BASH = shutil.which("bash") or "/bin/bash"
 
@@ -102,3 +103,48 @@ def test_no_rule_is_offered_for_a_program_that_runs_another(command: str) -> Non
 )
 def test_the_scope_of_a_file_tool_is_the_folder(path: str, scope: str | None) -> None:
     assert scope_of("write_file", {"path": path}) == scope
+
+
+@pytest.mark.parametrize(
+    ("files", "path", "named"),
+    [
+        (["src/a.py"], "src/a.py", True),
+        (["./src/a.py"], "/root/src//a.py", True),
+        (["/root/src/a.py"], "src/a.py", True),
+        (["src"], "src/deep/a.py", True),
+        (["src/"], "src/a.py", True),
+        (["."], "a.py", True),
+        (["src"], "src2/a.py", False),
+        (["src/a.py"], "src/a.pyc", False),
+        (["src/a.py"], "src/b.py", False),
+        (["src/../b.py"], "src/b.py", False),
+        (["*.py"], "a.py", False),
+        ([" "], "a.py", False),
+        ([], "a.py", False),
+    ],
+)
+@pytest.mark.parametrize("tool", ["write_file", "edit_file"])
+def test_a_plan_names_its_files_and_all_in_its_folders(files: list[str], path: str, named: bool, tool: str) -> None:
+    assert names_call(ApprovedPlan("p", files=tuple(files)), tool, {"path": path}, "/root") is named
+
+
+@pytest.mark.parametrize(
+    ("commands", "command", "named"),
+    [
+        (["pytest"], "pytest", True),
+        (["pytest"], " pytest -x 'tests/a b' ", True),
+        (["git commit"], "git commit -m x", True),
+        (["cd a && make"], "cd a && make", True),
+        (["git commit"], "git push", False),
+        (["pytest"], "pytest; rm -rf .", False),
+        (["pytest"], "pytest > conftest.py", False),
+        (["pytest"], "pytest2", False),
+        (["pytest -x"], "pytest", False),
+        (["cd a && make"], "cd a && make install", False),
+        (["env"], "env rm -rf .", False),
+        ([""], "", False),
+        ([], "ls", False),
+    ],
+)
+def test_a_plan_names_its_commands_with_more_arguments(commands: list[str], command: str, named: bool) -> None:
+    assert names_call(ApprovedPlan("p", commands=tuple(commands)), "bash", {"command": command}, "/root") is named

@@ -113,6 +113,56 @@ def test_a_plan_submitted_anew_closes_the_gate_until_it_is_approved(shared_crew:
     assert not (shared_crew.root / "anew.txt").exists()
 
 
+def approve_next(crew: Crew, name: str, done: set[str]) -> Request:
+    """Approve the next plan of `name` that is not in `done`, and add it."""
+
+    def later() -> Request | None:
+        return next((r for r in requests.pending(crew.directory) if r.from_ == name and r.id not in done), None)
+
+    found = eventually(later, "a plan")
+    done.add(found.id)
+    answers.approve(crew.team, found.id)
+    return found
+
+
+def test_calls_that_the_approved_plan_does_not_name_are_counted(shared_crew: Crew) -> None:
+    named = calls("submit_plan", plan="# Plan", files=["beyond"], commands=["echo one"])
+    edit = calls("edit_file", path="absent.txt", old_text="a", new_text="b")
+    shared_crew.model.give(
+        "beyond", named, write("beyond/a.txt"), calls("bash", command="echo one two"), edit, write("b.txt"),
+        calls("bash", command="echo two"), says("done"), says("second"),
+    )  # fmt: skip
+    hired = shared_crew.hire("beyond", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    approved = approve_next(shared_crew, "beyond", set())
+    shared_crew.answer(hired)
+    found = shared_crew.see("beyond").deviations
+    assert found is not None
+    assert (found.plan, found.count) == (approved.id, 2), "an edit that failed changed no file"
+    assert found.calls == ["write_file b.txt", "bash echo two"]
+    sent = messages.send(shared_crew.team, "beyond", "once more")
+    shared_crew.answer_to("beyond", sent.id)
+    assert shared_crew.see("beyond").deviations is None, "the next assignment has no plan yet"
+
+
+def test_a_strict_plan_refuses_what_it_does_not_name(shared_crew: Crew) -> None:
+    echo = calls("bash", command="echo x > strict-b.txt")
+    shared_crew.model.give(
+        "strict", plan("strict-a.txt"), write("strict-b.txt"), echo, plan("strict-b.txt"), write("strict-b.txt"),
+        says("done"),
+    )  # fmt: skip
+    hired = shared_crew.hire("strict", "code", "write it", strict_plan=True, unsafe_no_sandbox=True)
+    done: set[str] = set()
+    approve_next(shared_crew, "strict", done)
+    eventually(lambda: len(tool_results(shared_crew, "strict")) > 2, "both refusals")
+    assert not (shared_crew.root / "strict-b.txt").exists()
+    refused = tool_results(shared_crew, "strict")[1:3]
+    assert all(each.is_error and "Submit a new plan" in each.content for each in refused)
+    approve_next(shared_crew, "strict", done)
+    shared_crew.answer(hired)
+    assert (shared_crew.root / "strict-b.txt").exists()
+    assert shared_crew.see("strict").deviations is None
+
+
 def test_mail_that_claims_to_be_an_approval_opens_nothing(shared_crew: Crew) -> None:
     shared_crew.model.give("wary", plan("forged.txt"), write("forged.txt"), says("done"))
     hired = shared_crew.hire("wary", "code", "write it", plan=True, unsafe_no_sandbox=True)

@@ -19,7 +19,7 @@ from tests.model import calls, says
 
 ENVIRONMENT = {"CREWBOARD_OFFLINE": "1", "CREWBOARD_SANDBOX": "none"}
 
-RESTRICTING = {"plan", "ask"}
+RESTRICTING = {"plan", "strict_plan", "ask"}
 PERMITTING = {"network", "unsafe_no_sandbox", "allow_hardlinks"}
 LIMITING = {"max_turns", "budget"}
 HARMLESS = {"once", "autoclaim", "task"}
@@ -27,6 +27,7 @@ HARMLESS = {"once", "autoclaim", "task"}
 OPTIONS = st.builds(
     HireOptions,
     plan=st.booleans(),
+    strict_plan=st.booleans(),
     ask=st.booleans(),
     network=st.booleans(),
     unsafe_no_sandbox=st.booleans(),
@@ -50,6 +51,10 @@ def test_terms_are_never_wider_than_those_of_the_hirer_or_before(
         assert terms.max_turns <= limit.max_turns
     if before is not None:
         assert terms.budget == before.budget or before.budget is None
+
+
+def test_a_strict_plan_is_a_required_plan() -> None:
+    assert HireOptions(strict_plan=True).plan
 
 
 def test_what_only_reads_needs_no_plan_because_its_hirer_does() -> None:

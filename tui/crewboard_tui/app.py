@@ -464,7 +464,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def open_request(self, request: Request) -> None:
         page = registry.request_screen(self.context, request)
-        if isinstance(self.screen, BaseScreen) and self.screen.IS_REQUEST:
+        if isinstance(self.screen, BaseScreen) and self.screen.subject is not None:
             self.switch_screen(page)
         else:
             self.push_screen(page)
@@ -489,7 +489,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
                     below.go_to(key)
             self.open_request(request)
             return
-        if isinstance(self.screen, BaseScreen) and self.screen.IS_REQUEST:
+        if isinstance(self.screen, BaseScreen) and self.screen.subject is not None:
             # Its keys answer: it must not wait below the number of a view.
             await self.pop_screen()
         # Other open pages keep their place, and a form keeps what was written into it.

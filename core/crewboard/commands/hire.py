@@ -75,6 +75,7 @@ def effective_terms(
     return asked.model_copy(
         update={
             "plan": asked.plan or (hirer.plan and acts) or bool(before and before.plan),
+            "strict_plan": asked.strict_plan or (hirer.strict_plan and acts) or bool(before and before.strict_plan),
             "ask": asked.ask or any(each.ask for each in limits),
             "budget": asked.budget if before is None else before.budget or asked.budget,
             "network": asked.network and all(each.network for each in limits),

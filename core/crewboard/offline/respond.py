@@ -87,19 +87,23 @@ class _Work:
     def act(self, call: Call) -> Generator[Call, Done, Done]:
         """Make a call; where a plan must be approved first, submit one and make the call then."""
         if call.tool in GATED_TOOLS and self.gated:
-            decided = yield from self.submit_plan()
+            decided = yield from self.submit_plan(call)
             if not decided.ok:
                 return Done(call.tool, call.input, f"the plan is not approved: {decided.text.strip()}", is_error=True)
         return (yield call)
 
-    def submit_plan(self) -> Generator[Call, Done, Done]:
-        """Submit a plan for the item, and again after each rejection; return what submit_plan said last."""
+    def submit_plan(self, first: Call | None = None) -> Generator[Call, Done, Done]:
+        """Submit a plan for the item, and again after each rejection; return what submit_plan said last.
+
+        `first` is the call that needs it. Where it is a command, the plan names the command.
+        """
         quoted = re.sub("(?m)^", "> ", self.item.text.strip())
         text = f"# Plan\n\nThe task, word for word:\n\n{quoted}\n\nI do what it says and nothing else."
         while True:
             plan: dict[str, object] = {
                 "plan": text,
                 "files": paths_in(self.item.text),
+                "commands": [first.input["command"]] if first is not None and first.tool == "bash" else [],
                 "risk": "Low: only what is named.",
             }
             done = yield Call("submit_plan", plan, say="Here is my plan.")

@@ -7,7 +7,7 @@ needs neither starts quickly.
 from crewboard.readmodel.activity import Activity, ActivityReader, describe, why_failed
 from crewboard.readmodel.changes import Change, ChangeReader
 from crewboard.readmodel.crash_report import CrashReport, examine, log_end
-from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, FileActivity
+from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, FileActivity, runs_on_your_machine
 from crewboard.readmodel.mail import (
     MailReader,
     MessageView,
@@ -89,6 +89,7 @@ __all__ = [
     "question_in",
     "read_team",
     "response_times_today",
+    "runs_on_your_machine",
     "summarise",
     "tasks_blocked_by",
     "to_acknowledge",

@@ -114,7 +114,7 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
         case RunStarted():
             return "start", f"run {event.run}, pid {event.pid}, {event.model}"
         case ToolStart():
-            return "tool", describe_call(event.name, event.input)
+            return "tool", describe_call(event.name, event.input) + (" · not in its plan" if event.deviates else "")
         case ToolResult():
             return "done", f"{event.name} {_summarise_result(event)}"
         case Gate():

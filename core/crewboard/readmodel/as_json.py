@@ -48,6 +48,7 @@ def agent(view: AgentView) -> dict[str, Any]:
         "waiting_for": view.waiting_for,
         "last_error": view.last_error,
         "last_tool": view.last_tool,
+        "deviations": view.deviations.model_dump() if view.deviations else None,
         "tokens": view.tokens.model_dump(),
         "context": view.context.model_dump(),
         "cost_usd": view.cost_usd,

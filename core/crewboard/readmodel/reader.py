@@ -131,6 +131,7 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
         failed=status.failed if status.failed_at > facts.failure_seen else None,
         failed_at=status.failed_at,
         last_tool=status.last_tool,
+        deviations=status.deviations,
         tokens=status.tokens,
         context=status.context,
         cost_usd=status.cost_usd,

@@ -11,6 +11,7 @@ from crewboard.readmodel.states import DEAD, URGENCY, Shown
 from crewboard.records import (
     LIMIT_REASONS,
     Context,
+    Deviations,
     Exit,
     Presence,
     Removed,
@@ -89,7 +90,8 @@ class AgentView:
 
     `rested` says how an agent that is gone was at rest when its run ended. `is_starting`, `failed_start` and `is_open`
     are as in `Finding`. `unsafe` says that its commands run without a sandbox. `failed` is the exit code of an
-    assignment that ended with an error at `failed_at`, until that is acknowledged or another one begins.
+    assignment that ended with an error at `failed_at`, until that is acknowledged or another one begins. `deviations`
+    are the calls that the approved plan of its last assignment does not name.
     """
 
     name: str
@@ -128,6 +130,7 @@ class AgentView:
     unsafe: bool = False
     failed: int | None = None
     failed_at: float = 0
+    deviations: Deviations | None = None
     unread_results: int = 0
     outage_since: float | None = None
 

@@ -16,10 +16,11 @@ Want = Literal["running", "paused", "stopped", "killed"]
 
 
 class HireOptions(Record):
-    """The options an agent was hired with, as given to `spawn`."""
+    """The options an agent was hired with, as given to `spawn`. A strict plan is a required plan."""
 
     once: bool = False
     plan: bool = False
+    strict_plan: bool = False
     ask: bool = False
     autoclaim: bool = False
     budget: str | None = None
@@ -29,6 +30,10 @@ class HireOptions(Record):
     max_turns: Annotated[int, Field(ge=1)] = 100
     max_memory: Annotated[int, Field(ge=1)] | None = None
     task: int | None = None
+
+    def model_post_init(self, context: object) -> None:  # noqa: ARG002  pydantic hands it in
+        """Require a plan if it must be kept strictly."""
+        self.plan = self.plan or self.strict_plan
 
 
 class Profile(Record):
@@ -103,6 +108,17 @@ class Context(Record):
     limit: int = 0
 
 
+class Deviations(Record):
+    """The calls of an assignment that its approved plan does not name.
+
+    `calls` are the newest of them, one line each; `plan` is the id of the request that the plan was approved with.
+    """
+
+    plan: str
+    count: int = 0
+    calls: list[str] = []
+
+
 SANDBOX_OFF = "none (unsafe)"
 """`Status.sandbox` of an agent that executes commands without a sandbox."""
 
@@ -115,6 +131,7 @@ class Status(Record):
     `turn` counts the model calls of the assignment, `repeats` how often the last tool call came with the same input
     and outcome. `last_tool` is that call in one line, `sandbox` the sandbox level once it is known. A pid alone does
     not identify a process, because pids are reused: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
+    `deviations` is None while the approved plan names every call, or there is none.
     `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since.
     `outage_since` is when the API became unavailable, while the agent waits for the end of that.
     `deadline_monotonic` is `deadline` on the monotonic clock of that boot: the clock of the day may be set.
@@ -143,6 +160,7 @@ class Status(Record):
     model: str = ""
     repeats: int = 0
     last_tool: str = ""
+    deviations: Deviations | None = None
     boot_id: str = ""
     start_ticks: int = 0
 

@@ -91,7 +91,7 @@ class Reply(_Event):
 class ToolStart(_Event):
     """A tool call begins. Without a later `ToolResult` its outcome is unknown.
 
-    `consumed` are the ids of the mail that permitted the call.
+    `consumed` are the ids of the mail that permitted the call. `deviates` says that the approved plan does not name it.
     """
 
     kind: Literal["tool_start"] = "tool_start"
@@ -99,6 +99,7 @@ class ToolStart(_Event):
     name: str
     input: dict[str, Any]
     consumed: list[str] = []
+    deviates: bool = False
 
 
 def describe_call(name: str, arguments: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from crewboard.records import (
     SYSTEM,
     Answer,
     Cleared,
+    Deviations,
     Event,
     Gate,
     Intake,
@@ -24,7 +25,9 @@ from crewboard.records import (
     Tokens,
     ToolResult,
     ToolStart,
+    describe_call,
 )  # fmt: skip
+from crewboard.redaction import redact
 from crewboard.untrusted import delimit, delimit_data
 
 Block = dict[str, Any]
@@ -35,6 +38,12 @@ CLEARED = "(left out to save room; call the tool again if you need it)"
 WINDOW_FULL = "model_context_window_exceeded"
 CUT_OFF = frozenset({"max_tokens", "pause_turn", WINDOW_FULL})
 """Stop reasons of a reply that must be continued. A notice asks for it: not every model continues its own text."""
+
+_MOST_DEVIATIONS = 20
+"""Calls beyond the plan that are kept; the journal has all."""
+
+_MOST_CALL = 200
+"""Characters of such a call."""
 
 _ASKED_INPUT = {"submit_plan": "plan", "ask_operator": "question"}
 """Tools that ask a person, and the input that holds what they ask. A summary keeps both question and answer."""
@@ -57,6 +66,15 @@ def _body_of(message: Message) -> str:
     return message.content if message.content.strip() else f"({message.type})"
 
 
+@dataclass(frozen=True)
+class ApprovedPlan:
+    """What an approved plan names. `id` is that of its request."""
+
+    id: str
+    files: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+
 @dataclass
 class Assignment:
     """The assignment in progress: `id` is the prompt or mail that started it, `answers` all that its answer answers."""
@@ -73,6 +91,8 @@ class Assignment:
     """A limit stopped it, and it was continued."""
     plans: int = 0
     """Plans submitted so far. Each revision is a request of its own."""
+    plan: ApprovedPlan | None = None
+    """The plan that opened the gate."""
 
 
 @dataclass
@@ -110,6 +130,8 @@ class Conversation:
     """Number of answers and errors in all runs."""
     tokens: Tokens = field(default_factory=Tokens)
     cost_usd: float | None = None
+    deviations: Deviations | None = None
+    """The calls that the approved plan of the last assignment does not name."""
     warned: bool = False
     """True if the model was warned, in this conversation, that a budget is nearly used up."""
     cleared: set[str] = field(default_factory=set)
@@ -138,6 +160,10 @@ class Conversation:
     _inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
     _asked: dict[str, str] = field(default_factory=dict)
     """Plans and questions that were put to a person, by tool call."""
+    _submitted: dict[str, Any] = field(default_factory=dict)
+    """The input of the last call of submit_plan."""
+    _deviating: dict[str, str] = field(default_factory=dict)
+    """Calls in progress that the approved plan does not name, on one line, by id."""
 
     def apply(self, event: Event) -> None:  # noqa: C901, PLR0912  one case per kind of event
         """Apply one event."""
@@ -151,14 +177,16 @@ class Conversation:
             case ToolStart():
                 self.started[event.tool_use_id] = event.ts
                 self._inputs[event.tool_use_id] = (event.name, str(sorted(event.input.items())))
+                if event.name == "submit_plan":
+                    self._submitted = event.input
+                if event.deviates:
+                    self._deviating[event.tool_use_id] = redact(describe_call(event.name, event.input)[:_MOST_CALL])
                 if event.name in _ASKED_INPUT:
                     self._asked[event.tool_use_id] = str(event.input.get(_ASKED_INPUT[event.name], ""))
             case ToolResult():
                 self._result(event)
             case Gate():
-                if self.assignment:
-                    self.assignment.gate_open = event.open
-                    self.assignment.plan_wanted = self.assignment.plan_wanted or not event.open
+                self._turn_gate(event)
             case Answer():
                 self.held = self.assignment if event.held else None
                 self.assignment = None
@@ -185,6 +213,7 @@ class Conversation:
             self.pending.clear()
             self.started.clear()
             self.assignment = None
+            self.deviations = None
             self.task = None
             self.last_answer = None
             self.warned = False
@@ -220,6 +249,7 @@ class Conversation:
             self._continue_held()
         elif event.assignment is not None:
             self.assignment, self.held = Assignment(event.assignment, []), None
+            self.deviations = None
             self.repeats, self._last_call = 0, None
             self.assignment_texts = self._newest_texts()
         if self.assignment is not None:
@@ -227,6 +257,26 @@ class Conversation:
                 self.assignment.plan_wanted, self.assignment.gate_open = True, False
             prompt = [event.assignment] if event.prompt is not None and event.assignment else []
             self.assignment.answers += [*prompt, *event.entered]
+
+    def _turn_gate(self, event: Gate) -> None:
+        if self.assignment is None:
+            return
+        self.assignment.gate_open = event.open
+        self.assignment.plan_wanted = self.assignment.plan_wanted or not event.open
+        if event.open and event.request_id is not None:
+            named = (tuple(map(str, self._submitted.get(name, ()))) for name in ("files", "commands"))
+            self.assignment.plan = ApprovedPlan(event.request_id, *named)
+            self.deviations = None
+
+    def _note_deviation(self, event: ToolResult) -> None:
+        """Count a call that the plan does not name, unless it is a file call that changed nothing."""
+        call = self._deviating.pop(event.tool_use_id, None)
+        failed = event.is_error and event.name != "bash" and event.seconds is not None
+        if call is None or failed or self.assignment is None or self.assignment.plan is None:
+            return
+        before = self.deviations or Deviations(plan=self.assignment.plan.id)
+        calls = [*before.calls, call][-_MOST_DEVIATIONS:]
+        self.deviations = Deviations(plan=before.plan, count=before.count + 1, calls=calls)
 
     def _defer(self, message: Message) -> None:
         if message.enters and message.id not in self.consumed:
@@ -313,6 +363,7 @@ class Conversation:
     def _result(self, event: ToolResult) -> None:
         self.pending = [block for block in self.pending if block["id"] != event.tool_use_id]
         self.task = event.task
+        self._note_deviation(event)
         self.consumed.update(event.consumed)
         for ident in event.consumed:
             self._undefer(ident)

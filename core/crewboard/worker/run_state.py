@@ -194,6 +194,7 @@ class RunState:
                 "beat": now,
                 "sandbox": self._sandbox,
                 "repeats": conversation.repeats,
+                "deviations": conversation.deviations,
                 "last_tool": redact(self._last_tool[:200]),
             }
         )

@@ -45,6 +45,9 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.option("--background", is_flag=True, help="Return as soon as the worker is up.")
 @click.option("--once", is_flag=True, help="Exit after the result instead of idling.")
 @click.option("--plan", is_flag=True, help="Require an approved plan before it writes or runs anything.")
+@click.option(
+    "--strict-plan", is_flag=True, help="As --plan, and refuse every file and command that the plan does not name."
+)
 @click.option("--ask", is_flag=True, help="Require your approval of each command and each write.")
 @click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits.")
 @click.option("--budget", metavar="B", help="Limit in money ($5) or tokens (200k); at the limit it ends (79).")
@@ -77,6 +80,7 @@ def spawn(
     background: bool,
     once: bool,
     plan: bool,
+    strict_plan: bool,
     ask: bool,
     autoclaim: bool,
     budget: str | None,
@@ -101,6 +105,7 @@ def spawn(
     flags = HireOptions(
         once=once,
         plan=plan,
+        strict_plan=strict_plan,
         ask=ask,
         autoclaim=autoclaim,
         budget=budget,

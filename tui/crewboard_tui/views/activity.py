@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 
-from crewboard.readmodel import Activity, FileAccess, FileActivity
+from crewboard.readmodel import Activity, FileAccess, FileActivity, runs_on_your_machine
 from crewboard_tui.queries import FeedLine
 from crewboard_tui.render import (
     Line,
@@ -33,6 +33,9 @@ _TALK = frozenset({"say", "think", "answer", "error", "mail"})
 _STAMP = 9
 _KIND = 7
 _CURSOR = "▌"
+
+RUNS = "runs on your machine"
+"""What is said of a file that the user's own shell, editor, build or CI may run."""
 
 
 def activity_lines(
@@ -251,7 +254,9 @@ def _fold(touch: FileAccess, touches: FileActivity, now: float, width: int) -> C
     # The key stays the same when newer accesses are added.
     key = f"{touch.ts} {touch.call}"
     body = partial(_body, touch, shared, now, width)
-    return CollapsibleRow(key, spread(left, open_by(shared), width), body=body, text=f"{touch.path}\n{touch.diff}")
+    return CollapsibleRow(
+        key, spread(left, file_marks(touch.path, shared), width), body=body, text=f"{touch.path}\n{touch.diff}"
+    )
 
 
 def _counts(touch: FileAccess) -> Line:
@@ -259,6 +264,13 @@ def _counts(touch: FileAccess) -> Line:
     added, removed = f"+{touch.added}", "" if touch.removed is None else f" −{touch.removed}"
     rest = pad("", _COUNTS - len(added) - len(removed))
     return (Span(added, "success"), Span(removed, "error"), Span(rest))
+
+
+def file_marks(path: str, shared: Sequence[FileAccess]) -> Line:
+    """Return whether a file runs on the user's machine, and who else has it open."""
+    runs = (Span(RUNS, "warning"),) if runs_on_your_machine(path) else ()
+    both = (Span("  "),) if runs and shared else ()
+    return (*runs, *both, *open_by(shared))
 
 
 def open_by(shared: Sequence[FileAccess]) -> Line:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -14,6 +14,7 @@ from textual.widgets import Input, TextArea
 
 from crewboard.linux import process
 from crewboard.readmodel import Need
+from crewboard.records import Request
 from crewboard_tui.actions import NOT_NOW, Action, Layer, Search, Selection
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
@@ -46,6 +47,28 @@ _COPIED = 60
 """Cells for the beginning of what was copied."""
 
 
+class Subject(Protocol):
+    """What a page is about, if it can change while the page is open: a request."""
+
+    settled: bool
+
+    @property
+    def seen(self) -> Request: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+    @property
+    def need(self) -> str | None: ...
+
+    @property
+    def copied(self) -> str: ...
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line: ...
+
+    def pause(self) -> None: ...
+
+
 class BaseScreen(Screen[None]):
     """A full screen. It shows snapshots as they come, says what it needs to have read, and offers actions."""
 
@@ -60,12 +83,11 @@ class BaseScreen(Screen[None]):
     IS_FORM: ClassVar[bool] = False
     """Whether leaving it loses what was filled in."""
 
-    IS_REQUEST: ClassVar[bool] = False
-    """Whether its keys answer a request."""
-
     def __init__(self, context: AppContext) -> None:
         super().__init__()
         self.context = context
+        self.subject: Subject | None = None
+        """The request that its keys answer."""
         self.actions: Mapping[str, Action] = {}
         """The actions of its keys, by the id of the key."""
         self.back_layers: Sequence[Layer] = ()
@@ -103,7 +125,7 @@ class BaseScreen(Screen[None]):
     @property
     def is_over(self) -> bool:
         """Return True if the request on this screen is closed."""
-        return False
+        return self.subject is not None and self.subject.is_over
 
     def body(self) -> Iterable[Widget]:
         """Yield the widgets between heading and alert line."""
@@ -111,6 +133,8 @@ class BaseScreen(Screen[None]):
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         """Return the line below the status bar: on a numbered view, the tabs of all views."""
+        if self.subject is not None:
+            return self.subject.heading(snapshot, width)
         return tabs_line(snapshot.view, self.MODE, width, self.context.key) if self.MODE else ()
 
     def paint(self, snapshot: Snapshot) -> None:
@@ -130,11 +154,13 @@ class BaseScreen(Screen[None]):
     @property
     def settled(self) -> bool:
         """Return True if its keys are live: a page that has just changed takes no answer for a moment."""
-        return True
+        return self.subject is None or self.subject.settled
 
     @property
     def copied(self) -> str:
-        """Return the text to copy: of a list the entry under the cursor, of a text all of it."""
+        """Return the text to copy: a request, else of a list the entry under the cursor, of a text all of it."""
+        if self.subject is not None and self.subject.copied:
+            return self.subject.copied
         return self.focused.copied if isinstance(self.focused, LineList | LineView) else ""
 
     # ------------------------------------------------------------------------------------------------- the frame
@@ -161,6 +187,9 @@ class BaseScreen(Screen[None]):
             self.paint(self.context.snapshot)
 
     def on_screen_resume(self) -> None:
+        if self.subject is not None:
+            # A key that was meant to lead elsewhere may have led back here.
+            self.subject.pause()
         self.refresh_all()
         self.refresh_soon()
 
@@ -282,12 +311,12 @@ class BaseScreen(Screen[None]):
     @property
     def shown_need(self) -> str | None:
         """The need that this screen is about, by its key."""
-        return None
+        return self.subject.need if self.subject is not None else None
 
     @property
     def shown_request(self) -> str | None:
         """Return the id of the request that this screen shows."""
-        return None
+        return self.subject.seen.id if self.subject is not None else None
 
     @property
     def next_need(self) -> Need | None:

@@ -172,12 +172,17 @@ def _task(agent: AgentView, now: float) -> Span:  # noqa: ARG001
     return Span(f"#{agent.task}") if agent.task else Span("—", "dim")
 
 
+def _deviations(agent: AgentView, now: float) -> Span:  # noqa: ARG001
+    return Span(f"+{agent.deviations.count}", "warning bold") if agent.deviations else Span("")
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("", 1, _glyph, since=NARROW),
     Column("AGENT", _LONGEST_NAME, _name, since=NARROW),
     Column("STATE", 7, _word),
     Column("TYPE", 8, lambda agent, _: Span(one_line(agent.type), "dim")),
     Column("PID", 7, _pid, since=WIDE),
+    Column("PLAN", 4, _deviations, "right", has=lambda agent: agent.deviations is not None),
     Column("DOING", 0, _doing),
     Column("WHY", 26, _why, since=HUGE, has=lambda agent: bool(agent.reason) and agent.reason != agent.doing),
     Column("MODEL", 11, lambda agent, _: Span(one_line(agent.model).removeprefix("claude-"), "dim"), since=HUGE),

@@ -14,7 +14,7 @@ from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome, Tool
-from crewboard.worker.tools.permissions import ask_permission, permission_refusal
+from crewboard.worker.tools.permissions import ask_permission, deviates, deviation_refusal, permission_refusal
 from crewboard.worker.tools.registry import ToolRegistry
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran. Check before you run it again."
@@ -82,6 +82,10 @@ class ToolExecutor:
         """Ask for permission if that is wanted, journal that the call begins, and run it."""
         run_state = self._run_state
         consumed: list[str] = []
+        beyond_plan = deviates(run_state, tool.name, block["input"])
+        if beyond_plan and run_state.spec.flags.strict_plan:
+            self.result(block, deviation_refusal(tool.name))
+            return
         if run_state.spec.flags.ask and tool.name in GATED_TOOLS:
             decided = await ask_permission(self._context(block), tool.name, block["input"])
             if decided is not None and decided.status != "approved":
@@ -89,8 +93,13 @@ class ToolExecutor:
                 return
             consumed = [protocol.approvals.response_id(decided)] if decided is not None else []
         start = ToolStart(
-            ts=run_state.now(), tool_use_id=block["id"], name=tool.name, input=block["input"], consumed=consumed
-        )  # fmt: skip
+            ts=run_state.now(),
+            tool_use_id=block["id"],
+            name=tool.name,
+            input=block["input"],
+            consumed=consumed,
+            deviates=beyond_plan,
+        )
         run_state.append(start)
         await self._run(block, tool, given)
 

@@ -4,6 +4,7 @@ A standing rule gives the permission for one program, or for the files of one fo
 """
 
 import difflib
+import posixpath
 import re
 import shlex
 from pathlib import PurePosixPath
@@ -14,6 +15,7 @@ from pydantic import JsonValue
 from crewboard import protocol, store
 from crewboard.agent_types import GATED_TOOLS
 from crewboard.records import OPERATOR, Request
+from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Outcome
 
@@ -61,6 +63,52 @@ def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
     if is_gate_closed(run_state) and tool == "review_plan":
         return Outcome("review_plan is not allowed before your own plan is approved.", is_error=True)
     return None
+
+
+def deviates(run_state: RunState, tool: str, arguments: dict[str, Any]) -> bool:
+    """Return True if an approved plan is being carried out, and it does not name this call."""
+    assignment = run_state.conversation.assignment
+    plan = assignment.plan if assignment else None
+    if tool not in GATED_TOOLS or (plan is None and not run_state.spec.flags.strict_plan):
+        return False
+    if plan is None:
+        return True
+    return not names_call(plan, tool, arguments, str(run_state.team.root))
+
+
+def names_call(plan: ApprovedPlan, tool: str, arguments: dict[str, Any], root: str) -> bool:
+    """Return True if a plan names a command, or the file that a call changes.
+
+    A plan names what its fields `files` and `commands` list; its text names nothing. A file names itself, a folder
+    everything in it. A command names itself, and if it is a single program, the same command with more arguments.
+    """
+    if tool == "bash":
+        return any(_names_command(each, str(arguments.get("command", ""))) for each in plan.commands)
+    return any(_names_file(each, str(arguments.get("path", "")), root) for each in plan.files)
+
+
+def _names_file(named: str, path: str, root: str) -> bool:
+    if not named.strip():
+        return False
+    named, path = (posixpath.normpath(posixpath.join(root, each.strip())) for each in (named, path))
+    return path == named or path.startswith(named.rstrip("/") + "/")
+
+
+def _names_command(named: str, command: str) -> bool:
+    if named.strip() == command.strip():
+        return bool(named.strip())
+    words, called = simple_command(named.strip()), simple_command(command.strip())
+    return words is not None and called is not None and called[: len(words)] == words
+
+
+def deviation_refusal(tool: str) -> Outcome:
+    """Return what the model is told about a call that its approved plan does not name, where plans are strict."""
+    field = "commands" if tool == "bash" else "files"
+    return Outcome(
+        f"{tool} was not run: the approved plan does not name it. Submit a new plan with submit_plan; list in its "
+        f"{field} all that you still want to {'run' if tool == 'bash' else 'change'}, and wait for the approval.",
+        is_error=True,
+    )
 
 
 def simple_command(command: str) -> list[str] | None:

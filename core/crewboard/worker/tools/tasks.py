@@ -67,8 +67,8 @@ TASK_UPDATE: Tool[TaskUpdate] = Tool(
 
 class SubmitPlan(Input):
     plan: str = Field(description="the plan, in Markdown")
-    files: list[str] = Field(default=[], description="files that the plan changes")
-    commands: list[str] = Field(default=[], description="commands that the plan runs")
+    files: list[str] = Field(default=[], description="files, or folders, that the plan changes")
+    commands: list[str] = Field(default=[], description="commands that the plan runs, as you will call them")
     risk: str = ""
 
 

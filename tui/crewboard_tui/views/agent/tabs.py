@@ -176,11 +176,17 @@ def _facts(agent: AgentView) -> list[tuple[str, str]]:
     return [
         ("role", agent.role),
         ("task", f"#{agent.task}" if agent.task else ""),
+        ("beyond plan", _beyond_plan(agent)),
         ("model", agent.model),
         ("tokens", used if tokens.input or tokens.output else ""),
         ("context", context),
         ("last error", agent.last_error or ""),
     ]
+
+
+def _beyond_plan(agent: AgentView) -> str:
+    found = agent.deviations
+    return f"{found.count}, newest last: {' · '.join(found.calls)}" if found is not None else ""
 
 
 def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:

@@ -94,7 +94,8 @@ class HireForm(Vertical):
     def _terms(self) -> Iterable[Widget]:
         modes = [("", "background"), (_FOREGROUND, "foreground: watch it")]
         yield _row("Mode", Radio(modes, id="hire-mode"))
-        yield _row("Require", Checkbox("an approved plan first", id="hire-plan"))
+        plan = Checkbox("an approved plan first", id="hire-plan")
+        yield _row("Require", plan, Checkbox("nothing beyond it", id="hire-strict_plan"))
         yield _row("", Checkbox("my approval of each write and command", id="hire-ask"), id="row-ask")
         network = Checkbox("network", id="hire-network")
         yield _row(
@@ -164,7 +165,7 @@ class HireForm(Vertical):
         for ident, text in (("role", profile.role), ("model", profile.model), ("budget", flags.budget)):
             self.query_one(f"#hire-{ident}", Input).value = one_line(text or "")
         self.query_one("#hire-turns", Input).value = str(flags.max_turns)
-        for ident in ("plan", "ask", "network", "autoclaim", "once"):
+        for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once"):
             self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
@@ -194,6 +195,7 @@ class HireForm(Vertical):
         task = self.query_one("#hire-task", Select).value
         flags = HireOptions(
             plan=self._ticked("plan"),
+            strict_plan=self._ticked("strict_plan"),
             ask=(kind.executes or kind.writes) and self._ticked("ask"),
             network=kind.executes and self._ticked("network"),
             autoclaim=self._ticked("autoclaim"),
@@ -237,7 +239,8 @@ def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> 
     terms: list[tuple[str, object]] = [
         ("--role", hire.role),
         ("--model", hire.model),
-        ("--plan", flags.plan),
+        ("--plan", flags.plan and not flags.strict_plan),
+        ("--strict-plan", flags.strict_plan),
         ("--ask", flags.ask),
         ("--network", flags.network),
         ("--autoclaim", flags.autoclaim),

@@ -1,11 +1,12 @@
 """The page of a request without its answers: facts, plan, permission, changes, and the guard against early keys."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from pydantic import JsonValue
 from rich.cells import cell_len
 
-from crewboard.readmodel import FileActivity
-from crewboard.records import Request
+from crewboard.readmodel import FileActivity, runs_on_your_machine
+from crewboard.records import Deviations, Request
 from crewboard_tui.actions import NOT_NOW, RequestActions, Selection, outcome_of
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import (
@@ -23,7 +24,7 @@ from crewboard_tui.render import (
     width_of,
     wrap,
 )
-from crewboard_tui.views.activity import open_by, shared_line
+from crewboard_tui.views.activity import RUNS, file_marks, shared_line
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import StaticLines, crumbs_line
@@ -90,6 +91,11 @@ class RequestPage:
         """The key of the request's need, while it is one."""
         needs = self._context.snapshot.view.needs
         return next((need.key for need in needs if need.request_id == self.seen.id), None)
+
+    @property
+    def copied(self) -> str:
+        """Return the text to copy: exactly what the request asks."""
+        return asked(self.seen)
 
     # ------------------------------------------------------------------------------------------- when keys answer
 
@@ -248,9 +254,24 @@ def plan_impact_lines(request: Request, touches: FileActivity | None, now: float
         lines.append((_label("FILES"), *_touches(request, files, touches, now)))
     if commands := texts(payload.get("commands")):
         lines.append((_label("COMMANDS"), Span("bash: "), say(" · ".join(commands))))
+    if runs := [path for path in _written(payload) if runs_on_your_machine(path)]:
+        lines.append((Span(f"{'MACHINE':<{_LABEL}}", "warning bold"), say(f"{RUNS}: {' · '.join(runs)}", "warning")))
     if payload.get("risk"):
         lines.append((Span(f"{'RISK':<{_LABEL}}", "warning bold"), say(str(payload["risk"]))))
     return lines
+
+
+def _written(payload: Mapping[str, JsonValue]) -> list[str]:
+    """Return the files that a plan names, or the file of a single call."""
+    given = payload.get("input")
+    return texts(payload.get("files")) + (texts(given.get("path")) if isinstance(given, dict) else [])
+
+
+def deviation_line(request: Request, deviations: Deviations) -> Line:
+    """Return the calls that a plan does not name; of a revision that waits, what the plan before did not name."""
+    plan = "it does not name" if deviations.plan == request.id else "the plan before does not name"
+    calls = f"{deviations.count} call{'s' if deviations.count > 1 else ''} that {plan}"
+    return (Span(f"{'DEVIATED':<{_LABEL}}", "warning bold"), say(f"{calls}: {' · '.join(deviations.calls)}", "warning"))
 
 
 def _label(text: str) -> Span:
@@ -281,8 +302,8 @@ def file_lines(request: Request, touches: FileActivity | None, now: float, width
         shared = touches.others(path, request.from_, now) if touches else []
         *above, last = wrap(f"  {path}", width, "    ") or ("",)
         lines += [(Span(piece),) for piece in above]
-        who = open_by(shared)
-        fits = bool(shared) and width_of((Span(last), *who)) < width
+        who = file_marks(path, shared)
+        fits = bool(who) and width_of((Span(last), *who)) < width
         lines.append(spread((Span(last),), who, width) if fits else (Span(last),))
         lines += [(Span("    "), *shared_line(touch, now)) for touch in shared]
     return lines

@@ -10,7 +10,7 @@ from textual.widgets import Input
 
 from crewboard.commands.answers import covers, scope_of
 from crewboard.readmodel import FileActivity, display_name, question_in
-from crewboard.records import Request
+from crewboard.records import Deviations, Request
 from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection, newest_of, revision_of
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
@@ -18,7 +18,7 @@ from crewboard_tui.render import Line, Span, exact_lines, one_line, say
 from crewboard_tui.views.base import BaseScreen, Panes
 from crewboard_tui.views.requests.base import (
     RequestPage,
-    asked,
+    deviation_line,
     hang_facts,
     permission_text,
     plan_impact_lines,
@@ -42,12 +42,11 @@ _NO_PLAN = "only about a plan"
 class ReviewScreen(BaseScreen):
     """A plan (or a single tool call) that waits for a yes or a no."""
 
-    IS_REQUEST = True
     AUTO_FOCUS = "#plan"
 
     def __init__(self, context: AppContext, request: Request) -> None:
         super().__init__(context)
-        self.page = RequestPage(self, request, self._title_word)
+        self.subject = self.page = RequestPage(self, request, self._title_word)
         self._editing = False
         self._comparing = False
         self._other_place = 0
@@ -107,7 +106,7 @@ class ReviewScreen(BaseScreen):
         """Return the text to copy: the difference while revisions are compared, else the plan."""
         if self._comparing:
             return self.query_one("#plan", LineView).copied
-        return asked(self.page.seen) or super().copied
+        return super().copied
 
     def _title_word(self) -> str:
         if not self._is_plan:
@@ -115,34 +114,10 @@ class ReviewScreen(BaseScreen):
         return f"PLAN v{revision_of(self.page.seen, self.context.snapshot.view)}"
 
     def on_mount(self) -> None:
-        self.page.pause()
         self._show_mode()
         if self.editor.rewritten:
             edit = self.context.key("request.edit")
             self.context.say(f"what you made of this plan is kept: {edit} shows it", "warning")
-
-    def on_screen_resume(self) -> None:
-        # A key that was meant to lead elsewhere may have led back here.
-        self.page.pause()
-
-    def heading(self, snapshot: Snapshot, width: int) -> Line:
-        return self.page.heading(snapshot, width)
-
-    @property
-    def is_over(self) -> bool:
-        return self.page.is_over
-
-    @property
-    def settled(self) -> bool:
-        return self.page.settled
-
-    @property
-    def shown_need(self) -> str | None:
-        return self.page.need
-
-    @property
-    def shown_request(self) -> str | None:
-        return self.page.seen.id
 
     # ------------------------------------------------------------------------------------------------ painting
 
@@ -179,9 +154,19 @@ class ReviewScreen(BaseScreen):
         said = before.feedback if asked is None else asked
         return [(Span(f"{one_line(display_name(before.decided_by)).upper()} {did:<6}", "dim"), say(said, "bold"))]
 
+    @property
+    def _deviations(self) -> Deviations | None:
+        """Return the calls beyond this plan, or beyond the one before while this one waits."""
+        agent = self.context.snapshot.view.agent(self.page.seen.from_)
+        found = agent.deviations if agent is not None and self._is_plan else None
+        known = found is not None and (found.plan == self.page.seen.id or not self.page.outcome)
+        return found if known else None
+
     def _stakes(self) -> list[Line]:
         """Return what it touches, one line each; the whole lists are below the plan."""
         found = plan_impact_lines(self.page.seen, self._touches, self.context.now)
+        if self._deviations is not None:
+            found.append(deviation_line(self.page.seen, self._deviations))
         if self._scope is not None:
             found.append(
                 (

@@ -19,7 +19,7 @@ from crewboard_tui.keymap import Key, bindings_of
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import Line, Span, crop, markdown_lines, say, width_of, wrap
 from crewboard_tui.views.base import ONLY_LOOKING, BaseScreen, Panes
-from crewboard_tui.views.requests.base import TOO_SOON, RequestPage, asked
+from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import LineList, LineView, Row, StaticLines, title
 
@@ -32,11 +32,9 @@ _ABOUT_PLANS = (
 class QuestionScreen(BaseScreen):
     """A question of an agent, which waits for the answer."""
 
-    IS_REQUEST = True
-
     def __init__(self, context: AppContext, request: Request) -> None:
         super().__init__(context)
-        self.page = RequestPage(self, request, lambda: "QUESTION")
+        self.subject = self.page = RequestPage(self, request, lambda: "QUESTION")
         options = request.payload.get("options")
         self.options = [str(option) for option in options] if isinstance(options, list) else []
         self._warned = False
@@ -85,35 +83,7 @@ class QuestionScreen(BaseScreen):
         return self.context.drafts.get(self.page.seen.id, "").strip()
 
     def on_mount(self) -> None:
-        self.page.pause()
         self._rest()
-
-    def on_screen_resume(self) -> None:
-        # A key that was meant to lead elsewhere may have led back here.
-        self.page.pause()
-
-    def heading(self, snapshot: Snapshot, width: int) -> Line:
-        return self.page.heading(snapshot, width)
-
-    @property
-    def is_over(self) -> bool:
-        return self.page.is_over
-
-    @property
-    def settled(self) -> bool:
-        return self.page.settled
-
-    @property
-    def shown_need(self) -> str | None:
-        return self.page.need
-
-    @property
-    def shown_request(self) -> str | None:
-        return self.page.seen.id
-
-    @property
-    def copied(self) -> str:
-        return asked(self.page.seen) or super().copied
 
     def _rest(self) -> None:
         """Give the keys to the page: a key that is meant for it must not be taken for an answer."""
