@@ -65,6 +65,20 @@ async def test_a_plan_read_to_its_end_needs_one_press(frozen: Frozen) -> None:
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
 
 
+async def test_a_plan_in_sight_as_a_whole_stays_read_beside_feedback(frozen: Frozen) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "\n\n".join(f"Line {number}" for number in range(6))})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.sees("100% read")
+        await stage.can("a", "approve")
+        await stage.press("tab")
+        await stage.write("go")
+        await stage.press("escape")
+        assert "Line 5" not in stage.all
+        await stage.press("a")
+        await stage.until(_is(frozen, "req-1", "approved"), "the approval")
+
+
 async def test_a_comparison_read_to_its_end_is_not_the_plan(frozen: Frozen) -> None:
     async with opened(frozen, 80, 60) as stage:
         await stage.app.open_need("plan:auth-plan:req-004281")

@@ -46,9 +46,11 @@ class LineView(ScrollView, can_focus=True):
     @property
     def read_percent(self) -> int:
         """Return how much has been visible from the top to here, in percent."""
-        if not self._lines:
-            return 100
-        return min(100, 100 * (self.scroll_offset.y + self.size.height) // len(self._lines))
+        return self.percent_of(self.scroll_offset.y + self.size.height)
+
+    def percent_of(self, lines: int) -> int:
+        """Return how much of the text its first `lines` are, in percent."""
+        return min(100, 100 * lines // len(self._lines)) if self._lines else 100
 
     def show(self, lines: list[Line]) -> None:
         """Show these lines."""

@@ -51,8 +51,8 @@ class ReviewScreen(BaseScreen):
         self._comparing = False
         self._other_place = 0
         """How far the plan is scrolled while revisions are compared, and the other way round."""
-        self._read_percent = 0
-        """How much of the text, from its top, was on the screen so far."""
+        self._deepest = 0, 0, 0
+        """The width of the screen, the lowest place that was scrolled to at that width, and the lines seen there."""
         self._warned_unread = False
         self.editor = PlanEditor(context, request)
         self.feedback = Feedback(context, request.id, self._leave_feedback)
@@ -206,12 +206,7 @@ class ReviewScreen(BaseScreen):
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
         plan = self.query_one("#plan", LineView)
-        shown = plan.read_percent
-        if not self._comparing and plan.size:
-            shown = max(shown, self._read_percent)
-            # A page that has just appeared is not laid out to its end, and has not been read.
-            if self.page.settled and (not self._is_plan or self._touches is not None):
-                self._read_percent = shown
+        shown = plan.read_percent if self._comparing else self._read_percent(plan)
         wanted = Content(f"{shown}% read")
         if plan.border_subtitle != wanted:
             plan.border_subtitle = wanted
@@ -258,13 +253,25 @@ class ReviewScreen(BaseScreen):
     def _edit_label(self, _: Selection) -> str | None:
         return "your edit" if self.editor.rewritten else None
 
+    def _read_percent(self, plan: LineView) -> int:
+        """Return how much of the text was on the screen so far."""
+        top, bottom = plan.scroll_offset.y, plan.scroll_offset.y + plan.size.height
+        if self._comparing or not plan.size:
+            return plan.percent_of(self._deepest[2])
+        if self.size.width != self._deepest[0]:
+            self._deepest = self.size.width, 0, 0
+        # Kept, because the pane gets lower while feedback is written.
+        if top > self._deepest[1] or (self.page.settled and bottom >= len(plan.lines)):
+            self._deepest = self.size.width, top, bottom
+        return plan.percent_of(max(bottom, self._deepest[2]))
+
     def _warn_unread(self, key: str) -> bool:
         """Return True if part of the text was not on the screen yet; say so on the first press only."""
-        self._show_progress()
-        if self._warned_unread or self._read_percent >= _WHOLE:
+        read = self._read_percent(self.query_one("#plan", LineView))
+        if self._warned_unread or read >= _WHOLE:
             return False
         self._warned_unread = True
-        self.context.say(f"read {self._read_percent}%, press {self.context.key(key)} again to approve", "warning")
+        self.context.say(f"read {read}%, press {self.context.key(key)} again to approve", "warning")
         return True
 
     def _approve_as_shown(self) -> None:
