@@ -66,7 +66,7 @@ async def test_a_plan_read_to_its_end_needs_one_press(frozen: Frozen) -> None:
 
 
 async def test_a_plan_in_sight_as_a_whole_stays_read_beside_feedback(frozen: Frozen) -> None:
-    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "\n\n".join(f"Line {number}" for number in range(6))})
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "\n".join(f"- item {number}" for number in range(12))})
     async with opened(frozen, 80, 24) as stage:
         await stage.app.open_need("plan:api:req-1")
         await stage.sees("100% read")
@@ -74,7 +74,7 @@ async def test_a_plan_in_sight_as_a_whole_stays_read_beside_feedback(frozen: Fro
         await stage.press("tab")
         await stage.write("go")
         await stage.press("escape")
-        assert "Line 5" not in stage.all
+        assert "item 11" not in stage.all
         await stage.press("a")
         await stage.until(_is(frozen, "req-1", "approved"), "the approval")
 
