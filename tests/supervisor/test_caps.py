@@ -1,9 +1,11 @@
 """Caps of a team: how many agents run at once, how much memory; who waits, in which order, and until when."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,11 +15,12 @@ from crewboard.commands.hire import Hire
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
-from crewboard.records import Config, HeldStart, HeldStarts, HireOptions, Lease, Spec, Status
+from crewboard.readmodel.team import Need
+from crewboard.records import Config, HeldStart, HeldStarts, HireOptions, Lease, RunStarted, Spec, Status
 from crewboard.store import agents, json_files, leases, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import Load
-from crewboard.supervisor.starts import Candidate, StartQueue
+from crewboard.supervisor.starts import Candidate, StartQueue, restart_delay
 from tests.crew import Crew, eventually
 
 LOOK = "List all Python files"
@@ -59,19 +62,19 @@ def test_places_in_the_queue_are_told_in_order(directory: TeamDirectory) -> None
     names = [f"a{number}" for number in range(1, 13)]
     queue.hold([Candidate(at, name, 1) for at, name in enumerate(names)], "max_agents 1 reached")
     held = agents.held_starts(directory)
-    told = [held.describe(name, 1) for name in ("a1", "a2", "a3", "a4", "a11", "a12")]
+    told = [held.describe(name, 1, 0) for name in ("a1", "a2", "a3", "a4", "a11", "a12")]
     assert [text.split(":")[0].split()[1] for text in told] == ["1st", "2nd", "3rd", "4th", "11th", "12th"]
     assert told[0] == "queued 1st: max_agents 1 reached"
-    assert held.describe("a1", 2) == ""
+    assert held.describe("a1", 2, 0) == ""
 
 
 def test_a_successor_keeps_the_queue_and_says_what_is_missing(directory: TeamDirectory) -> None:
     StartQueue(directory).hold([Candidate(1, "a", 1), Candidate(2, "b", 4)], "max_agents 1 reached")
     successor = StartQueue(directory)
-    assert successor.holds("b", 4)
-    assert not successor.holds("b", 5)
+    assert successor.find("b", 4)
+    assert not successor.find("b", 5)
     successor.hold([Candidate(1, "a", 1), Candidate(2, "b", 4, provided=False)], None)
-    text = agents.held_starts(directory).describe("b", 4)
+    text = agents.held_starts(directory).describe("b", 4, 0)
     assert text.startswith("queued 2nd: max_agents 1 reached; resume it")
 
 
@@ -79,7 +82,7 @@ def test_a_damaged_queue_is_written_anew(directory: TeamDirectory) -> None:
     directory.starts.write_bytes(b"{")
     assert agents.held_starts(directory).held == []
     queue = StartQueue(directory)
-    assert not queue.holds("a", 1)
+    assert queue.find("a", 1) is None
     queue.hold([Candidate(1, "a", 1)], "max_agents 1 reached")
     assert agents.held_starts(directory).place("a", 1) == 1
 
@@ -105,6 +108,11 @@ def full(crew: Crew) -> Crew:
     return crew
 
 
+def urgent(crew: Crew) -> list[Need]:
+    """Return what needs the user, without unread results."""
+    return [need for need in crew.view().needs if need.kind != "result"]
+
+
 def queue_of(crew: Crew) -> list[str]:
     return [each.name for each in agents.held_starts(crew.directory).held]
 
@@ -114,7 +122,7 @@ def test_over_a_cap_agents_are_queued_and_start_in_order(full: Crew) -> None:
         assert full.hire(name, "explore", LOOK, once=True).run == 1
     seen = full.see("second")
     assert (seen.state, seen.alive, seen.reason) == ("queued", False, "queued 2nd: max_agents 1 reached")
-    assert full.view().needs == ()
+    assert urgent(full) == []
     stop.stop_now(full.team, "first")
     full.wait_for("third", "exited")
     full.wait_for("second", "exited")
@@ -197,7 +205,7 @@ def test_an_agent_over_its_memory_is_killed_with_all_that_it_started(crew_on: Ca
     seen = crew.wait_for("fat", "crashed")
     assert seen.exit is not None
     assert seen.exit.reason == "memory"
-    (need,) = crew.view().needs
+    (need,) = urgent(crew)
     assert (need.kind, need.agent) == ("death", "fat")
     assert "used more memory than its limit" in need.summary
     assert not process.start_ticks(holder.pid)
@@ -217,3 +225,51 @@ def test_held_starts_are_found_by_name_and_run() -> None:
     held = HeldStarts(held=[HeldStart(name="a", run=2)])
     assert held.find("a", 2) is not None
     assert held.place("a", 1) == 0
+
+
+def test_restarts_wait_longer_each_time_and_end_after_three() -> None:
+    times: list[float] = []
+    for attempt, delay in ((1, 1), (2, 2), (3, 4)):
+        assert restart_delay(times, 100.0 * attempt) == (delay, attempt)
+        times.append(100.0 * attempt)
+    assert restart_delay(times, 400.0) == (None, 0)
+    assert restart_delay(times, 750.0) == (8, 3)
+    assert restart_delay([0, 250, 500, 750, 1000, 1250, 1500], 1750) == (60, 3)
+    assert restart_delay(times, 2000.0) == (1, 1)
+
+
+def test_a_crashed_agent_restarts_with_its_memory(crew: Crew) -> None:
+    crew.run("api", "explore", LOOK, restart=True)
+    crew.kill("api")
+    crew.wait_for("api", "queued")
+    assert re.fullmatch(r"restarts in [01] s \(1 of 3\): killed by SIGKILL", crew.see("api").reason)
+    assert urgent(crew) == []
+    eventually(lambda: crew.see("api").run == 2 and crew.see("api").state == "idle", "the second run")
+    started = [event for event in crew.events("api") if isinstance(event, RunStarted)]
+    assert [event.fresh for event in started] == [True, False]
+    stop.stop_now(crew.team, "api")
+    crew.wait_for("api", "exited")
+    assert agents.held_starts(crew.directory).held == []
+
+
+def test_a_restart_is_cancelled_by_a_stop(crew: Crew) -> None:
+    crew.run("api", "explore", LOOK, restart=True)
+    json_files.save(crew.directory.starts, HeldStarts(restarts={"api": [time.time() - 60, time.time() - 30]}))
+    crew.kill("api")
+    crew.wait_for("api", "queued")
+    assert "(3 of 3)" in crew.see("api").reason
+    stop.stop(crew.team, "api")
+    assert crew.wait_for("api", "exited").alive is False
+    eventually(lambda: agents.held_starts(crew.directory).held == [], "that nothing is held back")
+    assert agents.last_run(crew.agent("api")) == 1
+
+
+def test_the_fourth_crash_in_ten_minutes_is_a_death(crew: Crew) -> None:
+    crew.run("api", "explore", LOOK, restart=True)
+    now = time.time()
+    json_files.save(crew.directory.starts, HeldStarts(restarts={"api": [now - 90, now - 60, now - 30]}))
+    crew.kill("api")
+    crew.wait_for("api", "crashed")
+    (need,) = urgent(crew)
+    assert need.kind == "death"
+    eventually(lambda: "not restarted again" in crew.directory.supervisor_log.read_text(), "the reason in the log")

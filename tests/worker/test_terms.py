@@ -21,8 +21,8 @@ ENVIRONMENT = {"CREWBOARD_OFFLINE": "1", "CREWBOARD_SANDBOX": "none"}
 
 RESTRICTING = {"plan", "strict_plan", "ask"}
 PERMITTING = {"network", "unsafe_no_sandbox", "allow_hardlinks"}
-LIMITING = {"max_turns", "budget"}
-HARMLESS = {"once", "autoclaim", "task"}
+LIMITING = {"max_turns", "budget", "max_memory"}
+HARMLESS = {"once", "autoclaim", "task", "restart"}
 
 OPTIONS = st.builds(
     HireOptions,
@@ -33,6 +33,7 @@ OPTIONS = st.builds(
     unsafe_no_sandbox=st.booleans(),
     max_turns=st.integers(1, 200),
     budget=st.sampled_from([None, "50k", "$5"]),
+    max_memory=st.none() | st.integers(1, 200),
 )
 
 
@@ -49,6 +50,7 @@ def test_terms_are_never_wider_than_those_of_the_hirer_or_before(
         assert all(getattr(terms, name) for name in RESTRICTING if getattr(limit, name))
         assert not any(getattr(terms, name) for name in PERMITTING if not getattr(limit, name))
         assert terms.max_turns <= limit.max_turns
+        assert limit.max_memory is None or (terms.max_memory is not None and terms.max_memory <= limit.max_memory)
     if before is not None:
         assert terms.budget == before.budget or before.budget is None
 

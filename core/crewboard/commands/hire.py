@@ -82,6 +82,7 @@ def effective_terms(
             "unsafe_no_sandbox": asked.unsafe_no_sandbox and all(each.unsafe_no_sandbox for each in limits),
             "allow_hardlinks": asked.allow_hardlinks and all(each.allow_hardlinks for each in limits),
             "max_turns": min(asked.max_turns, *(each.max_turns for each in limits)),
+            "restart": asked.restart or bool(before and before.restart),
             "max_memory": min((each.max_memory for each in (asked, *limits) if each.max_memory), default=None),
         }
     )
@@ -286,7 +287,7 @@ def _require_price(team: Team, budget: str | None, model: str) -> None:
 
 def queued(team: Team, name: str, run: int) -> str:
     """Return in words that a run waits in the queue, such as `queued 2nd: max_agents 4 reached`; else an empty text."""
-    return store.agents.held_starts(team.directory).describe(name, run)
+    return store.agents.held_starts(team.directory).describe(name, run, team.now())
 
 
 def _check_caps(team: Team, name: str) -> None:

@@ -310,7 +310,7 @@ class TeamReader:
                 seen_alive=reader.seen_alive,
                 seen_gone=reader.seen_gone,
                 lease_unreadable=reader.directory.lease in self._unreadable,
-                queued=waiting.describe(member.name, spec.run) if spec is not None else "",
+                queued=waiting.describe(member.name, spec.run, now) if spec is not None else "",
                 failure_seen=operator.failures.get(member.name, 0),
                 unread_results=results[member.name],
             )

@@ -51,6 +51,7 @@ from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_W
 from crewboard.records.processes import (
     EXIT_REASONS,
     LIMIT_REASONS,
+    MOST_RESTARTS,
     ORDERLY_REASONS,
     VANISHED,
     Exit,
@@ -94,6 +95,7 @@ __all__ = [
     "LIMIT_REASONS",
     "MAX_DEPTH",
     "MAX_MESSAGE_ID",
+    "MOST_RESTARTS",
     "OPERATOR",
     "ORDERLY_REASONS",
     "OUTAGE_MARK",

@@ -28,6 +28,7 @@ class HireOptions(Record):
     unsafe_no_sandbox: bool = False
     allow_hardlinks: bool = False
     max_turns: Annotated[int, Field(ge=1)] = 100
+    restart: bool = False
     max_memory: Annotated[int, Field(ge=1)] | None = None
     task: int | None = None
 

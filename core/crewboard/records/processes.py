@@ -42,9 +42,14 @@ class SupervisorFailure(Record):
     at: Time = 0
 
 
+MOST_RESTARTS = 3
+"""Restarts of an agent within ten minutes, after which it is not restarted again."""
+
+
 class HeldStart(Record):
     """A run that the supervisor does not begin yet, because of `reason`.
 
+    `attempt` is the number of a restart, which begins at `due`; 0 for a run that waits in the queue.
     `provided` is False if the supervisor does not have the environment for it, with the API key, because it took over
     from one that was killed.
     """
@@ -53,29 +58,40 @@ class HeldStart(Record):
     run: int
     since: Time = 0
     reason: str = ""
+    due: Time = 0
+    attempt: int = 0
     provided: bool = True
 
 
 class HeldStarts(Record):
-    """`starts.json`: the runs that wait, in the order in which they will begin."""
+    """`starts.json`: the runs that wait, in the order in which they will begin.
+
+    `restarts` says by agent when it was restarted lately.
+    """
 
     held: list[HeldStart] = []
+    restarts: dict[Name, list[Time]] = {}
 
     def find(self, name: str, run: int) -> HeldStart | None:
         """Return this run if it waits."""
         return next((each for each in self.held if (each.name, each.run) == (name, run)), None)
 
     def place(self, name: str, run: int) -> int:
-        """Return the place of a run in the queue, from 1 on; 0 if it does not wait."""
-        found = self.find(name, run)
-        return self.held.index(found) + 1 if found is not None else 0
+        """Return the place of a run in the queue, from 1 on; 0 if it does not wait there."""
+        queue = [(each.name, each.run) for each in self.held if not each.attempt]
+        return queue.index((name, run)) + 1 if (name, run) in queue else 0
 
-    def describe(self, name: str, run: int) -> str:
-        """Return in words why a run waits, such as `queued 2nd: max_agents 4 reached`; an empty text if it does not."""
+    def describe(self, name: str, run: int, now: float) -> str:
+        """Return in words why a run waits; an empty text if it does not.
+
+        Such as `queued 2nd: max_agents 4 reached`, or `restarts in 4 s (2 of 3): killed by SIGKILL`.
+        """
         found = self.find(name, run)
         if found is None:
             return ""
         text = f"queued {_ordinal(self.place(name, run))}: {found.reason}"
+        if found.attempt:
+            text = f"restarts in {max(0, found.due - now):.0f} s ({found.attempt} of {MOST_RESTARTS}): {found.reason}"
         return text if found.provided else f"{text}; resume it, its environment was lost with the supervisor"
 
 

@@ -7,21 +7,31 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from crewboard.errors import CrewboardError
 from crewboard.linux import process
 from crewboard.protocol import ControlRequest
-from crewboard.records import Exit, Lease, Spec, Status, SupervisorFailure, is_name
-from crewboard.store import AgentDirectory, CachedFile, TeamDirectory, json_files, leases
+from crewboard.records import (
+    MOST_RESTARTS,
+    Exit,
+    Lease,
+    Spec,
+    Status,
+    SupervisorFailure,
+    describe_exit,
+    is_name,
+    is_orderly,
+)
+from crewboard.store import AgentDirectory, CachedFile, TeamDirectory, agents, json_files, leases
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended, Ref
 from crewboard.supervisor.notifier import ChangeNotifier, HookRunner
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
-from crewboard.supervisor.starts import Candidate, StartQueue
+from crewboard.supervisor.starts import RESTARTED, Candidate, StartQueue
 
 SWEEP_INTERVAL = 2.0
 """Seconds between two passes when nothing wakes the supervisor."""
@@ -72,6 +82,8 @@ class Watched:
     """The newest request to start a run, kept until that run began."""
     term_at: float | None = None
     """When the worker was, or at the latest will be, asked to end (monotonic)."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The environment of an agent that is restarted if it crashes."""
     over_memory: int = 0
     """The run that was killed because it used too much memory."""
     ended: dict[int, Ended] = field(default_factory=dict)
@@ -241,6 +253,10 @@ class Supervisor:
         waiting: list[Candidate] = []
         reason: str | None = None
         for each in candidates:
+            if each.attempt:
+                self._pass_again_in(each.due - time.time())
+                waiting.append(each)
+                continue
             reason = reason or (self._queue.cap_reached(living) if each.provided else None)
             if reason is not None or not each.provided:
                 waiting.append(each)
@@ -327,7 +343,8 @@ class Supervisor:
             self._pass_again_in(0.1)
             return None
         self._finalize(watched)
-        return self._candidate(watched, spec)
+        # Read again: a restart wants another run.
+        return self._candidate(watched, watched.spec.get() or spec)
 
     def _adopt(self, watched: Watched) -> None:
         """Watch a living worker that an earlier supervisor started."""
@@ -375,9 +392,33 @@ class Supervisor:
         if spec.want != "running" or spec.run <= _last_run(watched):
             return None
         provided = request is not None and request.run == spec.run
-        if not provided and not self._queue.holds(watched.agent.name, spec.run):
-            return None
-        return Candidate(spec.at, watched.agent.name, spec.run, provided)
+        held = self._queue.find(watched.agent.name, spec.run)
+        if held is None:
+            return Candidate(spec.at, watched.agent.name, spec.run) if provided else None
+        is_put_off = held.due > time.time()
+        due, attempt = (held.due, held.attempt) if is_put_off else (0, 0)
+        return Candidate(spec.at, watched.agent.name, spec.run, provided, due, attempt)
+
+    def _restart_if_wanted(self, watched: Watched, record: Exit) -> None:
+        """Ask for another run after a crash, if the agent was hired with `--restart` and did not crash too often."""
+        name, now = watched.agent.name, time.time()
+        spec = watched.spec.get()
+        if spec is None or not spec.flags.restart or (spec.run, spec.want) != (record.run, "running"):
+            return
+        if record.reason not in RESTARTED or is_orderly(record):
+            return
+        if not self._queue.restart(name, record.run + 1, describe_exit(record), now):
+            log.warning("%s is not restarted again: %d times in ten minutes", name, MOST_RESTARTS)
+            return
+
+        def edit(old: Spec | None) -> Spec:
+            if old is None or (old.run, old.want) != (record.run, "running"):
+                return old or spec
+            return old.model_copy(update={"run": record.run + 1, "at": now})
+
+        if agents.change_spec(watched.agent, edit).run == record.run + 1 and watched.environment:
+            watched.start = ControlRequest("start", name, record.run + 1, watched.environment)
+        self._pass_again_in(0)
 
     async def _start(self, watched: Watched, run: int) -> None:
         """Start a run, once, with the environment of its start request."""
@@ -392,6 +433,9 @@ class Supervisor:
         if watched.ref is None:
             return
         watched.run = run
+        # Kept for a restart: no file holds the API key.
+        spec = watched.spec.get()
+        watched.environment = request.environment if spec is not None and spec.flags.restart else {}
         # A request for a later run may have come while the fork was awaited.
         if watched.start is not None and watched.start.run == run:
             watched.start = None
@@ -434,3 +478,4 @@ class Supervisor:
             record = finalizer.record_exit(watched.agent, status.run, Ended(), now)
         if record is not None and not record.buried and not leases.is_held(watched.agent.lease):
             finalizer.finalize(watched.agent, record, now)
+            self._restart_if_wanted(watched, record)

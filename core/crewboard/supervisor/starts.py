@@ -1,23 +1,56 @@
-"""Starts that the supervisor holds back because a cap of the team is reached: the queue, kept in `starts.json`."""
+"""Starts that the supervisor holds back, kept in `starts.json`: over a cap of the team, or until a restart is due."""
 
 import logging
 from dataclasses import dataclass
 
 from crewboard.errors import CrewboardError
-from crewboard.records import HeldStart, HeldStarts
+from crewboard.records import MOST_RESTARTS, HeldStart, HeldStarts
 from crewboard.store import CachedFile, TeamDirectory, json_files, roster
 
 log = logging.getLogger(__name__)
 
 
+RESTARTED = frozenset({"died", "terminated", "internal", "storage", "memory"})
+"""Reasons of an end after which an agent is restarted: not a stop by the user, a used-up budget or bad credentials."""
+
+RESTART_PERIOD = 600.0
+"""Seconds in which an agent is restarted `MOST_RESTARTS` times at most."""
+
+LONGEST_DELAY = 60.0
+"""Seconds that a restart waits at most; the first one waits one second, each further one twice as long."""
+
+_KNOWN_RESTARTS = 10
+
+
+def restart_delay(times: list[float], now: float) -> tuple[float | None, int]:
+    """Return after how many seconds an agent restarts, and which attempt that is; None if it was restarted too often.
+
+    `times` are its restarts before, oldest first. Ten minutes without one count as recovery.
+    """
+    recent = [at for at in times if now - at < RESTART_PERIOD]
+    if len(recent) >= MOST_RESTARTS:
+        return None, 0
+    chain, later = 0, now
+    for at in reversed(times):
+        if later - at >= RESTART_PERIOD:
+            break
+        chain, later = chain + 1, at
+    return min(LONGEST_DELAY, 2.0**chain), len(recent) + 1
+
+
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """A run that should begin, asked for at `at`; ordered by that. `provided` says that its environment is here."""
+    """A run that should begin, asked for at `at`; ordered by that. `provided` says that its environment is here.
+
+    `due` and `attempt` are as in `HeldStart`.
+    """
 
     at: float
     name: str
     run: int
     provided: bool = True
+    due: float = 0
+    attempt: int = 0
 
 
 class StartQueue:
@@ -27,9 +60,25 @@ class StartQueue:
         self._team = team
         self._held = CachedFile(team.starts, HeldStarts)
 
-    def holds(self, name: str, run: int) -> bool:
-        """Return True if this run is queued."""
-        return self._state().find(name, run) is not None
+    def find(self, name: str, run: int) -> HeldStart | None:
+        """Return this run if it is held back, also by an earlier supervisor."""
+        return self._state().find(name, run)
+
+    def restart(self, name: str, run: int, reason: str, now: float) -> bool:
+        """Hold back the run with which an agent restarts; return False if it was restarted too often.
+
+        Raises:
+            StorageError: It cannot be recorded.
+        """
+        before = self._state()
+        times = before.restarts.get(name, [])
+        delay, attempt = restart_delay(times, now)
+        if delay is None:
+            return False
+        held = HeldStart(name=name, run=run, since=now, reason=reason, due=now + delay, attempt=attempt)
+        restarts = {**before.restarts, name: [*times, now][-_KNOWN_RESTARTS:]}
+        json_files.save(self._team.starts, HeldStarts(held=[*before.held, held], restarts=restarts))
+        return True
 
     def cap_reached(self, living: set[str]) -> str | None:
         """Return in words why no further agent may start beside the `living`; None if one may."""
@@ -46,6 +95,9 @@ class StartQueue:
         for each in candidates:
             known = before.find(each.name, each.run)
             why = reason or (known.reason if known is not None else "")
+            if each.attempt and known is not None:
+                held.append(known.model_copy(update={"provided": each.provided}))
+                continue
             held.append(HeldStart(name=each.name, run=each.run, since=each.at, reason=why, provided=each.provided))
         if held == before.held:
             return

@@ -61,6 +61,7 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
 @click.option("--network", is_flag=True, help="Allow its commands the network.")
 @click.option("--max-turns", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
               help="Limit of model calls per assignment.")  # fmt: skip
+@click.option("--restart", is_flag=True, help="Restart it after a crash, with its conversation, 3 times in 10 minutes.")
 @click.option("--max-memory", type=common.memory, metavar="M", help="Limit in memory (2G); above it, it is killed.")
 @click.option("--no-wait", is_flag=True, help="Refuse (75) where a cap of the team would make it wait.")
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run without a sandbox where none works.")
@@ -87,6 +88,7 @@ def spawn(
     task: int | None,
     network: bool,
     max_turns: int,
+    restart: bool,
     max_memory: int | None,
     no_wait: bool,
     unsafe_no_sandbox: bool,
@@ -113,6 +115,7 @@ def spawn(
         unsafe_no_sandbox=unsafe_no_sandbox,
         allow_hardlinks=allow_hardlinks,
         max_turns=max_turns,
+        restart=restart,
         max_memory=max_memory,
         task=task,
     )
@@ -212,7 +215,7 @@ def resume(
         say_json([_where(team.directory.agent(each)) for each in names])
         return
     held = agents.held_starts(team.directory)
-    waits = {each.name: held.describe(each.name, each.run) for each in held.held if each.name in names}
+    waits = {each.name: held.describe(each.name, each.run, team.now()) for each in held.held if each.name in names}
     up = [each for each in names if each not in waits]
     if up or not names:
         say("resumed " + ", ".join(up) if names else "all agents are running")
