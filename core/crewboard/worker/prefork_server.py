@@ -123,11 +123,14 @@ def _close_all_but(kept: int) -> None:
 
 def _become_worker(request: "SpawnRequest") -> None:
     """Make this process look as if it had been started for this worker alone."""
-    # If nothing can be written, the worker reports that itself with its exit code.
-    with contextlib.suppress(OSError):
-        _redirect(request.agent / "worker.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 1, 2)
+    from crewboard.errors import CrewboardError
+
+    # First, because it says where the secret is by which the team is known as the user's own.
     os.environ.clear()
     os.environ.update(request.environment)
+    # If nothing can be written, the worker reports that itself with its exit code.
+    with contextlib.suppress(OSError, CrewboardError):
+        _redirect(request.agent / "worker.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 1, 2)
     time.tzset()
     tempfile.tempdir = None
     random.seed()
