@@ -211,3 +211,25 @@ async def test_acknowledging_a_death_takes_it_off_the_list(frozen: Frozen) -> No
     state = json_files.load(frozen.directory.operator, OperatorState)
     assert state is not None
     assert state.acknowledged == {"parser": 1}
+
+
+async def test_an_ended_agent_is_removed_after_a_yes(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("delete")
+        await stage.sees("remove parser? ›", "3 unread messages stay unread", "the files are kept")
+        await stage.write("no")
+        await stage.press("enter")
+        await stage.sees("type yes, or leave")
+        await stage.press("ctrl+u")
+        await stage.write("yes")
+        await stage.press("enter")
+        await stage.sees("parser is removed; its files are in")
+        await stage.sees("10 agents")
+    assert "parser" not in frozen.team.config.names
+    assert list((frozen.directory.path / "removed").glob("parser-*"))
+
+
+async def test_a_running_agent_is_not_removed(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "delete")
+        await stage.sees("remove: auth-plan is running; x stops it first")

@@ -17,7 +17,8 @@ from crewboard.records import Message
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui import session
-from crewboard_tui.compose.draft_input import escape_newlines, unescape_newlines
+from crewboard_tui.compose import DraftInput
+from crewboard_tui.compose.draft_input import WorkspacePaths, clean
 from crewboard_tui.compose.parser import Note, Visit, parse_line, resolve_prefix
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
@@ -74,14 +75,20 @@ def test_what_a_line_cannot_say(text: str, why: str) -> None:
         parse_line(text, ["api"], ["api", "ui"])
 
 
-def test_a_line_holds_its_breaks_and_no_control_character() -> None:
-    assert unescape_newlines(escape_newlines("one\r\ntwo\n\x1b[31mthree")) == "one\ntwo\n [31mthree"
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("one\r\ntwo\rthree\n\tfour", "one\ntwo\nthree\n\tfour"),
+        ("\x1b[31mred\x07", " [31mred "),
+        ("↵ and ⇥", "↵ and ⇥"),
+    ],
+)
+def test_a_text_keeps_its_lines_and_no_control_character(text: str, kept: str) -> None:
+    assert clean(text) == kept
 
 
-@pytest.mark.parametrize("text", ["a:\n\tb", "↵ and ⇥", "↵\n↵\t⇥\n", "↵\ufe0e\n", "\n\t\n"])
-def test_a_line_is_what_was_written_word_for_word(text: str) -> None:
-    assert unescape_newlines(escape_newlines(text)) == text
-    assert "\n" not in escape_newlines(text)
+def test_a_line_is_one_line() -> None:
+    assert clean("one\ntwo\tthree", one_line=True) == "one two\tthree"
 
 
 async def test_a_break_sign_and_a_tab_are_sent_as_they_are(frozen: Frozen) -> None:
@@ -89,7 +96,7 @@ async def test_a_break_sign_and_a_tab_are_sent_as_they_are(frozen: Frozen) -> No
         await stage.press(*_API, "m")
         await stage.write("↵")
         stage.app.post_message(events.Paste("all:\n\tmake"))
-        await stage.sees("all:↵⇥make")
+        await stage.sees("↵all:", "make")
         await stage.press("enter")
         await stage.sees("sent to api")
     assert _last(frozen, "api") == "↵all:\n\tmake"
@@ -127,7 +134,8 @@ async def test_a_line_hides_nothing_but_the_footer(frozen: Frozen) -> None:
         await stage.press("b")
         await stage.sees("to all agents")
         alert = next(at for at, text in enumerate(before) if "parser died" in text)
-        assert stage.text[: alert + 1] == before[: alert + 1]
+        assert stage.text[:alert] == before[:alert]
+        assert "parser died" in stage.text[alert]
 
 
 @_SIZES
@@ -220,9 +228,8 @@ async def test_text_not_sent_comes_before_text_typed_meanwhile(
         await stage.press("m")
         await stage.write("seco")
         may_fail.set()
-        await stage.sees("first↵seco")
+        await stage.until(lambda: _draft(stage) == "first\nseco", "both in the input")
         await stage.write("nd")
-        await stage.sees("first↵second")
         assert stage.app.context.drafts == {"api": "first\nsecond"}
 
 
@@ -436,7 +443,7 @@ async def test_a_draft_is_written_in_the_editor(
         await stage.press(*_API, "m")
         await stage.write("a thought")
         await stage.press("ctrl+e")
-        await stage.sees("first↵second")
+        await stage.until(lambda: _draft(stage) == "first\nsecond", "both lines in the input")
         await stage.press("enter")
         await stage.sees("sent to api")
     assert _last(frozen, "api") == "first\nsecond"
@@ -482,11 +489,181 @@ async def test_an_editor_in_the_workspace_is_not_run(frozen: Frozen, monkeypatch
     assert not (root / "ran").exists()
 
 
-async def test_a_paste_of_several_lines_is_whole(frozen: Frozen) -> None:
-    async with opened(frozen, 120, 36) as stage:
+# -------------------------------------------------------------------------------------------- several lines
+
+
+def _input(stage: Stage) -> DraftInput:
+    assert isinstance(stage.app.focused, DraftInput)
+    return stage.app.focused
+
+
+def _draft(stage: Stage) -> str:
+    return _input(stage).text
+
+
+@_SIZES
+async def test_a_key_adds_a_line_and_enter_sends_all(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
         await stage.press(*_API, "m")
-        stage.app.post_message(events.Paste("one\ntwo"))
-        await stage.sees("one↵two")
+        await stage.write("one")
+        await stage.press("ctrl+j")
+        await stage.write("two")
+        assert _input(stage).size.height == 2, "it grows"
         await stage.press("enter")
         await stage.sees("sent to api")
     assert _last(frozen, "api") == "one\ntwo"
+
+
+@_SIZES
+async def test_a_long_paste_is_whole_and_leaves_room(frozen: Frozen, size: tuple[int, int]) -> None:
+    pasted = "\n".join(f"line {number}" for number in range(200))
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        stage.app.post_message(events.Paste(pasted))
+        await stage.sees("line 199", "parser")
+        assert 3 <= _input(stage).size.height <= size[1] / 3
+        await stage.press("enter")
+        await stage.sees("sent to api")
+    assert _last(frozen, "api") == pasted
+
+
+async def test_a_question_that_asks_one_line_takes_no_more(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("slash")
+        stage.app.post_message(events.Paste("api\nui"))
+        await stage.press("ctrl+j")
+        await stage.until(lambda: _draft(stage) == "api ui", "one line")
+
+
+# ---------------------------------------------------------------------------------------- the texts sent before
+
+
+@_SIZES
+async def test_up_shows_the_texts_sent_before(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API)
+        for text in ("first", "second"):
+            await stage.press("m")
+            await stage.write(text)
+            await stage.press("enter")
+            await stage.sees("sent to api")
+        await stage.press("m")
+        await stage.write("half")
+        await stage.press("up", "up")
+        assert _draft(stage) == "first"
+        await stage.press("up", "down")
+        assert _draft(stage) == "second"
+        await stage.press("down")
+        assert _draft(stage) == "half"
+        await stage.press("up", "escape", "m")
+        assert _draft(stage) == "half", "a draft is not lost to a text that was only looked at"
+
+
+async def test_up_goes_up_in_a_text_before_it_shows_another(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        stage.app.context.sent.add("sent before")
+        await stage.press(*_API, "m")
+        stage.app.post_message(events.Paste("one\ntwo"))
+        await stage.until(lambda: _draft(stage) == "one\ntwo", "both lines in the input")
+        await stage.press("up")
+        assert _draft(stage) == "one\ntwo"
+        await stage.press("up")
+        assert _draft(stage) == "sent before"
+
+
+# ------------------------------------------------------------------------------------------- paths of the workspace
+
+
+def _tree(root: Path) -> WorkspacePaths:
+    (root / "src" / "api").mkdir(parents=True)
+    (root / "src" / "api" / "routes.py").touch()
+    (root / "src" / "app.py").touch()
+    (root / "srcery").touch()
+    return WorkspacePaths(root)
+
+
+def test_a_path_is_completed_folder_by_folder(tmp_path: Path) -> None:
+    paths = _tree(tmp_path)
+    assert paths.starting_with("s") == ["src/", "srcery"]
+    assert paths.starting_with("src/a") == ["src/api/", "src/app.py"]
+    assert paths.starting_with("src/api/") == ["src/api/routes.py"]
+    assert paths.starting_with("nowhere/") == []
+
+
+@pytest.mark.parametrize("begun", ["../", "/", "src/../", "src//", "./"])
+def test_a_path_leads_to_no_place_outside(tmp_path: Path, begun: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    assert _tree(root).starting_with(begun) == []
+
+
+def test_a_link_is_neither_offered_nor_followed(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    paths = _tree(root)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").touch()
+    (root / "link").symlink_to(tmp_path / "outside")
+    assert paths.starting_with("link") == []
+    assert paths.starting_with("link/") == []
+
+
+def test_ignored_and_hidden_files_are_not_offered(tmp_path: Path) -> None:
+    paths = _tree(tmp_path)
+    (tmp_path / ".gitignore").write_text("*.log\n/build/\n# no\n!keep.log\nsrc/gen\n")
+    for name in ("a.log", "keep.log", ".env", "src/b.log", "src/gen", "src/build"):
+        (tmp_path / name).touch()
+    (tmp_path / "build").mkdir()
+    (tmp_path / ".crewboard").mkdir()
+    assert paths.starting_with("") == ["keep.log", "src/", "srcery"]
+    assert paths.starting_with(".e") == [".env"]
+    assert paths.starting_with(".c") == []
+    assert paths.starting_with("src/") == ["src/api/", "src/app.py", "src/build"]
+
+
+def test_a_large_tree_costs_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, listed, whole = _tree(tmp_path), list[object](), os.scandir
+
+    def scandir(folder: int) -> object:
+        listed.append(folder)
+        return whole(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    for begun in ("src/", "src/a", "src/ap"):
+        paths.starting_with(begun)
+    assert len(listed) == 1
+
+
+@_SIZES
+async def test_tab_completes_a_path_of_the_workspace(frozen: Frozen, size: tuple[int, int]) -> None:
+    root = frozen.directory.root
+    (root / "lib" / "deep").mkdir(parents=True)
+    (root / "lib" / "deep" / "parser.py").touch()
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("look at @li")
+        await stage.press("tab", "tab", "tab")
+        await stage.sees("@lib/deep/parser.py")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+    assert _last(frozen, "api") == "look at @lib/deep/parser.py"
+
+
+async def test_a_path_at_the_beginning_addresses_no_agent(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("@src/app.py is wrong")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+    assert _last(frozen, "api") == "@src/app.py is wrong"
+
+
+async def test_what_tab_completes_is_shown(frozen: Frozen) -> None:
+    for name in ("one.py", "other.py"):
+        (frozen.directory.root / name).touch()
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("see @o")
+        await stage.sees("@one.py @other.py")
+        await stage.press("tab")
+        assert _draft(stage) == "see @o", "it stays here while there are several"

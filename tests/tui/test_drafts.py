@@ -9,7 +9,7 @@ import pytest
 from crewboard.commands import answers
 from crewboard_tui import session
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.drafts import Drafts, file_for
+from crewboard_tui.drafts import SENT_KEPT, Drafts, SentTexts, file_for
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened
@@ -184,3 +184,34 @@ def test_what_a_disk_refused_is_kept_once_it_can_be(tmp_path: Path) -> None:
     (tmp_path / "drafts").unlink()
     assert session.unsent(drafts) == ["Not sent, but kept (to api): how far?"]
     assert Drafts(tmp_path / "drafts" / "demo.json") == {"api": "how far?"}
+
+
+async def test_the_texts_sent_last_are_there_in_the_next_dashboard(frozen: Frozen, tmp_path: Path) -> None:
+    settings = Settings(sent=tmp_path / "sent")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.press(*API, "m")
+        await stage.write("how far?")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.press(*API, "m", "up")
+        await stage.sees("how far?")
+    (file,) = (tmp_path / "sent").glob("*.json")
+    assert file.stat().st_mode & 0o077 == 0
+    assert file.parent.stat().st_mode & 0o077 == 0
+
+
+def test_the_texts_sent_last_are_bounded(tmp_path: Path) -> None:
+    sent = SentTexts(tmp_path / "sent.json")
+    for text in ("x" * 100_000, *(f"text {number}" for number in range(SENT_KEPT + 5)), "text 50"):
+        sent.add(text)
+    assert len(sent.texts) == SENT_KEPT
+    assert sent.texts[-1] == "text 50"
+    assert SentTexts(tmp_path / "sent.json").texts == sent.texts
+
+
+def test_a_sent_text_with_a_key_in_it_is_not_written_down(tmp_path: Path) -> None:
+    sent = SentTexts(tmp_path / "sent.json")
+    sent.add("use sk-ant-api03-abcdefghijklmnop")
+    assert sent.texts
+    assert SentTexts(tmp_path / "sent.json").texts == []

@@ -112,7 +112,7 @@ async def test_hints_name_the_users_own_keys(frozen: Frozen) -> None:
     )
     async with opened(frozen, 80, 24, settings=mine) as stage:
         await stage.press("m")
-        await stage.sees("f5 sends · ^e editor · f6 keeps it")
+        await stage.sees("f5 sends · ^j new line · ^e editor · f6 keeps it")
         await stage.press("f6", "n")
         await stage.sees("f7 hires, not yet: it needs a prompt")
         await stage.press("escape", "!", "!")

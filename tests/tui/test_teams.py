@@ -25,7 +25,7 @@ async def test_the_footer_follows_the_dialog_and_then_the_page_again(frozen: Fro
     async with opened(frozen, 80, 24) as stage:
         await stage.can("n", "new")
         await stage.press("t")
-        await stage.sees("─ Teams · 1 ─", " ⏎ open  Esc stay")
+        await stage.sees("─ Teams · 1 ─", " ⏎ open  + new team  Del delete  Esc stay")
         await stage.sees_not("n new")
         await stage.press("escape")
         await stage.can("n", "new")
@@ -100,10 +100,10 @@ async def test_an_errand_of_the_old_team_is_finished_there(frozen: Frozen) -> No
         assert ended == [], "the screen that waited for it is gone"
 
 
-async def test_the_only_team_says_how_to_make_another(frozen: Frozen) -> None:
+async def test_the_only_team_offers_to_make_another(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("t")
-        await stage.sees("`crewboard team create NAME` makes another")
+        await stage.sees("+ new team")
         await stage.press("t")
         await stage.sees_not("Teams · 1")
 
@@ -131,3 +131,54 @@ async def test_a_form_is_not_left_for_another_team(frozen: Frozen) -> None:
         await stage.press("n", "tab", "t")
         await stage.sees("Hire an agent")
         assert not isinstance(stage.app.screen, ModalScreen)
+
+
+# -------------------------------------------------------------------------------------------- created and deleted
+
+
+async def test_a_team_is_created_and_shown(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("t", "+")
+        await stage.sees("new team ›")
+        await stage.write("demo")
+        await stage.press("enter")
+        await stage.sees("the team demo exists")
+        await stage.write("-two")
+        await stage.press("enter")
+        await stage.sees("No agents hired yet")
+        assert "demo-two" in stage.part("strip")
+    assert (frozen.directory.root / ".crewboard" / "demo-two" / "config.json").exists()
+
+
+async def test_deleting_a_team_says_what_is_lost_and_asks_for_its_name(frozen: Frozen) -> None:
+    other = second(frozen)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("t", "j", "delete")
+        await stage.sees("delete webshop ›", "ends 1 running agent", "1 agents, 0 tasks")
+        await stage.press("y", "enter")
+        await stage.sees("type webshop, or webshop --purge")
+        await stage.press("escape")
+    assert other.directory.exists()
+
+
+async def test_a_deleted_team_without_its_files_is_no_longer_shown(frozen: Frozen) -> None:
+    empty = make_empty(frozen.directory.root, "webshop")
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("No agents hired yet")
+        await stage.press("colon")
+        await stage.write("delete team")
+        await stage.press("enter")
+        await stage.sees("delete webshop ›")
+        await stage.write("webshop --purge")
+        await stage.press("enter")
+        await stage.sees("the team webshop and its files are gone", "parser")
+    assert not empty.directory.path.exists()
+
+
+async def test_who_only_looks_creates_and_deletes_no_team(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24, read_only=True) as stage:
+        await stage.press("t")
+        await stage.sees("Teams · 1")
+        await stage.press("delete", "+")
+        await stage.settles()
+        assert "Teams · 1" in stage.all

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import App
@@ -22,17 +22,19 @@ from textual.widget import AwaitMount
 from textual.widgets import Input, TextArea
 from textual.worker import WorkerFailed
 
-from crewboard.commands import Team
-from crewboard.errors import CrewboardError, ExitCode
+from crewboard.commands import Team, stop
+from crewboard.commands.context import create as create_team
+from crewboard.errors import CrewboardError, ExitCode, UsageError
+from crewboard.names import check_new_team
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel import AgentView, NoUsageProbe, Probe, TeamReader, TeamView
 from crewboard.records import Request
-from crewboard.store import TeamDirectory, team_directories
+from crewboard.store import DEFAULT_TEAM, TeamDirectory, find_team, team_directories
 from crewboard.store.operators import OpenDashboard
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
 from crewboard_tui.compose import Composer, PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.drafts import Drafts, called, file_for
+from crewboard_tui.drafts import Drafts, SentTexts, called, file_for
 from crewboard_tui.keymap import BY_ID, bindings_of
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
@@ -43,6 +45,9 @@ from crewboard_tui.settings import Settings
 from crewboard_tui.views import registry
 from crewboard_tui.views.base import BaseScreen, is_form
 from crewboard_tui.views.palette import Commands
+
+if TYPE_CHECKING:
+    from crewboard_tui.views.teams import TeamChoice
 
 _HERE = Path(__file__).parent
 
@@ -132,6 +137,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             announce=self._paint_status,
             navigator=self,
             drafts=self._drafts_of(team, read_only=read_only),
+            sent=SentTexts(None if read_only else file_for(self.settings.sent, team.directory.path)),
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
             ascii_only=self.ascii_only,
@@ -175,8 +181,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         for mode in registry.VIEWS:
             self.add_mode(mode, partial(_open_view, mode, self.context))
 
-    async def turn_to(self, directory: TeamDirectory) -> None:
-        """Show another team: its own context and views; jobs of the old one go on."""
+    async def turn_to(self, directory: TeamDirectory, says: str = "") -> None:
+        """Show another team: its own context and views; jobs of the old one go on. `says` tells why."""
         old = self.context
         old.left = True
         old.reading.stop()
@@ -195,6 +201,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         await self.remove_mode(_BETWEEN)
         self.outside.turn(self.context.snapshot.view)
         self.context.reading.start()
+        if says:
+            self.context.say(says)
 
     def on_unmount(self) -> None:
         self.context.reading.stop()
@@ -326,6 +334,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if action in ("leave", "teams"):
             # One stray letter must not throw away what is being written.
             return not is_form(self.screen)
+        if action in ("team_create", "team_delete"):
+            return not (self.context.read_only or is_form(self.screen))
         if action == "halt":
             return not self.context.read_only and any(agent.alive for agent in self.context.snapshot.view.agents)
         if action == "restart_supervisor":
@@ -359,15 +369,91 @@ class CrewboardApp(App[None], inherit_bindings=False):
         here = self.context.team.directory
         teams = [team for team in team_directories(here.root) if team.is_own()]
 
-        def chosen(team: TeamDirectory | None) -> None:
-            if team is not None and team != here:
-                self.call_later(self.turn_to, team)
+        def chosen(choice: "TeamChoice | None") -> None:
+            if choice is None:
+                return
+            if choice.what == "create":
+                self.action_team_create()
+            elif choice.what == "delete":
+                self._ask_delete(choice.team)
+            elif choice.team != here:
+                self.call_later(self.turn_to, choice.team)
 
         shown = teams if here in teams else [here, *teams]
-        self.push_screen(registry.teams_screen(shown, here, self._look_at, self.context.key), chosen)
+        screen = registry.teams_screen(shown, here, self._look_at, self.context.key, read_only=self.context.read_only)
+        self.push_screen(screen, chosen)
 
     def _look_at(self, team: TeamDirectory) -> TeamView:
         return TeamReader(team, clock=self.context.team.now, probe=self._probe or NoUsageProbe()).read()
+
+    def action_team_create(self) -> None:
+        """Create a team of this root, and show it."""
+        root, made = self.context.team.directory.root, list[Team]()
+
+        def check(name: str) -> str | None:
+            try:
+                check_new_team(name.strip())
+            except UsageError as error:
+                return str(error)
+            return f"the team {name.strip()} exists" if find_team(root, name.strip()) is not None else None
+
+        def create(name: str) -> str:
+            made.append(create_team(root, name))
+            return f"created the team {name}"
+
+        def show(worked: bool, says: str) -> None:  # noqa: FBT001
+            if worked:
+                self.call_later(self.turn_to, made[0].directory, says)
+
+        def done(name: str | None) -> None:
+            if name is not None:
+                self.context.do("creating a team", partial(create, name.strip()), show)
+
+        hint = f"its name, such as webshop · {self.context.key('line.leave')} creates none"
+        self.push_screen(PromptLine("new team", hint=hint, check=check), done)
+
+    def action_team_delete(self) -> None:
+        """End the agents of this team, and delete its files if that is wanted."""
+        self._ask_delete(self.context.team.directory)
+
+    def _ask_delete(self, team: TeamDirectory) -> None:
+        """Say what deleting a team ends and loses, and do it once its name was typed."""
+        name = team.path.name
+        try:
+            team.require_adopted()
+            view = self._look_at(team)
+        except (CrewboardError, OSError) as error:
+            self.context.say(str(error), "error")
+            return
+        purge = f"{name} --purge"
+        living = sum(agent.alive for agent in view.agents)
+        ends = f"ends {living} running agent{'s' * (living != 1)}, " if living else ""
+        lost = f"{len(view.agents)} agents, {len(view.tasks)} tasks, all mail and results"
+
+        def check(text: str) -> str | None:
+            return None if " ".join(text.split()) in (name, purge) else f"type {name}, or {purge}"
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                self._delete(team, purge=" ".join(text.split()) == purge)
+
+        hint = f"Type {name}: {ends}the files stay · {purge}: {ends}and deletes the files: {lost}"
+        self.push_screen(PromptLine(f"delete {name}", hint=hint, check=check), done)
+
+    def _delete(self, team: TeamDirectory, *, purge: bool) -> None:
+        name, is_here = team.path.name, team == self.context.team.directory
+
+        def delete() -> str:
+            stop.delete(replace(self.context.team, directory=team), purge=purge)
+            return f"the team {name} and its files are gone" if purge else f"all agents of {name} are ended; files stay"
+
+        def turn(worked: bool, says: str) -> None:  # noqa: FBT001
+            if worked and purge and is_here:
+                others = [each for each in team_directories(team.root) if each.is_own()]
+                other = next(iter(others), TeamDirectory(team.path.with_name(DEFAULT_TEAM)))
+                self.call_later(self.turn_to, other, says)
+
+        self.context.do(f"deleting {name}", delete, turn)
 
     async def action_next_need(self) -> None:
         await self.open_next_need()
@@ -417,8 +503,6 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.push_screen(ask, done)
 
     def _halt(self) -> str:
-        from crewboard.commands import stop
-
         stop.delete(self.context.team, now=True)
         return f"all agents are ended; the files stay, {self.context.key('agent.resume')} resumes one"
 

@@ -12,7 +12,7 @@ from crewboard.readmodel import AgentView
 from crewboard.records import Presence, Request
 from crewboard.store.operators import OpenDashboard
 from crewboard_tui.background import BackgroundJobs, Then
-from crewboard_tui.drafts import Drafts
+from crewboard_tui.drafts import Drafts, SentTexts
 from crewboard_tui.keymap import BY_ID, show_key
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Query, Snapshot
@@ -88,6 +88,7 @@ class AppContext:
     visited: str | None = None
     """The need that was opened last, by its key."""
     drafts: Drafts = field(default_factory=Drafts)
+    sent: SentTexts = field(default_factory=SentTexts)
     dashboard: OpenDashboard | None = None
     """What others see of this dashboard; None if it only looks."""
 

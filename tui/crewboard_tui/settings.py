@@ -19,7 +19,8 @@ class Settings:
     """The dashboard's settings.
 
     `keys` are those that differ from the default, by id. `remembers` is the file that stores the theme, `drafts` the
-    directory of unsent texts; None if they are not kept. `problems` are sentences about invalid settings.
+    directory of unsent texts, `sent` that of the texts sent last; None if they are not kept. `problems` are sentences
+    about invalid settings.
     """
 
     notify: Notify = "off"
@@ -27,6 +28,7 @@ class Settings:
     reduced_motion: bool = False
     remembers: Path | None = None
     drafts: Path | None = None
+    sent: Path | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -44,6 +46,7 @@ class Settings:
             reduced_motion=env.has_reduced_motion(environment),
             remembers=remembers,
             drafts=env.state_home(environment) / "drafts",
+            sent=env.state_home(environment) / "sent",
             keys=keymap.keys,
             problems=(*problems, *keymap.problems),
         )

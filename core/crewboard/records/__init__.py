@@ -47,7 +47,7 @@ from crewboard.records.events import (
     ToolStart,
     describe_call,
 )
-from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_WORK, Message, Unsent
+from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_WORK, Message, RecentTexts, Unsent
 from crewboard.records.processes import (
     EXIT_REASONS,
     LIMIT_REASONS,
@@ -129,6 +129,7 @@ __all__ = [
     "OperatorState",
     "Presence",
     "Profile",
+    "RecentTexts",
     "Record",
     "Removed",
     "Reply",

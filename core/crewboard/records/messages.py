@@ -22,6 +22,12 @@ class Unsent(Record):
     texts: dict[str, str] = {}
 
 
+class RecentTexts(Record):
+    """The texts that the user sent last, oldest first: a file of the user, not of a team."""
+
+    texts: list[str] = []
+
+
 class Message(Record):
     """One line of a mailbox (docs/reference/messages.md)."""
 

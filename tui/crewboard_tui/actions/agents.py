@@ -10,12 +10,14 @@ from crewboard.commands import stop as ending
 from crewboard.pricing import budget_or_none
 from crewboard.readmodel import AgentView, Need, to_acknowledge
 from crewboard.records import LEAD, HireOptions
+from crewboard.store import CLOSED
 from crewboard_tui.actions.registry import Action, Selection, aimed, either, for_fitting, not_for
 from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import BY_ID
+from crewboard_tui.render import format_path
 
 AGAIN_WITHIN = 2.0
 """Seconds within which `X` must be pressed a second time."""
@@ -38,6 +40,7 @@ class AgentActions:
             Action("agent.clone", self._clone, _why_no_clone),
             for_fitting("agent.stop", self._stop, _is_alive),
             for_fitting("agent.end", self._end, _is_alive),
+            Action("agent.remove", self._remove, self._why_no_remove),
             for_fitting("agent.pause", self._pause, _is_alive, self._pause_label),
             Action("agent.pause_all", self._pause_all, self._why_no_pause_all, self._pause_all_label),
         )
@@ -136,6 +139,42 @@ class AgentActions:
     def _end_one(self, name: str) -> str:
         ending.stop_now(self._context.team, name)
         return f"{name} and everything it started is ended"
+
+    def _remove(self, selection: Selection) -> None:
+        """Remove ended agents from the team, once `yes` was typed."""
+        ended = [agent for agent in selection.agents if not agent.alive]
+        names = ", ".join(agent.name for agent in ended)
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                chosen = [agent.name for agent in ended]
+                self._for_all("removing", chosen, self._remove_one, "are removed; their files are kept", selection)
+
+        def check(text: str) -> str | None:
+            return None if text.strip() == "yes" else "type yes, or leave"
+
+        hint = f"Type yes · {self._loss(ended)} · {self._context.key('line.leave')} removes none"
+        self._context.navigator.ask(PromptLine(f"remove {names}?", hint=hint, check=check), done)
+
+    def _why_no_remove(self, selection: Selection) -> str | None:
+        if not selection.agents or not all(agent.alive for agent in selection.agents):
+            return None if selection.agents else not_for(selection)
+        running = ", ".join(agent.name for agent in selection.agents)
+        are = "is" if len(selection.agents) == 1 else "are"
+        return f"{running} {are} running; {self._context.key('agent.stop')} stops it first"
+
+    def _loss(self, agents: list[AgentView]) -> str:
+        """Return what is lost when these agents are removed."""
+        view, names = self._context.snapshot.view, {agent.name for agent in agents}
+        open_tasks = [f"#{task.id}" for task in view.tasks if task.owner in names and task.status not in CLOSED]
+        unread = sum(agent.unread for agent in agents)
+        lost = ["its memory ends" if len(agents) == 1 else "their memories end"]
+        lost += [f"{', '.join(open_tasks)} lose{'s' * (len(open_tasks) == 1)} the owner"] if open_tasks else []
+        lost += [f"{unread} unread message{'s' * (unread > 1)} stay{'s' * (unread == 1)} unread"] if unread else []
+        return f"{', '.join(lost)}; the files are kept"
+
+    def _remove_one(self, name: str) -> str:
+        return f"{name} is removed; its files are in {format_path(ending.remove(self._context.team, name))}"
 
     # --------------------------------------------------------------------------------------------------- resuming
 

@@ -8,7 +8,7 @@ from crewboard.errors import UsageError
 from crewboard.names import LEAD
 from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
 from crewboard_tui.background import Then
-from crewboard_tui.compose import Composer, ComposeTarget, PromptLine, Visit, openings, parse_line
+from crewboard_tui.compose import Composer, ComposeTarget, PromptLine, Prose, Visit, openings, parse_line
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import ALL_AGENTS, TALK, interrupting, to_agents
 from crewboard_tui.keymap import BY_ID
@@ -62,7 +62,7 @@ class Messaging:
 
         prompt = PromptLine(
             target.label, kept, hint=target.hint(self._context.key, "line.leave"), changed=keep,
-            names=target.names, prose=True,
+            names=target.names, prose=Prose.of(self._context),
             check=lambda text: target.check(text) if target.is_sent(text) else None,
         )  # fmt: skip
         prompt.pressed = self._context.key

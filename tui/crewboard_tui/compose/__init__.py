@@ -1,7 +1,7 @@
-"""Writing to agents: the composer, the prompt line, the input that both use, and the syntax of a line."""
+"""Writing to agents: the composer, the prompt line, the input that both use, and the syntax of a text."""
 
 from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine, shown_composer
-from crewboard_tui.compose.draft_input import DraftInput, unescape_newlines
+from crewboard_tui.compose.draft_input import DraftInput, Prose
 from crewboard_tui.compose.parser import Visit, openings, parse_line, resolve_prefix
 
 __all__ = [
@@ -9,10 +9,10 @@ __all__ = [
     "Composer",
     "DraftInput",
     "PromptLine",
+    "Prose",
     "Visit",
     "openings",
     "parse_line",
     "resolve_prefix",
     "shown_composer",
-    "unescape_newlines",
 ]

@@ -11,9 +11,9 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import Input, Label
+from textual.widgets import Label
 
-from crewboard_tui.compose.draft_input import DraftInput, fitting, unescape_newlines
+from crewboard_tui.compose.draft_input import DraftInput, Prose
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Pressed, bindings_of, default_key
 from crewboard_tui.render import one_line
@@ -43,8 +43,8 @@ class ComposeTarget:
     def hint(self, pressed: Pressed, leave: str = "composer.leave") -> str:
         """Return a hint for the keys of the composer; `leave` is the id of the key that leaves it."""
         empty = f" · empty: {self.nothing}" if self.nothing is not None else ""
-        send, edit, back = map(pressed, ("draft.send", "draft.edit", leave))
-        return f"{send} sends · {edit} editor · {back} keeps it{empty}"
+        send, line, edit, back = map(pressed, ("draft.send", "draft.newline", "draft.edit", leave))
+        return f"{send} sends · {line} new line · {edit} editor · {back} keeps it{empty}"
 
     def is_sent(self, text: str) -> bool:
         """Return True if Enter sends this text."""
@@ -61,8 +61,8 @@ class Composer(Horizontal):
         self._app_context = context
         self._head: ComposeTarget | None = None
         self._came_from: Widget | None = None
-        self.line = DraftInput(prose=True, id="composer-line")
-        """The input line."""
+        self.line = DraftInput(prose=Prose.of(context), id="composer-line")
+        """The input."""
         self.line.keep = self._keep
         self.line.refuse = self._refuse
 
@@ -84,6 +84,7 @@ class Composer(Horizontal):
         self.line.focus()
 
     def _take(self, head: ComposeTarget | None) -> None:
+        self.line.leave()
         self._head = head
         self._show(self.query_one("#composer-to", Label), f"▸ {head.label} ›" if head else "")
         self.line.names = head.names if head else ()
@@ -109,15 +110,20 @@ class Composer(Horizontal):
         self._app_context.say(why, "error")
 
     def on_descendant_focus(self) -> None:
-        self._show(
-            self.query_one("#composer-hint", Label), self._head.hint(self._app_context.key) if self._head else ""
-        )
+        self._hint()
 
     def on_descendant_blur(self) -> None:
         self._show(self.query_one("#composer-hint", Label), "")
 
-    @on(Input.Submitted)
-    def _send(self, event: Input.Submitted) -> None:
+    @on(DraftInput.Changed)
+    def _hint(self) -> None:
+        """Show the keys, or what Tab can complete the word to."""
+        if self._head is not None and self.line.has_focus:
+            words = _completes(self.line.completions, self._app_context.key)
+            self._show(self.query_one("#composer-hint", Label), words or self._head.hint(self._app_context.key))
+
+    @on(DraftInput.Submitted)
+    def _send(self, event: DraftInput.Submitted) -> None:
         event.stop()
         text, head = self.line.text, self._head
         problem = head.check(text) if head is not None and head.is_sent(text) else None
@@ -134,6 +140,7 @@ class Composer(Horizontal):
 
     def action_leave(self) -> None:
         """Return to the previous pane; the text is kept."""
+        self.line.leave()
         before, self._came_from = self._came_from, None
         if before is not None and before.is_attached:
             before.focus()
@@ -144,8 +151,14 @@ class Composer(Horizontal):
 _NAMES_SHOWN = 12
 
 
+def _completes(found: Sequence[str], pressed: Pressed) -> str:
+    """Return a hint with what Tab can complete a word to; empty if there is nothing."""
+    more = " …" if len(found) > _NAMES_SHOWN else ""
+    return f"{' '.join(found[:_NAMES_SHOWN])}{more} · {pressed('draft.complete')} completes" if found else ""
+
+
 class PromptLine(ModalScreen[str | None]):
-    """Asks for one line; the result is None if it is left with Esc.
+    """Asks for one line, or with `prose` for several; the result is None if it is left with Esc.
 
     `changed` is called on each change. `check` returns why a text is not valid; Enter then does nothing. A callable
     `text` returns what `changed` keeps, which may grow meanwhile. The matching `names` are shown as a hint, and Tab
@@ -163,7 +176,7 @@ class PromptLine(ModalScreen[str | None]):
         changed: Callable[[str], None] | None = None,
         check: Callable[[str], str | None] | None = None,
         names: Sequence[str] = (),
-        prose: bool = False,
+        prose: Prose | None = None,
     ) -> None:
         super().__init__()
         self._label = label
@@ -179,7 +192,7 @@ class PromptLine(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         draft = DraftInput(self._text, self._names, prose=self._prose, id="ask-input")
         draft.refuse = self._refuse
-        draft.keep = self._changed if self._kept is not None else None
+        draft.keep = self._changed
         with Horizontal(id="ask"):
             yield Label(Content(f"{one_line(self._label)} ›"), id="ask-label")
             yield draft
@@ -187,14 +200,14 @@ class PromptLine(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         self.query_one(DraftInput).focus()
-        self._show_hint(self._text)
+        self._show_hint()
         self._cover_footer()
 
     def _cover_footer(self) -> None:
         """Cover only the footer, whose keys are inactive meanwhile, so that the panes stay visible."""
         behind = self.app.screen_stack[-2]
         covered = max(2, sum(part.size.height for part in behind.query("#keys, #status")))
-        self.query_one("#ask").styles.height = covered
+        self.query_one("#ask").styles.min_height = covered
         self.query_one("#ask-hint").styles.max_height = covered - 1
 
     def take(self, character: str) -> None:
@@ -203,25 +216,17 @@ class PromptLine(ModalScreen[str | None]):
         if draft is None:
             self._text += character
         else:
-            draft.insert_text_at_cursor(character)
+            draft.add(character)
 
-    @on(Input.Changed)
-    def _tell(self, event: Input.Changed) -> None:
-        self._show_hint(event.value)
-        if self._changed is not None and self._kept is None:
-            self._changed(unescape_newlines(event.value))
+    @on(DraftInput.Changed)
+    def _show_hint(self) -> None:
+        self._say(_completes(self.query_one(DraftInput).completions, self.pressed) or self._hint)
 
     def reload(self) -> None:
         """Show the kept text if it differs."""
         draft = next(iter(self.query(DraftInput)), None)
         if draft is not None and self._kept is not None and draft.text != self._kept():
             draft.load(self._kept())
-
-    def _show_hint(self, text: str) -> None:
-        names = fitting(text, self._names) if text or not self._prose else []
-        more = " …" if len(names) > _NAMES_SHOWN else ""
-        found = f"{' '.join(names[:_NAMES_SHOWN])}{more} · {self.pressed('draft.complete')} completes"
-        self._say(found if names else self._hint)
 
     def _say(self, text: str, *, refused: bool = False) -> None:
         hint = self.query_one("#ask-hint", Label)
@@ -231,9 +236,9 @@ class PromptLine(ModalScreen[str | None]):
     def _refuse(self, why: str) -> None:
         self._say(why, refused=True)
 
-    @on(Input.Submitted)
-    def _done(self, event: Input.Submitted) -> None:
-        text = unescape_newlines(event.value)
+    @on(DraftInput.Submitted)
+    def _done(self, event: DraftInput.Submitted) -> None:
+        text = event.text
         problem = self._check(text) if self._check is not None else None
         if problem is not None:
             self._refuse(problem)
@@ -241,4 +246,5 @@ class PromptLine(ModalScreen[str | None]):
             self.dismiss(text)
 
     def action_leave(self) -> None:
+        self.query_one(DraftInput).leave()
         self.dismiss(None)

@@ -1,38 +1,34 @@
-"""A one-line input for drafts: Tab completes, `^e` opens the user's editor, pasted lines are kept."""
+"""The input for drafts: several lines, completion with Tab, the texts sent before, `^e` for the user's editor."""
 
 import itertools
 import os
-import re
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, ClassVar
+from time import monotonic
+from typing import Any, ClassVar, Self
 
 from textual import events
 from textual.app import App, SuspendNotSupported
 from textual.binding import BindingType
+from textual.document._document import EditResult
+from textual.document._edit import Edit
 from textual.keys import REPLACED_KEYS
-from textual.widgets import Input
+from textual.message import Message
+from textual.widgets import TextArea
 
 from crewboard import redaction
 from crewboard.errors import CrewboardError, StorageError, UsageError
 from crewboard.linux.programs import find_user_program, path_outside_workspaces
+from crewboard_tui.context import AppContext
+from crewboard_tui.drafts import SentTexts
 from crewboard_tui.keymap import bindings_of
-
-BREAK = "↵"
-"""Stands for a line break in a one-line input."""
-
-TAB = "⇥"
-"""Stands for a tab."""
-
-_LITERAL = "\N{VARIATION SELECTOR-15}"
-"""An invisible character after one of these marks means that the mark itself was typed."""
-
-_MEANT = {BREAK: "\n", TAB: "\t"}
-_MARKED = re.compile(f"([{BREAK}{TAB}])({_LITERAL}*)")
 
 
 def complete(text: str, names: Sequence[str]) -> str:
@@ -47,84 +43,327 @@ def fitting(text: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if name.startswith(text)]
 
 
-def escape_newlines(text: str) -> str:
-    """Put a text on one line: breaks and tabs become visible marks, other controls spaces."""
-    literal = _MARKED.sub(rf"\g<0>{_LITERAL}", text.replace("\r\n", "\n"))
-    marked = literal.replace("\n", BREAK).replace("\t", TAB)
-    return "".join(character if character.isprintable() else " " for character in marked)
+def clean(text: str, *, one_line: bool = False) -> str:
+    """Return a text without control characters: each becomes a space, except tabs and, unless `one_line`, breaks."""
+    kept = "\t" if one_line else "\n\t"
+    broken = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(character if character.isprintable() or character in kept else " " for character in broken)
 
 
-def unescape_newlines(value: str) -> str:
-    """Return the original text of `escape_newlines`."""
-    return _MARKED.sub(lambda found: found[1] + found[2][1:] if found[2] else _MEANT[found[1]], value)
+_LISTED_FOR = 3.0
+"""Seconds that the content of a folder is remembered while a path is typed."""
+
+_IGNORE_FILE = 64 * 1024
+"""Bytes of a .gitignore that are read."""
+
+_SKIPPED = frozenset({".crewboard", ".git", ".hg", ".svn", "__pycache__", "node_modules"})
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class DraftInput(Input):
+@dataclass(frozen=True)
+class _Rule:
+    """One line of a .gitignore that stands in the folder `base`, which is empty or ends with a slash."""
+
+    base: str
+    pattern: str
+    negated: bool
+    folders_only: bool
+
+    def matches(self, path: str, *, is_folder: bool) -> bool:
+        below = path.removeprefix(self.base)
+        name = below if "/" in self.pattern else below.rpartition("/")[2]
+        return (is_folder or not self.folders_only) and fnmatchcase(name, self.pattern.removeprefix("/"))
+
+
+class WorkspacePaths:
+    """The paths of a workspace, one folder at a time, so that a large tree costs no more than a small one.
+
+    Symbolic links are neither listed nor followed. Left out is what the simple patterns of .gitignore files name.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._listed: dict[str, tuple[float, list[str]]] = {}
+
+    def starting_with(self, begun: str) -> list[str]:
+        """Return the paths that start with `begun`; folders end with a slash. Hidden names only after a dot."""
+        folder = begun[: begun.rfind("/") + 1]
+        at, paths = self._listed.get(folder, (0.0, []))
+        if monotonic() - at > _LISTED_FOR:
+            paths = self._list(folder)
+            self._listed = {folder: (monotonic(), paths)}
+        hidden = f"{folder}."
+        return [path for path in fitting(begun, paths) if begun.startswith(hidden) or not path.startswith(hidden)]
+
+    def _list(self, folder: str) -> list[str]:
+        steps = folder.split("/")[:-1]
+        if any(step in ("", ".", "..") for step in steps):
+            return []
+        rules: list[_Rule] = []
+        paths: list[str] = []
+        with suppress(OSError), _opened(self._root, steps, rules) as fd, os.scandir(fd) as entries:
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                path = folder + entry.name
+                # A name with a space would end the word that is being completed.
+                usable = entry.name.isprintable() and not any(map(str.isspace, entry.name))
+                known = is_folder or entry.is_file(follow_symlinks=False)
+                if usable and known and not _is_ignored(path, rules, is_folder=is_folder):
+                    paths.append(path + "/" * is_folder)
+        return sorted(paths)
+
+
+@contextmanager
+def _opened(root: Path, steps: Sequence[str], rules: list[_Rule]) -> Iterator[int]:
+    """Open a folder below `root`, never through a link, and collect the `rules` that hold in it."""
+    fd = os.open(root, _FOLDER)
+    try:
+        rules += _read_rules(fd, "")
+        for at, step in enumerate(steps, 1):
+            inner = os.open(step, _FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+            rules += _read_rules(fd, "".join(f"{each}/" for each in steps[:at]))
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _read_rules(folder: int, base: str) -> list[_Rule]:
+    try:
+        # Without O_NONBLOCK, a pipe of this name would block the dashboard.
+        fd = os.open(".gitignore", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return []
+    try:
+        lines = os.read(fd, _IGNORE_FILE).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
+    return [rule for line in lines if (rule := _rule(base, line.rstrip())) is not None]
+
+
+def _rule(base: str, line: str) -> _Rule | None:
+    negated = line.startswith("!")
+    pattern = line.removeprefix("!").removeprefix("**/").removesuffix("/**")
+    if not pattern or pattern.startswith("#"):
+        return None
+    return _Rule(base, pattern.removesuffix("/"), negated, pattern.endswith("/"))
+
+
+def _is_ignored(path: str, rules: Sequence[_Rule], *, is_folder: bool) -> bool:
+    """Return True if the last rule that matches ignores a path."""
+    if path.rpartition("/")[2] in _SKIPPED:
+        return True
+    matching = [rule for rule in rules if rule.matches(path, is_folder=is_folder)]
+    return bool(matching) and not matching[-1].negated
+
+
+@dataclass(frozen=True)
+class Prose:
+    """What a text for agents is written with: the paths that it can name, and the texts sent before."""
+
+    paths: WorkspacePaths
+    sent: SentTexts
+
+    @classmethod
+    def of(cls, context: AppContext) -> Self:
+        """Return what texts for the agents of a team are written with."""
+        return cls(WorkspacePaths(context.team.directory.root), context.sent)
+
+
+class DraftInput(TextArea):
     """An input whose text may start with one of `names`.
 
-    `keep` is called on each change. With `prose`, `^e` opens the editor; `refuse` is told why that failed. Without
-    `sends`, Enter is left to the parent.
+    With `prose`, the text may have several lines; the input grows with them. `keep` is called on each change, `refuse`
+    is told why the editor failed. Without `sends`, Enter is left to the parent.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("draft")]
 
-    def __init__(self, text: str = "", names: Sequence[str] = (), *, prose: bool = False, **kwargs: Any) -> None:
+    @dataclass
+    class Submitted(Message):
+        """Enter was pressed."""
+
+        draft: "DraftInput"
+        text: str
+
+        @property
+        def control(self) -> "DraftInput":
+            return self.draft
+
+    def __init__(self, text: str = "", names: Sequence[str] = (), *, prose: Prose | None = None, **kwargs: Any) -> None:
         self.keep: Callable[[str], None] | None = None
         self.refuse: Callable[[str], None] | None = None
         self.sends = True
-        super().__init__(escape_newlines(text), compact=True, select_on_focus=False, **kwargs)
-        self.cursor_blink = False
         self.names = names
         self.prose = prose
-
-    @property
-    def text(self) -> str:
-        """Return the text with its line breaks."""
-        return unescape_newlines(self.value)
+        self._recalled: int | None = None
+        """Which of the texts sent before is shown, counted from the newest; None while none is."""
+        self._unsent = ""
+        """What was written before one of them was shown."""
+        super().__init__(
+            clean(text, one_line=prose is None),
+            compact=True,
+            highlight_cursor_line=False,
+            **kwargs,
+        )
+        self.cursor_blink = False
+        self._told = self.text
+        self.move_cursor(self.document.end)
 
     def load(self, text: str) -> None:
         """Show a text that is already kept."""
-        keep, self.keep = self.keep, None
-        self.value = escape_newlines(text)
-        self.cursor_position = len(self.value)
-        self.keep = keep
+        self._recalled = None
+        self._told = clean(text, one_line=self.prose is None)
+        self.load_text(self._told)
+        self.move_cursor(self.document.end)
 
-    def watch_value(self) -> None:
-        if self.keep is not None:
-            self.keep(self.text)
+    def write(self, text: str) -> None:
+        """Replace the text, as if it was typed."""
+        self.load_text(clean(text, one_line=self.prose is None))
+        self.move_cursor(self.document.end)
+        self._tell()
 
-    def _on_paste(self, event: events.Paste) -> None:
+    def add(self, text: str) -> None:
+        """Insert a text at the cursor, as if it was typed."""
+        self._replace_via_keyboard(clean(text, one_line=self.prose is None), *self.selection)
+
+    def edit(self, edit: Edit) -> EditResult:
+        result = super().edit(edit)
+        self._tell()
+        return result
+
+    def undo(self) -> None:
+        super().undo()
+        self._tell()
+
+    def redo(self) -> None:
+        super().redo()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Have the text kept if it changed; at once, because a message would come after the draft was left."""
+        if self.text != self._told:
+            self._told = self.text
+            if self.keep is not None:
+                self.keep(self.text)
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            # A binding of this input or of its parent, not a new line.
+            event.prevent_default()
+
+    async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
-        self.replace(escape_newlines(event.text), *self.selection)
+        self.add(event.text)
 
-    def insert_text_at_cursor(self, text: str) -> None:
-        super().insert_text_at_cursor(escape_newlines(text))
-
-    def check_consume_key(self, key: str, character: str | None) -> bool:
+    def check_consume_key(self, key: str, character: str | None = None) -> bool:
         # Textual names `/`, `@` and `+` by short names without a character; accept them as text too.
         return super().check_consume_key(key, character) or key in REPLACED_KEYS
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "complete":
-            return complete(self.value, self.names) != self.value
-        if action == "edit":
-            return self.prose
+            return self._can_complete
+        if action in ("edit", "newline"):
+            return self.prose is not None
         if action == "submit":
             return self.sends
         return super().check_action(action, parameters)
 
+    # ------------------------------------------------------------------------------------------------ completion
+
+    def _completions(self) -> tuple[str, list[str]]:
+        """Return the word before the cursor, and what it can become: the name of an agent, a path, a command."""
+        row, column = self.cursor_location
+        begun = self.document.get_line(row)[:column]
+        if self.prose is None:
+            return begun, fitting(begun, self.names)
+        word = begun[max(begun.rfind(blank) for blank in " \t") + 1 :]
+        if not word:
+            return "", []
+        is_first = row == 0 and word == begun
+        # Elsewhere a name addresses nothing, and a command is a word.
+        found = fitting(word, self.names if is_first else [name.rstrip() for name in self.names if name[0] == "@"])
+        if word.startswith("@"):
+            found += [f"@{path}" for path in self.prose.paths.starting_with(word[1:])]
+        return word, found
+
+    @property
+    def completions(self) -> list[str]:
+        """Return what the word before the cursor can become."""
+        return self._completions()[1]
+
+    @property
+    def _can_complete(self) -> bool:
+        word, found = self._completions()
+        # With several left, Tab stays here: the hint shows them.
+        return complete(word, found) != word or (self.prose is not None and len(found) > 1)
+
     def action_complete(self) -> None:
-        self.value = complete(self.value, self.names)
-        self.cursor_position = len(self.value)
+        word, found = self._completions()
+        self.add(complete(word, found)[len(word) :])
+
+    # --------------------------------------------------------------------------------------- the texts sent before
+
+    def action_older(self) -> None:
+        """Go up a line; at the first one, show the text that was sent before."""
+        at = 0 if self._recalled is None else self._recalled + 1
+        if not self.navigator.is_first_wrapped_line(self.cursor_location):
+            self.action_cursor_up()
+        elif self.prose is not None and at < len(self.prose.sent.texts):
+            if not self._is_recalled:
+                at, self._unsent = 0, self.text
+            self._recall(at)
+
+    def action_newer(self) -> None:
+        """Go down a line; at the last one, show the text that was sent after, at last what was being written."""
+        if not self.navigator.is_last_wrapped_line(self.cursor_location):
+            self.action_cursor_down()
+        elif self._is_recalled and self._recalled is not None:
+            self._recall(self._recalled - 1)
+
+    @property
+    def _is_recalled(self) -> bool:
+        """Return True if a text sent before is shown as it was."""
+        return (
+            self.prose is not None
+            and self._recalled is not None
+            and self.prose.sent.texts[-1 - self._recalled :][:1] == [self.text]
+        )
+
+    def _recall(self, at: int) -> None:
+        sent = self.prose.sent.texts if self.prose is not None else []
+        self.write(self._unsent if at < 0 else sent[-1 - at])
+        self._recalled = at if at >= 0 else None
+        if at >= 0:
+            self.move_cursor((0, len(self.document.get_line(0))))
+
+    def leave(self) -> None:
+        """Show what was being written again, if a text sent before stands in its place unchanged."""
+        if self._is_recalled:
+            self._recall(-1)
+
+    # ------------------------------------------------------------------------------------------------------ keys
+
+    def action_submit(self) -> None:
+        if self.prose is not None and self.text.strip():
+            self.prose.sent.add(self.text)
+        self._recalled = None
+        self.post_message(self.Submitted(self, self.text))
+
+    def action_newline(self) -> None:
+        self.add("\n")
 
     def action_edit(self) -> None:
         try:
-            self.value = escape_newlines(edit_in_editor(self.app, self.text))
+            self.write(edit_in_editor(self.app, self.text))
         except CrewboardError as error:
             if self.refuse is not None:
                 self.refuse(str(error))
-        self.cursor_position = len(self.value)
 
 
 def editor_command() -> list[str]:

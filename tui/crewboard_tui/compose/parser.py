@@ -42,9 +42,14 @@ def parse_line(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Vis
         return _note(tuple(to), text.replace("@@", "@", 1))
     if first in COMMANDS:
         return _visit(COMMANDS[first], rest.strip(), names)
-    if len(first) > 1 and first.startswith("@"):
+    if len(first) > 1 and first.startswith("@") and not _is_path(first.removeprefix("@")):
         return _note((_addressed(first.removeprefix("@"), names),), rest.strip())
     return _note(tuple(to), text)
+
+
+def _is_path(word: str) -> bool:
+    """Return True if a word cannot be meant as the name of an agent: it has a slash, or an ending such as `.py`."""
+    return "/" in word or "." in word.rstrip(".")
 
 
 def _note(to: tuple[str, ...], text: str) -> Note:

@@ -88,6 +88,8 @@ KEYS: tuple[Key, ...] = (
     Key("agent.stop", "x", "", "stop", "ask it to shut down", "agents", 44, changes=True),
     Key("agent.end", "X", "", "end it", "end it with its processes: press twice within 2 s", "agents", 46,
         changes=True),
+    Key("agent.remove", "delete", "", "remove", "remove it from the team once it has ended; its files are kept",
+        "agents", 77, changes=True),
     Key("agent.pause", "p", "", "pause", "pause it at its next safe point, or unpause it", "agents", 43,
         changes=True),
     Key("agent.pause_all", "P", "", "pause all", "pause all agents; if all are paused, unpause them",
@@ -137,8 +139,11 @@ KEYS: tuple[Key, ...] = (
         changes=True),
     Key("composer.leave", "escape", "leave", "keep", "return to the pane; the text is kept", "composer", 68),
     Key("draft.send", "enter", "submit", "send", "send the text", "draft", 12),
+    Key("draft.newline", "ctrl+j,shift+enter,alt+enter", "newline", "new line", "add a line to the text", "draft", 13),
+    Key("draft.older", "up", "older", "", "at the first line: show the text that you sent before", "draft"),
+    Key("draft.newer", "down", "newer", "", "at the last line: show the text that you sent after it", "draft"),
     Key("draft.edit", "ctrl+e", "edit", "editor", "write in $VISUAL or $EDITOR", "draft", 14),
-    Key("draft.complete", "tab", "complete", "complete", "complete the name", "draft", 16),
+    Key("draft.complete", "tab", "complete", "complete", "complete the name, the path or the command", "draft", 16),
     Key("view.tab", "]", "", "tab", "show the next tab", "tabs", 14),
     Key("view.tab_back", "[", "", "", "show the previous tab", "tabs"),
     Key("agent.sort", "s", "sort", "sort", "sort by the next column or property", "sort", 70),
@@ -186,8 +191,14 @@ KEYS: tuple[Key, ...] = (
         "replace a supervisor that hangs; agents keep working", "app", changes=True),
     Key("app.halt", "", "halt", "halt", "stop all agents; asks for the team's name", "app",
         changes=True),
+    Key("app.team_create", "", "team_create", "new team", "create a team and show it", "app", changes=True),
+    Key("app.team_delete", "", "team_delete", "delete team", "end this team's agents; asks for its name", "app",
+        changes=True),
     Key("view.back", "escape", "", "back", "go back one step", "back", 68),
     Key("help.leave", "escape,q,question_mark", "dismiss", "", "close the help", "help"),
+    Key("teams.create", "+", "create", "new team", "create a team and show it", "teams", 30, changes=True),
+    Key("teams.delete", "delete", "delete", "delete", "end the agents of the selected team; asks for its name",
+        "teams", 32, changes=True),
     Key("teams.leave", "escape", "leave", "stay", "stay with this team", "teams", 68),
     Key("teams.leave_too", "q,t", "leave", "", "stay with this team", "teams"),
 )  # fmt: skip
@@ -216,7 +227,7 @@ KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
 
 KEY_NAMES = {
     "enter": "⏎", "escape": "Esc", "space": "Space", "down": "↓", "up": "↑", "pagedown": "PgDn", "pageup": "PgUp",
-    "home": "Home", "end": "End", "tab": "Tab", "shift+tab": "S-Tab",
+    "home": "Home", "end": "End", "delete": "Del", "tab": "Tab", "shift+tab": "S-Tab",
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
@@ -12,6 +12,9 @@ from crewboard.store import TeamDirectory
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Pressed
 from crewboard_tui.views.base import BaseScreen
+
+if TYPE_CHECKING:
+    from crewboard_tui.views.teams import TeamChoice
 
 VIEWS = {
     "board": ("board", "BoardScreen"),
@@ -84,9 +87,14 @@ def help_screen(behind: Screen[Any], pressed: Pressed) -> Screen[None]:
 
 
 def teams_screen(
-    teams: list[TeamDirectory], here: TeamDirectory, look: Callable[[TeamDirectory], TeamView], pressed: Pressed
-) -> Screen[TeamDirectory | None]:
+    teams: list[TeamDirectory],
+    here: TeamDirectory,
+    look: Callable[[TeamDirectory], TeamView],
+    pressed: Pressed,
+    *,
+    read_only: bool,
+) -> Screen["TeamChoice | None"]:
     """Return the list of the teams of this root."""
     from crewboard_tui.views.teams import TeamsScreen
 
-    return TeamsScreen(teams, here, look, pressed)
+    return TeamsScreen(teams, here, look, pressed, read_only=read_only)

@@ -1,9 +1,9 @@
-"""`t`: the teams of this root and what waits on each; Enter turns the dashboard to one."""
+"""`t`: the teams of this root and what waits on each; Enter turns the dashboard to one, others create and delete."""
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from textual import on
 from textual.app import ComposeResult
@@ -12,7 +12,6 @@ from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from crewboard.commands import create_command
 from crewboard.errors import CrewboardError
 from crewboard.readmodel import TeamView
 from crewboard.store import TeamDirectory
@@ -25,7 +24,15 @@ from crewboard_tui.widgets import LineList, Row
 Look = Callable[[TeamDirectory], TeamView]
 
 
-class TeamsScreen(ModalScreen[TeamDirectory | None]):
+@dataclass(frozen=True)
+class TeamChoice:
+    """What to do, and with which team."""
+
+    what: Literal["show", "create", "delete"]
+    team: TeamDirectory
+
+
+class TeamsScreen(ModalScreen[TeamChoice | None]):
     """A list of teams; what waits on them is read in a thread, since it takes a while where there are many."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("teams")]
@@ -37,11 +44,13 @@ class TeamsScreen(ModalScreen[TeamDirectory | None]):
         name: str
         line: Line
 
-    def __init__(self, teams: list[TeamDirectory], here: TeamDirectory, look: Look, pressed: Pressed) -> None:
+    def __init__(
+        self, teams: list[TeamDirectory], here: TeamDirectory, look: Look, pressed: Pressed, *, read_only: bool = False
+    ) -> None:
         super().__init__()
         self._teams = {team.path.name: team for team in teams}
         self._here = here.path.name
-        self._create = create_command(here.root)
+        self._read_only = read_only
         self._look = look
         self._pressed = pressed
         self._seen: dict[str, Line] = {}
@@ -49,9 +58,7 @@ class TeamsScreen(ModalScreen[TeamDirectory | None]):
     def compose(self) -> ComposeResult:
         rows = LineList(id="teams", classes="pane")
         rows.border_title = Content(f"Teams · {len(self._teams)}")
-        go = f"{self._pressed('list.open')} go there · {self._pressed('teams.leave')} stay"
-        alone = len(self._teams) == 1
-        rows.border_subtitle = Content(f"`{self._create}` makes another" if alone else go)
+        rows.border_subtitle = Content(f"{self._pressed('list.open')} go there · {self._pressed('teams.leave')} stay")
         yield rows
 
     def on_mount(self) -> None:
@@ -94,7 +101,19 @@ class TeamsScreen(ModalScreen[TeamDirectory | None]):
 
     @on(LineList.Opened)
     def _choose(self, event: LineList.Opened) -> None:
-        self.dismiss(self._teams[event.key])
+        self.dismiss(TeamChoice("show", self._teams[event.key]))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("create", "delete"):
+            return not self._read_only
+        return super().check_action(action, parameters)
+
+    def action_create(self) -> None:
+        self.dismiss(TeamChoice("create", self._teams[self._here]))
+
+    def action_delete(self) -> None:
+        if (name := self.query_one(LineList).selected) is not None:
+            self.dismiss(TeamChoice("delete", self._teams[name]))
 
     def action_leave(self) -> None:
         self.dismiss(None)

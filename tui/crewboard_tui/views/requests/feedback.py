@@ -14,7 +14,7 @@ from textual.widgets import TextArea
 
 from crewboard.readmodel.mail import QUESTION
 from crewboard.records import Request
-from crewboard_tui.compose import DraftInput
+from crewboard_tui.compose import DraftInput, Prose
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import edit_of, for_no
 from crewboard_tui.render import safe_text
@@ -44,7 +44,7 @@ class Feedback(Vertical):
         self._at = self._of_interest
         self.denying = False
         self.editing = False
-        self._line = DraftInput(self._texts[self._at], prose=True, id="feedback")
+        self._line = DraftInput(self._texts[self._at], prose=Prose.of(context), id="feedback")
         self._line.keep = self._note
         self._line.refuse = partial(self._app_context.say, tone="error")
 
@@ -85,14 +85,14 @@ class Feedback(Vertical):
         self._drop_unasked()
         self._show(_NO)
         if ask and not self.asks:
-            self._line.value = QUESTION + self._line.value
-            self._line.cursor_position = len(self._line.value)
+            self._line.write(QUESTION + self._line.text)
             self._begun = self._line.text
         self._line.focus()
         self.show_use()
 
     def rest(self) -> None:
         """Stop writing; the text is kept."""
+        self._line.leave()
         self.denying = False
         self._drop_unasked()
         if not self.with_no:

@@ -6,12 +6,12 @@ from functools import partial
 from textual import on
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input
 
 from crewboard.commands.answers import covers, scope_of
 from crewboard.readmodel import FileActivity, display_name, question_in
 from crewboard.records import Deviations, Request
 from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection, newest_of, revision_of
+from crewboard_tui.compose import DraftInput
 from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render import Line, Span, exact_lines, one_line, say
@@ -304,7 +304,7 @@ class ReviewScreen(BaseScreen):
     def _send_edit(self) -> None:
         self._answer("approving", partial(self._approve, self.feedback.with_yes, self.editor.text), edit=True)
 
-    @on(Input.Submitted, "#feedback")
+    @on(DraftInput.Submitted, "#feedback")
     def _feedback_done(self) -> None:
         if self.refusal("request.deny") is None:
             self._deny()

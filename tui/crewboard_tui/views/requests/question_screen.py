@@ -9,11 +9,10 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input
 
 from crewboard.records import Request
 from crewboard_tui.actions import Action, Layer, unavailable
-from crewboard_tui.compose import DraftInput, unescape_newlines
+from crewboard_tui.compose import DraftInput, Prose
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Key, bindings_of
 from crewboard_tui.queries import Snapshot
@@ -45,7 +44,7 @@ class QuestionScreen(BaseScreen):
             lambda _: None if self.options else "answer",
         )
         self.panes = Panes(self)
-        self.back_layers = (Layer(self._is_writing, self._rest), self.panes.layer)
+        self.back_layers = (Layer(self._is_writing, self._stop_writing), self.panes.layer)
         self.offer((words,), self.panes.actions, self.page.actions, unavailable(self.page.why_over, *_ABOUT_PLANS))
 
     def body(self) -> Iterable[Widget]:
@@ -60,7 +59,7 @@ class QuestionScreen(BaseScreen):
         with Vertical(id="answer-frame", classes="pane"):
             hint = self._how_to_write() if self.app.size.height < TALL else ""
             kept = self.context.drafts.get(self.page.seen.id, "")
-            answer = DraftInput(kept, prose=True, id="answer", placeholder=hint)
+            answer = DraftInput(kept, prose=Prose.of(self.context), id="answer", placeholder=hint)
             answer.keep = self._keep
             answer.refuse = partial(self.context.say, tone="error")
             yield answer
@@ -129,10 +128,10 @@ class QuestionScreen(BaseScreen):
             return
         self._answer(self.options[int(event.key)])
 
-    @on(Input.Submitted, "#answer")
-    def _say(self, event: Input.Submitted) -> None:
-        if event.value.strip():
-            self._answer(unescape_newlines(event.value))
+    @on(DraftInput.Submitted, "#answer")
+    def _say(self, event: DraftInput.Submitted) -> None:
+        if event.text.strip():
+            self._answer(event.text)
 
     def _answer(self, text: str) -> None:
         if not self.may_answer:
@@ -150,8 +149,12 @@ class QuestionScreen(BaseScreen):
     def _answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
         if worked:
             for answer in self.query(DraftInput):
-                answer.clear()
+                answer.write("")
         self.page.answered(worked, says)
+
+    def _stop_writing(self) -> None:
+        self.query_one("#answer", DraftInput).leave()
+        self._rest()
 
     def _is_writing(self) -> bool:
         return self.query_one("#answer").has_focus
