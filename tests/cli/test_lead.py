@@ -53,6 +53,19 @@ def test_a_lead_that_is_the_approver_approves_the_plan(offline: Cli) -> None:
     assert plan_of_bob(offline, "approved").decided_by == "lead"
 
 
+def test_a_lead_of_another_name_is_the_lead(offline: Cli) -> None:
+    words = ("--type", "lead", "--prompt", "Hello", "--background", "--unsafe-no-sandbox")
+    assert offline("spawn", "boss", *words).code == 0
+    assert offline("approver", "lead").code == 0
+    lead(offline, PLAN_AND_REVIEW)
+    assert plan_of_bob(offline, "approved").decided_by == "boss"
+    assert set(agents_of(offline)) == {"boss", "bob"}
+    result = eventually(
+        lambda: [mail for mail in offline("inbox", "boss", "--json").json if mail["type"] == "result"], "bob's result"
+    )
+    assert {mail["from"] for mail in result} == {"bob"}
+
+
 def test_agents_are_found_by_type_and_the_team_is_deleted(offline: Cli) -> None:
     (offline.root / "s01_agent_loop.py").write_text("def agent_loop():\n    pass\n")
     lead(offline, 'Spawn a background explore agent named "reviewer" to analyze the agent loop in s01.')

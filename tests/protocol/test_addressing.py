@@ -27,6 +27,23 @@ def test_the_operator_reads_the_mail_of_a_missing_lead() -> None:
     assert not addressing.is_operator_mailbox("a", ["a"])
 
 
+def test_a_lead_of_another_name_sits_in_the_seat() -> None:
+    boss, worker = Member(name="boss", type="lead"), Member(name="a", type="code")
+    config = Config(name="t", members=[worker, boss], plan_approver="lead")
+    assert config.lead == addressing.recipient("lead", config) == "boss"
+    assert config.reports_to("a") == "boss"
+    assert config.reports_to("boss") == "operator"
+    assert "boss" not in addressing.only_operator_answers(config, lambda: True)
+    assert "boss" in addressing.only_operator_answers(config, lambda: False)
+
+
+def test_the_agent_called_lead_comes_before_another_lead() -> None:
+    members = [Member(name="boss", type="lead"), Member(name="lead", type="lead"), Member(name="a", type="code")]
+    config = Config(name="t", members=members)
+    assert (config.lead, config.reports_to("boss")) == ("lead", "lead")
+    assert Config(name="t").lead == "lead"
+
+
 @pytest.mark.parametrize(
     ("names", "lead_reviews", "alive", "expected"),
     [

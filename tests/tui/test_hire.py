@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.widgets import Input
 
 from crewboard.commands import hire as hiring
 from crewboard.commands.context import Team
@@ -15,7 +16,8 @@ from crewboard.records import Answer, Exit, HireOptions, Member, Profile, Spec
 from crewboard.store import agents, journal, roster
 from crewboard_tui.views.board import Roster
 from crewboard_tui.views.hire import screen
-from crewboard_tui.views.hire.form import shell_line
+from crewboard_tui.views.hire.form import HireForm, shell_line
+from crewboard_tui.widgets import Checkbox, Select
 from crewboard_tui.widgets.form import around
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
@@ -548,6 +550,41 @@ def test_profiles_are_where_the_user_keeps_configuration(tmp_path: Path, monkeyp
     assert screen.profiles_folder() == tmp_path / "crewboard" / "profiles"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     assert screen.profiles_folder() == Path.home() / ".config" / "crewboard" / "profiles"
+
+
+# ------------------------------------------------------------------------------------------------- left and typed
+
+
+async def test_a_form_that_was_left_comes_back_as_it_was(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "fix it")
+        form = stage.app.screen.query_one(HireForm)
+        form.query_one("#hire-type", Select).choose("test")
+        form.query_one("#hire-role", Input).value = "tester"
+        form.query_one("#hire-plan", Checkbox).value = True
+        form.query_one("#hire-turns", Input).value = "7"
+        await stage.press("escape")
+        await stage.sees("Peek · ")
+        await stage.press("n")
+        await stage.sees("Name     fixer2", "[test]", "tester", "fix it", "[x] an approved plan", "turns 7")
+
+
+async def test_what_was_hired_is_not_in_the_next_form(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    _spawned(monkeypatch)
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "fix it")
+        await stage.press("escape", "n")
+        await stage.sees("Name     fixer2")
+        await stage.press("ctrl+s")
+        await stage.sees("hired fixer2")
+        await stage.press("n")
+        await stage.sees("Name     agent1", "its task;")
+
+
+async def test_keys_typed_while_the_form_opens_are_its_name(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.write("nabc")
+        await stage.sees("Name     abc ")
 
 
 # ------------------------------------------------------------------------------------------------------- clone

@@ -106,7 +106,7 @@ def test_every_glyph_of_ours_has_one_in_ascii() -> None:
     folders = [*crewboard_tui.__path__, *crewboard.__path__]
     written = set().union(*(_written(file.read_text()) for folder in folders for file in Path(folder).rglob("*.py")))
     painted = {each for each in written if each in safe_line(each) and cell_len(each)}
-    assert {"▲", "…", "↵"} <= painted
+    assert {"▲", "…", "▸"} <= painted
     assert painted <= set(GLYPHS)
 
 

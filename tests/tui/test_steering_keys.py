@@ -104,6 +104,23 @@ async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkey
         await stage.sees("Peek · ")
 
 
+async def test_l_talks_to_a_lead_of_another_name(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen.hire("boss", "lead", "idle", "", ago=5, pid=4500)
+    tell = Calls(returns=hire.Assignment("boss", "m1", 1, fresh=False))
+    monkeypatch.setattr(hire, "tell_lead", tell)
+    frozen.mail(70, "operator", "boss", "message", "How far are we?", 20)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("l")
+        await stage.sees("to boss, the lead ›", "[Mail]", "you        How far are we?")
+        await stage.write("and?")
+        await stage.press("enter")
+        await stage.sees("sent to the lead")
+        await stage.press("2")
+        await stage.press("j")
+        await stage.sees("boss is the lead: you read it")
+    assert tell == [("and?",)]
+
+
 async def test_halt_ends_all_agents_once_the_team_name_is_typed(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,8 +238,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.refresh()
 
     def on_key(self, event: events.Key) -> None:
-        """Hand keys that were typed while an input line was opening to that line."""
-        if isinstance(self.screen, PromptLine) and event.is_printable and event.character:
+        """Hand keys that were typed while an input line or a form was opening to that."""
+        if isinstance(self.screen, PromptLine | BaseScreen) and event.is_printable and event.character:
             self.screen.take(event.character)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:

@@ -9,7 +9,7 @@ from textual.screen import Screen
 
 from crewboard.commands import Team
 from crewboard.readmodel import AgentView
-from crewboard.records import Presence, Request
+from crewboard.records import Presence, Profile, Request
 from crewboard.store.operators import OpenDashboard
 from crewboard_tui.background import BackgroundJobs, Then
 from crewboard_tui.drafts import Drafts, SentTexts
@@ -89,6 +89,8 @@ class AppContext:
     """The need that was opened last, by its key."""
     drafts: Drafts = field(default_factory=Drafts)
     sent: SentTexts = field(default_factory=SentTexts)
+    unsent_hire: tuple[str, Profile] | None = None
+    """The name and the terms in the hire form when it was left without hiring."""
     dashboard: OpenDashboard | None = None
     """What others see of this dashboard; None if it only looks."""
 

@@ -141,7 +141,7 @@ class SentTexts:
         if self._file is None or redact(text) != text:
             return
         try:
-            make_private(self._file.parent)
+            files.make_private_folders(self._file.parent)
             json_files.change(
                 self._file,
                 self._file.parent / "lock",

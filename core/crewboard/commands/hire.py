@@ -489,12 +489,14 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None) -> Assign
     """
     if not text.strip():
         raise UsageError("there is nothing to say to the lead: the text is empty")
-    if team.ensure().config.member(LEAD) is None:
-        return spawn(team, Hire(LEAD, LEAD, text, flags=flags or HireOptions()))
-    run = resume(team, LEAD)
-    message = post(team, LEAD, "message", text)
-    team.note("message", LEAD, message.id)
-    return Assignment(LEAD, message.id, run, fresh=False)
+    config = team.ensure().config
+    lead = config.lead
+    if config.member(lead) is None:
+        return spawn(team, Hire(lead, LEAD, text, flags=flags or HireOptions()))
+    run = resume(team, lead)
+    message = post(team, lead, "message", text)
+    team.note("message", lead, message.id)
+    return Assignment(lead, message.id, run, fresh=False)
 
 
 def resume_all(team: Team, *, model: str | None = None, network: bool = False) -> list[str]:

@@ -21,7 +21,7 @@ def send(team: Team, to: str, text: str) -> Message:
     """
     if not text.strip():
         raise UsageError("there is nothing to send: the text is empty")
-    addressing.require_recipient(to, team.config.names)
+    to = addressing.recipient(to, team.config)
     try:
         message = post(team, to, "message", text)
     except StorageError as error:

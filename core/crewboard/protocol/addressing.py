@@ -1,6 +1,7 @@
 """Addressing: which mailboxes the operator reads, and which requests only the operator can answer.
 
-`agents` are always the names on the roster. While no agent is called `lead`, the lead's mailbox is the operator's.
+`agents` are always the names on the roster. While no agent is called `lead`, the mailbox of that name is the
+operator's; mail to the lead goes there only while no agent of another name sits in its seat.
 """
 
 from collections.abc import Callable, Collection
@@ -36,10 +37,19 @@ def require_recipient(name: str, agents: Collection[str]) -> str:
     return name
 
 
+def recipient(name: str, config: Config) -> str:
+    """Return the mailbox for mail to `name`: mail to the lead is for the agent in its seat, whatever that is called.
+
+    Raises:
+        UsageError: No agent is called that; the message lists the names.
+    """
+    return config.lead if name == LEAD else require_recipient(name, config.names)
+
+
 def only_operator_answers(config: Config, lead_is_alive: Callable[[], bool]) -> frozenset[str]:
     """Return the recipients whose requests only the operator can answer.
 
     The lead's are among them while it does not review plans, or is not running.
     """
     own = operator_mailboxes(config.names)
-    return own if config.plan_approver == LEAD and lead_is_alive() else own | {LEAD}
+    return own if config.plan_approver == LEAD and lead_is_alive() else own | {config.lead}

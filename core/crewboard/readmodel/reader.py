@@ -15,7 +15,6 @@ from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.states import Evidence, find_state, show
 from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView
 from crewboard.records import (
-    LEAD,
     OPERATOR,
     SYSTEM,
     Config,
@@ -209,7 +208,7 @@ class TeamReader:
         pending = tuple(request for request in asked if request.status == "pending")
         board = tuple(sorted(self._tasks.all(), key=lambda task: task.id))
         operators = operator_mailboxes(config.names)
-        only_operator = only_operator_answers(config, lambda: self._is_held(self.team.agent(LEAD)))
+        only_operator = only_operator_answers(config, lambda: self._is_held(self.team.agent(config.lead)))
         supervisor = self._supervisor(now)
         operator = self._operator.get() or OperatorState()
         to_operator = self._count_mail(operators, operator)

@@ -20,6 +20,7 @@ from crewboard.records import (
     State,
     Task,
     Tokens,
+    seat,
 )
 
 NeedKind = Literal[
@@ -223,6 +224,11 @@ class TeamView:
     def names(self) -> list[str]:
         """Return the names of the agents."""
         return [agent.name for agent in self.agents]
+
+    @property
+    def lead(self) -> str:
+        """Return the agent in the seat of the lead; `lead` while the seat is empty."""
+        return seat([(agent.name, agent.type) for agent in self.agents])
 
     @property
     def urgent_first(self) -> list[AgentView]:

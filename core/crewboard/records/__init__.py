@@ -84,6 +84,7 @@ from crewboard.records.team import (
     ToldNeeds,
     damage_mark,
     result_mark,
+    seat,
     task_mark,
 )
 
@@ -169,6 +170,7 @@ __all__ = [
     "is_orderly",
     "payload_sha256",
     "result_mark",
+    "seat",
     "signal_name",
     "task_mark",
 ]

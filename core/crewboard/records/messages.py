@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
-from crewboard.names import LEAD, Name
+from crewboard.names import OPERATOR, Name
 from crewboard.records.base import Record, Time, check_depth
 
 MAX_MESSAGE_ID = 64
@@ -59,7 +59,7 @@ class Message(Record):
     @property
     def starts_work(self) -> bool:
         """Return True if it enters the conversation and starts an assignment if the recipient is idle."""
-        return self.type in STARTS_WORK or (self.type == "plan_approval_request" and self.to == LEAD)
+        return self.type in STARTS_WORK or (self.type == "plan_approval_request" and self.to != OPERATOR)
 
     @property
     def enters(self) -> bool:

@@ -1,5 +1,6 @@
 """The team as a whole: roster and settings, the task board, what the operator has seen, the API cooldown."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -22,6 +23,15 @@ class Member(Record):
     report_to: Name = LEAD
     plan_required: bool = False
     autoclaim: bool = False
+
+
+def seat(agents: Iterable[tuple[str, str]]) -> str:
+    """Return the agent in the seat of the lead: the one called `lead`, else the first of type lead.
+
+    `agents` are names and types. While the seat is empty, it is the name of the agent that would be hired for it.
+    """
+    leads = [name for name, kind in agents if LEAD in (name, kind)]
+    return LEAD if LEAD in leads else next(iter(leads), LEAD)
 
 
 class Rule(Record):
@@ -80,6 +90,19 @@ class Config(Record):
     def names(self) -> list[str]:
         """Return the names of the agents, in the order of the roster."""
         return [member.name for member in self.members]
+
+    @property
+    def lead(self) -> str:
+        """Return the agent in the seat of the lead; `lead` while the seat is empty."""
+        return seat([(member.name, member.type) for member in self.members])
+
+    def reports_to(self, name: str) -> str:
+        """Return the agent or the operator that the agent `name` reports to."""
+        member = self.member(name)
+        to = member.report_to if member is not None else LEAD
+        if to != LEAD:
+            return to
+        return OPERATOR if name == self.lead else self.lead
 
     @property
     def removed_total(self) -> Removed:

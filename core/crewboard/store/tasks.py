@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 
-from crewboard.errors import BadDataError, TryLaterError, UsageError
+from crewboard.errors import BadDataError, CrewboardError, TryLaterError, UsageError
 from crewboard.records import LEAD, OPERATOR, Task, TaskStatus
-from crewboard.store import files, json_files
+from crewboard.store import files, json_files, roster
 from crewboard.store.json_files import cached_folder
 from crewboard.store.layout import TeamDirectory
 
@@ -140,6 +140,14 @@ def check_type(what: str, required_type: str | None, name: str, agent_type: str)
         raise UsageError(f"{what} is for an agent of type {required_type}; {name} is of type {agent_type}")
 
 
+def _is_lead(team: TeamDirectory, name: str) -> bool:
+    """Return True if the agent `name` sits in the seat of the lead."""
+    try:
+        return roster.load(team).lead == name
+    except CrewboardError:
+        return False
+
+
 def update(
     team: TeamDirectory,
     task_id: int,
@@ -159,7 +167,7 @@ def update(
     """
     with files.locked(team.lock(_LOCK)):
         task = load(team, task_id)
-        if by not in (OPERATOR, LEAD, task.owner):
+        if by not in (OPERATOR, LEAD, task.owner) and not _is_lead(team, by):
             raise UsageError(f"task {task_id} is not {by}'s: only its owner, the lead or the operator may change it")
         changed = task.model_copy(update={"owner": owner or task.owner, "status": status or task.status})
         if status == "pending" and owner is None and task.status != "pending":

@@ -9,7 +9,7 @@ from crewboard import env
 from crewboard.errors import ExitCode
 from crewboard.linux import process
 from crewboard.protocol import requests
-from crewboard.records import LEAD, SYSTEM, Config, Exit, Spec, Status, describe_exit, ended_by_shutdown
+from crewboard.records import SYSTEM, Config, Exit, Spec, Status, describe_exit, ended_by_shutdown
 from crewboard.sandbox import scratch
 from crewboard.store import AgentDirectory, agents, json_files, leases, mailbox, roster, tasks
 from crewboard.supervisor.launcher import Ended, kill_marked
@@ -78,4 +78,4 @@ def _lives_elsewhere(status: Status) -> bool:
 def _recipients(config: Config, agent: AgentDirectory) -> list[str]:
     """Return the lead's mailbox, which the operator reads if there is no lead, and every living teammate."""
     living = [m.name for m in config.members if leases.is_held(agent.team.agent(m.name).lease)]
-    return [name for name in dict.fromkeys([LEAD, *living]) if name != agent.name]
+    return [name for name in dict.fromkeys([config.lead, *living]) if name != agent.name]

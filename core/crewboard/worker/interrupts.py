@@ -137,10 +137,10 @@ class Interrupts:
         start = max(self._scanned, conversation.cursor)
         batch = store.mailbox.read(run_state.team, run_state.name, start, known=conversation.known, kind="interrupt")
         self._scanned = batch.offset
+        found = [*self._interrupts, *batch.messages]
+        heard = (OPERATOR, LEAD, store.roster.load(run_state.team).lead) if found else ()
         self._interrupts = [
-            message
-            for message in [*self._interrupts, *batch.messages]
-            if message.id not in conversation.known and message.from_ in (OPERATOR, LEAD)
+            message for message in found if message.id not in conversation.known and message.from_ in heard
         ]
         return self._interrupts
 

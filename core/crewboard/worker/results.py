@@ -8,7 +8,7 @@ from typing import Any
 from crewboard import store
 from crewboard.errors import ExitCode
 from crewboard.protocol import approvals
-from crewboard.records import LEAD, Answer, Sent, Spec
+from crewboard.records import Answer, Sent, Spec
 from crewboard.worker.interrupts import WorkerExit
 from crewboard.worker.run_state import RunState
 
@@ -120,8 +120,7 @@ class Results:
     def send(self, kind: str, text: str, *, ident: str, metadata: dict[str, Any] | None = None) -> None:
         """Send mail to the agent, or the operator, that this agent reports to."""
         run_state = self._run_state
-        member = store.roster.load(self._team).member(self._name)
-        to = member.report_to if member else LEAD
+        to = store.roster.load(self._team).reports_to(self._name)
         message = store.mailbox.compose(self._name, to, kind, text, ident=ident, ts=run_state.now(), metadata=metadata)
         sent = store.mailbox.send(self._team, message, durable=True)
         run_state.append(Sent(ts=run_state.now(), message=sent))

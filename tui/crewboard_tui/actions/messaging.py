@@ -30,6 +30,10 @@ class Messaging:
         )
 
     @property
+    def _lead(self) -> str:
+        return self._context.snapshot.view.lead
+
+    @property
     def _names(self) -> list[str]:
         return [agent.name for agent in self._context.snapshot.view.agents]
 
@@ -79,7 +83,7 @@ class Messaging:
             self.write(self._message_to(names, unmark))
 
     def _message_to(self, names: list[str], unmark: Unmark) -> ComposeTarget:
-        if names == [LEAD] and LEAD not in self._names:
+        if names == [LEAD] and self._lead not in self._names:
             return self.lead_target()
         return ComposeTarget(
             f"to {', '.join(names)}", to_agents(names), partial(self._obey, names, unmark),
@@ -169,13 +173,14 @@ class Messaging:
 
     def talk(self, _: Selection) -> None:
         """Open the lead's mail, and have a text to the lead written."""
-        self._context.navigator.open_agent(LEAD, "Mail")
+        self._context.navigator.open_agent(self._lead, "Mail")
         # At once, in a line of its own: what is typed meanwhile must not reach the page, where letters are keys.
         self.write(self.lead_target(), line=True)
 
     def lead_target(self) -> ComposeTarget:
         """Return the target that writes to the lead; it is hired if there is none, and resumed if it has ended."""
-        label = "to the lead" if LEAD in self._names else "hire a lead: what should the team do?"
+        known = "to the lead" if self._lead == LEAD else f"to {self._lead}, the lead"
+        label = known if self._lead in self._names else "hire a lead: what should the team do?"
         return ComposeTarget(label, TALK, self._tell_lead)
 
     def _tell_lead(self, text: str) -> None:

@@ -11,7 +11,7 @@ from crewboard.errors import ExitCode, TryLaterError, UsageError
 from crewboard.pricing import budget_or_none, parse_budget
 from crewboard.protocol import SHUTDOWN_TIMEOUT, supervisor_client
 from crewboard.readmodel import TeamView, bill_team, read_team, to_acknowledge
-from crewboard.records import LEAD, SYSTEM, HireOptions, Status, task_mark
+from crewboard.records import SYSTEM, HireOptions, Status, task_mark
 from crewboard.store import agents, json_files, leases, roster, tasks
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_json
@@ -27,8 +27,8 @@ from crewboard_tui.render import safe_line
 def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bool) -> None:
     """Send TEXT to the lead, wait for its answer and print it.
 
-    The lead is an agent that runs the team for you: it hires, assigns, reviews and ends agents. If there is none, one
-    named `lead` is hired; one that has ended is resumed.
+    The lead is an agent that runs the team for you: it hires, assigns, reviews and ends agents. If there is none of
+    type lead, one named `lead` is hired; one that has ended is resumed.
 
     Example: crewboard lead "have one agent list all Python files and another one run the tests"
     """
@@ -36,7 +36,8 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
 
     team = context.obj.team
     flags = HireOptions(unsafe_no_sandbox=unsafe_no_sandbox)
-    context.exit(follow(team, LEAD, lambda: hire.tell_lead(team, text, flags), once=False, as_json=as_json))
+    name = team.ensure().config.lead
+    context.exit(follow(team, name, lambda: hire.tell_lead(team, text, flags), once=False, as_json=as_json))
 
 
 @click.command()
@@ -102,7 +103,8 @@ def approver(session: Session, who: str) -> None:
     """Set who reviews plans: you (`operator`) or the `lead`. You may always answer."""
     standing.set_approver(session.team.ensure(), who)
     say("you review plans" if who == "operator" else "the lead reviews plans; you still may")
-    if who == "lead" and session.team.config.member(LEAD) is None:
+    config = session.team.config
+    if who == "lead" and config.member(config.lead) is None:
         note("there is no lead yet; until then plans come to you")
 
 

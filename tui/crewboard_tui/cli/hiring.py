@@ -17,7 +17,7 @@ from crewboard.errors import CrewboardError, ExitCode, UsageError
 from crewboard.protocol import Follower, only_operator_answers, supervisor_client
 from crewboard.protocol import requests as request_store
 from crewboard.readmodel import Activity, describe, summarise
-from crewboard.records import LEAD, Answer, Event, Exit, HeldStart, HireOptions, Sent, check_agent, describe_exit
+from crewboard.records import Answer, Event, Exit, HeldStart, HireOptions, Sent, check_agent, describe_exit
 from crewboard.store import AgentDirectory, agents, leases
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
@@ -398,8 +398,9 @@ class Following:
         if time.monotonic() < self.look_again:
             return
         self.look_again = time.monotonic() + ASK_EVERY
-        lead = self.team.directory.agent(LEAD)
-        mine = only_operator_answers(self.team.config, lambda: leases.is_held(lead.lease))
+        config = self.team.config
+        lead = self.team.directory.agent(config.lead)
+        mine = only_operator_answers(config, lambda: leases.is_held(lead.lease))
         for request in request_store.pending(self.team.directory):
             if request.from_ != self.assignment.agent or request.to not in mine or request.id in self.told:
                 continue

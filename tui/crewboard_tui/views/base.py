@@ -112,6 +112,9 @@ class BaseScreen(Screen[None]):
 
     # ------------------------------------------------------------------------------------ what a screen fills in
 
+    def take(self, character: str) -> None:
+        """Take a character that no widget took: one that was typed before this screen was shown."""
+
     def go_to(self, key: str) -> None:
         """Put the cursor on the row `key` of the list that this screen is about."""
 

@@ -30,8 +30,7 @@ commands. If it is rejected, revise it according to the feedback and submit it a
 def system_prompt(name: str, spec: Spec, config: Config) -> str:
     """Return the system prompt of one agent."""
     kind = type_of(spec.type, spec.definition)
-    member = config.member(name)
-    report_to = member.report_to if member else "lead"
+    report_to = config.reports_to(name)
     article = "an" if spec.type.startswith(tuple("aeiou")) else "a"
     who = f'You are {name}, {article} {spec.type} agent in the crewboard team "{config.name}".'
     parts = [

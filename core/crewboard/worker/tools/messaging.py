@@ -28,22 +28,20 @@ class ShutdownResponse(Input):
 async def _send_message(context: Context, given: SendMessage) -> Outcome:
     if not is_name(given.to):
         raise UsageError(f"{given.to!r} is not a valid name")
-    if given.to == context.name:
+    config = store.roster.load(context.team)
+    to = protocol.addressing.recipient(given.to, config)
+    if to == context.name:
         raise UsageError("this is your own name; name a teammate, lead or operator")
     if not given.content.strip():
         raise UsageError("the message is empty")
-    config = store.roster.load(context.team)
-    protocol.addressing.require_recipient(given.to, config.names)
     # The id is derived, so that sending again after a crash delivers the message once.
-    ident = store.mailbox.derived_id(context.name, context.tool_use_id, given.to)
-    message = store.mailbox.compose(context.name, given.to, "message", given.content, ident=ident, ts=context.now())
+    ident = store.mailbox.derived_id(context.name, context.tool_use_id, to)
+    message = store.mailbox.compose(context.name, to, "message", given.content, ident=ident, ts=context.now())
     sent = store.mailbox.send(context.team, message, durable=True)
     context.run_state.append(Sent(ts=context.now(), message=sent))
-    if protocol.addressing.is_operator_mailbox(given.to, config.names) or store.leases.is_held(
-        context.team.agent(given.to).lease
-    ):
-        return Outcome(f"sent to {given.to}")
-    return Outcome(f"sent; {given.to} is not running and reads it when it runs again")
+    if protocol.addressing.is_operator_mailbox(to, config.names) or store.leases.is_held(context.team.agent(to).lease):
+        return Outcome(f"sent to {to}")
+    return Outcome(f"sent; {to} is not running and reads it when it runs again")
 
 
 async def _read_inbox(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input

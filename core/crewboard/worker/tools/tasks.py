@@ -79,8 +79,8 @@ def plan_request_id(name: str, assignment: str, revision: int) -> str:
 
 def _approver(context: Context) -> str:
     """Return which agent, or the operator, reviews the plan. No agent reviews its own."""
-    approver = store.roster.load(context.team).plan_approver
-    return OPERATOR if approver == context.name else approver
+    config = store.roster.load(context.team)
+    return OPERATOR if config.plan_approver == OPERATOR or config.lead == context.name else config.lead
 
 
 async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:

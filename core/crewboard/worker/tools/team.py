@@ -13,7 +13,7 @@ from crewboard.commands import Team, answers, hire, messages, name_team, stop
 from crewboard.commands import tasks as task_commands
 from crewboard.errors import UsageError
 from crewboard.protocol import Follower
-from crewboard.records import LEAD, HireOptions, Request
+from crewboard.records import HireOptions, Request
 from crewboard.worker.interrupts import Interrupted
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
@@ -140,9 +140,8 @@ async def _wait_for_agent(context: Context, assignment: hire.Assignment) -> Outc
                 return ""
             if ended is not None:
                 return f"{assignment.agent} ended without an answer ({ended.reason})"
-            asked = next(
-                (r for r in protocol.requests.pending(team) if (r.from_, r.to) == (assignment.agent, LEAD)), None
-            )
+            pair = (assignment.agent, context.name)
+            asked = next((r for r in protocol.requests.pending(team) if (r.from_, r.to) == pair), None)
             if asked is not None:
                 return f"{assignment.agent} waits for you: {asked.type} {asked.id}. Its result will reach you as mail"
             await asyncio.sleep(POLL_INTERVAL)

@@ -215,7 +215,7 @@ class AgentPage(BaseScreen):
     # ------------------------------------------------------------------------------------------------- turning
 
     def _talk(self, selection: Selection) -> None:
-        if self.agent_name != LEAD:
+        if self.agent_name != self.context.snapshot.view.lead:
             self._messaging.talk(selection)
             return
         self._turn(NAMES.index("Mail") - self._at)

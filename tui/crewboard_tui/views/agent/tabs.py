@@ -132,7 +132,8 @@ def _mail(page: Page) -> list[CollapsibleRow]:
     box = MailboxInfo(agent.name, unread=agent.unread)
     mailbox, sent = snapshot.get(MailTo(agent.name)) or Mailbox(), snapshot.get(MailFrom(agent.name)) or ()
     received = [*mailbox.prompts, *mailbox.letters]
-    return mail_rows(received, sent, box, operator_mailboxes(snapshot.view.names), page.width, snapshot.view.asked)
+    yours, lead = operator_mailboxes(snapshot.view.names), snapshot.view.lead
+    return mail_rows(received, sent, box, yours, page.width, snapshot.view.asked, lead=lead)
 
 
 def seat_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
@@ -354,11 +355,13 @@ def mail_rows(
     yours: Container[str],
     width: int,
     asked: Sequence[Request] = (),
+    *,
+    lead: str = LEAD,
 ) -> list[CollapsibleRow]:
-    """Return a row for each message, oldest first, with a rule before unread ones; the lead's talk is shown in full.
+    """Return a row for each message, oldest first, with a rule before unread ones.
 
-    `yours` are the mailboxes that the user reads, where no worker picks up mail. `asked` are the requests that messages
-    may refer to.
+    What the user and the `lead` say to each other is shown in full. `yours` are the mailboxes that the user reads,
+    where no worker picks up mail. `asked` are the requests that messages may refer to.
     """
     width -= MARK
     name = box.name
@@ -368,7 +371,7 @@ def mail_rows(
     for letter in sorted([*letters, *sent], key=lambda each: each.message.ts):
         if letter.message.id == first_unread:
             folds.append(CollapsibleRow(_RULE, (Span(" not read yet ".center(width, "─"), "dim"),)))
-        if _is_talk(letter):
+        if {letter.message.from_, letter.message.to} == {OPERATOR, lead}:
             folds.append(_spoken(letter, name, width))
         else:
             folds.append(_folded(letter, name, yours, width, void.get(letter.message.id)))
@@ -380,10 +383,6 @@ def mail_head(width: int) -> Line:
     clock = clock_width(width - MARK)
     left = (Span(f"{'SENT':<8} {'WHO':<{AUTHOR}} MESSAGE", "dim"),)
     return spread(left, (Span(f" {'PICKED':>{clock}} {'TURN':>{clock}}", "dim"),), width - MARK)
-
-
-def _is_talk(letter: MessageView) -> bool:
-    return {letter.message.from_, letter.message.to} == {OPERATOR, LEAD}
 
 
 def _folded(letter: MessageView, name: str, yours: Container[str], width: int, void: str | None) -> CollapsibleRow:

@@ -169,13 +169,13 @@ class HireForm(Vertical):
             self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
-    def profile(self) -> Profile:
-        """Return the fields without name and task as a profile.
+    def profile(self, max_turns: int | None = None) -> Profile:
+        """Return the fields without name and task as a profile; `max_turns` replaces an invalid turn limit.
 
         Raises:
             UsageError: The turn limit is not a number.
         """
-        hire = self.hire()
+        hire = self.hire(max_turns)
         return Profile(
             type=hire.type,
             role=hire.role,

@@ -16,7 +16,7 @@ from crewboard.commands import CommandLine
 from crewboard.commands import hire as hiring
 from crewboard.errors import BadDataError, CrewboardError, StorageError, UsageError
 from crewboard.readmodel import AgentView
-from crewboard.records import Profile, is_name
+from crewboard.records import HireOptions, Profile, is_name
 from crewboard.redaction import redact
 from crewboard.store import files, json_files
 from crewboard_tui.actions import NOT_NOW, Action, Selection
@@ -45,8 +45,11 @@ class HireScreen(BaseScreen):
         self._hired = hired
         kept = context.drafts.get(HIRE, "")
         spec = like.spec if like is not None else None
-        profile = Profile(type="code", prompt=kept) if spec is None else terms_of(spec)
-        self._first = free_name(context.snapshot.view, like.name if like is not None else "agent1"), profile
+        name, terms = context.unsent_hire or ("", Profile(type="code"))
+        profile = terms.model_copy(update={"prompt": kept}) if spec is None else terms_of(spec)
+        name = like.name if like is not None else name or "agent1"
+        self._first = free_name(context.snapshot.view, name), profile
+        self._is_clone = like is not None
         self._kept_elsewhere = "" if spec is None else kept
         """A prompt that is kept already and does not stand in this form."""
         self._types, self._skipped = agent_types.find_all(context.team.directory.root)
@@ -154,8 +157,22 @@ class HireScreen(BaseScreen):
     def _why_no_profile(self, _: Selection) -> str | None:
         return NOT_NOW if self._busy else None
 
+    def take(self, character: str) -> None:
+        field = self.focused
+        if isinstance(field, Input):
+            # As if typed: the proposed name, which is selected, is replaced.
+            field.replace(character, *field.selection)
+        elif field is None:
+            self.call_after_refresh(self.take, character)
+
     def leave(self) -> None:
         self.keep_drafts()
+        if self.is_ready and not self._is_clone and not self._is_sent:
+            try:
+                terms = self.form.profile()
+            except UsageError:
+                terms = self.form.profile(max_turns=HireOptions().max_turns)
+            self.context.unsent_hire = self.form.agent_name, terms
         if self._is_written and HIRE in self.context.drafts and not self._busy:
             self.context.say(f"not hired; {self.context.key('agent.hire')} shows the prompt again")
         super().leave()
@@ -179,6 +196,7 @@ class HireScreen(BaseScreen):
     def _forget_prompt(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         if worked:
             self._is_sent = True
+            self.context.unsent_hire = None
             self._keep(self._kept_elsewhere)
 
     def _must_show(self, kind: AgentType) -> bool:

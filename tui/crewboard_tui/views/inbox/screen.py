@@ -117,7 +117,7 @@ class InboxScreen(BaseScreen):
             # A message that is being read stays.
             pane.follow = False
         pane.read(self._shown(snapshot), box, self._nothing(box), snapshot.view.asked)
-        title(pane, f"{_whose(box, pane.size.width - 2)}{pane.state}", self._below(pane))
+        title(pane, f"{_whose(box, pane.size.width - 2, snapshot.view.lead)}{pane.state}", self._below(pane))
         self._note_seen()
         self._paint_letter()
 
@@ -253,13 +253,14 @@ class InboxScreen(BaseScreen):
         return mail.copied if reads_one else super().copied
 
 
-def _whose(box: MailboxInfo, width: int) -> str:
+def _whose(box: MailboxInfo, width: int, lead: str) -> str:
     """Return the name of a mailbox, its reader, and how much is new there, as far as there is room."""
     if not box.operators:
         unread = f"{box.name} · {box.unread} unread"
         whole = f"{unread} · seen as its worker sees it"
         return whole if len(whole) <= width else unread
-    who = "no lead hired yet: you read it" if box.name == LEAD else "your mail"
+    empty = "no lead hired yet" if lead == LEAD else f"{lead} is the lead"
+    who = f"{empty}: you read it" if box.name == LEAD else "your mail"
     short = "you read it" if box.name == LEAD else "yours"
     new = f" · {box.unread} new" if box.unread else ""
     wordings = (f"{box.name} · {who}{new}", f"{box.name} · {who}", f"{box.name} · {short}{new}")
