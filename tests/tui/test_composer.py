@@ -541,22 +541,28 @@ async def test_a_question_that_asks_one_line_takes_no_more(frozen: Frozen) -> No
 @_SIZES
 async def test_up_shows_the_texts_sent_before(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
-        await stage.press(*_API)
         for text in ("first", "second"):
-            await stage.press("m")
-            await stage.write(text)
-            await stage.press("enter")
-            await stage.sees("sent to api")
-        await stage.press("m")
+            stage.app.context.sent.add(text)
+        await stage.press(*_API, "m")
         await stage.write("half")
-        await stage.press("up", "up")
-        assert _draft(stage) == "first"
-        await stage.press("up", "down")
-        assert _draft(stage) == "second"
-        await stage.press("down")
-        assert _draft(stage) == "half"
-        await stage.press("up", "escape", "m")
-        assert _draft(stage) == "half", "a draft is not lost to a text that was only looked at"
+        for key, shown in (("up", "second"), ("up", "first"), ("up", "first"), ("down", "second"), ("down", "half")):
+            await stage.press(key)
+            await stage.until(lambda shown=shown: _draft(stage) == shown, f"{key}: {shown}")  # type: ignore[misc]
+        await stage.press("up", "escape")
+        await stage.settles()
+        assert stage.app.context.drafts == {"api": "half"}, "a draft is not lost to a text that was only looked at"
+
+
+async def test_what_was_sent_is_the_first_that_up_shows(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("how far?")
+        await stage.press("enter")
+        await stage.sees("sent to api")
+        await stage.press("m")
+        await stage.sees("to api ›")
+        await stage.press("up")
+        await stage.sees("how far?")
 
 
 async def test_up_goes_up_in_a_text_before_it_shows_another(frozen: Frozen) -> None:
@@ -564,11 +570,12 @@ async def test_up_goes_up_in_a_text_before_it_shows_another(frozen: Frozen) -> N
         stage.app.context.sent.add("sent before")
         await stage.press(*_API, "m")
         stage.app.post_message(events.Paste("one\ntwo"))
-        await stage.until(lambda: _draft(stage) == "one\ntwo", "both lines in the input")
+        await stage.until(lambda: _input(stage).cursor_location == (1, 3), "both lines in the input")
         await stage.press("up")
+        await stage.until(lambda: _input(stage).cursor_location == (0, 3), "the cursor in the first line")
         assert _draft(stage) == "one\ntwo"
         await stage.press("up")
-        assert _draft(stage) == "sent before"
+        await stage.until(lambda: _draft(stage) == "sent before", "the text sent before")
 
 
 # ------------------------------------------------------------------------------------------- paths of the workspace
