@@ -86,6 +86,9 @@ class FrozenProbe:
     def lives(self, worker: Status) -> bool:
         return worker.pid not in self.gone
 
+    def is_stopped(self, worker: Status) -> bool:
+        return False
+
     def is_locked(self, path: Path) -> bool:
         return self.supervisor_pid is not None if path.name == "supervisor.lock" else self.offline
 

@@ -146,6 +146,16 @@ def test_an_edit_of_a_file_that_changed_meanwhile_is_refused(workspace: Workspac
     assert not ask(workspace, "edit_file", path="src/main.py", old_text="changed", new_text="mine").is_error
 
 
+def test_an_edit_of_several_lines_keeps_crlf_line_ends(workspace: Workspace, root: Path) -> None:
+    (root / "dos.txt").write_bytes(b"one\r\ntwo\r\nthree\r\n")
+    ask(workspace, "read_file", path="dos.txt")
+    assert not ask(workspace, "edit_file", path="dos.txt", old_text="one\ntwo", new_text="1\n2\n2b").is_error
+    assert (root / "dos.txt").read_bytes() == b"1\r\n2\r\n2b\r\nthree\r\n"
+    (root / "mixed.txt").write_bytes(b"one\r\ntwo\n")
+    ask(workspace, "read_file", path="mixed.txt")
+    assert ask(workspace, "edit_file", path="mixed.txt", old_text="one\ntwo", new_text="x").is_error
+
+
 def test_a_write_replaces_the_file_and_keeps_its_mode(workspace: Workspace, root: Path) -> None:
     file = root / "src/main.py"
     file.chmod(0o751)

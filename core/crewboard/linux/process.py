@@ -78,6 +78,12 @@ def is_ending(pid: int) -> bool:
     return bool(fields) and bool(int(fields[_FLAGS]) & _EXITING)
 
 
+def is_stopped(pid: int) -> bool:
+    """Return True if a signal stopped the process (SIGSTOP), so that it does nothing until SIGCONT."""
+    fields = _stat(pid)
+    return bool(fields) and fields[_STATE] in "Tt"
+
+
 def cpu_ticks(pid: int) -> int:
     """Return the clock ticks for which the process had a processor; 0 if there is no such process."""
     return sum(int(field) for field in _stat(pid)[_CPU])

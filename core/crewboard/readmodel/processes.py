@@ -64,6 +64,9 @@ class Probe(Protocol):
     def lives(self, worker: Status) -> bool:
         """Return True if the process that wrote this status runs, or if that cannot be known."""
 
+    def is_stopped(self, worker: Status) -> bool:
+        """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
+
     def is_locked(self, path: Path) -> bool:
         """Return True if a process holds the lease at `path`."""
 
@@ -97,6 +100,10 @@ class KernelProbe:
         if not worker.start_ticks or worker.boot_id != process.boot_id():
             return True
         return process.start_ticks(worker.pid) == worker.start_ticks
+
+    def is_stopped(self, worker: Status) -> bool:
+        """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
+        return process.is_stopped(worker.pid) and self.lives(worker)
 
     def is_locked(self, path: Path) -> bool:
         """Return True if a process holds the lease at `path`."""

@@ -90,6 +90,7 @@ class AgentFacts:
     asks: tuple[Request, ...]
     usage: Usage | None
     pid_gone: bool = False
+    is_stopped: bool = False
     supervised: bool = False
     seen_alive: float | None = None
     seen_gone: float | None = None
@@ -152,8 +153,9 @@ def project_agent(facts: AgentFacts, boot_id: str, now: float) -> AgentView:
 def _evidence(facts: AgentFacts, boot_id: str, now: float) -> Evidence:
     return Evidence(
         facts.held, facts.spec, facts.status, facts.exit, boot_id, now,
-        pid_gone=facts.pid_gone, supervised=facts.supervised, seen_alive=facts.seen_alive, seen_gone=facts.seen_gone,
-        lease_unreadable=facts.lease_unreadable, queued=facts.queued,
+        pid_gone=facts.pid_gone, is_stopped=facts.is_stopped, supervised=facts.supervised,
+        seen_alive=facts.seen_alive, seen_gone=facts.seen_gone, lease_unreadable=facts.lease_unreadable,
+        queued=facts.queued,
     )  # fmt: skip
 
 
@@ -305,6 +307,7 @@ class TeamReader:
                 asks=tuple(r for r in pending if r.from_ == member.name and r.to in only_operator),
                 usage=self._usage.get(member.name),
                 pid_gone=held[member.name] and self._pid_is_gone(reader),
+                is_stopped=held[member.name] and self._is_stopped(reader),
                 supervised=supervised,
                 seen_alive=reader.seen_alive,
                 seen_gone=reader.seen_gone,
@@ -328,6 +331,10 @@ class TeamReader:
         """Return True if the lease is still held but its process is gone: a worker frees the lease before it ends."""
         status = reader.status.get()
         return status is not None and not self._probe.lives(status) and self._is_held(reader.directory)
+
+    def _is_stopped(self, reader: AgentReader) -> bool:
+        status = reader.status.get()
+        return status is not None and self._probe.is_stopped(status)
 
     def _measure(self, held: dict[str, bool], now: float) -> None:
         if abs(now - self._measured_at) < MEASURE_EVERY:

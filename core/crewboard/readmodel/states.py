@@ -55,7 +55,8 @@ _SHOWN: dict[State, Shown] = {
 class Evidence:
     """The evidence about one agent, read at one time. `held`, whether the lease was held, was read first.
 
-    `pid_gone` says that the lease is held but the process that the status names is gone. `supervised` says that a
+    `pid_gone` says that the lease is held but the process that the status names is gone, `is_stopped` that a signal
+    stopped it. `supervised` says that a
     supervisor runs. `seen_alive` and `seen_gone` say when this reader last saw the lease held, and first saw it free
     after that; None if it never did. `lease_unreadable` says that nothing tells whether the worker is alive.
     """
@@ -67,6 +68,7 @@ class Evidence:
     boot_id: str
     now: float
     pid_gone: bool = False
+    is_stopped: bool = False
     supervised: bool = False
     seen_alive: float | None = None
     seen_gone: float | None = None
@@ -118,11 +120,17 @@ def _alive(seen: Evidence, last_run: int) -> Finding:
         return _exiting(seen.exit, seen.now)
     if seen.pid_gone:
         return Finding("unknown", status.since, f"says {status.state} · pid {status.pid} gone · lease still held")
-    if _is_overdue(status, seen):
-        return Finding("stuck", status.since, f"no progress past its deadline: {status.doing}")
+    if (why := _why_stuck(status, seen)) is not None:
+        return Finding("stuck", status.since, why)
     if status.repeats >= LOOP_LENGTH and status.state == "working":
         return Finding("looping", status.since, f"{status.last_tool or status.doing} ×{status.repeats}, same outcome")
     return Finding(status.state, status.since, status.doing)
+
+
+def _why_stuck(status: Status, seen: Evidence) -> str | None:
+    if seen.is_stopped:
+        return f"process {status.pid} was stopped by a signal; `kill -CONT` continues it"
+    return f"no progress past its deadline: {status.doing}" if _is_overdue(status, seen) else None
 
 
 def _is_overdue(status: Status, seen: Evidence) -> bool:

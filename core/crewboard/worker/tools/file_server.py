@@ -88,10 +88,14 @@ def edit_file(workspace: Workspace, path: str, old_text: str, new_text: str) -> 
     if not old_text:
         raise RefusedError("old_text is empty")
     data = workspace.read(place)
-    count = data.count(_encoded(old_text))
+    old, new = _encoded(old_text), _encoded(new_text)
+    if b"\r\n" in data and data.count(b"\n") == data.count(b"\r\n"):
+        # `read_file` shows lines without their ends.
+        old, new = (re.sub(rb"\r?\n", b"\r\n", text) for text in (old, new))
+    count = data.count(old)
     if count != 1:
         raise RefusedError(f"old_text occurs {count} times in {path}; it must occur exactly once")
-    workspace.write(place, data.replace(_encoded(old_text), _encoded(new_text)))
+    workspace.write(place, data.replace(old, new))
     return f"edited {path} (+{len(new_text.splitlines())} −{len(old_text.splitlines())} lines)"
 
 
