@@ -62,7 +62,7 @@ bench: $(STAMP) ## measure against baselines, print a table, write .bench.json
 
 requirements: $(STAMP) ## pin the dependencies; UPGRADE=--upgrade takes the newest versions
 	@$(BIN)/pip-compile --quiet $(UPGRADE) --output-file requirements.txt pyproject.toml
-	@$(BIN)/pip-compile --quiet $(UPGRADE) --extra dev --constraint requirements.txt \
+	@$(BIN)/pip-compile --quiet $(UPGRADE) --extra dev --extra serve --constraint requirements.txt \
 		--output-file requirements-dev.txt pyproject.toml
 
 clean: ## remove .venv, caches and builds

@@ -21,6 +21,7 @@ DEBUG = "CREWBOARD_DEBUG"
 THEME = "CREWBOARD_THEME"
 NOTIFY = "CREWBOARD_NOTIFY"
 REDUCED_MOTION = "CREWBOARD_REDUCED_MOTION"
+SERVE_TOKEN = "CREWBOARD_SERVE_TOKEN"  # noqa: S105  a name
 WORKER = "CREWBOARD_WORKER"
 COMPLETE = "_CREWBOARD_COMPLETE"
 
@@ -112,6 +113,11 @@ def has_reduced_motion(environment: Mapping[str, str]) -> bool:
 def config_home(environment: Mapping[str, str]) -> Path:
     """Return the user's directory of configuration: `$XDG_CONFIG_HOME/crewboard`, else `~/.config/crewboard`."""
     return _user_folder(environment, "XDG_CONFIG_HOME", ".config")
+
+
+def is_in_browser(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return True if textual-serve shows the dashboard's output in a browser."""
+    return environment.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")
 
 
 def state_home(environment: Mapping[str, str]) -> Path:

@@ -14,9 +14,9 @@ from crewboard.commands.hire import Assignment
 from crewboard.errors import CredentialsError, UsageError
 from crewboard.records import Answer, Exit, HireOptions, Member, Profile, Spec
 from crewboard.store import agents, journal, roster
+from crewboard_tui.views import hire as screen
 from crewboard_tui.views.board import Roster
-from crewboard_tui.views.hire import screen
-from crewboard_tui.views.hire.form import HireForm, shell_line
+from crewboard_tui.views.hire_form import HireForm, shell_line
 from crewboard_tui.widgets import Checkbox, Select
 from crewboard_tui.widgets.form import around
 from tests.frozen import NOW, Frozen

@@ -5,7 +5,7 @@ from crewboard.protocol import requests
 from crewboard.records import Exit
 from crewboard.store import agents, mailbox, tasks
 from crewboard_tui.render.formats import format_clock
-from crewboard_tui.views.hire.screen import HireScreen
+from crewboard_tui.views.hire import HireScreen
 from crewboard_tui.widgets.line_list import LineList
 from tests.cli.files import alive
 from tests.frozen import NOW, Frozen

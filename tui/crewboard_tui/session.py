@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -65,7 +66,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     Raises:
         UsageError: There is no terminal to show it on.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (env.is_in_browser() or (sys.stdin.isatty() and sys.stdout.isatty())):
         raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
     team = as_it_runs(team)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
@@ -77,6 +78,8 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
         team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=Settings.read(os.environ)
     )
     terminated = signal.getsignal(signal.SIGTERM)
+    if env.is_in_browser():
+        threading.Thread(target=_end_with_server, name="crewboard-serve", daemon=True).start()
     app.run()
     signal.signal(signal.SIGTERM, terminated)  # the app took it over, and left it without a handler
     for label, thread in app.context.jobs.running():
@@ -87,6 +90,14 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
         sys.stdout.writelines(f"{said}\n" for said in unsent(drafts, requests.load_all(TeamDirectory(path))))
     sys.stdout.write((farewell(app.context.team) if on_leave is None else on_leave) + "\n")
     return ExitCode.INTERNAL if app.return_code == 1 else ExitCode(app.return_code or 0)
+
+
+def _end_with_server() -> None:
+    """Leave the dashboard when `crewboard serve`, which holds the other end of stdin, is gone."""
+    poll = select.poll()
+    poll.register(sys.stdin.fileno(), 0)
+    poll.poll()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _wake_supervisor(team: Team) -> None:

@@ -1,14 +1,18 @@
-"""The commands `board`, `demo` and `keys`, and the dashboard without a screen (`board --plain`)."""
+"""The commands `board`, `serve`, `demo` and `keys`, and the dashboard without a screen (`board --plain`)."""
 
+import asyncio
+import ipaddress
 import os
+import secrets
 import select
 import sys
 from collections.abc import Iterator
 
 import click
 
+from crewboard import env
 from crewboard.commands import CommandLine, Team
-from crewboard.errors import UsageError
+from crewboard.errors import StorageError, UsageError
 from crewboard.readmodel import Need, NeedKind, TeamReader, TeamView, waiting_behind
 from crewboard.readmodel.watcher import SWEEP
 from crewboard.records import Request, Task
@@ -61,10 +65,64 @@ def check_terminal(instead: str) -> None:
     Raises:
         UsageError: There is no such terminal.
     """
+    if env.is_in_browser():
+        return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"the dashboard needs a terminal; {instead}")
     if os.environ.get("TERM") == "dumb":
         raise UsageError(f"the dashboard needs a terminal that can do more than TERM=dumb; {instead}")
+
+
+SHORTEST_TOKEN = 16
+"""Characters of a token that the user sets: fewer can be guessed over a network."""
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; default: one that is free.")
+@click.option("--read-only", is_flag=True, help="Let browsers watch, and change nothing.")
+@click.pass_obj
+def serve(session: Session, host: str, port: int, read_only: bool) -> None:
+    """Show the dashboard in a browser, until Ctrl-C.
+
+    Prints a link with a random token: whoever opens it may do all that you may. Only programs of this machine can
+    connect. Another --host needs a token of yours in CREWBOARD_SERVE_TOKEN, and TLS in front of it.
+    """
+    # An extra, which few installations have.
+    try:
+        from crewboard_tui import browser
+    except ModuleNotFoundError as error:
+        raise UsageError(f"`crewboard serve` needs {error.name}: pip install 'crewboard[serve]'") from error
+
+    token, team = _serve_token(host), session.team
+    if not _is_loopback(host):
+        note(f"{host} can be reached from other machines, and the connection is not encrypted: put TLS in front of it")
+    try:
+        asyncio.run(browser.Browsers(team, token, read_only=read_only).run(host, port, _print_link))
+    except OSError as error:
+        raise StorageError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _print_link(link: str) -> None:
+    say(link)
+    note("open the link in a browser; Ctrl-C ends, the agents keep running")
+
+
+def _serve_token(host: str) -> str:
+    token = os.environ.pop(env.SERVE_TOKEN, None) or None  # dashboards and agents do not get it
+    if token is not None and len(token) < SHORTEST_TOKEN:
+        raise UsageError(f"{env.SERVE_TOKEN} is too short: at least {SHORTEST_TOKEN} characters")
+    if token is None and not _is_loopback(host):
+        raise UsageError(f"--host {host} can be reached from other machines: set {env.SERVE_TOKEN} to a long secret")
+    return token or secrets.token_urlsafe(32)
+
+
+def _is_loopback(host: str) -> bool:
+    """Return True if only programs of this machine can connect to an address or name."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 NOTHING = "nothing needs you"

@@ -18,6 +18,7 @@ from crewboard_tui.render import safe_line
 SECTIONS = {
     "See": {
         "board": "board:board",
+        "serve": "board:serve",
         "status": "status:status",
         "watch": "watching:watch",
         "wait": "watching:wait",
@@ -65,8 +66,8 @@ SECTIONS = {
 
 
 READING = frozenset({
-    None, "board", "status", "watch", "wait", "inbox", "requests", "tasks", "journal", "log", "audit", "team", "types",
-    "keys", "doctor", "demo", "supervisor",
+    None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "journal", "log", "audit", "team",
+    "types", "keys", "doctor", "demo", "supervisor",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 

@@ -30,7 +30,7 @@ VIEWS = {
 _PAGES = (
     "agent.screen",
     "help",
-    "hire.screen",
+    "hire",
     "requests.plan_screen",
     "requests.question_screen",
     "teams",
@@ -66,7 +66,7 @@ def foreground_page(context: AppContext, name: str, since: float) -> Screen[None
 
 def hire_screen(context: AppContext, hired: Callable[[str], None], like: AgentView | None) -> Screen[None]:
     """Return the form that hires, filled as for the agent `like`."""
-    from crewboard_tui.views.hire.screen import HireScreen
+    from crewboard_tui.views.hire import HireScreen
 
     return HireScreen(context, hired, like)
 

@@ -26,7 +26,7 @@ from crewboard_tui.drafts import HIRE
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import Line, Span, format_path, hang, say
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.hire.form import HireForm, Problem, free_name, problems, shell_line, spawn_words, terms_of
+from crewboard_tui.views.hire_form import HireForm, Problem, free_name, problems, shell_line, spawn_words, terms_of
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import Checkbox, Select, StaticLines, crumbs_line
 
