@@ -104,6 +104,23 @@ async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkey
         await stage.sees("Peek · ")
 
 
+@pytest.mark.parametrize(
+    ("text", "sees"), [("/tasks", "Tasks · 1/8"), ("/inbox ui", "ui · 1 unread"), ("@ui look", "sent to ui")]
+)
+async def test_a_command_to_the_lead_hires_none(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, text: str, sees: str
+) -> None:
+    tell = Calls(returns=hire.Assignment("lead", "m1", 1, fresh=True))
+    monkeypatch.setattr(hire, "tell_lead", tell)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("l")
+        await stage.sees("hire a lead: what should the team do?")
+        await stage.write(text)
+        await stage.press("enter")
+        await stage.sees(sees)
+    assert tell == []
+
+
 async def test_l_talks_to_a_lead_of_another_name(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     frozen.hire("boss", "lead", "idle", "", ago=5, pid=4500)
     tell = Calls(returns=hire.Assignment("boss", "m1", 1, fresh=False))

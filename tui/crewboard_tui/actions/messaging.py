@@ -8,7 +8,7 @@ from crewboard.errors import UsageError
 from crewboard.names import LEAD
 from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
 from crewboard_tui.background import Then
-from crewboard_tui.compose import Composer, ComposeTarget, PromptLine, Prose, Visit, openings, parse_line
+from crewboard_tui.compose import Composer, ComposeTarget, Note, PromptLine, Prose, Visit, openings, parse_line
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import ALL_AGENTS, TALK, interrupting, to_agents
 from crewboard_tui.keymap import BY_ID
@@ -181,7 +181,16 @@ class Messaging:
         """Return the target that writes to the lead; it is hired if there is none, and resumed if it has ended."""
         known = "to the lead" if self._lead == LEAD else f"to {self._lead}, the lead"
         label = known if self._lead in self._names else "hire a lead: what should the team do?"
-        return ComposeTarget(label, TALK, self._tell_lead)
+        check = partial(self._why_not, [LEAD])
+        return ComposeTarget(label, TALK, self._obey_for_lead, check, openings(self._names))
+
+    def _obey_for_lead(self, text: str) -> None:
+        """Open the view that a command names, write to the agent that is addressed, else to the lead."""
+        said = parse_line(text, [LEAD], self._names)
+        if isinstance(said, Note) and said.names == (LEAD,):
+            self._tell_lead(said.text)
+        else:
+            self._obey([LEAD], lambda _: None, text)
 
     def _tell_lead(self, text: str) -> None:
         def tell() -> str:

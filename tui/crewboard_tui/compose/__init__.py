@@ -2,12 +2,13 @@
 
 from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine, shown_composer
 from crewboard_tui.compose.draft_input import DraftInput, Prose
-from crewboard_tui.compose.parser import Visit, openings, parse_line, resolve_prefix
+from crewboard_tui.compose.parser import Note, Visit, openings, parse_line, resolve_prefix
 
 __all__ = [
     "ComposeTarget",
     "Composer",
     "DraftInput",
+    "Note",
     "PromptLine",
     "Prose",
     "Visit",
