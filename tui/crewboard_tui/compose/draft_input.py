@@ -211,6 +211,9 @@ class DraftInput(TextArea):
             **kwargs,
         )
         self.cursor_blink = False
+        for key in ("f6", "f7"):
+            # TextArea selects with them; here they are free for the user's own keys.
+            self._bindings.key_to_bindings.pop(key, None)
         self._told = self.text
         self.move_cursor(self.document.end)
 
