@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from crewboard.commands import control, messages, stop
+from crewboard.commands import answers, control, messages, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
@@ -321,9 +321,13 @@ def test_an_invalid_key_or_address_is_not_retried_and_not_shown(
     assert not [path for path, data in contents(crew.agent(agent).path).items() if b"of-mine" in data]
 
 
-def test_an_unavailable_api_fails_the_work_with_69_not_the_agent(shared_crew_on: Make) -> None:
+def test_where_outages_fail_the_work_ends_with_69_not_the_agent(shared_crew_on: Make) -> None:
     crew = shared_crew_on(faults=[Fault(kind="status", status=529)] * 9, CREWBOARD_RETRY_BUDGET="1")
-    answer = crew.run("forsaken", "explore", "go")
+    answers.change_setting(crew.team, "on_outage", "fail")
+    try:
+        answer = crew.run("forsaken", "explore", "go")
+    finally:
+        answers.change_setting(crew.team, "on_outage", "wait")
     assert answer.code == 69
     seen = crew.wait_for("forsaken", "idle")
     assert seen.last_error is not None

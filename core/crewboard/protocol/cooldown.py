@@ -1,15 +1,27 @@
-"""The cooldown: a pause that the API asked for. The whole team keeps it, so that not all workers retry at once."""
+"""The cooldown: a pause that the API asked for. The whole team keeps it, so that not all workers retry at once.
+
+An outage is a cooldown that lasts on: each attempt that fails in it makes the next pause longer, and after a pause one
+agent after the other tries, so that one request finds out whether the API works again.
+"""
 
 import time
 
 from crewboard import store
 from crewboard.errors import BadDataError
 from crewboard.linux import process
-from crewboard.records import Cooldown
+from crewboard.records import Cooldown, Status
 from crewboard.store import AgentDirectory
 
 MAX_COOLDOWN = 60.0
 """Longest pause, in seconds, if only the clock of the day tells when it ends: that clock may have been set."""
+
+
+FIRST_OUTAGE_PAUSE = 30.0
+MAX_OUTAGE_PAUSE = 900.0
+"""Longest pause in an outage, in seconds, unless the API says when it will be available."""
+
+WAKE_STEP = 2.0
+"""Seconds between two agents that try again after a pause in an outage: an overloaded API refuses within them."""
 
 
 def current(agent: AgentDirectory) -> Cooldown | None:
@@ -39,6 +51,71 @@ def extend(agent: AgentDirectory, seconds: float, error: str) -> None:
             boot_id=process.boot_id(),
             by=agent.name,
             error=error,
+            since=old.since if old is not None and is_outage(old) else 0,
+            failures=old.failures if old is not None and is_outage(old) else 0,
         )
 
     store.json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
+
+
+def is_outage(pause: Cooldown) -> bool:
+    """Return True if the API is unavailable, as far as is known: no agent tried for long if the pause is long over."""
+    return pause.since > 0 and left(pause) > -MAX_OUTAGE_PAUSE
+
+
+def outage_pause(failures: int, wait: float) -> float:
+    """Return the seconds to pause after that many failures, where the API asks for `wait`, 0 if it says nothing.
+
+    It is believed once. If it refuses again at its own time, the pauses grow.
+    """
+    growing = min(FIRST_OUTAGE_PAUSE * 2.0 ** (failures - 1), MAX_OUTAGE_PAUSE)
+    return wait if wait and failures == 1 else max(wait, growing)
+
+
+def extend_outage(agent: AgentDirectory, wait: float, error: str, since: float) -> float:
+    """Record that an attempt failed in an outage that began at `since`; return the seconds until the next one.
+
+    Attempts that fail at the same time count once.
+    """
+
+    def edit(old: Cooldown | None) -> Cooldown:
+        lasts = old is not None and is_outage(old)
+        failures = old.failures if old is not None and lasts else 0
+        at_once = left(old) if old is not None and lasts else 0.0
+        if old is not None and at_once > 0 and at_once >= wait:
+            return old
+        # An attempt that failed while the pause lasts was under way when that began.
+        seconds = wait if at_once > 0 else outage_pause(failures + 1, wait)
+        return Cooldown(
+            until=time.time() + seconds,
+            until_monotonic=time.monotonic() + seconds,
+            boot_id=process.boot_id(),
+            by=agent.name,
+            error=error,
+            since=old.since if old is not None and lasts else since,
+            failures=max(1, failures) if at_once > 0 else failures + 1,
+        )
+
+    return left(store.json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit))
+
+
+def end_outage(agent: AgentDirectory) -> None:
+    """Record that the API is available again."""
+
+    def edit(old: Cooldown | None) -> Cooldown:
+        return (old or Cooldown()).model_copy(update={"since": 0.0, "failures": 0})
+
+    pause = current(agent)
+    if pause is not None and pause.since:
+        store.json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
+
+
+def place_in_line(agent: AgentDirectory) -> int:
+    """Return how many agents of the team that wait for the API try before this one, in the order of the roster."""
+    before = 0
+    for name in store.roster.load(agent.team).names:
+        if name == agent.name:
+            break
+        status = store.json_files.load_or_none(agent.team.agent(name).status, Status)
+        before += status is not None and status.outage_since is not None
+    return before

@@ -162,6 +162,7 @@ class RunState:
         timeout: float | None = None,
         waiting_for: str | None = None,
         retry_at: float | None = None,
+        outage_since: float | None = None,
         last_error: str | None = None,
         clear_error: bool = False,
     ) -> None:
@@ -189,6 +190,7 @@ class RunState:
                 "failed": failure.code if failure is not None else None,
                 "failed_at": failure.ts if failure is not None else 0,
                 "retry_at": retry_at,
+                "outage_since": outage_since,
                 "deadline": None if timeout is None else now + timeout,
                 "deadline_monotonic": None if timeout is None else time.monotonic() + timeout,
                 "beat": now,

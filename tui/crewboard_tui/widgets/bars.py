@@ -260,7 +260,7 @@ def alert_line(
     if view.needs:
         keys = (
             ()
-            if read_only or not own_keys
+            if read_only or not own_keys or not (opens or acts)
             else _own_keys(view.needs[0], pressed, words=width >= _WORDS_FROM, acts=acts)
         )
         return _worst(view, now, width, pressed, keys, opens=opens)

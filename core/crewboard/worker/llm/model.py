@@ -3,12 +3,16 @@
 import asyncio
 import contextlib
 import json
+import math
 import os
 import random
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -22,11 +26,11 @@ from anthropic.types import RawMessageStreamEvent
 from crewboard import env, pricing
 from crewboard.errors import BadDataError, ExitCode, StorageError
 from crewboard.protocol import cooldown
-from crewboard.records import Reply, Retry, Tokens
+from crewboard.records import Config, Reply, Retry, Tokens
 from crewboard.records.base import check_depth
 from crewboard.redaction import redact
-from crewboard.store import codec, files
-from crewboard.worker.interrupts import Interrupts
+from crewboard.store import CachedFile, codec, files
+from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
 from crewboard.worker.run_state import RunState
 
 MAX_TOKENS = 16_000
@@ -58,9 +62,13 @@ COOLDOWN_SPREAD = 2.0
 """Seconds over which a team's calls are spread after a cooldown."""
 RETRY_BUDGET = 120.0
 """Seconds that all waits of one call may take together, those for a server that did not answer included.
+What lasts longer is an outage of the API.
 
 One retry is made in any case. `CREWBOARD_RETRY_BUDGET` overrides it.
 """
+
+_LONGEST_RESET = 7 * 86_400.0
+"""Seconds after which no limit of the API is reset: a header that says so is wrong."""
 
 _CONNECT_TIMEOUT = 15.0
 _TRUST_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
@@ -70,6 +78,10 @@ _TOO_LONG = ("prompt is too long", "exceed context limit")
 """The API's words for a request that exceeds the window. It has no error type of its own."""
 _RETRIED_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 _SHARED = frozenset({429, 529})
+_UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504})
+_RATE_LIMITED = 429
+_RESET = re.compile(r"(anthropic-ratelimit-.+)-reset")
+"""The headers that say when a limit of the API is reset."""
 _NO_CREDENTIALS = frozenset({"authentication_error", "permission_error"})
 _RETRIED_ERROR = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 
@@ -102,12 +114,31 @@ class _Refusal:
     """Seconds that passed without an answer."""
     shared: bool = False
     """True if the whole team should pause its calls."""
+    unavailable: bool = False
+    """True if other calls would fail as well: an outage with this error is the whole team's."""
+    may_be_outage: bool = True
+    """False if the API answered, and the reply was of no use: each further attempt costs as much."""
     too_long: bool = False
     """True if a shorter request may succeed."""
 
     def __post_init__(self) -> None:
         # What an API or a gateway says may repeat the key. It is journalled, mailed and shown.
         object.__setattr__(self, "text", redact(self.text))
+
+
+@dataclass
+class _Outage:
+    """What one worker knows of an outage: when it began (epoch seconds), and since when this worker waits for its end.
+
+    `began` and `until` are on the monotonic clock. `until` and `failures` are those of an outage that only this worker
+    has; the team's are in the cooldown.
+    """
+
+    since: float
+    began: float
+    error: str
+    until: float = 0
+    failures: int = 0
 
 
 def make_client(*, api_key: str | None = None, base_url: str | None = None) -> AsyncAnthropic:
@@ -147,6 +178,9 @@ class Model:
         self._client = make_client()
         self._max_tokens = MAX_TOKENS
         """Tokens that a reply of this model may have."""
+        self._config = CachedFile(run_state.team.config, Config)
+        self._outage: _Outage | None = None
+        """The outage of the API, until a call succeeds."""
 
     async def window(self) -> int:
         """Return how many tokens the model's window holds."""
@@ -163,7 +197,7 @@ class Model:
         """Return the model's reply to the conversation, of at most `longest` tokens.
 
         Raises:
-            ModelError: The API refuses the request, or the attempts took longer than the retry budget.
+            ModelError: The API refuses the request, or it stayed unavailable for longer than the team waits.
             TooLongError: The request is too long.
             Interrupted: The agent must read its mail.
             WorkerExit: The run ends.
@@ -179,18 +213,27 @@ class Model:
             request["tools"] = tools
         waited = 0.0
         attempt = 1
+        failing_since = 0.0
         while True:
-            await self._wait_for_cooldown()
+            paused = await self._wait_for_cooldown()
+            waited += paused if failing_since else 0
             self._show("thinking")
             outcome = await self._interrupts.run_interruptibly(self._attempt(request))
             if isinstance(outcome, Reply):
+                self._end_outage()
                 return outcome
             delay = max(outcome.wait, self._delay(attempt))
             if not outcome.retry:
                 raise (TooLongError if outcome.too_long else ModelError)(outcome.text, outcome.code)
             waited += outcome.waited
-            if waited + delay > self._budget and (attempt > 1 or not outcome.waited):
+            failing_since = failing_since or self._run_state.now()
+            is_used_up = waited + delay > self._budget and (attempt > 1 or not outcome.waited)
+            if is_used_up and not outcome.may_be_outage:
                 raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
+            if is_used_up or (self._outage is not None and outcome.may_be_outage):
+                self._note_outage(outcome, attempt, failing_since)
+                attempt += 1
+                continue
             if outcome.shared:
                 cooldown.extend(self._run_state.agent, delay, outcome.text)
             await self._wait_for_retry(outcome, attempt, delay)
@@ -198,33 +241,102 @@ class Model:
             attempt += 1
 
     def _show(self, doing: str) -> None:
-        self._run_state.show("working", doing, timeout=self._progress_timeout + STUCK_GRACE)
+        # While it tries it keeps its place in the line of those that wait.
+        since = self._outage.since if self._outage is not None else None
+        self._run_state.show("working", doing, timeout=self._progress_timeout + STUCK_GRACE, outage_since=since)
 
     def _delay(self, attempt: int) -> float:
         exponential = min(FIRST_DELAY * 2.0 ** (attempt - 1), MAX_DELAY)
         return exponential * (0.8 + 0.4 * self._rng())
 
-    async def _wait_for_cooldown(self) -> None:
-        """Wait while the team's calls are paused. Each worker comes back at a random time after that."""
-        run_state = self._run_state
+    async def _wait_for_cooldown(self) -> float:
+        """Wait while the team's calls are paused, or this worker's in an outage; return for how many seconds.
+
+        Each worker comes back at a random time after a cooldown, and in its turn after a pause in an outage.
+        """
+        run_state, began = self._run_state, time.monotonic()
+        if self._outage is not None and (own := self._outage.until - time.monotonic()) > 0:
+            await self._wait_in_outage(self._outage, own)
         while (pause := cooldown.current(run_state.agent)) is not None and (left := cooldown.left(pause)) > 0:
-            seconds = left + self._rng() * COOLDOWN_SPREAD
-            await self._wait(f"all calls of the team are paused: {pause.error}", seconds, pause.error)
+            if cooldown.is_outage(pause):
+                if self._outage is None:
+                    self._outage = _Outage(pause.since, time.monotonic(), pause.error)
+                await self._wait_in_outage(self._outage, left)
+                await self._wait_in_outage(self._outage, cooldown.place_in_line(run_state.agent) * cooldown.WAKE_STEP)
+            else:
+                seconds = left + self._rng() * COOLDOWN_SPREAD
+                await self._wait(f"all calls of the team are paused: {pause.error}", seconds, pause.error)
+        return time.monotonic() - began
 
     async def _wait_for_retry(self, refusal: _Refusal, attempt: int, delay: float) -> None:
         now = self._run_state.now()
         self._run_state.append(Retry(ts=now, error=refusal.text, attempt=attempt, until=now + delay))
         await self._wait(f"retry {attempt}: {refusal.text}", delay, refusal.text)
 
-    async def _wait(self, doing: str, seconds: float, error: str) -> None:
-        """Wait, and show that. An interrupt ends the wait, and a shutdown request is approved."""
+    def _note_outage(self, refusal: _Refusal, attempt: int, since: float) -> None:
+        """Set when the next attempt is made, after one that failed in an outage.
+
+        Raises:
+            ModelError: The team does not wait for the end of outages, or no longer.
+        """
+        now = time.monotonic()
+        outage = self._outage = self._outage or _Outage(since, now, refusal.text)
+        outage.error = refusal.text
+        self._check_outage(outage)
+        if refusal.unavailable:
+            pause = cooldown.extend_outage(self._run_state.agent, refusal.wait, refusal.text, outage.since)
+        else:
+            outage.failures += 1
+            pause = cooldown.outage_pause(outage.failures, refusal.wait) * (1 + 0.2 * self._rng())
+            outage.until = now + pause
+        at = self._run_state.now()
+        self._run_state.append(Retry(ts=at, error=refusal.text, attempt=attempt, until=at + pause))
+
+    def _check_outage(self, outage: _Outage) -> None:
+        """Return if the agent is to wait on.
+
+        Raises:
+            ModelError: The team does not wait for the end of outages, or no longer.
+        """
+        config = self._config.get() or self._config.last_good
+        if config is None:
+            return
+        hours = config.outage_hours
+        if config.on_outage == "fail":
+            why = "the API stayed unavailable"
+        elif time.monotonic() - outage.began >= hours * 3600:
+            why = f"the API stayed unavailable for {hours:g} h"
+        else:
+            return
+        self._outage = None
+        raise ModelError(f"{why}: {outage.error}", ExitCode.API_UNAVAILABLE)
+
+    def _end_outage(self) -> None:
+        """Note that the API is available again, for the whole team."""
+        if self._outage is not None:
+            self._outage = None
+            cooldown.end_outage(self._run_state.agent)
+
+    async def _wait_in_outage(self, outage: _Outage, seconds: float) -> None:
+        if seconds > 0:
+            await self._wait(f"the API is unavailable: {outage.error}", seconds, outage.error, outage)
+
+    async def _wait(self, doing: str, seconds: float, error: str, outage: _Outage | None = None) -> None:
+        """Wait, and show that. An interrupt or a pause ends the wait, and a shutdown request is approved."""
         run_state = self._run_state
-        run_state.show("retrying", doing, retry_at=run_state.now() + seconds, last_error=error)
+        since = outage.since if outage is not None else None
+        retry_at = run_state.now() + seconds
+        run_state.show("retrying", doing, retry_at=retry_at, last_error=error, outage_since=since)
         end = time.monotonic() + seconds
 
         async def until_then() -> None:
             while (left := end - time.monotonic()) > 0:
-                await self._interrupts.wait(min(left, 1.5))
+                if outage is not None:
+                    self._check_outage(outage)
+                # The loop then waits until the agent is unpaused, and calls again.
+                if self._interrupts.paused:
+                    raise Interrupted
+                await self._interrupts.wait(min(left, SWEEP_INTERVAL))
 
         await self._interrupts.run_interruptibly(until_then(), waiting=True)
 
@@ -262,7 +374,7 @@ class Model:
             message = await stream.get_final_message()
         run_state.flush()
         if message.stop_reason is None:
-            return _Refusal("the reply ended early", retry=True)
+            return _Refusal("the reply ended early", retry=True, may_be_outage=False)
         content = _without_lone_surrogates([block.to_dict(mode="json") for block in message.content])
         refused = {}
         for index, text in events.inputs.items():
@@ -392,7 +504,7 @@ def _judge(error: Exception) -> _Refusal:
             # Of the request: every attempt would fail.
             return _Refusal(f"the request cannot be encoded: {error}", retry=False, code=ExitCode.FAILED)
         case ValueError():
-            return _Refusal(f"the reply was malformed: {str(error)[:100]}", retry=True)
+            return _Refusal(f"the reply was malformed: {str(error)[:100]}", retry=True, may_be_outage=False)
         case _:
             return _Refusal(str(error), retry=False, code=ExitCode.CREDENTIALS)
 
@@ -405,7 +517,7 @@ def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:
         return _Refusal(text, retry=False, code=ExitCode.CREDENTIALS)
     if isinstance(error.__cause__, httpx2.UnsupportedProtocol):
         return _Refusal("the base URL starts with neither http:// nor https://", retry=False, code=ExitCode.FAILED)
-    return _Refusal(f"no connection: {error.__cause__ or error}", retry=True)
+    return _Refusal(f"no connection: {error.__cause__ or error}", retry=True, unavailable=True)
 
 
 def _judge_status(error: anthropic.APIStatusError) -> _Refusal:
@@ -420,6 +532,7 @@ def _judge_status(error: anthropic.APIStatusError) -> _Refusal:
             retry=True,
             wait=_retry_after(error),
             shared=error.status_code in _SHARED,
+            unavailable=error.status_code in _UNAVAILABLE,
         )
     if error.status_code in (401, 403) or (in_stream and kind in _NO_CREDENTIALS):
         return _Refusal(
@@ -436,8 +549,35 @@ def _judge_status(error: anthropic.APIStatusError) -> _Refusal:
 
 
 def _retry_after(error: anthropic.APIStatusError) -> float:
-    """Return the seconds that the API asks for; 0 if it does not, or sends no number."""
-    try:
-        return max(0.0, float(error.response.headers.get("retry-after", "0")))
-    except ValueError:
-        return 0.0
+    """Return the seconds until the time that the API names; 0 if it names none.
+
+    That is `retry-after`, else for a rate limit the latest reset of a limit that is used up.
+    """
+    headers = error.response.headers
+    now = _seconds(headers.get("date")) or time.time()
+    if (given := headers.get("retry-after")) is not None:
+        try:
+            return min(max(0.0, float(given)), _LONGEST_RESET)
+        except ValueError:
+            return min(max(0.0, (_seconds(given) or now) - now), _LONGEST_RESET)
+    resets = [
+        _seconds(value) or now
+        for name, value in headers.items()
+        if (match := _RESET.fullmatch(name)) and headers.get(f"{match[1]}-remaining", "0") == "0"
+    ]
+    wait = max(resets, default=now) - now if error.status_code == _RATE_LIMITED else 0.0
+    return min(max(0.0, wait), _LONGEST_RESET)
+
+
+def _seconds(text: str | None) -> float | None:
+    """Return the epoch seconds of a time in a header: a number, RFC 3339 or the form of `date`; None if it is none."""
+    for parse in (float, lambda given: datetime.fromisoformat(given).timestamp(), _http_date):
+        with contextlib.suppress(ValueError, OverflowError, TypeError):
+            found = parse(text or "")
+            if math.isfinite(found):
+                return found
+    return None
+
+
+def _http_date(text: str) -> float:
+    return parsedate_to_datetime(text).timestamp()

@@ -1,0 +1,278 @@
+"""Outages of the API: agents wait for the end of one by themselves, and come back one after the other."""
+
+import asyncio
+import selectors
+import time
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import anthropic
+import httpx2
+import pytest
+
+from crewboard.commands import answers, control, messages, stop
+from crewboard.errors import ExitCode
+from crewboard.offline.reply import Speed, events, message
+from crewboard.offline.service import Fault
+from crewboard.protocol import cooldown
+from crewboard.readmodel.team import Need
+from crewboard.records import Member, Reply, Retry
+from crewboard.store import json_files, roster
+from crewboard.store.layout import TeamDirectory
+from crewboard.worker.interrupts import Interrupts
+from crewboard.worker.llm import model
+from tests.crash.scenarios import hire, worker
+from tests.crew import Crew, eventually
+from tests.model import says
+
+Make = Callable[..., Crew]
+T = TypeVar("T")
+
+START = 1_800_000_000.0
+"""The time at which a simulation begins, in epoch seconds."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop in which waiting takes no time: the clock jumps to the next timer."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        loop = self
+
+        class Selector(selectors.DefaultSelector):
+            def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+                loop.now += max(0.0, timeout or 0)
+                return super().select(0)
+
+        super().__init__(Selector())
+
+    def time(self) -> float:
+        return self.now
+
+
+class Waits:
+    """The interrupts of a worker that nothing interrupts."""
+
+    paused = False
+
+    async def wait(self, seconds: float = 1.5) -> None:
+        await asyncio.sleep(seconds)
+
+    async def run_interruptibly(self, work: Coroutine[Any, Any, T], **_: object) -> T:
+        return await work
+
+
+class Simulation:
+    """A team of agents in one process, with an API that answers as `api` says, in virtual time."""
+
+    def __init__(
+        self, team: TeamDirectory, monkeypatch: pytest.MonkeyPatch, api: Callable[[float], httpx2.Response]
+    ) -> None:
+        self.team = team
+        self.loop = VirtualLoop()
+        self.requests: list[float] = []
+        clock = SimpleNamespace(monotonic=self.loop.time, time=lambda: START + self.loop.now)
+
+        def answer(_: httpx2.Request) -> httpx2.Response:
+            self.requests.append(self.loop.now)
+            return api(self.loop.now)
+
+        def client() -> anthropic.AsyncAnthropic:
+            http = anthropic.DefaultAsyncHttpxClient(transport=httpx2.MockTransport(answer))
+            return anthropic.AsyncAnthropic(api_key="none", max_retries=0, http_client=http)
+
+        monkeypatch.setattr(model, "make_client", client)
+        monkeypatch.setattr(model, "SWEEP_INTERVAL", 60.0)
+        for module in (model, cooldown):
+            monkeypatch.setattr(module, "time", clock)
+        self.clock = clock.time
+
+    def call_all(self, names: list[str]) -> list[Reply | BaseException]:
+        """Let each agent call the model once, all at the same time."""
+        callers = []
+        for name in names:
+            hire(self.team, name)
+            roster.put(self.team, Member(name=name, type="explore"))
+            run_state = worker(self.team, name)
+            run_state.now = self.clock
+            callers.append(model.Model(run_state, cast("Interrupts", Waits())))
+
+        async def call() -> list[Reply | BaseException]:
+            asked = [{"role": "user", "content": "go"}]
+            return await asyncio.gather(*(each.reply("", [], asked, 1000) for each in callers), return_exceptions=True)
+
+        try:
+            return self.loop.run_until_complete(call())
+        finally:
+            self.loop.close()
+
+
+def overloaded(**headers: str) -> httpx2.Response:
+    body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    return httpx2.Response(529, json=body, headers=headers)
+
+
+def answering() -> httpx2.Response:
+    whole = message(says("done"), "claude-haiku-5-5", b"", {"input_tokens": 1}, 1000)
+    body = b"".join(event.encode() for event in events(whole, Speed()))
+    return httpx2.Response(200, content=body, headers={"content-type": "text/event-stream"})
+
+
+EIGHT = [f"agent{number}" for number in range(8)]
+
+
+def test_ten_minutes_of_529_end_without_a_person(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    minutes = 10
+    end = minutes * 60
+    sim = Simulation(directory, monkeypatch, lambda now: overloaded() if now < end else answering())
+    replies = sim.call_all(EIGHT)
+    assert [type(reply) for reply in replies] == [Reply] * 8
+    refused = [at for at in sim.requests if at < end]
+    assert len(refused) <= 1.2 * 8 * minutes
+    good = sorted(at for at in sim.requests if at >= end)
+    assert len(good) == 8
+    assert good[0] < end + cooldown.MAX_OUTAGE_PAUSE
+    gaps = [after - before for before, after in pairwise(good)]
+    assert min(gaps) > 0.9 * cooldown.WAKE_STEP, "one agent after the other"
+
+
+def test_agents_wait_until_the_time_that_the_api_names(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = {False: lambda: overloaded(**{"retry-after": "4000"}), True: answering}
+    sim = Simulation(directory, monkeypatch, lambda now: api[now >= 4000]())
+    assert [type(reply) for reply in sim.call_all(EIGHT[:3])] == [Reply] * 3
+    assert len([at for at in sim.requests if at < 4000]) <= 3
+    assert min(at for at in sim.requests if at > 100) < 4010
+
+
+def test_an_outage_that_lasts_too_long_fails_the_work(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roster.change(directory, lambda config: setattr(config, "outage_hours", 2.0))
+    sim = Simulation(directory, monkeypatch, lambda _: overloaded())
+    (error,) = sim.call_all(["agent0"])
+    assert isinstance(error, model.ModelError)
+    assert error.code == ExitCode.API_UNAVAILABLE
+    assert str(error).startswith("the API stayed unavailable for 2 h: 529")
+    assert 7200 <= sim.loop.now < 7200 + model.RETRY_BUDGET + 60
+
+
+def test_a_team_that_does_not_wait_fails_after_the_retry_budget(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roster.change(directory, lambda config: setattr(config, "on_outage", "fail"))
+    sim = Simulation(directory, monkeypatch, lambda _: overloaded())
+    (error,) = sim.call_all(["agent0"])
+    assert isinstance(error, model.ModelError)
+    assert sim.loop.now <= model.RETRY_BUDGET
+    assert str(error).startswith("the API stayed unavailable: 529")
+
+
+def test_a_failure_of_one_call_alone_holds_up_no_other_agent(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = Simulation(directory, monkeypatch, lambda now: httpx2.Response(500, json={}) if now < 300 else answering())
+    assert [type(reply) for reply in sim.call_all(["agent0"])] == [Reply]
+    assert cooldown.current(directory.agent("agent0")) is None
+
+
+RESETS = {
+    "retry-after": ({"retry-after": "90"}, 90),
+    "a date": ({"retry-after": "Wed, 21 Oct 2026 07:30:00 GMT"}, 120),
+    "the latest limit that is used up": (
+        {
+            "anthropic-ratelimit-requests-reset": "2026-10-21T07:28:30Z",
+            "anthropic-ratelimit-requests-remaining": "0",
+            "anthropic-ratelimit-tokens-reset": "2026-10-21T07:29:00Z",
+            "anthropic-ratelimit-tokens-remaining": "0",
+            "anthropic-ratelimit-input-tokens-reset": "2026-10-21T07:59:00Z",
+            "anthropic-ratelimit-input-tokens-remaining": "17",
+        },
+        60,
+    ),
+    "seconds": (
+        {"anthropic-ratelimit-unified-reset": str(int(datetime(2026, 10, 21, 8, 28, tzinfo=UTC).timestamp()))},
+        3600,
+    ),
+    "nonsense": ({"retry-after": "soon", "anthropic-ratelimit-unified-reset": "nan"}, 0),
+    "the past": ({"retry-after": "-5"}, 0),
+    "nothing": ({}, 0),
+}
+
+
+@pytest.mark.parametrize("name", RESETS)
+def test_the_reset_time_comes_from_the_headers_of_the_api(name: str) -> None:
+    headers, expected = RESETS[name]
+    request = httpx2.Request("POST", "http://api/v1/messages")
+    given = {"date": "Wed, 21 Oct 2026 07:28:00 GMT", **headers}
+    response = httpx2.Response(429, headers=given, request=request)
+    assert model._retry_after(anthropic.RateLimitError("busy", response=response, body=None)) == expected
+
+
+def test_a_pause_of_an_old_outage_is_no_outage_any_more(directory: TeamDirectory) -> None:
+    agent = directory.agent("late")
+    cooldown.extend_outage(agent, 0.0, "529", time.time() - 9000)
+    pause = cooldown.current(agent)
+    assert pause is not None
+    assert cooldown.is_outage(pause)
+    old = {"until": time.time() - 9000, "until_monotonic": time.monotonic() - 9000}
+    json_files.save(directory.cooldown, pause.model_copy(update=old))
+    assert cooldown.extend_outage(agent, 0.0, "529", time.time()) <= cooldown.FIRST_OUTAGE_PAUSE
+
+
+# ------------------------------------------------------------------------------------------- with real processes
+
+
+def outage_of(crew: Crew) -> Need | None:
+    return next((need for need in crew.view().needs if need.kind == "outage"), None)
+
+
+def test_an_outage_is_seen_and_ends_by_itself(crew_on: Make) -> None:
+    faults = [Fault(kind="status", status=529, retry_after=3)]
+    crew = crew_on([says("here it is")] * 2, faults, CREWBOARD_RETRY_BUDGET="0.1")
+    hired = [crew.hire(name, "explore", "go") for name in ("one", "two")]
+    need = eventually(lambda: outage_of(crew), "the need")
+    assert "the API is unavailable: 529" in need.summary
+    waiting = eventually(lambda: [each for each in crew.view().agents if each.waits_for_api], "the state")
+    assert all(each.retry_at is not None for each in waiting)
+    assert [crew.answer(each).text for each in hired] == ["here it is"] * 2
+    assert outage_of(crew) is None
+    assert "failed" not in {need.kind for need in crew.view().needs}
+    assert len(crew.model.requests) == 3
+
+
+def test_pause_interrupt_and_stop_work_in_an_outage(crew_on: Make) -> None:
+    crew = crew_on(
+        [says("yes")], [Fault(kind="status", status=529, retry_after=3000)] * 9, CREWBOARD_RETRY_BUDGET="0.1"
+    )
+    crew.hire("held", "explore", "go")
+    eventually(lambda: crew.see("held").waits_for_api, "the outage")
+    control.pause(crew.team, "held")
+    crew.wait_for("held", "paused")
+    control.unpause(crew.team, "held")
+    eventually(lambda: crew.see("held").waits_for_api, "the outage")
+    sent = control.interrupt(crew.team, "held", "where are you?")
+    eventually(lambda: crew.see("held").unread == 0 and crew.see("held").waits_for_api, "the mail")
+    assert len(crew.model.requests) == 1, "no call before the time that the API named"
+    assert sent.id
+    stop.stop(crew.team, "held")
+    assert not crew.see("held").alive
+
+
+def test_agents_stop_waiting_when_the_team_no_longer_waits(crew_on: Make) -> None:
+    crew = crew_on(
+        [says("yes")], [Fault(kind="status", status=529, retry_after=3000)] * 9, CREWBOARD_RETRY_BUDGET="0.1"
+    )
+    hired = crew.hire("tired", "explore", "go")
+    eventually(lambda: crew.see("tired").waits_for_api, "the outage")
+    need = outage_of(crew)
+    assert need is not None
+    messages.acknowledge_marks(crew.team, dict(need.marks))
+    assert outage_of(crew) is None
+    answers.change_setting(crew.team, "on_outage", "fail")
+    assert crew.answer(hired).code == ExitCode.API_UNAVAILABLE
+    assert [event.attempt for event in crew.events("tired") if isinstance(event, Retry)] == [1]
