@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import hire, messages
+from crewboard.commands import answers, hire, messages
 from crewboard.errors import StorageError
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
@@ -70,14 +70,19 @@ def test_a_call_that_makes_no_progress_is_cancelled_and_repeated(shared_crew_on:
     assert why in retry.error
 
 
-def test_a_server_that_never_answers_is_a_need_in_bounded_time(shared_crew_on: Make) -> None:
+def test_a_server_that_never_answers_is_a_need_in_bounded_time(crew_on: Make) -> None:
     limits = {"CREWBOARD_PROGRESS_TIMEOUT": "0.5", "CREWBOARD_RETRY_BUDGET": "1.8"}
-    crew = shared_crew_on([], [Fault(kind="hang")] * 9, **limits)
-    answer = crew.run("unanswered", "explore", "Tell me")
+    crew = crew_on([], [Fault(kind="hang")] * 9, **limits)
+    hired = crew.hire("unanswered", "explore", "Tell me")
+    eventually(lambda: [need.kind for need in crew.view().needs] == ["outage"], "the need of the outage")
+    # Its agent waits no longer.
+    answers.change_setting(crew.team, "on_outage", "fail")
+    answer = crew.answer(hired)
     assert (answer.code, answer.error) == (
         69, "the API stayed unavailable: the reply made no progress for 0.5 s",
     )  # fmt: skip
-    assert len([event for event in crew.events("unanswered") if isinstance(event, Retry)]) == 1
+    # The one that is retried, and the one that began the outage.
+    assert len([event for event in crew.events("unanswered") if isinstance(event, Retry)]) == 2
     eventually(
         lambda: [need.code for need in crew.view().needs if need.agent == "unanswered"] == [69],
         "the need of its failure",

@@ -321,13 +321,10 @@ def test_an_invalid_key_or_address_is_not_retried_and_not_shown(
     assert not [path for path, data in contents(crew.agent(agent).path).items() if b"of-mine" in data]
 
 
-def test_where_outages_fail_the_work_ends_with_69_not_the_agent(shared_crew_on: Make) -> None:
-    crew = shared_crew_on(faults=[Fault(kind="status", status=529)] * 9, CREWBOARD_RETRY_BUDGET="1")
+def test_where_outages_fail_the_work_ends_with_69_not_the_agent(crew_on: Make) -> None:
+    crew = crew_on(faults=[Fault(kind="status", status=529)] * 9, CREWBOARD_RETRY_BUDGET="1")
     answers.change_setting(crew.team, "on_outage", "fail")
-    try:
-        answer = crew.run("forsaken", "explore", "go")
-    finally:
-        answers.change_setting(crew.team, "on_outage", "wait")
+    answer = crew.run("forsaken", "explore", "go")
     assert answer.code == 69
     seen = crew.wait_for("forsaken", "idle")
     assert seen.last_error is not None
