@@ -8,7 +8,8 @@ import pytest
 from crewboard.commands import control, hire, stop
 from crewboard.errors import CredentialsError
 from crewboard.protocol import supervisor_client
-from crewboard.store import agents
+from crewboard.records import HeldStart, HeldStarts
+from crewboard.store import agents, json_files
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions.agents import AGAIN_WITHIN
 from tests.frozen import Frozen
@@ -209,3 +210,20 @@ async def test_the_offer_of_a_second_press_goes_when_it_is_void(
         assert said is not None
         assert said.until is not None
         assert said.until - time.monotonic() <= AGAIN_WITHIN
+
+
+async def test_x_takes_a_queued_agent_out_of_the_queue(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = Calls()
+    monkeypatch.setattr(stop, "stop", stopped)
+    empty.hire("later", "code", "idle", "", ago=60, pid=4711)
+    agents.want(empty.directory.agent("later"), "running")
+    agents.change_spec(empty.directory.agent("later"), lambda spec: spec.model_copy(update={"run": 2}))  # type: ignore[union-attr]
+    del empty.probe.held["later"]
+    held = HeldStarts(held=[HeldStart(name="later", run=2, since=1, reason="max_agents 1 reached")])
+    json_files.save(empty.directory.starts, held)
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("queued 1st: max_agents 1 reached")
+        await stage.can("x", "stop")
+        await stage.press("x")
+        await stage.until(lambda: stopped, "the stop")
+    assert stopped == [("later",)]

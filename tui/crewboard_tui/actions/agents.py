@@ -38,7 +38,7 @@ class AgentActions:
             for_fitting("agent.limit", self._raise_limit, lambda agent: agent.limit is not None),
             Action("agent.hire", self._hire),
             Action("agent.clone", self._clone, _why_no_clone),
-            for_fitting("agent.stop", self._stop, _is_alive),
+            for_fitting("agent.stop", self._stop, _can_stop),
             for_fitting("agent.end", self._end, _is_alive),
             Action("agent.remove", self._remove, self._why_no_remove),
             for_fitting("agent.pause", self._pause, _is_alive, self._pause_label),
@@ -114,7 +114,7 @@ class AgentActions:
     # ----------------------------------------------------------------------------------------------------- ending
 
     def _stop(self, selection: Selection) -> None:
-        living = [agent.name for agent in selection.agents if agent.alive]
+        living = [agent.name for agent in selection.agents if _can_stop(agent)]
         self._for_all("asking to shut down:", living, self._stop_one, "have shut down", selection)
 
     def _stop_one(self, name: str) -> str:
@@ -297,6 +297,11 @@ def _acknowledge_need(team: Team, need: Need) -> None:
 
 def _is_alive(agent: AgentView) -> bool:
     return agent.alive
+
+
+def _can_stop(agent: AgentView) -> bool:
+    """Return True if the agent runs or waits for its start, which a stop cancels."""
+    return agent.alive or agent.state == "queued"
 
 
 def _is_over(agent: AgentView) -> bool:
