@@ -514,6 +514,14 @@ async def test_a_key_adds_a_line_and_enter_sends_all(frozen: Frozen, size: tuple
     assert _last(frozen, "api") == "one\ntwo"
 
 
+async def test_a_line_break_keeps_its_place_in_fast_typing(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(*_API, "m")
+        for key in ("a", "ctrl+j", "b"):
+            stage._send(key)
+        await stage.until(lambda: _draft(stage) == "a\nb", "the letters in their lines")
+
+
 @_SIZES
 async def test_a_long_paste_is_whole_and_leaves_room(frozen: Frozen, size: tuple[int, int]) -> None:
     pasted = "\n".join(f"line {number}" for number in range(200))

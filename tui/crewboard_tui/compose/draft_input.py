@@ -258,6 +258,12 @@ class DraftInput(TextArea):
         if event.key == "enter":
             # A binding of this input or of its parent, not a new line.
             event.prevent_default()
+        elif any(each.action == "newline" for each in self._bindings.key_to_bindings.get(event.key, ())):
+            # At once: as a binding it would come after the characters that were typed behind it.
+            event.prevent_default()
+            event.stop()
+            if self.prose is not None:
+                self.action_newline()
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
