@@ -1,12 +1,24 @@
 """The engine: team files, commands, the supervisor, the workers and the read model. Draws nothing.
 
-`__all__` names what a script may rely on. Each name is loaded when it is first used, because every process of a team
-imports this package and most need little of it.
+`__all__` names what a script may rely on. The dashboard and the command line also reach the packages, as in
+`crewboard.store.leases`. Each name is loaded when it is first used, because every process of a team imports this
+package and most need little of it.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from crewboard import agent_types as agent_types
+    from crewboard import commands as commands
+    from crewboard import env as env
+    from crewboard import linux as linux
+    from crewboard import pricing as pricing
+    from crewboard import protocol as protocol
+    from crewboard import readmodel as readmodel
+    from crewboard import records as records
+    from crewboard import redaction as redaction
+    from crewboard import sandbox as sandbox
+    from crewboard import store as store
     from crewboard.commands.answers import answer, approve, reject
     from crewboard.commands.context import Team, choose_team
     from crewboard.commands.context import create as create_team
@@ -29,13 +41,14 @@ if TYPE_CHECKING:
         UntrustedError,
         UsageError,
     )
-    from crewboard.readmodel.reader import TeamReader, read_team
-    from crewboard.readmodel.team import AgentView, Need, TeamView
-    from crewboard.records import HireOptions
+    from crewboard.readmodel import AgentView, Need, NeedKind, TeamReader, TeamView, read_team
+    from crewboard.records import LEAD, OPERATOR, HireOptions, Message, Request, Status, Task
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "LEAD",
+    "OPERATOR",
     "AgentView",
     "Assignment",
     "BadDataError",
@@ -46,9 +59,14 @@ __all__ = [
     "HireOptions",
     "LimitError",
     "LostLeaseError",
+    "Message",
     "Need",
+    "NeedKind",
     "NoSandboxError",
+    "Request",
+    "Status",
     "StorageError",
+    "Task",
     "Team",
     "TeamReader",
     "TeamView",
@@ -90,11 +108,16 @@ _PLACES = {
         "BadDataError", "CredentialsError", "CrewboardError", "ExitCode", "LimitError", "LostLeaseError",
         "NoSandboxError", "StorageError", "TryLaterError", "UntrustedError", "UsageError",
     ),
-    "readmodel.reader": ("TeamReader", "read_team"),
-    "readmodel.team": ("AgentView", "Need", "TeamView"),
-    "records": ("HireOptions",),
+    "readmodel": ("AgentView", "Need", "NeedKind", "TeamReader", "TeamView", "read_team"),
+    "records": ("LEAD", "OPERATOR", "HireOptions", "Message", "Request", "Status", "Task"),
 }  # fmt: skip
 """The module that defines each public name."""
+
+_PACKAGES = (
+    "agent_types", "commands", "env", "linux", "pricing", "protocol", "readmodel", "records", "redaction", "sandbox",
+    "store",
+)  # fmt: skip
+"""Packages and modules that are reached as attributes."""
 
 _OTHERWISE = {"create_team": "create", "delete_team": "delete"}
 """Names that are shorter in their own module."""
@@ -103,6 +126,8 @@ _OTHERWISE = {"create_team": "create", "delete_team": "delete"}
 def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever is public
     import importlib
 
+    if name in _PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
     place = next((place for place, names in _PLACES.items() if name in names), None)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,8 +23,15 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from crewboard import env
-from crewboard.errors import BadDataError, StorageError, UntrustedError, UsageError
-from crewboard.records import RESERVED_AGENTS, Definition, is_name
+from crewboard.records import (
+    RESERVED_AGENTS,
+    BadDataError,
+    Definition,
+    StorageError,
+    UntrustedError,
+    UsageError,
+    is_name,
+)
 
 READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
 TEAM_TOOLS = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from crewboard.errors import BadDataError, UsageError
-from crewboard.records import Tokens
+from crewboard.records import BadDataError, Tokens, UsageError
 
 _SHIPPED = Path(__file__).with_name("prices.toml")
 _MILLION = 1_000_000

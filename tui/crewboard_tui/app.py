@@ -22,15 +22,8 @@ from textual.widget import AwaitMount
 from textual.widgets import Input, TextArea
 from textual.worker import WorkerFailed
 
-from crewboard.commands import Team, stop
-from crewboard.commands.context import create as create_team
-from crewboard.errors import CrewboardError, ExitCode, UsageError
-from crewboard.names import check_new_team
-from crewboard.protocol import supervisor_client
-from crewboard.readmodel import AgentView, NoUsageProbe, Probe, TeamReader, TeamView
-from crewboard.records import Request
-from crewboard.store import DEFAULT_TEAM, TeamDirectory, find_team, team_directories
-from crewboard.store.operators import OpenDashboard
+import crewboard as core
+from crewboard import AgentView, CrewboardError, ExitCode, Request, Team, TeamReader, TeamView, UsageError, create_team
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
 from crewboard_tui.compose import Composer, PromptLine
 from crewboard_tui.context import AppContext
@@ -89,7 +82,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         *,
         ascii_only: bool = False,
         read_only: bool = False,
-        probe: Probe | None = None,
+        probe: core.readmodel.Probe | None = None,
         settings: Settings | None = None,
     ) -> None:
         super().__init__()
@@ -141,7 +134,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
             ascii_only=self.ascii_only,
-            dashboard=None if read_only else OpenDashboard(team.directory, team.operator, team.now()),
+            dashboard=None
+            if read_only
+            else core.store.operators.OpenDashboard(team.directory, team.operator, team.now()),
         )
 
     def _drafts_of(self, team: Team, *, read_only: bool) -> Drafts:
@@ -181,7 +176,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         for mode in registry.VIEWS:
             self.add_mode(mode, partial(_open_view, mode, self.context))
 
-    async def turn_to(self, directory: TeamDirectory, says: str = "") -> None:
+    async def turn_to(self, directory: core.store.TeamDirectory, says: str = "") -> None:
         """Show another team: its own context and views; jobs of the old one go on. `says` tells why."""
         old = self.context
         old.left = True
@@ -367,7 +362,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if await self._goes_to_form():
             return
         here = self.context.team.directory
-        teams = [team for team in team_directories(here.root) if team.is_own()]
+        teams = [team for team in core.store.team_directories(here.root) if team.is_own()]
 
         def chosen(choice: "TeamChoice | None") -> None:
             if choice is None:
@@ -383,8 +378,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         screen = registry.teams_screen(shown, here, self._look_at, self.context.key, read_only=self.context.read_only)
         self.push_screen(screen, chosen)
 
-    def _look_at(self, team: TeamDirectory) -> TeamView:
-        return TeamReader(team, clock=self.context.team.now, probe=self._probe or NoUsageProbe()).read()
+    def _look_at(self, team: core.store.TeamDirectory) -> TeamView:
+        return TeamReader(team, clock=self.context.team.now, probe=self._probe or core.readmodel.NoUsageProbe()).read()
 
     def action_team_create(self) -> None:
         """Create a team of this root, and show it."""
@@ -392,10 +387,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
         def check(name: str) -> str | None:
             try:
-                check_new_team(name.strip())
+                core.records.check_new_team(name.strip())
             except UsageError as error:
                 return str(error)
-            return f"the team {name.strip()} exists" if find_team(root, name.strip()) is not None else None
+            return f"the team {name.strip()} exists" if core.store.find_team(root, name.strip()) is not None else None
 
         def create(name: str) -> str:
             made.append(create_team(root, name))
@@ -416,7 +411,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """End the agents of this team, and delete its files if that is wanted."""
         self._ask_delete(self.context.team.directory)
 
-    def _ask_delete(self, team: TeamDirectory) -> None:
+    def _ask_delete(self, team: core.store.TeamDirectory) -> None:
         """Say what deleting a team ends and loses, and do it once its name was typed."""
         name = team.path.name
         try:
@@ -440,17 +435,17 @@ class CrewboardApp(App[None], inherit_bindings=False):
         hint = f"Type {name}: {ends}the files stay · {purge}: {ends}and deletes the files: {lost}"
         self.push_screen(PromptLine(f"delete {name}", hint=hint, check=check), done)
 
-    def _delete(self, team: TeamDirectory, *, purge: bool) -> None:
+    def _delete(self, team: core.store.TeamDirectory, *, purge: bool) -> None:
         name, is_here = team.path.name, team == self.context.team.directory
 
         def delete() -> str:
-            stop.delete(replace(self.context.team, directory=team), purge=purge)
+            core.commands.stop.delete(replace(self.context.team, directory=team), purge=purge)
             return f"the team {name} and its files are gone" if purge else f"all agents of {name} are ended; files stay"
 
         def turn(worked: bool, says: str) -> None:  # noqa: FBT001
             if worked and purge and is_here:
-                others = [each for each in team_directories(team.root) if each.is_own()]
-                other = next(iter(others), TeamDirectory(team.path.with_name(DEFAULT_TEAM)))
+                others = [each for each in core.store.team_directories(team.root) if each.is_own()]
+                other = next(iter(others), core.store.TeamDirectory(team.path.with_name(core.store.DEFAULT_TEAM)))
                 self.call_later(self.turn_to, other, says)
 
         self.context.do(f"deleting {name}", delete, turn)
@@ -483,7 +478,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """Replace a supervisor that hangs."""
 
         def restart() -> str:
-            return f"supervisor {supervisor_client.restart(self.context.team.directory)} works"
+            return f"supervisor {core.protocol.supervisor_client.restart(self.context.team.directory)} works"
 
         self.context.do("replacing the supervisor", restart)
 
@@ -503,7 +498,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.push_screen(ask, done)
 
     def _halt(self) -> str:
-        stop.delete(self.context.team, now=True)
+        core.commands.stop.delete(self.context.team, now=True)
         return f"all agents are ended; the files stay, {self.context.key('agent.resume')} resumes one"
 
     async def action_leave(self) -> None:
@@ -581,9 +576,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
 
 def _provide(team: Team) -> None:
-    from crewboard.commands import hire
 
-    hire.provide(team)
+    core.commands.hire.provide(team)
 
 
 def _open_view(mode: str, context: AppContext) -> Screen[Any]:

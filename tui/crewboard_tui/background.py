@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
-from crewboard.errors import CrewboardError, TryLaterError
+from crewboard import CrewboardError, TryLaterError
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Snapshot
 

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from textual_serve.server import Server
 
-from crewboard.commands import CommandLine, Team
+import crewboard as core
+from crewboard import Team
 
 COOKIE = "crewboard"
 
@@ -66,7 +67,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def dashboard(team: Team, *, read_only: bool) -> list[str]:
     """Return the command of one window's dashboard."""
-    typed = CommandLine.of(team)
+    typed = core.commands.CommandLine.of(team)
     return [
         *(sys.executable, "-I", "-m", "crewboard_tui.cli"),
         *("--root", str(team.directory.root), "--team", team.directory.path.name),

@@ -7,10 +7,8 @@ from typing import Any, Protocol
 
 from textual.screen import Screen
 
-from crewboard.commands import Team
-from crewboard.readmodel import AgentView
-from crewboard.records import Presence, Profile, Request
-from crewboard.store.operators import OpenDashboard
+import crewboard as core
+from crewboard import AgentView, Request, Team
 from crewboard_tui.background import BackgroundJobs, Then
 from crewboard_tui.drafts import Drafts, SentTexts
 from crewboard_tui.keymap import BY_ID, show_key
@@ -89,13 +87,13 @@ class AppContext:
     """The need that was opened last, by its key."""
     drafts: Drafts = field(default_factory=Drafts)
     sent: SentTexts = field(default_factory=SentTexts)
-    unsent_hire: tuple[str, Profile] | None = None
+    unsent_hire: tuple[str, core.records.Profile] | None = None
     """The name and the terms in the hire form when it was left without hiring."""
-    dashboard: OpenDashboard | None = None
+    dashboard: core.store.operators.OpenDashboard | None = None
     """What others see of this dashboard; None if it only looks."""
 
     @property
-    def others(self) -> tuple[Presence, ...]:
+    def others(self) -> tuple[core.records.Presence, ...]:
         """Return the other open dashboards of the team."""
         own = self.dashboard.id if self.dashboard is not None else ""
         return tuple(each for each in self.snapshot.view.present if each.id != own)

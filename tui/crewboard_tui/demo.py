@@ -20,21 +20,22 @@ from typing import TypeVar
 
 import psutil
 
-from crewboard import env, redaction
-from crewboard.commands import POLL_INTERVAL, Team, context, hire, messages, stop, wait_until
-from crewboard.commands import answers as decisions
-from crewboard.commands.hire import Assignment, Hire
-from crewboard.commands.messages import post
-from crewboard.errors import CrewboardError, ExitCode
-from crewboard.linux import process
-from crewboard.linux.programs import clean_environment
+import crewboard as core
+from crewboard import (
+    LEAD,
+    OPERATOR,
+    Assignment,
+    CrewboardError,
+    ExitCode,
+    Hire,
+    HireOptions,
+    Message,
+    Request,
+    Status,
+    Team,
+)
 from crewboard.offline import scenario
 from crewboard.offline.scenario import Scenario, ScenarioAgent
-from crewboard.readmodel import ChangeReader
-from crewboard.records import LEAD, OPERATOR, SYSTEM, HireOptions, Message, Request, Status, ToolStart
-from crewboard.sandbox import level
-from crewboard.sandbox.policy import Policy
-from crewboard.store import agents, journal, leases, mailbox, tasks
 from crewboard_tui.cli import leave
 from crewboard_tui.cli.common import note, say
 from crewboard_tui.cli.watching import describe, hints
@@ -44,7 +45,7 @@ COURIER = "courier"
 
 _CALLS_BEFORE_DEATH = 2
 _GONE_WITHIN = 5.0
-_IGNORED = (env.PREFIX, env.API_PREFIX)
+_IGNORED = (core.env.PREFIX, core.env.API_PREFIX)
 """Prefixes of environment variables that the demo ignores."""
 
 
@@ -64,9 +65,9 @@ class Stage:
         try:
             scenario.copy_sample(root)
             demo = scenario.load("demo")
-            team = replace(context.create(root, "demo", demo.description), environment=_environment(pace))
+            team = replace(core.commands.context.create(root, "demo", demo.description), environment=_environment(pace))
             for task in demo.tasks:
-                tasks.add(
+                core.store.tasks.add(
                     team.directory,
                     task.subject,
                     team.now(),
@@ -94,11 +95,11 @@ class Stage:
     def _hire(self, agent: ScenarioAgent) -> Assignment:
         # Safe: it works in a scratch copy, and the demo says so.
         flags = HireOptions(plan=agent.plan, unsafe_no_sandbox=True)
-        return hire.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
+        return core.commands.hire.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
 
     def lack_of_sandbox(self) -> str | None:
         """Return a note if no sandbox works for the demo's agents."""
-        found = level.find(Policy(self.root, writes=True), self.team.environment)
+        found = core.sandbox.level.find(core.sandbox.policy.Policy(self.root, writes=True), self.team.environment)
         if found.level != "none":
             return None
         why = "; ".join(found.reasons)
@@ -107,19 +108,19 @@ class Stage:
     def courier_at_work(self) -> Status | None:
         """Return the courier's status once it is at work."""
         agent = self.team.directory.agent(COURIER)
-        calls = sum(isinstance(event, ToolStart) for event, _ in journal.read(agent.journal))
-        status = agents.status(agent)
+        calls = sum(isinstance(event, core.records.ToolStart) for event, _ in core.store.journal.read(agent.journal))
+        status = core.store.agents.status(agent)
         return status if status and status.state == "working" and calls >= _CALLS_BEFORE_DEATH else None
 
     def kill_courier(self, status: Status) -> None:
         """Kill the courier as the kernel would when memory is short, and tell the operator that the demo did it."""
-        process.send_signal(status.pid, signal.SIGKILL, status.start_ticks)
+        core.linux.process.send_signal(status.pid, signal.SIGKILL, status.start_ticks)
         told = f"The demo killed {COURIER} (pid {status.pid}) with SIGKILL, to show a crash."
         self.tell_operator(f"{told} Resume it: it remembers its work.")
 
     def tell_operator(self, text: str) -> None:
         """Send the operator a message from the demo."""
-        post(replace(self.team, by=SYSTEM), OPERATOR, "message", text)
+        core.commands.messages.post(replace(self.team, by=core.records.SYSTEM), OPERATOR, "message", text)
 
     def clear(self) -> list[str]:
         """End all agents, remove the scratch directory, and describe what could not be removed."""
@@ -127,10 +128,10 @@ class Stage:
         self.pool.shutdown(wait=True, cancel_futures=True)
         left = []
         try:
-            stop.delete(self.team, now=True)
+            core.commands.stop.delete(self.team, now=True)
         except CrewboardError as error:
             left.append(str(error))
-        wait_until(lambda: not self._processes(), _GONE_WITHIN)
+        core.commands.wait_until(lambda: not self._processes(), _GONE_WITHIN)
         left += self._processes()
         shutil.rmtree(self.root, ignore_errors=True)
         return left + ([str(self.root)] if self.root.exists() else [])
@@ -140,7 +141,7 @@ class Stage:
         directory = self.team.directory
         locks = [directory.supervisor_lock, directory.model_lock]
         locks += [agent / "lease" for agent in directory.agents.glob("*")]
-        held = [f"{path} is held" for path in locks if leases.is_held(path)]
+        held = [f"{path} is held" for path in locks if core.store.leases.is_held(path)]
         marks = str(self.root)
         running = [
             f"process {found.info['pid']} runs"
@@ -156,9 +157,9 @@ def _environment(pace: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not redaction.is_secret(name) and (not name.startswith(_IGNORED) or name == env.SANDBOX)
+        if not core.redaction.is_secret(name) and (not name.startswith(_IGNORED) or name == core.env.SANDBOX)
     }
-    return {**kept, env.OFFLINE: "1", env.OFFLINE_PACE: pace}
+    return {**kept, core.env.OFFLINE: "1", core.env.OFFLINE_PACE: pace}
 
 
 HEADLESS_PACE = "0.3"
@@ -215,7 +216,7 @@ def _fill(stage: Stage) -> None:
             if status := stage.courier_at_work():
                 stage.kill_courier(status)
                 return
-            time.sleep(POLL_INTERVAL)
+            time.sleep(core.commands.POLL_INTERVAL)
     except CrewboardError as error:
         if not stage.leaving:
             stage.tell_operator(f"The demo failed: {error}")
@@ -258,7 +259,7 @@ class Director:
     def __init__(self, stage: Stage, wake: threading.Event) -> None:
         self._stage = stage
         self._wake = wake
-        self._changes = ChangeReader(stage.team.directory)
+        self._changes = core.readmodel.ChangeReader(stage.team.directory)
         self._deadline = time.monotonic() + LIMIT
 
     def direct(self) -> None:
@@ -299,28 +300,28 @@ class Director:
 
     def _resume(self) -> None:
         say(f"demo: resumes {COURIER} (as you)")
-        resumed: Future[int] = self._stage.pool.submit(hire.resume, self._stage.team, COURIER)
+        resumed: Future[int] = self._stage.pool.submit(core.commands.hire.resume, self._stage.team, COURIER)
         self._until(f"{COURIER} is running again", lambda: resumed.done() or None)
         resumed.result()
 
     def _plan(self) -> None:
         plan = self._until("fixer submits a plan", lambda: self._asked("fixer", "plan_approval"))
         say("demo: approves the plan (as you)")
-        decisions.approve(self._stage.team, plan.id, sha256=plan.sha256)
+        core.commands.answers.approve(self._stage.team, plan.id, sha256=plan.sha256)
 
     def _question(self) -> None:
         question = self._until("reviewer asks a question", lambda: self._asked("reviewer", "question"))
         options = question.payload.get("options")
         text = str(options[0]) if isinstance(options, list) and options else _ANSWER
         say(f"demo: answers the question with {text!r} (as you)")
-        decisions.answer(self._stage.team, question.id, text)
+        core.commands.answers.answer(self._stage.team, question.id, text)
 
     def _asked(self, name: str, kind: str) -> Request | None:
         return next((r for r in self._changes.view.requests if r.from_ == name and r.type == kind), None)
 
     def _summary(self) -> None:
         say("demo: asks reviewer for a summary (as you)")
-        sent = messages.send(self._stage.team, "reviewer", "Please send me a summary of what you found.")
+        sent = core.commands.messages.send(self._stage.team, "reviewer", "Please send me a summary of what you found.")
         self._until("reviewer answers with a summary", lambda: self._answered(sent.id))
 
     def _answered(self, ident: str) -> bool | None:
@@ -332,7 +333,7 @@ class Director:
             self._until(f"{agent.name} sends its result", partial(self._results_of, agent.name))
 
     def _results_of(self, name: str) -> list[Message]:
-        mails = mailbox.read(self._stage.team.directory, LEAD).messages
+        mails = core.store.mailbox.read(self._stage.team.directory, LEAD).messages
         return [message for message in mails if message.type == "result" and message.from_ == name]
 
     def _work_done(self) -> None:
@@ -355,7 +356,12 @@ class Director:
         command = [sys.executable, "-B", "-m", "unittest", "-q"]
         left = max(1.0, self._deadline - time.monotonic())
         done = subprocess.run(
-            command, cwd=self._stage.root, env=clean_environment(), capture_output=True, timeout=left, check=False
+            command,
+            cwd=self._stage.root,
+            env=core.linux.programs.clean_environment(),
+            capture_output=True,
+            timeout=left,
+            check=False,
         )
         return done.returncode
 

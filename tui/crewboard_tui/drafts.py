@@ -5,10 +5,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from crewboard.errors import CrewboardError
-from crewboard.records import RecentTexts, Request, Unsent
-from crewboard.redaction import redact
-from crewboard.store import files, json_files
+import crewboard as core
+from crewboard import CrewboardError, Request
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +65,7 @@ class Drafts(dict[str, str]):
     def __init__(self, file: Path | None = None) -> None:
         super().__init__()
         self._file = file
-        self._kept = None if file is None else json_files.CachedFile(file, Unsent)
+        self._kept = None if file is None else core.store.json_files.CachedFile(file, core.records.Unsent)
         self._seen: dict[str, str] = {}
         self.safe: frozenset[str] = frozenset()
         """The drafts that are in the file."""
@@ -95,11 +93,11 @@ class Drafts(dict[str, str]):
             return
         self.safe -= changed
         try:
-            files.make_private_folders(self._file.parent)
-            kept = json_files.change(
+            core.store.files.make_private_folders(self._file.parent)
+            kept = core.store.json_files.change(
                 self._file,
                 self._file.parent / "lock",
-                Unsent,
+                core.records.Unsent,
                 lambda old: self._merge(old, changed),
                 replace_damaged=True,
             )
@@ -109,9 +107,11 @@ class Drafts(dict[str, str]):
             self._seen = dict(self)
             self.safe = frozenset(kept.texts)
 
-    def _merge(self, old: Unsent | None, changed: set[str]) -> Unsent:
+    def _merge(self, old: core.records.Unsent | None, changed: set[str]) -> core.records.Unsent:
         texts = {**(old.texts if old else {}), **{name: self.get(name, "") for name in changed}}
-        return Unsent(texts={name: text for name, text in texts.items() if text.strip() and redact(text) == text})
+        return core.records.Unsent(
+            texts={name: text for name, text in texts.items() if text.strip() and core.redaction.redact(text) == text}
+        )
 
 
 SENT_KEPT = 100
@@ -129,7 +129,7 @@ class SentTexts:
         self.texts: list[str] = []
         if file is not None:
             try:
-                kept = json_files.load_or_none(file, RecentTexts)
+                kept = core.store.json_files.load_or_none(file, core.records.RecentTexts)
             except CrewboardError as error:
                 log.warning("the texts sent last cannot be read: %s", error)
             else:
@@ -138,15 +138,15 @@ class SentTexts:
     def add(self, text: str) -> None:
         """Add a text as the newest one; a text with a key in it is never written to the file."""
         self.texts = _newest([*self.texts, text])
-        if self._file is None or redact(text) != text:
+        if self._file is None or core.redaction.redact(text) != text:
             return
         try:
-            files.make_private_folders(self._file.parent)
-            json_files.change(
+            core.store.files.make_private_folders(self._file.parent)
+            core.store.json_files.change(
                 self._file,
                 self._file.parent / "lock",
-                RecentTexts,
-                lambda old: RecentTexts(texts=_newest([*(old.texts if old else []), text])),
+                core.records.RecentTexts,
+                lambda old: core.records.RecentTexts(texts=_newest([*(old.texts if old else []), text])),
                 replace_damaged=True,
             )
         except (CrewboardError, OSError) as error:

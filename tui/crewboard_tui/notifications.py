@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Literal
 
-from crewboard.readmodel import Need, TeamView
+from crewboard import Need, TeamView
 from crewboard_tui.render import NEED_LOOKS, one_line, to_ascii
 
 Notify = Literal["off", "bell", "desktop"]

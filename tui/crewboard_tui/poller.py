@@ -11,12 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from crewboard.errors import CrewboardError
-from crewboard.names import OPERATOR
-from crewboard.protocol import supervisor_client
-from crewboard.readmodel import KernelProbe, Probe, SupervisorView, TeamReader, TeamView
-from crewboard.readmodel.watcher import GATHER, Watcher
-from crewboard.store import TeamDirectory
+import crewboard as core
+from crewboard import OPERATOR, CrewboardError, TeamReader, TeamView
 from crewboard_tui.queries import Query, Readers, Snapshot
 
 BURST = 1 / 8
@@ -41,7 +37,7 @@ class Pace:
     def delay(self, now: float) -> float:
         """Seconds to gather from now on."""
         busy = len(self.recent) == self.recent.maxlen and now - self.recent[0] < 1
-        return BURST if busy else GATHER
+        return BURST if busy else core.readmodel.watcher.GATHER
 
 
 class TeamPoller:
@@ -52,18 +48,18 @@ class TeamPoller:
 
     def __init__(
         self,
-        team: TeamDirectory,
+        team: core.store.TeamDirectory,
         publish: Callable[[Snapshot], object],
         *,
         clock: Callable[[], float],
-        probe: Probe | None = None,
+        probe: core.readmodel.Probe | None = None,
         may_ring: bool = True,
         provide: Callable[[], object] = lambda: None,
     ) -> None:
         self._team = team
         self._provide = provide
         self._publish = publish
-        probe = probe or KernelProbe()
+        probe = probe or core.readmodel.KernelProbe()
         self._reader = TeamReader(team, clock=clock, probe=probe)
         self._readers = Readers(team, probe)
         self._pace = Pace()
@@ -71,7 +67,9 @@ class TeamPoller:
         self._last: Snapshot | None = None
         self._may_ring = may_ring
         self._rang_at = float("-inf")
-        self._watcher = Watcher(team.path, self._read, pace=lambda: self._pace.delay(time.monotonic()))
+        self._watcher = core.readmodel.watcher.Watcher(
+            team.path, self._read, pace=lambda: self._pace.delay(time.monotonic())
+        )
 
     def first(self) -> Snapshot:
         """Read the team before the thread begins, so that the first picture is a true one.
@@ -144,23 +142,26 @@ class TeamPoller:
 
     def _is_needed(self, view: TeamView) -> bool:
         return view.unprovided or any(
-            agent.alive or agent.state == "queued" or supervisor_client.is_unfinalized(self._team.agent(agent.name))
+            agent.alive
+            or agent.state == "queued"
+            or core.protocol.supervisor_client.is_unfinalized(self._team.agent(agent.name))
             for agent in view.agents
         )
 
     def _ring(self) -> None:
         try:
-            supervisor_client.wake_supervisor(self._team)
+            core.protocol.supervisor_client.wake_supervisor(self._team)
             self._provide()
         except (CrewboardError, OSError) as error:
             log.warning("no supervisor: %s", error)
 
 
-def _nothing(team: TeamDirectory) -> TeamView:
+def _nothing(team: core.store.TeamDirectory) -> TeamView:
     """Return the view of a team of which nothing could be read."""
     return TeamView(
         name=team.path.name, path=team.path, root=team.root, description="", plan_approver=OPERATOR,
-        model_backend="api", supervisor=SupervisorView(None, alive=False), agents=(), requests=(), tasks=(), needs=(),
+        model_backend="api", supervisor=core.readmodel.SupervisorView(None, alive=False), agents=(), requests=(),
+        tasks=(), needs=(),
     )  # fmt: skip
 
 

@@ -9,28 +9,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
-from crewboard.protocol import mailboxes
-from crewboard.readmodel import (
-    Activity,
-    ActivityReader,
-    Call,
-    CallReader,
-    CrashReport,
-    FileAccessReader,
-    FileActivity,
-    MailReader,
-    MessageView,
-    Probe,
-    ProcessNode,
-    TeamView,
-    Usage,
-    examine,
-    log_end,
-)
-from crewboard.readmodel.reader import MEASURE_EVERY
-from crewboard.readmodel.usage import rate
-from crewboard.records import LEAD, OPERATOR, OperatorState
-from crewboard.store import AgentDirectory, TeamDirectory, files, json_files
+import crewboard as core
+from crewboard import LEAD, OPERATOR, TeamView
 
 _KEPT = 64
 """Readers of one kind that are kept; more if the team has more agents, which are read in turn."""
@@ -54,25 +34,25 @@ class ProcessHistory:
     """Measurements of one agent's process; `history` is oldest first, one entry per second."""
 
     agent: str
-    history: tuple[Usage, ...] = ()
-    family: tuple[ProcessNode, ...] = ()
+    history: tuple[core.readmodel.Usage, ...] = ()
+    family: tuple[core.readmodel.ProcessNode, ...] = ()
     log_lines: tuple[str, ...] = ()
 
 
 class ProcessHistoryReader:
     """Keeps the reader's measurements and reads the process tree of the agent that is shown."""
 
-    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
+    def __init__(self, team: core.store.TeamDirectory, probe: core.readmodel.Probe) -> None:
         self._team = team
         self._probe = probe
-        self._history: dict[str, deque[Usage]] = {}
+        self._history: dict[str, deque[core.readmodel.Usage]] = {}
         self._noted_at = float("-inf")
         self._seen: tuple[float, ProcessHistory] = (float("-inf"), ProcessHistory(""))
 
     def note(self, view: TeamView) -> None:
         """Record the present usage of all agents."""
         now = view.now
-        if now - self._noted_at < MEASURE_EVERY:
+        if now - self._noted_at < core.readmodel.reader.MEASURE_EVERY:
             return
         self._noted_at = now
         self._history = {
@@ -86,7 +66,7 @@ class ProcessHistoryReader:
         """Return what is known of one agent's process; read it at most once a second."""
         now = view.now
         at, known = self._seen
-        if known.agent != name or now - at >= MEASURE_EVERY:
+        if known.agent != name or now - at >= core.readmodel.reader.MEASURE_EVERY:
             known = self._look(view, name)
             self._seen = (now, known)
         return known
@@ -95,13 +75,15 @@ class ProcessHistoryReader:
         agent = view.agent(name)
         lives = agent is not None and agent.alive and agent.pid
         tree = self._probe.process_tree(agent.pid) if agent is not None and lives and agent.pid else ()
-        return ProcessHistory(name, tuple(self._history.get(name, ())), tree, log_end(self._team.agent(name)))
+        return ProcessHistory(
+            name, tuple(self._history.get(name, ())), tree, core.readmodel.log_end(self._team.agent(name))
+        )
 
 
 class Readers:
     """The readers of one team. They are kept, so that a second look at the same thing reads only what is new."""
 
-    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
+    def __init__(self, team: core.store.TeamDirectory, probe: core.readmodel.Probe) -> None:
         self.team = team
         self._kept = _KEPT
         self._readers: dict[type, OrderedDict[str, Any]] = {}
@@ -130,23 +112,31 @@ class Readers:
             known = self._answers[query] = (evidence, make())
         return cast("T", known[1])
 
-    def activity(self, name: str) -> tuple[Activity, ...]:
+    def activity(self, name: str) -> tuple[core.readmodel.Activity, ...]:
         """Return what an agent did."""
-        return tuple(self.keep(ActivityReader, name, lambda: ActivityReader(self.team.agent(name))).read())
+        return tuple(
+            self.keep(
+                core.readmodel.ActivityReader, name, lambda: core.readmodel.ActivityReader(self.team.agent(name))
+            ).read()
+        )
 
-    def calls(self, name: str) -> CallReader:
+    def calls(self, name: str) -> core.readmodel.CallReader:
         """Return the reader of an agent's model calls."""
-        return self.keep(CallReader, name, lambda: CallReader(self.team.agent(name)))
+        return self.keep(core.readmodel.CallReader, name, lambda: core.readmodel.CallReader(self.team.agent(name)))
 
-    def mail(self, name: str) -> MailReader:
+    def mail(self, name: str) -> core.readmodel.MailReader:
         """Return the reader of a mailbox."""
-        return self.keep(MailReader, name, lambda: MailReader(self.team, name, since=self._read_to(name)))
+        return self.keep(
+            core.readmodel.MailReader,
+            name,
+            lambda: core.readmodel.MailReader(self.team, name, since=self._read_to(name)),
+        )
 
     def _read_to(self, name: str) -> int | None:
         """Return how far the operator has read its own mailbox: what is new there is shown, however much it is."""
         if name not in (OPERATOR, LEAD):
             return None
-        state = json_files.load_or_none(self.team.operator, OperatorState)
+        state = core.store.json_files.load_or_none(self.team.operator, core.records.OperatorState)
         return state.read.get(name, 0) if state else 0
 
 
@@ -181,7 +171,7 @@ class Snapshot:
 class Work:
     """The activity of an agent, and the reply that is being streamed."""
 
-    activity: tuple[Activity, ...] = ()
+    activity: tuple[core.readmodel.Activity, ...] = ()
     live: str = ""
 
 
@@ -202,9 +192,9 @@ class WorkOf:
 class Mailbox:
     """The messages of a mailbox up to the byte `end`. `prompts` are the prompts of the agent's hires."""
 
-    letters: tuple[MessageView, ...] = ()
+    letters: tuple[core.readmodel.MessageView, ...] = ()
     end: int = 0
-    prompts: tuple[MessageView, ...] = ()
+    prompts: tuple[core.readmodel.MessageView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -226,9 +216,9 @@ class MailFrom:
 
     author: str
 
-    def read(self, readers: Readers, view: TeamView) -> tuple[MessageView, ...]:
+    def read(self, readers: Readers, view: TeamView) -> tuple[core.readmodel.MessageView, ...]:
         """Return it as it lies in the mailboxes of the others: there it has the times of delivery and reading."""
-        boxes = set(mailboxes(view.names)) - {self.author}
+        boxes = set(core.protocol.mailboxes(view.names)) - {self.author}
         found = [letter for name in sorted(boxes) for letter in readers.mail(name).read()]
         return tuple(letter for letter in found if letter.message.from_ == self.author)
 
@@ -239,13 +229,13 @@ class CrashOf:
 
     agent: str
 
-    def read(self, readers: Readers, view: TeamView) -> CrashReport | None:
+    def read(self, readers: Readers, view: TeamView) -> core.readmodel.CrashReport | None:
         """Return the report; None while the agent is alive."""
         agent = view.agent(self.agent)
         if agent is None or agent.alive:
             return None
         evidence = (agent.run, agent.exit, agent.unread, view.tasks)
-        return readers.unless_known(self, evidence, lambda: examine(readers.team, view, agent))
+        return readers.unless_known(self, evidence, lambda: core.readmodel.examine(readers.team, view, agent))
 
 
 @dataclass(frozen=True)
@@ -265,7 +255,7 @@ class CallsOf:
 
     agent: str
 
-    def read(self, readers: Readers, view: TeamView) -> tuple[Call, ...]:  # noqa: ARG002
+    def read(self, readers: Readers, view: TeamView) -> tuple[core.readmodel.Call, ...]:  # noqa: ARG002
         """Return the calls, oldest first."""
         return tuple(readers.calls(self.agent).read())
 
@@ -276,25 +266,25 @@ class SpendingRate:
 
     def read(self, readers: Readers, view: TeamView) -> float | None:
         """Return dollars; None where that is not known."""
-        return rate([readers.calls(agent.name) for agent in view.agents], view.now)
+        return core.readmodel.usage.rate([readers.calls(agent.name) for agent in view.agents], view.now)
 
 
 @dataclass(frozen=True)
 class TouchedFiles:
     """The files that the agents read and changed."""
 
-    def read(self, readers: Readers, view: TeamView) -> FileActivity:
+    def read(self, readers: Readers, view: TeamView) -> core.readmodel.FileActivity:
         """Return all file accesses, oldest first, indexed in the reader thread and only if one was added."""
         found = [
             touch
             for name in view.names
             for touch in readers.keep(
-                FileAccessReader,
+                core.readmodel.FileAccessReader,
                 name,
-                lambda name=name: FileAccessReader(readers.team.agent(name)),  # type: ignore[misc]
+                lambda name=name: core.readmodel.FileAccessReader(readers.team.agent(name)),  # type: ignore[misc]
             ).read()
         ]
-        return readers.unless_known(self, found, lambda: FileActivity(found))
+        return readers.unless_known(self, found, lambda: core.readmodel.FileActivity(found))
 
 
 @dataclass(frozen=True)
@@ -302,7 +292,7 @@ class FeedLine:
     """One thing that an agent did."""
 
     agent: str
-    what: Activity
+    what: core.readmodel.Activity
 
 
 @dataclass(frozen=True)
@@ -318,10 +308,10 @@ class Feed:
         return tuple(newest), len(lines) - len(newest)
 
 
-def read_live(agent: AgentDirectory) -> str:
+def read_live(agent: core.store.AgentDirectory) -> str:
     """Return the reply that is being streamed, or its end if it is long."""
     try:
-        with open(agent.live, "rb", opener=files.open_existing) as file:
+        with open(agent.live, "rb", opener=core.store.files.open_existing) as file:
             file.seek(max(0, file.seek(0, 2) - _LIVE_TAIL))
             return file.read().decode("utf-8", "replace")
     except OSError:

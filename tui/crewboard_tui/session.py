@@ -10,13 +10,8 @@ import threading
 from collections.abc import Iterable
 from dataclasses import replace
 
-from crewboard import env
-from crewboard.commands import CommandLine, Team, runs_offline
-from crewboard.errors import CrewboardError, ExitCode, UsageError
-from crewboard.protocol import requests, supervisor_client
-from crewboard.readmodel import read_team
-from crewboard.records import Request
-from crewboard.store import TeamDirectory
+import crewboard as core
+from crewboard import CrewboardError, ExitCode, Request, Team, UsageError, read_team
 from crewboard_tui.drafts import Drafts, called, request_of
 from crewboard_tui.render import safe_line, safe_text
 from crewboard_tui.settings import Settings
@@ -28,7 +23,7 @@ def farewell(team: Team) -> str:
     """Return which agents keep running without the dashboard, and how to come back."""
     view = read_team(team.directory)
     living = [agent.name for agent in view.agents if agent.alive]
-    typed = CommandLine.of(team)
+    typed = core.commands.CommandLine.of(team)
     back, stop = typed(), typed("stop NAME")
     if not living:
         return f"No agent of {view.name} is running. `{back}` opens the board again."
@@ -38,7 +33,11 @@ def farewell(team: Team) -> str:
 
 def as_it_runs(team: Team) -> Team:
     """Return the team; keep it on the offline model if it already runs on it."""
-    return replace(team, environment={**team.environment, env.OFFLINE: "1"}) if runs_offline(team) else team
+    return (
+        replace(team, environment={**team.environment, core.env.OFFLINE: "1"})
+        if core.commands.runs_offline(team)
+        else team
+    )
 
 
 def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
@@ -66,7 +65,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     Raises:
         UsageError: There is no terminal to show it on.
     """
-    if not (env.is_in_browser() or (sys.stdin.isatty() and sys.stdout.isatty())):
+    if not (core.env.is_in_browser() or (sys.stdin.isatty() and sys.stdout.isatty())):
         raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
     team = as_it_runs(team)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
@@ -78,7 +77,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
         team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=Settings.read(os.environ)
     )
     terminated = signal.getsignal(signal.SIGTERM)
-    if env.is_in_browser():
+    if core.env.is_in_browser():
         threading.Thread(target=_end_with_server, name="crewboard-serve", daemon=True).start()
     app.run()
     signal.signal(signal.SIGTERM, terminated)  # the app took it over, and left it without a handler
@@ -87,7 +86,9 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
         thread.join()
     sys.stderr.writelines(f"{safe_line(failure)}\n" for failure in app.context.jobs.hear_rest())
     for path, drafts in app.drafts.items():
-        sys.stdout.writelines(f"{said}\n" for said in unsent(drafts, requests.load_all(TeamDirectory(path))))
+        sys.stdout.writelines(
+            f"{said}\n" for said in unsent(drafts, core.protocol.requests.load_all(core.store.TeamDirectory(path)))
+        )
     sys.stdout.write((farewell(app.context.team) if on_leave is None else on_leave) + "\n")
     return ExitCode.INTERNAL if app.return_code == 1 else ExitCode(app.return_code or 0)
 
@@ -103,7 +104,7 @@ def _end_with_server() -> None:
 def _wake_supervisor(team: Team) -> None:
     """Ring, so that the supervisor has a warm parent for workers before the first agent is hired from here."""
     try:
-        supervisor_client.wake_supervisor(team.directory)
+        core.protocol.supervisor_client.wake_supervisor(team.directory)
     except (CrewboardError, OSError) as error:
         log.warning("no supervisor: %s", error)  # a hire tries again, and reports a failure
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
-from crewboard import env
-from crewboard.store import files
+import crewboard as core
 from crewboard_tui.keymap import keymap_path, read_keymap
 from crewboard_tui.notifications import WAYS, Notify
 from crewboard_tui.render.themes import THEMES, ThemeName
@@ -36,17 +35,17 @@ class Settings:
     def read(cls, environment: Mapping[str, str]) -> Self:
         """Read the settings from this environment, and from the files of the user."""
         problems: list[str] = []
-        notify = _one_of(env.NOTIFY, WAYS, environment, problems)
-        theme = _one_of(env.THEME, tuple(THEMES), environment, problems)
-        remembers = env.state_home(environment) / "theme"
+        notify = _one_of(core.env.NOTIFY, WAYS, environment, problems)
+        theme = _one_of(core.env.THEME, tuple(THEMES), environment, problems)
+        remembers = core.env.state_home(environment) / "theme"
         keymap = read_keymap(keymap_path())
         return cls(
             notify=notify or "off",
             theme=theme or _remembered(remembers),
-            reduced_motion=env.has_reduced_motion(environment),
+            reduced_motion=core.env.has_reduced_motion(environment),
             remembers=remembers,
-            drafts=env.state_home(environment) / "drafts",
-            sent=env.state_home(environment) / "sent",
+            drafts=core.env.state_home(environment) / "drafts",
+            sent=core.env.state_home(environment) / "sent",
             keys=keymap.keys,
             problems=(*problems, *keymap.problems),
         )
@@ -58,8 +57,8 @@ class Settings:
             OSError: It cannot be stored.
         """
         if self.remembers is not None:
-            files.make_private_folders(self.remembers.parent)
-            files.replace_file(self.remembers, f"{theme}\n".encode())
+            core.store.files.make_private_folders(self.remembers.parent)
+            core.store.files.replace_file(self.remembers, f"{theme}\n".encode())
 
 
 def _remembered(file: Path) -> ThemeName:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 
 from crewboard import protocol, store
 from crewboard.commands.context import Team, command_for
-from crewboard.errors import BadDataError, UsageError
 from crewboard.pricing import parse_budget
-from crewboard.records import OPERATOR, REQUEST_ID_RULE, Config, Request, RequestStatus, Rule
+from crewboard.records import OPERATOR, REQUEST_ID_RULE, BadDataError, Config, Request, RequestStatus, Rule, UsageError
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
 """Checked before an id becomes part of a path."""

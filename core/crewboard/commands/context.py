@@ -10,8 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crewboard import env, store
-from crewboard.errors import CredentialsError, CrewboardError, UsageError
-from crewboard.records import OPERATOR, Act, Config, Member, check_new_team, check_team
+from crewboard.records import (
+    OPERATOR,
+    Act,
+    Config,
+    CredentialsError,
+    CrewboardError,
+    Member,
+    UsageError,
+    check_new_team,
+    check_team,
+)
 from crewboard.store import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, find_team, team_directories
 
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")

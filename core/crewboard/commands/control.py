@@ -1,11 +1,9 @@
 """Interrupt, pause and unpause running agents."""
 
-from crewboard import store
+from crewboard import protocol, store
 from crewboard.commands.context import Team, command_for
 from crewboard.commands.messages import post
-from crewboard.errors import TryLaterError
-from crewboard.protocol import supervisor_client
-from crewboard.records import Message
+from crewboard.records import Message, TryLaterError
 from crewboard.store import AgentDirectory
 
 RETRY = "Your last assignment ended with an error. Try again."
@@ -22,7 +20,7 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
     """
     agent = _require_alive(team, name)
     message = post(team, name, "interrupt", text.strip() or STATUS_QUESTION)
-    supervisor_client.wake_worker(agent.team, name)
+    protocol.supervisor_client.wake_worker(agent.team, name)
     team.note("interrupt", name)
     return message
 
@@ -82,7 +80,7 @@ def _set_want(team: Team, agent: AgentDirectory, wanted: str) -> None:
     spec = store.agents.spec(agent)
     if spec is not None and spec.want in ("running", "paused"):
         store.agents.want(agent, wanted, run=spec.run)
-    supervisor_client.wake_worker(team.directory, agent.name)
+    protocol.supervisor_client.wake_worker(team.directory, agent.name)
     team.note("pause" if wanted == "paused" else "unpause", agent.name)
 
 

@@ -6,25 +6,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from crewboard import agent_types, env, pricing, store
+from crewboard import agent_types, env, pricing, protocol, store
 from crewboard.agent_types import AgentType
 from crewboard.commands.answers import set_budget
 from crewboard.commands.context import POLL_INTERVAL, Team, check_credentials, command_for, wait_until
 from crewboard.commands.messages import post
 from crewboard.commands.tasks import assign_without_mail
-from crewboard.errors import LimitError, TryLaterError, UsageError
 from crewboard.pricing import parse_budget
-from crewboard.protocol import supervisor_client
 from crewboard.records import (
     LEAD,
     LIMIT_REASONS,
     OPERATOR,
     HireOptions,
+    LimitError,
     Member,
     Removed,
     Spec,
     Task,
     Tokens,
+    TryLaterError,
+    UsageError,
     check_agent,
 )
 from crewboard.store import START_TIMEOUT, AgentDirectory, is_starting
@@ -307,7 +308,7 @@ def provide(team: Team) -> None:
     """Hand the environment to the supervisor for queued runs that have lost theirs with the supervisor before."""
     for held in store.agents.held_starts(team.directory).held:
         if not held.provided:
-            supervisor_client.request_start(team.directory, held.name, held.run, team.environment)
+            protocol.supervisor_client.request_start(team.directory, held.name, held.run, team.environment)
 
 
 def _mail_from(team: Team, name: str) -> int:
@@ -418,7 +419,7 @@ def change_limits(team: Team, name: str, *, budget: str | None = None, max_turns
             team.note("budget", name, budget)
         if max_turns is not None:
             team.note("limit", name, f"{max_turns} turns")
-        supervisor_client.wake_worker(team.directory, name)
+        protocol.supervisor_client.wake_worker(team.directory, name)
 
 
 def limit_memory(team: Team, name: str, most: int | None) -> None:
@@ -529,7 +530,7 @@ def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
         if _is_up(agent, spec.run) or (next_wake and _is_queued(team, agent, spec.run)):
             return
         if time.monotonic() >= next_wake:
-            supervisor_client.request_start(team.directory, agent.name, spec.run, team.environment)
+            protocol.supervisor_client.request_start(team.directory, agent.name, spec.run, team.environment)
             next_wake = time.monotonic() + 1
         time.sleep(POLL_INTERVAL)
     raise TryLaterError(f"{agent.name} did not start within {START_TIMEOUT:.0f} s; see {agent.log}")

@@ -4,11 +4,20 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pydantic import JsonValue
 
-from crewboard import store
+from crewboard import protocol, store
 from crewboard.commands.context import Team
-from crewboard.errors import CrewboardError, StorageError, TryLaterError, UsageError
-from crewboard.protocol import addressing
-from crewboard.records import LEAD, OPERATOR, Message, OperatorState, result_mark, task_mark
+from crewboard.records import (
+    LEAD,
+    OPERATOR,
+    CrewboardError,
+    Message,
+    OperatorState,
+    StorageError,
+    TryLaterError,
+    UsageError,
+    result_mark,
+    task_mark,
+)
 from crewboard.store import AgentDirectory
 
 
@@ -21,7 +30,7 @@ def send(team: Team, to: str, text: str) -> Message:
     """
     if not text.strip():
         raise UsageError("there is nothing to send: the text is empty")
-    to = addressing.recipient(to, team.config)
+    to = protocol.addressing.recipient(to, team.config)
     try:
         message = post(team, to, "message", text)
     except StorageError as error:
@@ -44,7 +53,7 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
         raise UsageError("the team has no agent to send it to yet")
     known = team.config.names
     for name in names:
-        addressing.require_recipient(name, known)
+        protocol.addressing.require_recipient(name, known)
     ident = store.mailbox.new_id()
     sent: list[Message] = []
     try:
@@ -83,7 +92,7 @@ def _not_accepted(error: Exception, count: int) -> str:
 
 def is_listening(team: Team, name: str) -> bool:
     """Return True if mail to `name` is read now, by a running worker or by the operator."""
-    if addressing.is_operator_mailbox(name, team.config.names):
+    if protocol.addressing.is_operator_mailbox(name, team.config.names):
         return True
     return store.leases.is_held(team.directory.agent(name).lease)
 

@@ -8,8 +8,21 @@ from pathlib import Path
 from crewboard import protocol, store
 from crewboard.commands import messages
 from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
-from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
-from crewboard.records import OPERATOR, HireOptions, Intake, Lease, Member, Request, RunStarted, Spec, is_name
+from crewboard.records import (
+    OPERATOR,
+    BadDataError,
+    HireOptions,
+    Intake,
+    Lease,
+    Member,
+    Request,
+    RunStarted,
+    Spec,
+    StorageError,
+    TryLaterError,
+    UsageError,
+    is_name,
+)
 from crewboard.store import AgentDirectory
 
 DELETE_TIMEOUT = 10.0

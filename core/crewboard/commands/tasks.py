@@ -3,8 +3,7 @@
 from crewboard import agent_types, store
 from crewboard.commands.context import Team, command_for
 from crewboard.commands.messages import post
-from crewboard.errors import UsageError
-from crewboard.records import Exit, Task, TaskStatus, is_orderly
+from crewboard.records import Exit, Task, TaskStatus, UsageError, is_orderly
 
 
 def add_task(

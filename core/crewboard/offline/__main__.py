@@ -12,10 +12,9 @@ import sys
 from pathlib import Path
 
 from crewboard import env, store
-from crewboard.errors import CrewboardError, UsageError
 from crewboard.offline import http
 from crewboard.offline.service import Faults, Service
-from crewboard.records import ModelServerInfo
+from crewboard.records import CrewboardError, ModelServerInfo, UsageError
 from crewboard.store import TeamDirectory
 
 

@@ -6,8 +6,7 @@ operator's; mail to the lead goes there only while no agent of another name sits
 
 from collections.abc import Callable, Collection
 
-from crewboard.errors import UsageError
-from crewboard.records import LEAD, OPERATOR, Config
+from crewboard.records import LEAD, OPERATOR, Config, UsageError
 
 
 def mailboxes(agents: Collection[str]) -> list[str]:

@@ -6,10 +6,8 @@ agent after the other tries, so that one request finds out whether the API works
 
 import time
 
-from crewboard import store
-from crewboard.errors import BadDataError
-from crewboard.linux import process
-from crewboard.records import Cooldown, Status
+from crewboard import linux, store
+from crewboard.records import BadDataError, Cooldown, Status
 from crewboard.store import AgentDirectory
 
 MAX_COOLDOWN = 60.0
@@ -34,7 +32,7 @@ def current(agent: AgentDirectory) -> Cooldown | None:
 
 def left(pause: Cooldown) -> float:
     """Return how many seconds a cooldown still lasts; 0 or less if it is over."""
-    if pause.until_monotonic is not None and pause.boot_id == process.boot_id():
+    if pause.until_monotonic is not None and pause.boot_id == linux.process.boot_id():
         return pause.until_monotonic - time.monotonic()
     return min(pause.until - time.time(), MAX_COOLDOWN)
 
@@ -48,7 +46,7 @@ def extend(agent: AgentDirectory, seconds: float, error: str) -> None:
         return Cooldown(
             until=time.time() + seconds,
             until_monotonic=time.monotonic() + seconds,
-            boot_id=process.boot_id(),
+            boot_id=linux.process.boot_id(),
             by=agent.name,
             error=error,
             since=old.since if old is not None and is_outage(old) else 0,
@@ -89,7 +87,7 @@ def extend_outage(agent: AgentDirectory, wait: float, error: str, since: float) 
         return Cooldown(
             until=time.time() + seconds,
             until_monotonic=time.monotonic() + seconds,
-            boot_id=process.boot_id(),
+            boot_id=linux.process.boot_id(),
             by=agent.name,
             error=error,
             since=old.since if old is not None and lasts else since,

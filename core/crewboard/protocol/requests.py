@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from crewboard import store
-from crewboard.errors import BadDataError
-from crewboard.records import OPERATOR, SYSTEM, Request, RequestStatus, RequestType
+from crewboard.records import OPERATOR, SYSTEM, BadDataError, Request, RequestStatus, RequestType
 from crewboard.store import TeamDirectory, cached_folder
 
 _LOCK = "requests"

@@ -23,10 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from crewboard import env, store
-from crewboard.errors import StorageError, TryLaterError, UntrustedError
-from crewboard.linux import process
-from crewboard.records import Exit, Lease, Status, Supervisor, is_name
+from crewboard import env, linux, store
+from crewboard.records import Exit, Lease, Status, StorageError, Supervisor, TryLaterError, UntrustedError, is_name
 from crewboard.redaction import is_secret
 from crewboard.store import AgentDirectory, TeamDirectory
 
@@ -173,7 +171,7 @@ def show_life(socket_path: Path) -> None:
 
 def silent_for(holder: Supervisor) -> float | None:
     """Return for how many seconds a hung supervisor has given no sign of life; None if it is not hung, or unknown."""
-    if not holder.socket or holder.boot_id != process.boot_id():
+    if not holder.socket or holder.boot_id != linux.process.boot_id():
         return None
     try:
         shown = Path(holder.socket).stat().st_mtime_ns
@@ -217,7 +215,7 @@ def _kill(team: TeamDirectory, holder: Supervisor) -> None:
             f"process {holder.pid}, which {team.supervisor_lock} names, does not listen at {holder.socket} "
             f"({error.strerror or error}), so it was not killed; look at it, and end it yourself"
         ) from error
-    process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
+    linux.process.send_signal(holder.pid, signal.SIGKILL, holder.start_ticks)
     deadline = time.monotonic() + KILL_TIMEOUT
     while store.leases.holder(team.supervisor_lock, Supervisor) == holder:
         if time.monotonic() > deadline:
@@ -265,7 +263,7 @@ def wake_worker(team: TeamDirectory, name: str) -> None:
     """Make the worker of `name`, if it lives, look at its files now."""
     holder = store.leases.holder(team.agent(name).lease, Lease)
     if holder is not None:
-        process.send_signal(holder.pid, WAKE_SIGNAL, holder.start_ticks)
+        linux.process.send_signal(holder.pid, WAKE_SIGNAL, holder.start_ticks)
 
 
 class Peer(NamedTuple):
@@ -331,9 +329,9 @@ def _is_holder(team: TeamDirectory, holder: Supervisor, peer: Peer) -> bool:
         UntrustedError: The peer is another user's process, or another process.
     """
     own = peer.uid == os.geteuid()
-    if own and peer.pid == holder.pid and process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
+    if own and peer.pid == holder.pid and linux.process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
         return True
-    ended = not process.start_ticks(holder.pid) or store.leases.holder(team.supervisor_lock, Supervisor) != holder
+    ended = not linux.process.start_ticks(holder.pid) or store.leases.holder(team.supervisor_lock, Supervisor) != holder
     if own and ended:
         return False
     raise UntrustedError(

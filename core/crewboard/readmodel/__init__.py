@@ -1,8 +1,12 @@
 """Projections of a team's files for people and scripts. They write nothing.
 
-`watcher` is left out of the names here, and `processes` loads psutil when it first measures, so that a command that
-needs neither starts quickly.
+`as_json` and `watcher` are loaded when they are first used, and `processes` loads psutil when it first measures, so
+that a command that needs none of them starts quickly.
 """
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from crewboard.readmodel.activity import Activity, ActivityReader, describe, why_failed
 from crewboard.readmodel.changes import Change, ChangeReader
@@ -42,6 +46,9 @@ from crewboard.readmodel.team import (
 )
 from crewboard.readmodel.usage import Bill, Call, CallReader, bill_agent, bill_team, hit_rate
 
+if TYPE_CHECKING:
+    from crewboard.readmodel import as_json, watcher
+
 __all__ = [
     "NEED_OF_REQUEST",
     "URGENCY",
@@ -72,6 +79,7 @@ __all__ = [
     "TeamView",
     "Usage",
     "Waiting",
+    "as_json",
     "bill_agent",
     "bill_team",
     "blocked",
@@ -94,5 +102,12 @@ __all__ = [
     "tasks_blocked_by",
     "to_acknowledge",
     "waiting_behind",
+    "watcher",
     "why_failed",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in ("as_json", "watcher"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from crewboard import store
-from crewboard.errors import StorageError
-from crewboard.records import OPERATOR, Intake, Message, ToolResult, ToolStart
+from crewboard.records import OPERATOR, Intake, Message, StorageError, ToolResult, ToolStart
 from crewboard.store import JournalTail, ReplacedFileDetector, TeamDirectory
 
 TAIL = 256 * 1024

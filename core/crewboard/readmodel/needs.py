@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from crewboard.errors import ExitCode
 from crewboard.readmodel.mail import UnreadResult, plan_title
 from crewboard.readmodel.team import AgentView, Need, NeedKind, SupervisorView, TeamView
 from crewboard.records import (
     OPERATOR,
     OUTAGE_MARK,
     SYSTEM,
+    ExitCode,
     Request,
     SupervisorFailure,
     Task,

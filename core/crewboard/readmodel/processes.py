@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from crewboard import store
-from crewboard.linux import process
+from crewboard import linux, store
 from crewboard.records import Status, Supervisor
 from crewboard.store import AgentDirectory
 
@@ -89,7 +88,7 @@ class KernelProbe:
 
     def boot_id(self) -> str:
         """Return the id of this boot of the machine."""
-        return process.boot_id()
+        return linux.process.boot_id()
 
     def is_held(self, agent: AgentDirectory) -> bool:
         """Return True if a worker holds the agent's lease."""
@@ -97,13 +96,13 @@ class KernelProbe:
 
     def lives(self, worker: Status) -> bool:
         """Return True if the process that wrote this status runs, or if that cannot be known."""
-        if not worker.start_ticks or worker.boot_id != process.boot_id():
+        if not worker.start_ticks or worker.boot_id != linux.process.boot_id():
             return True
-        return process.start_ticks(worker.pid) == worker.start_ticks
+        return linux.process.start_ticks(worker.pid) == worker.start_ticks
 
     def is_stopped(self, worker: Status) -> bool:
         """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
-        return process.is_stopped(worker.pid) and self.lives(worker)
+        return linux.process.is_stopped(worker.pid) and self.lives(worker)
 
     def is_locked(self, path: Path) -> bool:
         """Return True if a process holds the lease at `path`."""
@@ -118,7 +117,7 @@ class KernelProbe:
         self._resting = {
             n: found for n, found in self._resting.items() if n in workers and found.is_current(workers[n])
         }
-        parents = process.parents() if workers.keys() - self._resting.keys() else {}
+        parents = linux.process.parents() if workers.keys() - self._resting.keys() else {}
         seen: set[tuple[int, int]] = set()
         measured = {}
         for name, status in workers.items():
@@ -132,7 +131,7 @@ class KernelProbe:
         return measured
 
     def _measure_children(self, status: Status, parents: dict[int, int], seen: set[tuple[int, int]]) -> _ChildUsage:
-        pids = process.descendants(status.pid, parents)
+        pids = linux.process.descendants(status.pid, parents)
         readings = [reading for pid in pids if (reading := self._read(pid, seen))]
         cpu, rss = (sum(values) for values in zip((0.0, 0), *readings, strict=True))
         return _ChildUsage(status, cpu, rss, len(readings))
@@ -144,7 +143,7 @@ class KernelProbe:
     def _read(self, pid: int, seen: set[tuple[int, int]]) -> tuple[float, int] | None:
         import psutil
 
-        key = (pid, process.start_ticks(pid))
+        key = (pid, linux.process.start_ticks(pid))
         seen.add(key)
         try:
             if key in self._known:
@@ -180,7 +179,7 @@ def process_tree(pid: int) -> tuple[ProcessNode, ...]:
     import psutil
 
     children: dict[int, list[int]] = {}
-    for child, parent in process.parents().items():
+    for child, parent in linux.process.parents().items():
         children.setdefault(parent, []).append(child)
     found: list[ProcessNode] = []
     waiting = [(pid, 0)]
@@ -200,4 +199,4 @@ def _node(pid: int, depth: int) -> ProcessNode:
     with seen.oneshot():
         program, *arguments = seen.cmdline() or [seen.name()]
         command = " ".join([os.path.basename(program), *arguments])  # noqa: PTH119  as written, not as a path of ours
-        return ProcessNode(pid, depth, command, round(process.cpu_ticks(pid) / _TICKS, 1), seen.memory_info().rss)
+        return ProcessNode(pid, depth, command, round(linux.process.cpu_ticks(pid) / _TICKS, 1), seen.memory_info().rss)

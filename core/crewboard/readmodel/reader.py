@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard import store
-from crewboard.errors import StorageError
-from crewboard.protocol import only_operator_answers, operator_mailboxes, supervisor_client
+from crewboard import protocol, store
+from crewboard.protocol import only_operator_answers, operator_mailboxes
 from crewboard.readmodel.mail import Unread, UnreadResult
 from crewboard.readmodel.needs import Damage, Others, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
@@ -28,6 +27,7 @@ from crewboard.records import (
     Spec,
     State,
     Status,
+    StorageError,
     SupervisorFailure,
     Task,
     is_name,
@@ -368,7 +368,7 @@ class TeamReader:
         if not self._is_locked(self.team.supervisor_lock):
             return SupervisorView(None, alive=False)
         holder = self._probe.supervisor(self.team.supervisor_lock)
-        silence = supervisor_client.silent_for(holder) if holder else None
+        silence = protocol.supervisor_client.silent_for(holder) if holder else None
         # Kept as first computed: two clocks are never read at the same moment, and a view must not change by that.
         self._silent_since = None if silence is None else self._silent_since or now - silence
         return SupervisorView(holder.pid if holder else None, alive=True, silent_since=self._silent_since)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from crewboard.errors import ExitCode
 from crewboard.readmodel.processes import Usage
 from crewboard.readmodel.states import DEAD, URGENCY, Shown
 from crewboard.records import (
@@ -13,6 +12,7 @@ from crewboard.records import (
     Context,
     Deviations,
     Exit,
+    ExitCode,
     Presence,
     Removed,
     Request,

@@ -1,9 +1,23 @@
-"""Models of every file and every message of a team, and the names in them. No other module knows the fields' names.
+"""What all of core speaks of: models of every file and message of a team, the names in them, and the errors.
 
-A model keeps fields that it does not know, so that a file written by a later version loses nothing when this version
-replaces it. Times are epoch seconds, sizes are bytes, paths are relative to the team directory.
+No other module knows the fields' names. A model keeps fields that it does not know, so that a file written by a later
+version loses nothing when this version replaces it. Times are epoch seconds, sizes are bytes, paths are relative to
+the team directory.
 """
 
+from crewboard.errors import (
+    BadDataError,
+    CredentialsError,
+    CrewboardError,
+    ExitCode,
+    LimitError,
+    LostLeaseError,
+    NoSandboxError,
+    StorageError,
+    TryLaterError,
+    UntrustedError,
+    UsageError,
+)
 from crewboard.names import (
     EVERYONE,
     LEAD,
@@ -108,25 +122,32 @@ __all__ = [
     "VANISHED",
     "Act",
     "Answer",
+    "BadDataError",
     "Cleared",
     "Config",
     "Context",
     "Cooldown",
+    "CredentialsError",
+    "CrewboardError",
     "Cursor",
     "Definition",
     "Deviations",
     "Event",
     "Exit",
+    "ExitCode",
     "Gate",
     "HeldStart",
     "HeldStarts",
     "HireOptions",
     "Intake",
     "Lease",
+    "LimitError",
+    "LostLeaseError",
     "Member",
     "Message",
     "ModelServerInfo",
     "Name",
+    "NoSandboxError",
     "OperatorState",
     "Presence",
     "Profile",
@@ -145,6 +166,7 @@ __all__ = [
     "Spec",
     "State",
     "Status",
+    "StorageError",
     "Summary",
     "Supervisor",
     "SupervisorFailure",
@@ -156,7 +178,10 @@ __all__ = [
     "ToldNeeds",
     "ToolResult",
     "ToolStart",
+    "TryLaterError",
     "Unsent",
+    "UntrustedError",
+    "UsageError",
     "Want",
     "check_agent",
     "check_new_team",

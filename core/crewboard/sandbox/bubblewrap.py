@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from crewboard.linux.programs import clean_environment, find_program, passed_over, system_program
+from crewboard import linux
 from crewboard.sandbox import seccomp
 from crewboard.sandbox.git import held_folders
 from crewboard.sandbox.host_paths import host_names, is_below
@@ -80,9 +80,9 @@ def start(policy: Policy, start: Start) -> Child:
 
 
 def _command(policy: Policy, inner: list[str], more: list[str]) -> list[str]:
-    bwrap = find_program("bwrap", policy.root)
+    bwrap = linux.programs.find_program("bwrap", policy.root)
     if bwrap is None:
-        raise FileNotFoundError(errno.ENOENT, passed_over("bwrap") or "bubblewrap is not installed")
+        raise FileNotFoundError(errno.ENOENT, linux.programs.passed_over("bwrap") or "bubblewrap is not installed")
     arguments = [part for rule in rules(policy).values() for part in rule]
     return [str(bwrap), *arguments, *more, "--chdir", str(policy.root), "--", *inner]
 
@@ -108,11 +108,11 @@ def unavailable_reason(policy: Policy) -> str | None:
     try:
         done = subprocess.run(
             # As process 1 of its namespace, the program leaves no process that we must reap.
-            _command(policy, [system_program("true", policy.root)], ["--as-pid-1"]),
+            _command(policy, [linux.programs.system_program("true", policy.root)], ["--as-pid-1"]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PROBE_TIMEOUT,
-            env=clean_environment(),
+            env=linux.programs.clean_environment(),
             check=False,
         )
     except FileNotFoundError as error:

@@ -20,11 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from crewboard.linux.programs import clean_environment, find_program
+from crewboard import linux
 from crewboard.names import PROJECT_FILES
 from crewboard.sandbox.host_paths import is_below
+from crewboard.store import HOME as TEAMS
 from crewboard.store import ownership
-from crewboard.store.layout import HOME as TEAMS
 
 _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
 """Settings of the user that commands see."""
@@ -350,7 +350,7 @@ def _user_files() -> list[Path]:
 
 
 def _user_settings(root: Path) -> list[Path]:
-    return [Path("/etc/gitconfig"), *_user_files()] if find_program("git", root) else []
+    return [Path("/etc/gitconfig"), *_user_files()] if linux.programs.find_program("git", root) else []
 
 
 def _settings(file: Path, workspace: Path) -> tuple[tuple[str, str], ...]:
@@ -552,7 +552,7 @@ def _git_settings(workspace: Path) -> dict[str, str]:
 
 
 def _list_settings(workspace: Path, *which: str) -> list[tuple[str, str]]:
-    git = find_program("git", workspace)
+    git = linux.programs.find_program("git", workspace)
     if git is None:
         return []
     try:
@@ -566,7 +566,7 @@ def _list_settings(workspace: Path, *which: str) -> list[tuple[str, str]]:
             check=False,
             # Outside the workspace, whose own settings could name programs to run.
             cwd="/",
-            env=clean_environment("XDG_CONFIG_HOME"),
+            env=linux.programs.clean_environment("XDG_CONFIG_HOME"),
         )
     except (OSError, subprocess.TimeoutExpired):
         return []

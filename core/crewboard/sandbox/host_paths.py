@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard.store.layout import HOME as TEAMS
+from crewboard.store import HOME as TEAMS
 from crewboard.store.ownership import secret_file
 
 _SYSTEM = tuple(

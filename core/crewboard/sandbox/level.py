@@ -8,8 +8,7 @@ from typing import Literal
 
 from crewboard import env
 from crewboard.agent_types import AgentType
-from crewboard.errors import NoSandboxError, UsageError
-from crewboard.records import SANDBOX_OFF, HireOptions
+from crewboard.records import SANDBOX_OFF, HireOptions, NoSandboxError, UsageError
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.policy import Policy
 

@@ -9,19 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crewboard import env
+from crewboard import env, linux
 from crewboard.agent_types import type_of
-from crewboard.errors import StorageError
-from crewboard.linux import process
-from crewboard.linux.programs import system_program
-from crewboard.records import Spec
+from crewboard.records import Spec, StorageError
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.git import GitGuard, write_git_settings
 from crewboard.sandbox.level import Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
 from crewboard.sandbox.scratch import Scratch
-from crewboard.store.layout import TeamDirectory
+from crewboard.store import TeamDirectory
 
 GIT_SETTINGS = ".gitconfig"
 """The file of git settings in a scratch folder."""
@@ -63,7 +60,7 @@ class Sandbox:
             OSError: It cannot be started: the kernel refused, or it is too long.
             ValueError: It holds a NUL or half of a surrogate pair.
         """
-        inner = [system_program("bash", self.policy.root), "-c", f"{self._limits()}; {text}"]
+        inner = [linux.programs.system_program("bash", self.policy.root), "-c", f"{self._limits()}; {text}"]
         policy = replace(self.policy, git=guard.files) if guard else self.policy
         return self._start(inner, policy, subprocess.DEVNULL, stdout, subprocess.STDOUT)
 
@@ -165,7 +162,7 @@ def tool_environment(scratch: Path | None = None, *, network: bool = False, own_
         **({} if scratch is None else _kept_in(scratch, own_home=own_home)),
         "TERM": "dumb",
         "NO_COLOR": "1",
-        env.WORKER: process.mark(me, process.start_ticks(me)),
+        env.WORKER: linux.process.mark(me, linux.process.start_ticks(me)),
     }
 
 

@@ -8,7 +8,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from crewboard.linux import process
+from crewboard import linux
 from crewboard.sandbox.git import GitGuard
 from crewboard.sandbox.process import REAP_TIMEOUT, Child, reap
 from crewboard.sandbox.sandbox import Sandbox
@@ -91,7 +91,7 @@ async def run(command: str, sandbox: Sandbox, seconds: float, keep: set[int]) ->
     """
     if not sandbox.contains_processes:
         # A lead may have started a supervisor, for example.
-        keep = {*keep, *process.descendants(os.getpid())}
+        keep = {*keep, *linux.process.descendants(os.getpid())}
     outcome, ran = await _try(command, sandbox, seconds, keep)
     for _ in range(_TRIES - 1):
         if not ran:
@@ -154,7 +154,7 @@ async def _watch(child: Child, seconds: float, keep: set[int] | None, guard: Git
         except TimeoutError:
             if time.monotonic() >= deadline:
                 return f"after {seconds:g} s: time limit"
-            if len(process.descendants(child.pid) if keep is None else _leftovers(keep)) > MOST_PROCESSES:
+            if len(linux.process.descendants(child.pid) if keep is None else _leftovers(keep)) > MOST_PROCESSES:
                 return f"with more than {MOST_PROCESSES} processes"
             if guard and (planted := guard.planted()):
                 return f"because git outside the sandbox would run programs that {planted[0].name} names"
@@ -177,13 +177,13 @@ async def end_leftovers(keep: set[int]) -> None:
     deadline = time.monotonic() + REAP_TIMEOUT
     while (left := _leftovers(keep)) and time.monotonic() < deadline:
         for pid in left:
-            process.send_signal(pid, signal.SIGKILL)
+            linux.process.send_signal(pid, signal.SIGKILL)
         for pid in left:
             reap(pid)
         await asyncio.sleep(_REAP_PAUSE)
 
 
 def _leftovers(keep: set[int]) -> list[int]:
-    tree = process.parents()
-    known = {*keep, *(other for pid in keep for other in process.descendants(pid, tree))}
-    return [pid for pid in process.descendants(os.getpid(), tree) if pid not in known]
+    tree = linux.process.parents()
+    known = {*keep, *(other for pid in keep for other in linux.process.descendants(pid, tree))}
+    return [pid for pid in linux.process.descendants(os.getpid(), tree) if pid not in known]

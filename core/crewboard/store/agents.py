@@ -7,8 +7,19 @@ import os
 import re
 from collections.abc import Callable
 
-from crewboard.errors import BadDataError, StorageError, UsageError
-from crewboard.records import Cursor, Exit, HeldStarts, Removed, Reply, Spec, Status, Summary
+from crewboard.records import (
+    BadDataError,
+    Cursor,
+    Exit,
+    HeldStarts,
+    Removed,
+    Reply,
+    Spec,
+    Status,
+    StorageError,
+    Summary,
+    UsageError,
+)
 from crewboard.store import files, journal, json_files
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 

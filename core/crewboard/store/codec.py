@@ -10,8 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from crewboard.errors import BadDataError
-from crewboard.records import Event, Record
+from crewboard.records import BadDataError, Event, Record
 
 R = TypeVar("R", bound=Record)
 

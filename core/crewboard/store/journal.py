@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crewboard.errors import BadDataError
-from crewboard.records import Answer, Event, RunStarted, ToolStart
+from crewboard.records import Answer, BadDataError, Event, RunStarted, ToolStart
 from crewboard.store import codec, files
 from crewboard.store.layout import AgentDirectory
 

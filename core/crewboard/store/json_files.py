@@ -12,8 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from crewboard.errors import BadDataError, CrewboardError
-from crewboard.records import Record
+from crewboard.records import BadDataError, CrewboardError, Record
 from crewboard.store import codec, files
 
 R = TypeVar("R", bound=Record)

@@ -15,8 +15,7 @@ import struct
 from pathlib import Path
 from typing import TypeVar
 
-from crewboard.errors import BadDataError, LostLeaseError, StorageError
-from crewboard.records import Lease, Record
+from crewboard.records import BadDataError, Lease, LostLeaseError, Record, StorageError
 from crewboard.store import codec, files
 
 R = TypeVar("R", bound=Record)

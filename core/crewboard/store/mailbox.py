@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from crewboard.errors import BadDataError, UsageError
-from crewboard.records import Message
+from crewboard.records import BadDataError, Message, UsageError
 from crewboard.store import codec, files
 from crewboard.store.layout import TeamDirectory
 

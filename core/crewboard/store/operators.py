@@ -5,8 +5,7 @@ import os
 import secrets
 from pathlib import Path
 
-from crewboard.errors import BadDataError, StorageError
-from crewboard.records import Act, Presence
+from crewboard.records import Act, BadDataError, Presence, StorageError
 from crewboard.store import codec, files, leases
 from crewboard.store.layout import TeamDirectory
 

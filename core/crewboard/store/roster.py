@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from crewboard.errors import CrewboardError, UsageError
-from crewboard.linux import process
+from crewboard import linux
 from crewboard.pricing import Budget, budget_or_none
-from crewboard.records import Config, Member, Removed, Spec, State, Status, Tokens
+from crewboard.records import Config, CrewboardError, Member, Removed, Spec, State, Status, Tokens, UsageError
 from crewboard.store import json_files
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 
@@ -133,7 +132,7 @@ def has_caps(config: Config) -> bool:
 def load_of(team: TeamDirectory, living: Iterable[str]) -> Load:
     """Return the load of the team while the agents `living` have a worker."""
     names = set(living)
-    return Load(len(names), sum(_is_at_work(team.agent(name)) for name in names), process.available_memory())
+    return Load(len(names), sum(_is_at_work(team.agent(name)) for name in names), linux.process.available_memory())
 
 
 def _is_at_work(agent: AgentDirectory) -> bool:

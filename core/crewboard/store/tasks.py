@@ -3,8 +3,7 @@
 import re
 from collections.abc import Callable
 
-from crewboard.errors import BadDataError, CrewboardError, TryLaterError, UsageError
-from crewboard.records import LEAD, OPERATOR, Task, TaskStatus
+from crewboard.records import LEAD, OPERATOR, BadDataError, CrewboardError, Task, TaskStatus, TryLaterError, UsageError
 from crewboard.store import files, json_files, roster
 from crewboard.store.json_files import cached_folder
 from crewboard.store.layout import TeamDirectory

@@ -6,11 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from crewboard.errors import UntrustedError
-from crewboard.linux import process
-from crewboard.protocol import supervisor_client
+from crewboard import linux, protocol, store
 from crewboard.records import Supervisor as SupervisorInfo
-from crewboard.store import TeamDirectory, files, leases
+from crewboard.records import UntrustedError
+from crewboard.store import TeamDirectory
 from crewboard.supervisor import server as control_server
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
@@ -25,14 +24,14 @@ async def supervise(team: TeamDirectory, lock: int) -> None:
     me = SupervisorInfo(
         pid=os.getpid(),
         socket=str(path),
-        boot_id=process.boot_id(),
-        start_ticks=process.start_ticks(os.getpid()),
+        boot_id=linux.process.boot_id(),
+        start_ticks=linux.process.start_ticks(os.getpid()),
     )
 
     def stay_reachable() -> None:
-        supervisor_client.show_life(path)
-        if leases.holder(team.supervisor_lock, SupervisorInfo) != me:
-            leases.sign(lock, me)
+        protocol.supervisor_client.show_life(path)
+        if store.leases.holder(team.supervisor_lock, SupervisorInfo) != me:
+            store.leases.sign(lock, me)
 
     launcher = PreforkLauncher(team)
     model = OfflineModel(team, launcher)
@@ -45,7 +44,7 @@ async def supervise(team: TeamDirectory, lock: int) -> None:
         server.close()
         # The lock of a lost directory may name the model server of its successor. Workers that a supervisor leaves
         # behind need theirs.
-        if leases.is_at(lock, team.supervisor_lock) and not supervisor.has_workers:
+        if store.leases.is_at(lock, team.supervisor_lock) and not supervisor.has_workers:
             model.end()
         path.unlink(missing_ok=True)
 
@@ -58,16 +57,16 @@ def main() -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     os.umask(0o077)
     # Start requests carry the API key.
-    process.keep_memory_private()
+    linux.process.keep_memory_private()
     team = TeamDirectory(Path(sys.argv[1]))
     try:
         team.require_adopted()
-        lock = leases.take(team.supervisor_lock)
+        lock = store.leases.take(team.supervisor_lock)
         if lock is None:
             return 0
-        files.require_before_writing(lambda: leases.require(lock, team.supervisor_lock))
-        process.adopt_orphans()
-        files.remove_stale_files(team.path)
+        store.files.require_before_writing(lambda: store.leases.require(lock, team.supervisor_lock))
+        linux.process.adopt_orphans()
+        store.files.remove_stale_files(team.path)
         asyncio.run(supervise(team, lock))
     except UntrustedError as error:
         log.error("%s", error)  # noqa: TRY400  an expected error: the message is enough

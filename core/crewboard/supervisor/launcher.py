@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from crewboard.linux import process
-from crewboard.store import AgentDirectory, files
+from crewboard import linux, store
+from crewboard.store import AgentDirectory
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PopenLauncher:
 
     def start_worker(self, agent: AgentDirectory, environment: Mapping[str, str]) -> Ref:
         """Start the agent's worker as a new interpreter. Its output goes to `worker.log`."""
-        with open(agent.log, "ab", opener=files.open_private) as log:
+        with open(agent.log, "ab", opener=store.files.open_private) as log:
             return self.start(["crewboard.worker", str(agent.path)], environment, log.fileno())
 
     def start(
@@ -69,20 +69,20 @@ class PopenLauncher:
             start_new_session=True,
         )
         self._children[child.pid] = child
-        return Ref(child.pid, process.start_ticks(child.pid))
+        return Ref(child.pid, linux.process.start_ticks(child.pid))
 
     def adopt(self, pid: int) -> Ref:
         """Register a process that is, or is about to become, a child of this one."""
         self._children[pid] = None
-        return Ref(pid, process.start_ticks(pid))
+        return Ref(pid, linux.process.start_ticks(pid))
 
     @staticmethod
     def signal(ref: Ref, number: int, *, tree: bool = False) -> None:
         """Send a signal to a worker and, with `tree`, to all its descendants."""
-        below = process.descendants(ref.pid) if tree else []
-        process.send_signal(ref.pid, number, ref.ticks)
+        below = linux.process.descendants(ref.pid) if tree else []
+        linux.process.send_signal(ref.pid, number, ref.ticks)
         for pid in below:
-            process.send_signal(pid, number)
+            linux.process.send_signal(pid, number)
 
     def reap(self) -> dict[int, Ended]:
         """Return how children ended since the last call, by pid. Kill the processes that they left behind."""
@@ -106,17 +106,17 @@ class PopenLauncher:
     def _kill_orphans(self) -> None:
         """Kill the unknown children of this process. As a subreaper, it inherits them only from ended children."""
         me = os.getpid()
-        parents = process.parents()
+        parents = linux.process.parents()
         for pid, parent in parents.items():
             if parent == me and pid not in self._children:
-                for orphan in [pid, *process.descendants(pid, parents)]:
-                    process.send_signal(orphan, signal.SIGKILL)
+                for orphan in [pid, *linux.process.descendants(pid, parents)]:
+                    linux.process.send_signal(orphan, signal.SIGKILL)
 
 
 def kill_marked(mark: str) -> None:
     """Kill each process that has `mark` in its environment: processes of a worker that were not inherited here."""
     needle = mark.encode()
-    for pid in process.parents():
+    for pid in linux.process.parents():
         with contextlib.suppress(OSError):
-            if needle in process.environment(pid):
-                process.send_signal(pid, signal.SIGKILL)
+            if needle in linux.process.environment(pid):
+                linux.process.send_signal(pid, signal.SIGKILL)

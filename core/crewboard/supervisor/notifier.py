@@ -28,13 +28,11 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
-from crewboard import env
-from crewboard.errors import StorageError
-from crewboard.linux import process, programs
+from crewboard import env, linux, store
 from crewboard.protocol import wake_worker
-from crewboard.records import ToldNeed, ToldNeeds
+from crewboard.records import StorageError, ToldNeed, ToldNeeds
 from crewboard.redaction import is_secret, redact_values
-from crewboard.store import CachedFile, TeamDirectory, files, json_files
+from crewboard.store import CachedFile, TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher, Ref
 
 if TYPE_CHECKING:
@@ -110,7 +108,7 @@ class ChangeNotifier:
 def _read_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file without further checks, so that a damaged record still wakes its agents."""
     try:
-        value = json.loads(files.read_file(path) or b"")
+        value = json.loads(store.files.read_file(path) or b"")
     except (StorageError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -165,7 +163,7 @@ def read_hook(path: Path) -> Hook | None:
         return None
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from error
-    if not programs.is_own(path):
+    if not linux.programs.is_own(path):
         raise ValueError(f"{path} is not used: it is in a workspace, or other users can change it")
     try:
         given = tomllib.loads(text)
@@ -174,9 +172,9 @@ def read_hook(path: Path) -> Hook | None:
     command = given.get("command")
     if not (isinstance(command, list) and command and all(isinstance(part, str) for part in command)):
         raise ValueError(f"{path}: command must be a list of strings, the program first")
-    program = programs.find_user_program(command[0])
+    program = linux.programs.find_user_program(command[0])
     inside = [part for part in command[1:] if part.startswith("/") and Path(part).exists()]
-    if program is None or not all(map(programs.is_own, map(Path, inside))):
+    if program is None or not all(map(linux.programs.is_own, map(Path, inside))):
         raise ValueError(f"{path}: {' '.join(command)} is not there, is in a workspace, or other users can change it")
     return Hook(
         (str(program), *command[1:]),
@@ -268,7 +266,7 @@ class HookRunner:
         told = self._told.get() or ToldNeeds()
         events, after = events_due(told, needs, hook, self._clock())
         if events:
-            json_files.save(self._team.told, after)
+            store.json_files.save(self._team.told, after)
             self._run(hook, events)
         known = after.needs
         reminds = hook.remind_after and not all(each.reminded for each in known.values())
@@ -299,7 +297,10 @@ class HookRunner:
 
     def _run(self, hook: Hook, events: list[dict[str, Any]]) -> None:
         environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
-        with tempfile.TemporaryFile() as given, open(self._team.supervisor_log, "ab", opener=files.open_private) as out:
+        with (
+            tempfile.TemporaryFile() as given,
+            open(self._team.supervisor_log, "ab", opener=store.files.open_private) as out,
+        ):
             given.write(b"".join(json.dumps(event).encode() + b"\n" for event in events))
             given.seek(0)
             try:
@@ -314,7 +315,7 @@ class HookRunner:
         ref = self._running
         if ref is None:
             return
-        if process.start_ticks(ref.pid) != ref.ticks:
+        if linux.process.start_ticks(ref.pid) != ref.ticks:
             self._running = None
         elif now - self._started > timeout:
             log.warning("the hook was killed: it took more than %g s", timeout)

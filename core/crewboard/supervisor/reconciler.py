@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crewboard.errors import CrewboardError
-from crewboard.linux import process
+from crewboard import linux, store
 from crewboard.protocol import ControlRequest
 from crewboard.records import (
     MOST_RESTARTS,
+    CrewboardError,
     Exit,
     Lease,
     Spec,
@@ -25,7 +25,7 @@ from crewboard.records import (
     is_name,
     is_orderly,
 )
-from crewboard.store import AgentDirectory, CachedFile, TeamDirectory, agents, json_files, leases
+from crewboard.store import AgentDirectory, CachedFile, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended, Ref
 from crewboard.supervisor.notifier import ChangeNotifier, HookRunner
@@ -120,7 +120,7 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
 
     with contextlib.suppress(CrewboardError):
         lock = team.lock("supervisor-failure")
-        json_files.change(team.supervisor_failure, lock, SupervisorFailure, edit, replace_damaged=True)
+        store.json_files.change(team.supervisor_failure, lock, SupervisorFailure, edit, replace_damaged=True)
 
 
 class Supervisor:
@@ -175,7 +175,7 @@ class Supervisor:
                 await asyncio.wait_for(self._wake.wait(), self._next_pass)
             self._wake.clear()
             self._next_pass = SWEEP_INTERVAL
-            if not leases.is_at(self._lock, self._team.supervisor_lock):
+            if not store.leases.is_at(self._lock, self._team.supervisor_lock):
                 await self._end_lost_workers()
                 break
             if not self._is_reachable():
@@ -195,7 +195,7 @@ class Supervisor:
             self._launcher.signal(ref, signal.SIGTERM)
         deadline = time.monotonic() + KILL_GRACE
         # A worker that was adopted is no child, so no event tells that it ended.
-        while time.monotonic() < deadline and any(process.start_ticks(r.pid) == r.ticks for r in lost):  # noqa: ASYNC110
+        while time.monotonic() < deadline and any(linux.process.start_ticks(r.pid) == r.ticks for r in lost):  # noqa: ASYNC110
             await asyncio.sleep(_LOST_POLL)
         for ref in lost:
             self._launcher.signal(ref, signal.SIGKILL, tree=True)
@@ -203,7 +203,7 @@ class Supervisor:
     @staticmethod
     def _holds_lease(watched: Watched) -> bool:
         """Return True if the worker holds the lease that is at the path now: only the supervisor's lock was lost."""
-        holder = leases.holder(watched.agent.lease, Lease)
+        holder = store.leases.holder(watched.agent.lease, Lease)
         return holder is not None and watched.ref == Ref(holder.pid, holder.start_ticks)
 
     @property
@@ -332,13 +332,13 @@ class Supervisor:
         spec = watched.spec.get()
         if spec is None:
             return None
-        if watched.ref is None and leases.is_held(watched.agent.lease):
+        if watched.ref is None and store.leases.is_held(watched.agent.lease):
             self._adopt(watched)
         if watched.ref is not None:
             self._limit_memory(watched, spec)
             self._end_if_wanted(watched, spec)
             return None
-        if leases.is_held(watched.agent.lease):
+        if store.leases.is_held(watched.agent.lease):
             # A worker that has not signed its lease yet.
             self._pass_again_in(0.1)
             return None
@@ -348,7 +348,7 @@ class Supervisor:
 
     def _adopt(self, watched: Watched) -> None:
         """Watch a living worker that an earlier supervisor started."""
-        holder = leases.holder(watched.agent.lease, Lease) or self._holder_by_status(watched)
+        holder = store.leases.holder(watched.agent.lease, Lease) or self._holder_by_status(watched)
         if holder is None:
             return
         try:
@@ -364,7 +364,7 @@ class Supervisor:
     def _holder_by_status(watched: Watched) -> Lease | None:
         """Return the holder of an unsigned lease, as far as the status names it."""
         status = watched.status.get()
-        if status is None or not process.is_same(status.pid, status.boot_id, status.start_ticks):
+        if status is None or not linux.process.is_same(status.pid, status.boot_id, status.start_ticks):
             return None
         return Lease(pid=status.pid, run=status.run, boot_id=status.boot_id, start_ticks=status.start_ticks)
 
@@ -375,7 +375,7 @@ class Supervisor:
         deadline = loop.time() + EXIT_STATUS_TIMEOUT
 
         def check() -> None:
-            status = process.exit_status(pidfd)
+            status = linux.process.exit_status(pidfd)
             if status is None and loop.time() < deadline:
                 loop.call_later(0.05, check)
                 return
@@ -416,7 +416,7 @@ class Supervisor:
                 return old or spec
             return old.model_copy(update={"run": record.run + 1, "at": now})
 
-        if agents.change_spec(watched.agent, edit).run == record.run + 1 and watched.environment:
+        if store.agents.change_spec(watched.agent, edit).run == record.run + 1 and watched.environment:
             watched.start = ControlRequest("start", name, record.run + 1, watched.environment)
         self._pass_again_in(0)
 
@@ -446,7 +446,7 @@ class Supervisor:
         if watched.ref is None or spec.flags.max_memory is None:
             return
         self._pass_again_in(MEMORY_INTERVAL)
-        used = process.resident_bytes(watched.ref.pid)
+        used = linux.process.resident_bytes(watched.ref.pid)
         if used > spec.flags.max_memory:
             log.warning("%s uses %d bytes, more than its limit of %d", watched.agent.name, used, spec.flags.max_memory)
             watched.over_memory = watched.run
@@ -476,6 +476,6 @@ class Supervisor:
         status, record = watched.status.get(), watched.exit.get()
         if status is not None and (record is None or record.run < status.run):
             record = finalizer.record_exit(watched.agent, status.run, Ended(), now)
-        if record is not None and not record.buried and not leases.is_held(watched.agent.lease):
+        if record is not None and not record.buried and not store.leases.is_held(watched.agent.lease):
             finalizer.finalize(watched.agent, record, now)
             self._restart_if_wanted(watched, record)

@@ -3,9 +3,9 @@
 import logging
 from dataclasses import dataclass
 
-from crewboard.errors import CrewboardError
-from crewboard.records import MOST_RESTARTS, HeldStart, HeldStarts
-from crewboard.store import CachedFile, TeamDirectory, json_files, roster
+from crewboard import store
+from crewboard.records import MOST_RESTARTS, CrewboardError, HeldStart, HeldStarts
+from crewboard.store import CachedFile, TeamDirectory
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +77,17 @@ class StartQueue:
             return False
         held = HeldStart(name=name, run=run, since=now, reason=reason, due=now + delay, attempt=attempt)
         restarts = {**before.restarts, name: [*times, now][-_KNOWN_RESTARTS:]}
-        json_files.save(self._team.starts, HeldStarts(held=[*before.held, held], restarts=restarts))
+        store.json_files.save(self._team.starts, HeldStarts(held=[*before.held, held], restarts=restarts))
         return True
 
     def cap_reached(self, living: set[str]) -> str | None:
         """Return in words why no further agent may start beside the `living`; None if one may."""
-        config = roster.load(self._team)
-        return roster.cap_reached(config, roster.load_of(self._team, living)) if roster.has_caps(config) else None
+        config = store.roster.load(self._team)
+        return (
+            store.roster.cap_reached(config, store.roster.load_of(self._team, living))
+            if store.roster.has_caps(config)
+            else None
+        )
 
     def hold(self, candidates: list[Candidate], reason: str | None) -> None:
         """Record which runs wait, in this order, and why; the reason of those that only lack their environment stays.
@@ -102,7 +106,7 @@ class StartQueue:
         if held == before.held:
             return
         try:
-            json_files.save(self._team.starts, before.model_copy(update={"held": held}))
+            store.json_files.save(self._team.starts, before.model_copy(update={"held": held}))
         except CrewboardError as error:
             log.warning("the queue is not recorded: %s", error)
 

@@ -16,10 +16,18 @@ import traceback
 from pathlib import Path
 from typing import TextIO, cast
 
-from crewboard import env, redaction, store
-from crewboard.errors import CrewboardError, ExitCode, LostLeaseError, StorageError
-from crewboard.linux import process, syscalls
-from crewboard.records import SANDBOX_OFF, Exit, Lease, RunStarted, Spec
+from crewboard import env, linux, redaction, store
+from crewboard.records import (
+    SANDBOX_OFF,
+    CrewboardError,
+    Exit,
+    ExitCode,
+    Lease,
+    LostLeaseError,
+    RunStarted,
+    Spec,
+    StorageError,
+)
 from crewboard.sandbox.level import UNSAFE_WARNING
 from crewboard.sandbox.sandbox import Sandbox, open_sandbox
 from crewboard.store import AgentDirectory
@@ -35,7 +43,7 @@ def _begin(agent: AgentDirectory) -> tuple[Spec, int, Lease, bytes] | None:
     if spec is None or held is None or store.agents.last_run(agent) >= spec.run:
         return None
     me = os.getpid()
-    lease = Lease(pid=me, run=spec.run, boot_id=process.boot_id(), start_ticks=process.start_ticks(me))
+    lease = Lease(pid=me, run=spec.run, boot_id=linux.process.boot_id(), start_ticks=linux.process.start_ticks(me))
     signed = store.leases.sign(held, lease)
     return spec, held, lease, signed
 
@@ -44,9 +52,9 @@ def _harden() -> None:
     """Allow no new privileges to child processes, no access of other users to new files, and no core dump."""
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    syscalls.no_new_privileges()
-    process.keep_memory_private()
-    process.adopt_orphans()
+    linux.syscalls.no_new_privileges()
+    linux.process.keep_memory_private()
+    linux.process.adopt_orphans()
     redaction.register_secrets(os.environ)
     sys.stderr = cast("TextIO", redaction.RedactedStream(sys.stderr))
 

@@ -1,8 +1,7 @@
 """The starts of assignments: the hire prompt, mail, a task left in progress, a task claimed from the board."""
 
 from crewboard import protocol, store
-from crewboard.errors import CrewboardError, ExitCode, StorageError
-from crewboard.records import Intake, Message, Spec, Status, Task
+from crewboard.records import CrewboardError, ExitCode, Intake, Message, Spec, Status, StorageError, Task
 from crewboard.store import is_starting
 from crewboard.worker import inbox
 from crewboard.worker.limits import Limits

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from crewboard import store
-from crewboard.errors import CrewboardError
-from crewboard.records import Intake, Message
+from crewboard.records import CrewboardError, Intake, Message
 from crewboard.worker.run_state import RunState
 
 MAIL_SHARE = 0.15

@@ -9,10 +9,8 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from crewboard import store
-from crewboard.errors import BadDataError, ExitCode
-from crewboard.protocol import approvals
-from crewboard.records import LEAD, OPERATOR, Message, Spec
+from crewboard import protocol, store
+from crewboard.records import LEAD, OPERATOR, BadDataError, ExitCode, Message, Spec
 from crewboard.store import CachedFile
 from crewboard.worker import inbox
 from crewboard.worker.run_state import RunState
@@ -100,15 +98,15 @@ class Interrupts:
             WorkerExit: There was one.
         """
         team, name, now = self._run_state.team, self._run_state.name, self._run_state.now()
-        request = approvals.pending_shutdown(team, name, now)
+        request = protocol.approvals.pending_shutdown(team, name, now)
         if request is None:
             return
         try:
-            approvals.respond(team, request.id, "approved", name, now)
+            protocol.approvals.respond(team, request.id, "approved", name, now)
         except BadDataError:
             # The request was closed by another process just now.
             return
-        await self._pick_up(approvals.ask_id(request))
+        await self._pick_up(protocol.approvals.ask_id(request))
         raise WorkerExit("shutdown", 0)
 
     async def _pick_up(self, ident: str) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from crewboard import store
 from crewboard.records import HireOptions, Intake, Spec
 from crewboard.store import CachedFile
-from crewboard.store.roster import BudgetShare
 from crewboard.worker.conversation import Assignment
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
@@ -22,7 +21,7 @@ class ReachedLimit:
     is_budget: bool
 
 
-def _used_up(shares: Iterable[BudgetShare]) -> ReachedLimit | None:
+def _used_up(shares: Iterable[store.roster.BudgetShare]) -> ReachedLimit | None:
     text = store.roster.used_up(shares)
     return ReachedLimit(text, is_budget=True) if text is not None else None
 
@@ -67,7 +66,7 @@ class Limits:
         spec = self._spec.get()
         return spec.flags if spec is not None else self._run_state.spec.flags
 
-    def _shares(self) -> list[BudgetShare]:
+    def _shares(self) -> list[store.roster.BudgetShare]:
         """Return the budgets that this agent draws on."""
         run_state, conversation = self._run_state, self._run_state.conversation
         return store.roster.budgets(run_state.team, run_state.name, (conversation.tokens, conversation.cost_usd or 0.0))

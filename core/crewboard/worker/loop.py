@@ -9,12 +9,9 @@ import sys
 import time
 from collections.abc import Mapping
 
-from crewboard import env
-from crewboard.errors import ExitCode, StorageError
+from crewboard import env, protocol, store
 from crewboard.names import PROJECT_FILES
-from crewboard.protocol import approvals
-from crewboard.records import Intake, Reply, State
-from crewboard.store import files, roster
+from crewboard.records import ExitCode, Intake, Reply, State, StorageError
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Assignments
 from crewboard.worker.conversation import CUT_OFF
@@ -86,7 +83,7 @@ class StorageWait:
                 return
 
     def _show(self, error: StorageError, delay: float) -> None:
-        text = f"{files.trouble(error) or 'storage error'}: {error}"
+        text = f"{store.files.trouble(error) or 'storage error'}: {error}"
         sys.stderr.write(f"{self._run_state.name}: {text}; trying again in {delay:g} s\n")
         # The status is on the same disk.
         with contextlib.suppress(StorageError):
@@ -238,7 +235,7 @@ class Loop:
         """Let new mail enter before a model call. Tell the model about a shutdown request."""
         self._interrupts.check_leave()
         run_state = self._run_state
-        request = approvals.pending_shutdown(self._team, self._name, run_state.now())
+        request = protocol.approvals.pending_shutdown(self._team, self._name, run_state.now())
         if request is None or request.id in run_state.conversation.shutdowns_told:
             inbox.take_in(run_state)
             return
@@ -249,7 +246,7 @@ class Loop:
     async def _call(self) -> Reply:
         """Call the model. If the API finds the request too long, make it shorter and call again."""
         spec, conversation = self._run_state.spec, self._run_state.conversation
-        system = system_prompt(self._name, spec, roster.load(self._team))
+        system = system_prompt(self._name, spec, store.roster.load(self._team))
         conversation.preface = preface(spec, *await self._project(), conversation.key)
         tools, window = self._registry.definitions(), self._context_window
         while True:

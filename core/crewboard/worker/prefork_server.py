@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crewboard.linux import process
+from crewboard import linux
 
 if TYPE_CHECKING:
     from crewboard.protocol.prefork import SpawnRequest
@@ -135,16 +135,16 @@ def _become_worker(request: "SpawnRequest") -> None:
     tempfile.tempdir = None
     random.seed()
     sys.argv[1:] = [str(request.agent)]
-    process.rename(request.agent.name, [sys.executable, "-I", "-m", "crewboard.worker", str(request.agent)])
+    linux.process.rename(request.agent.name, [sys.executable, "-I", "-m", "crewboard.worker", str(request.agent)])
     gc.enable()
 
 
 def _has_one_thread() -> bool:
     """Return True if this process has one thread, so that a fork copies all of it."""
     deadline = time.monotonic() + _THREAD_EXIT_TIMEOUT
-    while process.count_threads() > 1 and time.monotonic() < deadline:
+    while linux.process.count_threads() > 1 and time.monotonic() < deadline:
         time.sleep(0.001)
-    return process.count_threads() == 1
+    return linux.process.count_threads() == 1
 
 
 async def _serve_reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -191,15 +191,15 @@ def preload() -> None:
 
 def main() -> int:
     """Load the code and fork workers. Return in the server at its end, and in each worker at its own."""
-    process.end_with_parent()
+    linux.process.end_with_parent()
     # Every worker inherits this, so its key and mail are protected from its first instruction.
-    process.keep_memory_private()
+    linux.process.keep_memory_private()
     # The collector would take a tenth of the import time and find no garbage.
     gc.disable()
     # Imported here, so that this process is bound to its parent and closed to others before anything slow.
     from crewboard.protocol.prefork import READY, SERVER_MODULE
 
-    process.rename("crewboard", [sys.executable, "-I", "-m", SERVER_MODULE, sys.argv[1]])
+    linux.process.rename("crewboard", [sys.executable, "-I", "-m", SERVER_MODULE, sys.argv[1]])
     control = _take_control_socket()
     from crewboard.worker import __main__ as worker
 

@@ -5,10 +5,8 @@ In this order, so that the worker after a crash sends what was committed and nev
 
 from typing import Any
 
-from crewboard import store
-from crewboard.errors import ExitCode
-from crewboard.protocol import approvals
-from crewboard.records import Answer, Sent, Spec
+from crewboard import protocol, store
+from crewboard.records import Answer, ExitCode, Sent, Spec
 from crewboard.worker.interrupts import WorkerExit
 from crewboard.worker.run_state import RunState
 
@@ -93,7 +91,7 @@ class Results:
         self.send(
             "error" if answer.error is not None else "result",
             answer.error or answer.text,
-            ident=approvals.answer_id(self._name, answer),
+            ident=protocol.approvals.answer_id(self._name, answer),
             metadata={"result": answer.result, "answers": list(answer.answers)},
         )
 

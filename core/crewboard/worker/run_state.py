@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from crewboard import store
-from crewboard.errors import LostLeaseError
-from crewboard.linux import process
+from crewboard import linux, store
 from crewboard.records import (
     Context,
     Cursor,
     Event,
     Exit,
     Intake,
+    LostLeaseError,
     RunEnded,
     RunStarted,
     Spec,
@@ -80,8 +79,8 @@ class RunState:
             state="starting",
             since=self.now(),
             model=spec.model,
-            boot_id=process.boot_id(),
-            start_ticks=process.start_ticks(me),
+            boot_id=linux.process.boot_id(),
+            start_ticks=linux.process.start_ticks(me),
             last_error=None,
         )
 

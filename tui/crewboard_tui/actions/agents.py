@@ -4,13 +4,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from time import monotonic
 
-from crewboard.commands import Team, control, messages
-from crewboard.commands import hire as hiring
-from crewboard.commands import stop as ending
-from crewboard.pricing import budget_or_none
-from crewboard.readmodel import AgentView, Need, to_acknowledge
-from crewboard.records import LEAD, HireOptions
-from crewboard.store import CLOSED
+import crewboard as core
+from crewboard import LEAD, AgentView, HireOptions, Need, Team
 from crewboard_tui.actions.registry import Action, Selection, aimed, either, for_fitting, not_for
 from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.background import run_for_each
@@ -85,11 +80,11 @@ class AgentActions:
             self._for_all("letting go on", [agent.name for agent in living], self._unpause_one, "go on", selection)
 
     def _pause_one(self, name: str) -> str:
-        control.pause(self._context.team, name)
+        core.commands.control.pause(self._context.team, name)
         return f"{name} pauses at its next safe point; {self._context.key('agent.pause')} again lets it go on"
 
     def _unpause_one(self, name: str) -> str:
-        control.unpause(self._context.team, name)
+        core.commands.control.unpause(self._context.team, name)
         return f"{name} goes on"
 
     def _why_no_pause_all(self, _: Selection) -> str | None:
@@ -105,11 +100,11 @@ class AgentActions:
             self._context.do("pausing all agents", self._pause_everyone)
 
     def _pause_everyone(self) -> str:
-        held, again = len(control.pause_all(self._context.team)), self._context.key("agent.pause_all")
+        held, again = len(core.commands.control.pause_all(self._context.team)), self._context.key("agent.pause_all")
         return f"{held} agents pause at their next safe point; {again} again lets them go"
 
     def _unpause_everyone(self) -> str:
-        return f"{len(control.unpause_all(self._context.team))} agents go on"
+        return f"{len(core.commands.control.unpause_all(self._context.team))} agents go on"
 
     # ----------------------------------------------------------------------------------------------------- ending
 
@@ -118,7 +113,7 @@ class AgentActions:
         self._for_all("asking to shut down:", living, self._stop_one, "have shut down", selection)
 
     def _stop_one(self, name: str) -> str:
-        ending.stop(self._context.team, name)
+        core.commands.stop.stop(self._context.team, name)
         return f"{name} has shut down"
 
     def _end(self, selection: Selection) -> None:
@@ -137,7 +132,7 @@ class AgentActions:
         self._for_all("ending", sorted(names), self._end_one, "and everything they started are ended", selection)
 
     def _end_one(self, name: str) -> str:
-        ending.stop_now(self._context.team, name)
+        core.commands.stop.stop_now(self._context.team, name)
         return f"{name} and everything it started is ended"
 
     def _remove(self, selection: Selection) -> None:
@@ -166,7 +161,9 @@ class AgentActions:
     def _loss(self, agents: list[AgentView]) -> str:
         """Return what is lost when these agents are removed."""
         view, names = self._context.snapshot.view, {agent.name for agent in agents}
-        open_tasks = [f"#{task.id}" for task in view.tasks if task.owner in names and task.status not in CLOSED]
+        open_tasks = [
+            f"#{task.id}" for task in view.tasks if task.owner in names and task.status not in core.store.CLOSED
+        ]
         unread = sum(agent.unread for agent in agents)
         lost = ["its memory ends" if len(agents) == 1 else "their memories end"]
         lost += [f"{', '.join(open_tasks)} lose{'s' * (len(open_tasks) == 1)} the owner"] if open_tasks else []
@@ -174,7 +171,7 @@ class AgentActions:
         return f"{', '.join(lost)}; the files are kept"
 
     def _remove_one(self, name: str) -> str:
-        return f"{name} is removed; its files are in {format_path(ending.remove(self._context.team, name))}"
+        return f"{name} is removed; its files are in {format_path(core.commands.stop.remove(self._context.team, name))}"
 
     # --------------------------------------------------------------------------------------------------- resuming
 
@@ -186,12 +183,12 @@ class AgentActions:
         self._for_all("resuming", over, self._resume_one, "are up again, with their memory", selection)
 
     def _retry_one(self, name: str) -> str:
-        control.retry(self._context.team, name)
+        core.commands.control.retry(self._context.team, name)
         return f"{name} tries again"
 
     def _resume_one(self, name: str) -> str:
-        run = hiring.resume(self._context.team, name)
-        waits = hiring.queued(self._context.team, name, run)
+        run = core.commands.hire.resume(self._context.team, name)
+        waits = core.commands.hire.queued(self._context.team, name, run)
         return f"{name} is {waits}" if waits else f"{name} is up again: run {run}, with its memory"
 
     def _resume_fresh(self, selection: Selection) -> None:
@@ -207,9 +204,11 @@ class AgentActions:
         if spec is None:
             return f"{agent.name} has no usable spec; hire it anew"
         flags = HireOptions(**{**spec.flags.model_dump(), "task": None})
-        hire = hiring.Hire(agent.name, spec.type, spec.prompt, role=spec.role, model=spec.model or None, flags=flags)
-        run = hiring.spawn(self._context.team, hire).run
-        waits = hiring.queued(self._context.team, agent.name, run)
+        hire = core.commands.hire.Hire(
+            agent.name, spec.type, spec.prompt, role=spec.role, model=spec.model or None, flags=flags
+        )
+        run = core.commands.hire.spawn(self._context.team, hire).run
+        waits = core.commands.hire.queued(self._context.team, agent.name, run)
         return f"{agent.name} is {waits}" if waits else f"{agent.name} is up again: run {run}, without memory"
 
     def _raise_limit(self, selection: Selection) -> None:
@@ -235,12 +234,12 @@ class AgentActions:
     def _raised(self, agent: AgentView, limit: str) -> str:
         team, name = self._context.team, agent.name
         if agent.limit == "team_budget":
-            resumed = hiring.raise_team_budget(team, limit)
+            resumed = core.commands.hire.raise_team_budget(team, limit)
             return f"the team may use {limit}" + (f"; {', '.join(resumed)} continue" if resumed else "")
         if agent.limit == "turns":
-            hiring.raise_limits(team, name, max_turns=int(limit))
+            core.commands.hire.raise_limits(team, name, max_turns=int(limit))
             return f"{name} continues: it may call the model {limit} times"
-        run = hiring.raise_limits(team, name, budget=limit)
+        run = core.commands.hire.raise_limits(team, name, budget=limit)
         return (
             f"{name} continues: it may use {limit}" if run is not None else f"{name} may use {limit}, which is used up"
         )
@@ -249,7 +248,7 @@ class AgentActions:
         """Return the selected needs that can be acknowledged, else those of the selected agents."""
         view = self._context.snapshot.view
         needs = selection.needs or tuple(
-            need for agent in selection.agents for need in to_acknowledge(view, agent.name)
+            need for agent in selection.agents for need in core.readmodel.to_acknowledge(view, agent.name)
         )
         return [need for need in needs if need.is_acknowledgeable]
 
@@ -290,9 +289,9 @@ class NeedActions:
 def _acknowledge_need(team: Team, need: Need) -> None:
     """Record that the operator has seen a need that can be acknowledged."""
     if need.marks:
-        messages.acknowledge_marks(team, dict(need.marks), f"#{need.task}" if need.task else need.agent)
+        core.commands.messages.acknowledge_marks(team, dict(need.marks), f"#{need.task}" if need.task else need.agent)
     else:
-        messages.acknowledge(team, need.agent)
+        core.commands.messages.acknowledge(team, need.agent)
 
 
 def _is_alive(agent: AgentView) -> bool:
@@ -338,12 +337,12 @@ def _check_turns(text: str) -> str | None:
 
 
 def _check_budget(text: str) -> str | None:
-    return None if budget_or_none(text) is not None else "give money as $5 or tokens as 200k"
+    return None if core.pricing.budget_or_none(text) is not None else "give money as $5 or tokens as 200k"
 
 
 def _doubled(amount: str | None) -> str:
     """Return twice a budget, as a suggestion."""
-    budget = budget_or_none(amount)
+    budget = core.pricing.budget_or_none(amount)
     if budget is None:
         return ""
     return f"${2 * budget.usd:g}" if budget.usd is not None else str(2 * (budget.tokens or 0))

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from crewboard.commands import control, hire, messages
-from crewboard.errors import UsageError
-from crewboard.names import LEAD
+import crewboard as core
+from crewboard import LEAD, UsageError
 from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
 from crewboard_tui.background import Then
 from crewboard_tui.compose import Composer, ComposeTarget, Note, PromptLine, Prose, Visit, openings, parse_line
@@ -110,8 +109,10 @@ class Messaging:
         unmark(names)
 
         def send() -> str:
-            messages.send_to_each(left, lambda name: messages.send(self._context.team, name, text))
-            asleep = [name for name in names if not messages.is_listening(self._context.team, name)]
+            core.commands.messages.send_to_each(
+                left, lambda name: core.commands.messages.send(self._context.team, name, text)
+            )
+            asleep = [name for name in names if not core.commands.messages.is_listening(self._context.team, name)]
             later = f"; {', '.join(asleep)} reads it when resumed" if asleep else ""
             return f"sent to {', '.join(names)}{later}"
 
@@ -141,7 +142,7 @@ class Messaging:
         unmark(names)
 
         def send() -> str:
-            told = len(messages.broadcast(self._context.team, text, left))
+            told = len(core.commands.messages.broadcast(self._context.team, text, left))
             return f"sent to {told} agent{'' if told == 1 else 's'}"
 
         def draft() -> str:
@@ -163,7 +164,9 @@ class Messaging:
         unmark(names)
 
         def interrupt() -> str:
-            messages.send_to_each(left, lambda name: control.interrupt(self._context.team, name, text))
+            core.commands.messages.send_to_each(
+                left, lambda name: core.commands.control.interrupt(self._context.team, name, text)
+            )
             return f"interrupted: {', '.join(names)} reads it now"
 
         keep = keep_unsent(self._context, lambda: interrupting(left), text)
@@ -194,7 +197,7 @@ class Messaging:
 
     def _tell_lead(self, text: str) -> None:
         def tell() -> str:
-            told = hire.tell_lead(self._context.team, text)
+            told = core.commands.hire.tell_lead(self._context.team, text)
             return "a lead is hired and reads it" if told.fresh else "sent to the lead"
 
         self._context.do("telling the lead", tell, settle=keep_unsent(self._context, lambda: TALK, text))

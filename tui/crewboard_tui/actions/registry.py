@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from crewboard.readmodel import AgentView, Need, TeamView
-from crewboard.records import Task
+from crewboard import AgentView, Need, Task, TeamView
 from crewboard_tui.keymap import BY_ID
 from crewboard_tui.render import clip, one_line
 

@@ -1,8 +1,7 @@
 """Answering a request, and what has become of one since its page was opened."""
 
-from crewboard.commands import answers, command_for
-from crewboard.readmodel import TeamView, question_in
-from crewboard.records import Request
+import crewboard as core
+from crewboard import Request, TeamView
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Pressed, default_key
@@ -23,24 +22,28 @@ class RequestActions:
     def approve(self, feedback: str | None, edited: str | None) -> str:
         """Say yes, to the plan as it is `edited` if that is given."""
         request = self.request
-        answers.approve(self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited)
+        core.commands.answers.approve(
+            self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited
+        )
         return f"{'approved' if edited is None else 'approved as you edited it'}: {request.from_} goes on"
 
     def approve_with_rule(self, covers: str) -> str:
         """Say yes, and from now on to everything that the rule `covers`."""
-        _, rule = answers.approve_with_rule(self._context.team, self.request.id, sha256=self.request.sha256)
-        revoke = command_for(self._context.team, f"rules revoke {rule.id}")
+        _, rule = core.commands.answers.approve_with_rule(
+            self._context.team, self.request.id, sha256=self.request.sha256
+        )
+        revoke = core.commands.command_for(self._context.team, f"rules revoke {rule.id}")
         return f"approved, and from now on {covers}; `{revoke}` takes it back"
 
     def reject(self, feedback: str) -> str:
         """Say no, or no for now with a question."""
-        answers.reject(self._context.team, self.request.id, feedback, sha256=self.request.sha256)
-        asks = question_in(feedback) is not None
+        core.commands.answers.reject(self._context.team, self.request.id, feedback, sha256=self.request.sha256)
+        asks = core.readmodel.question_in(feedback) is not None
         return f"asked back: {self.request.from_} reads it" if asks else f"denied: {self.request.from_} reads why"
 
     def answer(self, text: str) -> str:
         """Answer a question."""
-        answers.answer(self._context.team, self.request.id, text)
+        core.commands.answers.answer(self._context.team, self.request.id, text)
         return f"answered: {self.request.from_} goes on"
 
     # ------------------------------------------------------------------------------------------------------- next

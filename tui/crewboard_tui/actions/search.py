@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-from crewboard.readmodel import AgentView, Need, TeamView, blocked
-from crewboard.records import Message, Task
+import crewboard as core
+from crewboard import AgentView, Message, Need, Task, TeamView
 from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
@@ -53,7 +53,7 @@ def in_group(agent: AgentView, group: str) -> bool:
 
 def task_in_group(task: Task, view: TeamView, group: str) -> bool:
     """Return True if a task is in a group of states; every task is in `ALL`."""
-    return group == ALL or task_look(task, blocked(task, view.tasks)).word in TASK_GROUPS[group]
+    return group == ALL or task_look(task, core.readmodel.blocked(task, view.tasks)).word in TASK_GROUPS[group]
 
 
 def need_in_group(need: Need, group: str) -> bool:

@@ -3,11 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
-from crewboard.commands import tasks as board
-from crewboard.errors import UsageError
-from crewboard.readmodel import TeamView
-from crewboard.records import Task
-from crewboard.store import CLOSED, tasks
+import crewboard as core
+from crewboard import Task, TeamView, UsageError
 from crewboard_tui.actions.messaging import keep_unsent
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, aimed
 from crewboard_tui.background import run_for_each
@@ -27,7 +24,7 @@ class TaskActions:
             _on_tasks("task.assign", self._assign, lambda task: _is_open(task) or task.status == "failed"),
             _on_tasks("task.block", self._block, lambda task: task.status == "pending", one=True),
             _on_tasks("task.cancel", self._cancel, _is_open),
-            _on_tasks("task.reopen", self._reopen, lambda task: task.status in CLOSED),
+            _on_tasks("task.reopen", self._reopen, lambda task: task.status in core.store.CLOSED),
         )
         self.retry = _on_tasks("agent.resume", self._retry, lambda task: task.status == "failed")
         """Reopens a failed task for the agent that had it. Needs-you offers it in the place of `agent.resume`."""
@@ -50,7 +47,7 @@ class TaskActions:
         made: list[int] = []
 
         def add() -> str:
-            made.append(board.add_task(self._context.team, subject).id)
+            made.append(core.commands.tasks.add_task(self._context.team, subject).id)
             assign, block = self._context.key("task.assign"), self._context.key("task.block")
             return f"task {made[0]} is on the board: {assign} assigns it, {block} lets it wait for others"
 
@@ -90,17 +87,23 @@ class TaskActions:
 
     def _give(self, ident: int, name: str) -> str:
         found = next((task for task in self._context.snapshot.view.tasks if task.id == ident), None)
-        reopens = found is not None and found.status in CLOSED
-        task = board.update_task(self._context.team, ident, owner=name, status="pending" if reopens else None)
+        reopens = found is not None and found.status in core.store.CLOSED
+        task = core.commands.tasks.update_task(
+            self._context.team, ident, owner=name, status="pending" if reopens else None
+        )
         if hindrances := self._hindrances(task):
             return f"task {ident} is {name}'s: {'; '.join(hindrances)}"
-        waiting = tasks.blockers(task, {each.id: each for each in tasks.load_all(self._context.team.directory)})
+        waiting = core.store.tasks.blockers(
+            task, {each.id: each for each in core.store.tasks.load_all(self._context.team.directory)}
+        )
         begins = f"who begins after {', '.join(f'#{other}' for other in waiting)}" if waiting else "who is told"
         return f"task {ident} is {name}'s, {begins}"
 
     def _hindrances(self, task: Task) -> list[str]:
         owner = self._context.snapshot.view.agent(task.owner) if task.owner else None
-        return board.blocking_reasons(self._context.team, task, owner_lives=owner is not None and owner.alive)
+        return core.commands.tasks.blocking_reasons(
+            self._context.team, task, owner_lives=owner is not None and owner.alive
+        )
 
     def _block(self, chosen: list[Task], _: Selection) -> None:
         task = chosen[0]
@@ -117,7 +120,7 @@ class TaskActions:
         self._context.navigator.ask(PromptLine(f"#{task.id} waits for", kept, check=check, hint=hint), done)
 
     def _wait_for(self, ident: int, blocked_by: list[int]) -> str:
-        task = board.block_task(self._context.team, ident, blocked_by)
+        task = core.commands.tasks.block_task(self._context.team, ident, blocked_by)
         others = ", ".join(f"#{other}" for other in blocked_by)
         if hindrances := self._hindrances(task):
             return f"task {ident} waits: {'; '.join(hindrances)}"
@@ -125,7 +128,7 @@ class TaskActions:
 
     def _cancel(self, chosen: list[Task], selection: Selection) -> None:
         def cancel(task: Task) -> str:
-            board.update_task(self._context.team, task.id, status="cancelled")
+            core.commands.tasks.update_task(self._context.team, task.id, status="cancelled")
             said = f"task {task.id} is cancelled: {self._context.key('task.reopen')} opens it again"
             if task.status == "in_progress":
                 said += f"; {task.owner} is not told: {self._context.key('agent.message')} writes to it"
@@ -135,7 +138,7 @@ class TaskActions:
 
     def _reopen(self, chosen: list[Task], selection: Selection) -> None:
         def reopen(task: Task) -> str:
-            board.update_task(self._context.team, task.id, status="pending")
+            core.commands.tasks.update_task(self._context.team, task.id, status="pending")
             assign = self._context.key("task.assign")
             return f"task {task.id} is open again, for any agent to take; {assign} assigns it"
 
@@ -143,7 +146,7 @@ class TaskActions:
 
     def _retry(self, chosen: list[Task], selection: Selection) -> None:
         def retry(task: Task) -> str:
-            owner = board.retry_task(self._context.team, task.id).owner
+            owner = core.commands.tasks.retry_task(self._context.team, task.id).owner
             return f"task {task.id} is open again, " + (f"{owner} is told" if owner else "for any agent to take")
 
         self._for_each("retrying", chosen, retry, "open again", selection)
@@ -175,7 +178,7 @@ def _on_tasks(
 
 
 def _is_open(task: Task) -> bool:
-    return task.status not in CLOSED
+    return task.status not in core.store.CLOSED
 
 
 def _misfit(task: Task, kind: str) -> bool:
@@ -206,7 +209,7 @@ def ids(text: str) -> list[int]:
 def cannot_wait(view: TeamView, task_id: int, text: str) -> str | None:
     """Return why a task cannot wait for those that `text` names; None if it can."""
     try:
-        tasks.check_blockers(task_id, ids(text), {task.id: task for task in view.tasks})
+        core.store.tasks.check_blockers(task_id, ids(text), {task.id: task for task in view.tasks})
     except ValueError:
         return "give the numbers of tasks, such as 9 11"
     except UsageError as error:

@@ -10,12 +10,8 @@ from collections.abc import Iterator
 
 import click
 
-from crewboard import env
-from crewboard.commands import CommandLine, Team
-from crewboard.errors import StorageError, UsageError
-from crewboard.readmodel import Need, NeedKind, TeamReader, TeamView, waiting_behind
-from crewboard.readmodel.watcher import SWEEP
-from crewboard.records import Request, Task
+import crewboard as core
+from crewboard import Need, NeedKind, Request, StorageError, Task, Team, TeamReader, TeamView, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json
 from crewboard_tui.cli.mail import answers
@@ -37,7 +33,7 @@ def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) ->
     if plain:
         follow(team)
         return
-    typed = CommandLine.of(team)
+    typed = core.commands.CommandLine.of(team)
     check_terminal(f"`{typed('board --plain')}`, `{typed('status')}` and `{typed('watch')}` do not")
     from crewboard_tui.session import run
 
@@ -65,7 +61,7 @@ def check_terminal(instead: str) -> None:
     Raises:
         UsageError: There is no such terminal.
     """
-    if env.is_in_browser():
+    if core.env.is_in_browser():
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"the dashboard needs a terminal; {instead}")
@@ -109,11 +105,13 @@ def _print_link(link: str) -> None:
 
 
 def _serve_token(host: str) -> str:
-    token = os.environ.pop(env.SERVE_TOKEN, None) or None  # dashboards and agents do not get it
+    token = os.environ.pop(core.env.SERVE_TOKEN, None) or None  # dashboards and agents do not get it
     if token is not None and len(token) < SHORTEST_TOKEN:
-        raise UsageError(f"{env.SERVE_TOKEN} is too short: at least {SHORTEST_TOKEN} characters")
+        raise UsageError(f"{core.env.SERVE_TOKEN} is too short: at least {SHORTEST_TOKEN} characters")
     if token is None and not _is_loopback(host):
-        raise UsageError(f"--host {host} can be reached from other machines: set {env.SERVE_TOKEN} to a long secret")
+        raise UsageError(
+            f"--host {host} can be reached from other machines: set {core.env.SERVE_TOKEN} to a long secret"
+        )
     return token or secrets.token_urlsafe(32)
 
 
@@ -133,7 +131,7 @@ _SAYS: dict[NeedKind, str] = {"plan": "submits a ", "stuck": "is stuck: ", "loop
 
 def follow(team: Team) -> None:
     """Print the open needs, then each new and each settled one, until stdout is closed."""
-    directory, typed = team.directory, CommandLine.of(team)
+    directory, typed = team.directory, core.commands.CommandLine.of(team)
     with hints(directory) as wake:
         reader, arrivals = TeamReader(directory), NeedsDiff()
         note(f"what needs you on the team {directory.path.name} in {directory.root}; Ctrl-C ends")
@@ -143,10 +141,10 @@ def follow(team: Team) -> None:
             wake.clear()
             for line in news(reader.read(), arrivals, typed):
                 say(line)
-            wake.wait(SWEEP)
+            wake.wait(core.readmodel.watcher.SWEEP)
 
 
-def news(view: TeamView, arrivals: NeedsDiff, typed: CommandLine) -> Iterator[str]:
+def news(view: TeamView, arrivals: NeedsDiff, typed: core.commands.CommandLine) -> Iterator[str]:
     """Yield sentences about needs that are new or settled since the last reading."""
     found = arrivals.read(view)
     for need in found.went:
@@ -157,7 +155,7 @@ def news(view: TeamView, arrivals: NeedsDiff, typed: CommandLine) -> Iterator[st
         yield NOTHING
 
 
-def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
+def sentence(need: Need, view: TeamView, typed: core.commands.CommandLine) -> str:
     """Describe a need: since when, what it blocks, and the commands that answer it."""
     since = f"for {format_long_age(view.now - need.since)}"
     happened = f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}"
@@ -182,7 +180,7 @@ def is_closed() -> bool:
 
 
 def _holds(need: Need, view: TeamView) -> str:
-    waiting = waiting_behind(view, need)
+    waiting = core.readmodel.waiting_behind(view, need)
     agents, tasks = waiting.agents, waiting.tasks
     behind = f"{', '.join(agents)} {'waits' if len(agents) == 1 else 'wait'}" if agents else ""
     return "; ".join(part for part in (_tasks_behind(need, tasks), behind) if part)

@@ -20,13 +20,8 @@ import click
 from click.shell_completion import CompletionItem
 from rich.cells import cell_len
 
-from crewboard import env
-from crewboard.commands import Team, choose_team
-from crewboard.errors import BadDataError, CrewboardError, UsageError
-from crewboard.protocol import requests, supervisor_client
-from crewboard.records import State
-from crewboard.redaction import redact_values
-from crewboard.store import TeamDirectory, find_root, roster, tasks
+import crewboard as core
+from crewboard import BadDataError, CrewboardError, Team, UsageError, choose_team
 from crewboard_tui.render import clip, pad, safe_line, safe_text
 
 P = ParamSpec("P")
@@ -83,7 +78,7 @@ def seconds(value: str) -> float:
 
 def memory(value: str | int) -> int:
     """Parse a size in memory, such as 2G."""
-    return value if isinstance(value, int) else roster.parse_size(value)
+    return value if isinstance(value, int) else core.store.roster.parse_size(value)
 
 
 def read_text(path: str) -> str:
@@ -108,7 +103,7 @@ def read_text(path: str) -> str:
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator: str = "") -> Completer:
+def completer(list_words: Callable[[core.store.TeamDirectory], Iterable[str]], *, separator: str = "") -> Completer:
     """Return a function by which the shell completes a value from what the team has; nothing if it cannot be read.
 
     With a `separator`, the last part of the value is completed.
@@ -118,7 +113,7 @@ def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator
         options = ctx.find_root().params
         before, mark, last = incomplete.rpartition(separator) if separator else ("", "", incomplete)
         try:
-            words = list(list_words(choose_team(find_root(options.get("root")), options.get("team"))))
+            words = list(list_words(choose_team(core.store.find_root(options.get("root")), options.get("team"))))
         except (CrewboardError, OSError):
             return []
         return [CompletionItem(f"{before}{mark}{word}") for word in words if word.startswith(last)]
@@ -126,34 +121,31 @@ def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator
     return complete
 
 
-def _agents(team: TeamDirectory) -> list[str]:
-    return [member.name for member in roster.load(team).members]
+def _agents(team: core.store.TeamDirectory) -> list[str]:
+    return [member.name for member in core.store.roster.load(team).members]
 
 
-def _states(_: TeamDirectory) -> list[str]:
+def _states(_: core.store.TeamDirectory) -> list[str]:
     # Not needed by the other commands, and slow to import.
-    from crewboard.readmodel import Shown
 
-    return list(dict.fromkeys([*get_args(State), *get_args(Shown)]))
-
-
-def _agent_types(team: TeamDirectory) -> list[str]:
-    from crewboard import agent_types
-
-    return list(agent_types.find_all(team.root)[0])
+    return list(dict.fromkeys([*get_args(core.records.State), *get_args(core.readmodel.Shown)]))
 
 
-def _settings(_: TeamDirectory) -> list[str]:
-    from crewboard.commands import answers
+def _agent_types(team: core.store.TeamDirectory) -> list[str]:
 
-    return list(answers.SETTINGS)
+    return list(core.agent_types.find_all(team.root)[0])
+
+
+def _settings(_: core.store.TeamDirectory) -> list[str]:
+
+    return list(core.commands.answers.SETTINGS)
 
 
 complete_agent = completer(_agents)
 complete_setting = completer(_settings)
 complete_states = completer(_states, separator=",")
-complete_request = completer(lambda team: [request.id for request in requests.pending(team)])
-complete_task = completer(lambda team: [str(task_id) for task_id in tasks.ids(team)])
+complete_request = completer(lambda team: [request.id for request in core.protocol.requests.pending(team)])
+complete_task = completer(lambda team: [str(task_id) for task_id in core.store.tasks.ids(team)])
 complete_agent_type = completer(_agent_types)
 
 agent_name = click.argument("name", shell_complete=complete_agent)
@@ -215,7 +207,7 @@ class Session:
         Raises:
             UsageError: The named one is not a directory.
         """
-        return find_root(self.root_option)
+        return core.store.find_root(self.root_option)
 
     @property
     def team(self) -> Team:
@@ -227,17 +219,17 @@ class Session:
         """
         environment = dict(os.environ)
         if self.offline:
-            environment[env.OFFLINE] = "1"
+            environment[core.env.OFFLINE] = "1"
         directory = choose_team(self.root, self.team_option)
         if not self.reads:
             directory.require_adopted()
         return Team(directory, environment=environment)
 
 
-def revive(team: TeamDirectory) -> None:
+def revive(team: core.store.TeamDirectory) -> None:
     """Start a supervisor if none is running. If that fails, report it and continue."""
     try:
-        supervisor_client.ensure_running(team)
+        core.protocol.supervisor_client.ensure_running(team)
     except (CrewboardError, OSError) as error:
         note(f"no supervisor can be started: {error}")
 
@@ -281,7 +273,7 @@ def say_json_line(value: object) -> None:
 
 
 def _dump(value: object, indent: int | None = None) -> str:
-    text = json.dumps(redact_values(value), ensure_ascii=True, allow_nan=False, indent=indent)
+    text = json.dumps(core.redaction.redact_values(value), ensure_ascii=True, allow_nan=False, indent=indent)
     return text.replace("\x7f", "\\u007f")
 
 

@@ -4,15 +4,8 @@ from dataclasses import asdict
 
 import click
 
-from crewboard.commands import Team, control, hire, messages
-from crewboard.commands import answers as standing
-from crewboard.commands import stop as ending
-from crewboard.errors import ExitCode, TryLaterError, UsageError
-from crewboard.pricing import budget_or_none, parse_budget
-from crewboard.protocol import SHUTDOWN_TIMEOUT, supervisor_client
-from crewboard.readmodel import TeamView, bill_team, read_team, to_acknowledge
-from crewboard.records import SYSTEM, HireOptions, Status, task_mark
-from crewboard.store import agents, json_files, leases, roster, tasks
+import crewboard as core
+from crewboard import ExitCode, HireOptions, Status, Team, TeamView, TryLaterError, UsageError, read_team
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_json
 from crewboard_tui.cli.status import used
@@ -37,7 +30,9 @@ def lead(context: click.Context, text: str, unsafe_no_sandbox: bool, as_json: bo
     team = context.obj.team
     flags = HireOptions(unsafe_no_sandbox=unsafe_no_sandbox)
     name = team.ensure().config.lead
-    context.exit(follow(team, name, lambda: hire.tell_lead(team, text, flags), once=False, as_json=as_json))
+    context.exit(
+        follow(team, name, lambda: core.commands.hire.tell_lead(team, text, flags), once=False, as_json=as_json)
+    )
 
 
 @click.command()
@@ -51,8 +46,8 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
     The agent keeps its assignment. Without TEXT it is asked to report where it stands.
     """
     team = session.team
-    was = json_files.load_or_none(team.agent(name).status, Status)
-    message = control.interrupt(team, name, text)
+    was = core.store.json_files.load_or_none(team.agent(name).status, Status)
+    message = core.commands.control.interrupt(team, name, text)
     if as_json:
         say_json(message.model_dump())
     elif was is not None and was.state == "idle":
@@ -67,9 +62,9 @@ def interrupt(session: Session, name: str, text: str, as_json: bool) -> None:
 @click.pass_obj
 def pause(session: Session, name: str | None, all_agents: bool) -> None:
     """Pause the agent NAME at its next safe point; no model calls until `unpause`."""
-    held = control.pause_all(session.team) if _all(name, all_agents) else [name or ""]
+    held = core.commands.control.pause_all(session.team) if _all(name, all_agents) else [name or ""]
     if not all_agents:
-        control.pause(session.team, held[0])
+        core.commands.control.pause(session.team, held[0])
     say("paused: " + (", ".join(held) or "no agent is running"))
 
 
@@ -79,9 +74,9 @@ def pause(session: Session, name: str | None, all_agents: bool) -> None:
 @click.pass_obj
 def unpause(session: Session, name: str | None, all_agents: bool) -> None:
     """Let the paused agent NAME continue."""
-    freed = control.unpause_all(session.team) if _all(name, all_agents) else [name or ""]
+    freed = core.commands.control.unpause_all(session.team) if _all(name, all_agents) else [name or ""]
     if not all_agents:
-        control.unpause(session.team, freed[0])
+        core.commands.control.unpause(session.team, freed[0])
     say("continues: " + (", ".join(freed) or "no agent is running"))
 
 
@@ -101,7 +96,7 @@ def _all(name: str | None, all_agents: bool) -> bool:
 @click.pass_obj
 def approver(session: Session, who: str) -> None:
     """Set who reviews plans: you (`operator`) or the `lead`. You may always answer."""
-    standing.set_approver(session.team.ensure(), who)
+    core.commands.answers.set_approver(session.team.ensure(), who)
     say("you review plans" if who == "operator" else "the lead reviews plans; you still may")
     config = session.team.config
     if who == "lead" and config.member(config.lead) is None:
@@ -127,7 +122,7 @@ def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) 
     if name is None:
         _team_budget(session, amount, lift=lift, as_json=as_json)
     else:
-        _agent_budget(session.team, name, hire.NO_BUDGET if lift else amount, as_json=as_json)
+        _agent_budget(session.team, name, core.commands.hire.NO_BUDGET if lift else amount, as_json=as_json)
 
 
 def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str | None]:
@@ -135,7 +130,9 @@ def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str |
     match words:
         case ():
             return None, None
-        case (word,) if budget_or_none(word) is None and team.directory.exists() and team.config.member(word):
+        case (word,) if (
+            core.pricing.budget_or_none(word) is None and team.directory.exists() and team.config.member(word)
+        ):
             return word, None
         case (word,):
             return None, word
@@ -147,21 +144,21 @@ def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str |
 
 def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -> None:
     team.member(name)
-    run = hire.raise_limits(team, name, budget=amount) if amount is not None else None
+    run = core.commands.hire.raise_limits(team, name, budget=amount) if amount is not None else None
     seen = read_team(team.directory).agent(name)
     limit = seen.spec.flags.budget if seen is not None and seen.spec is not None else None
     if as_json:
         used = {"tokens": seen.tokens.total, "cost_usd": seen.cost_usd} if seen is not None else None
         say_json({"name": name, "budget": limit, "used": used, "run": run})
         return
-    say(f"{name} may use {parse_budget(limit)}" if limit else f"{name} has no budget of its own")
+    say(f"{name} may use {core.pricing.parse_budget(limit)}" if limit else f"{name} has no budget of its own")
     if run is not None:
         say(f"{name} continues: run {run}")
 
 
 def _memory(value: str | int) -> int:
     """Parse a size; `none` is 0."""
-    return 0 if value == standing.NO_CAP else common.memory(value)
+    return 0 if value == core.commands.answers.NO_CAP else common.memory(value)
 
 
 @click.command()
@@ -181,12 +178,12 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
     Example: crewboard settings max_agents 8
     """
     team = session.team
-    if name is not None and value is None and name not in standing.SETTINGS:
-        raise UsageError(f"there is no setting {name!r}; settings: {', '.join(standing.SETTINGS)}")
+    if name is not None and value is None and name not in core.commands.answers.SETTINGS:
+        raise UsageError(f"there is no setting {name!r}; settings: {', '.join(core.commands.answers.SETTINGS)}")
     if name is not None and value is not None:
-        standing.change_setting(team.ensure(), name, value)
+        core.commands.answers.change_setting(team.ensure(), name, value)
     config = team.config
-    shown = {each: getattr(config, each) for each in standing.SETTINGS if name in (None, each)}
+    shown = {each: getattr(config, each) for each in core.commands.answers.SETTINGS if name in (None, each)}
     if as_json:
         say_json(shown)
         return
@@ -199,8 +196,8 @@ def _setting_as_typed(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int) and name == "min_free_memory":
-        return roster.format_size(value)
-    return standing.NO_CAP if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        return core.store.roster.format_size(value)
+    return core.commands.answers.NO_CAP if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @click.command()
@@ -220,9 +217,9 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
     team = session.team
     agent = team.agent(name)
     if memory is not None:
-        hire.limit_memory(team, name, memory or None)
-    run = hire.raise_limits(team, name, max_turns=turns) if turns is not None else None
-    spec = agents.spec(agent)
+        core.commands.hire.limit_memory(team, name, memory or None)
+    run = core.commands.hire.raise_limits(team, name, max_turns=turns) if turns is not None else None
+    spec = core.store.agents.spec(agent)
     if spec is None:
         raise UsageError(f"{name} has no spec file; spawn it again")
     if as_json:
@@ -230,7 +227,7 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
         return
     say(f"{name} may call the model {spec.flags.max_turns} times for one assignment")
     if spec.flags.max_memory is not None:
-        say(f"{name} may use {roster.format_size(spec.flags.max_memory)} of memory")
+        say(f"{name} may use {core.store.roster.format_size(spec.flags.max_memory)} of memory")
     if run is not None:
         say(f"{name} continues: run {run}")
 
@@ -238,8 +235,8 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
 def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: bool) -> None:
     team = session.team
     if amount is not None or lift:
-        limit = None if amount is None else str(parse_budget(amount))
-        resumed = hire.raise_team_budget(team.ensure(), amount)
+        limit = None if amount is None else str(core.pricing.parse_budget(amount))
+        resumed = core.commands.hire.raise_team_budget(team.ensure(), amount)
         if not as_json:
             say("the team has no budget now" if lift else f"the team may use {limit}")
             if resumed:
@@ -247,10 +244,12 @@ def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: b
             return
     view = read_team(team.directory)
     if as_json:
-        bill = bill_team(view)
+        bill = core.readmodel.bill_team(view)
         say_json({"budget": view.budget, "used": {"tokens": bill.tokens.total, "cost_usd": bill.usd}})
     else:
-        limit = f"the team may use {parse_budget(view.budget)}" if view.budget else "the team has no budget"
+        limit = (
+            f"the team may use {core.pricing.parse_budget(view.budget)}" if view.budget else "the team has no budget"
+        )
         say(f"{limit}; {used(view)}")
 
 
@@ -262,7 +261,7 @@ def rules(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     session: Session = context.obj
-    found = roster.load(session.team.directory).rules if session.team.directory.exists() else []
+    found = core.store.roster.load(session.team.directory).rules if session.team.directory.exists() else []
     if as_json:
         say_json([rule.model_dump() for rule in found])
         return
@@ -277,7 +276,7 @@ def rules(context: click.Context, as_json: bool) -> None:
 @click.pass_obj
 def revoke(session: Session, ident: str) -> None:
     """Revoke the standing permission with this ID."""
-    standing.revoke(session.team, ident)
+    core.commands.answers.revoke(session.team, ident)
     say(f"{ident} is revoked")
 
 
@@ -292,13 +291,13 @@ def stop(session: Session, name: str, now: bool, as_json: bool) -> None:
     A working agent may refuse. If it does, or does not answer within 30 s, it keeps running (exit 75).
     """
     team = session.team
-    lived = leases.is_held(team.agent(name).lease)
+    lived = core.store.leases.is_held(team.agent(name).lease)
     if now:
-        ending.stop_now(team, name)
+        core.commands.stop.stop_now(team, name)
     else:
         if lived:
-            note(f"asked {name} to shut down; it has {SHUTDOWN_TIMEOUT:.0f} s to answer")
-        ending.stop(team, name)
+            note(f"asked {name} to shut down; it has {core.protocol.SHUTDOWN_TIMEOUT:.0f} s to answer")
+        core.commands.stop.stop(team, name)
     if as_json:
         say_json({"name": name, "was_alive": lived, "alive": False})
     else:
@@ -327,20 +326,20 @@ def ack(session: Session, what: str, as_json: bool) -> None:
 def _acknowledge(team: Team, what: str) -> str:
     """Acknowledge a task, what concerns no agent, or an agent; return in words what that was."""
     if what.isdecimal():
-        task = tasks.load(team.directory, int(what))
+        task = core.store.tasks.load(team.directory, int(what))
         if task.status != "failed":
             raise TryLaterError(f"task {what} is {task.status.replace('_', ' ')}: there is nothing to acknowledge")
-        messages.acknowledge_marks(team, {task_mark(task.id): task.rev}, f"#{task.id}")
+        core.commands.messages.acknowledge_marks(team, {core.records.task_mark(task.id): task.rev}, f"#{task.id}")
         return f"that task {what} failed"
     view = read_team(team.directory) if team.directory.exists() else None
-    needs = to_acknowledge(view, what) if view is not None else ()
-    messages.acknowledge_marks(team, dict(mark for need in needs for mark in need.marks), what)
+    needs = core.readmodel.to_acknowledge(view, what) if view is not None else ()
+    core.commands.messages.acknowledge_marks(team, dict(mark for need in needs for mark in need.marks), what)
     kinds = {need.kind for need in needs if need.marks}
-    if what == SYSTEM or (kinds and not _has_ended(view, what)):
+    if what == core.records.SYSTEM or (kinds and not _has_ended(view, what)):
         if not kinds:
             raise TryLaterError("there is nothing to acknowledge that concerns no agent")
         return f"the results of {what}" if kinds == {"result"} else f"what needed you about {what}"
-    messages.acknowledge(team, what)
+    core.commands.messages.acknowledge(team, what)
     return f"how {what} ended"
 
 
@@ -356,7 +355,7 @@ def _has_ended(view: TeamView | None, name: str) -> bool:
 @click.pass_obj
 def remove(session: Session, name: str, as_json: bool) -> None:
     """Remove the stopped agent NAME from the roster; its files are kept."""
-    kept = ending.remove(session.team, name)
+    kept = core.commands.stop.remove(session.team, name)
     if as_json:
         say_json({"name": name, "kept": str(kept)})
     else:
@@ -376,7 +375,7 @@ def supervisor(session: Session, restart: bool, as_json: bool) -> None:
     directory = session.team.directory
     if restart:
         directory.require_adopted()
-        supervisor_client.restart(directory)
+        core.protocol.supervisor_client.restart(directory)
     found = read_team(directory).supervisor
     if as_json:
         say_json(asdict(found))

@@ -17,15 +17,8 @@ from typing import Any, Literal
 import click
 import psutil
 
-from crewboard import env
-from crewboard.commands import check_credentials
-from crewboard.errors import CredentialsError, UsageError
-from crewboard.linux import process
-from crewboard.linux.programs import clean_environment, find_program, passed_over
-from crewboard.readmodel.watcher import Watcher
-from crewboard.sandbox import level
-from crewboard.sandbox.git import git_files
-from crewboard.sandbox.policy import Policy
+import crewboard as core
+from crewboard import CredentialsError, UsageError
 from crewboard_tui.cli.common import Session, as_json, say, say_json
 
 Mark = Literal["ok", "note", "bad"]
@@ -59,7 +52,7 @@ def all_checks(session: Session) -> list[Check]:
     environment = session.team.environment
     return [
         python(),
-        model(env.is_offline(environment), dict(environment)),
+        model(core.env.is_offline(environment), dict(environment)),
         sandbox(session.root, environment),
         *root_user(),
         watcher(),
@@ -87,7 +80,7 @@ def model(offline: bool, environment: dict[str, str]) -> Check:
     if offline:
         return Check("model", "ok", "the offline model: no key, no network, no language model")
     try:
-        check_credentials(environment)
+        core.commands.check_credentials(environment)
     except CredentialsError as error:
         return Check("model", "bad", "no API key", str(error).partition(": ")[2])
     which = "ANTHROPIC_API_KEY" if environment.get("ANTHROPIC_API_KEY") else "ANTHROPIC_AUTH_TOKEN"
@@ -98,19 +91,21 @@ def model(offline: bool, environment: dict[str, str]) -> Check:
 def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
     """Try which sandbox works here."""
     try:
-        found = level.find(Policy(root.resolve(), writes=True), environment)
+        found = core.sandbox.level.find(core.sandbox.policy.Policy(root.resolve(), writes=True), environment)
     except UsageError as error:
         return Check("sandbox", "bad", str(error), "unset it, or set it to auto")
-    detail = f"{found.level}: {level.MEANING[found.level]}"
+    detail = f"{found.level}: {core.sandbox.level.MEANING[found.level]}"
     if found.level == "bubblewrap":
         return Check("sandbox", "ok", detail)
     why = "; ".join(found.reasons)
-    return Check("sandbox", "note" if found.level == "landlock" else "bad", f"{detail} ({why})", level.REMEDY)
+    return Check(
+        "sandbox", "note" if found.level == "landlock" else "bad", f"{detail} ({why})", core.sandbox.level.REMEDY
+    )
 
 
 def root_user() -> list[Check]:
     """Check that crewboard does not run as root."""
-    if not process.runs_as_root():
+    if not core.linux.process.runs_as_root():
         return []
     remedy = "run crewboard as an ordinary user: a hole in the sandbox would be a hole in the machine"
     return [Check("user", "note", "crewboard and its agents run as root", remedy)]
@@ -120,7 +115,7 @@ def watcher() -> Check:
     """Check that file events arrive."""
     with tempfile.TemporaryDirectory(prefix="crewboard-doctor-") as folder:
         seen = threading.Semaphore(0)
-        watching = Watcher(Path(folder), seen.release)
+        watching = core.readmodel.watcher.Watcher(Path(folder), seen.release)
         watching.start()
         try:
             seen.acquire(timeout=HINT_WITHIN)
@@ -188,14 +183,14 @@ def _colours() -> str:
 
 def git(root: Path) -> Check:
     """Check that git is installed and that the workspace is in a repository."""
-    program = find_program("git", root)
+    program = core.linux.programs.find_program("git", root)
     if program is None:
-        why = passed_over("git") or "not installed"
+        why = core.linux.programs.passed_over("git") or "not installed"
         return Check("git", "note", why, "install git to review what agents change")
     version = _output([str(program), "--version"]).removeprefix("git version ")
     # Do not run git in the workspace: it would obey settings that an agent may have written.
     if any((folder / ".git").exists() for folder in (root, *root.parents)):
-        if unprotected := git_files(Path(os.path.realpath(root))).unprotected:
+        if unprotected := core.sandbox.git.git_files(Path(os.path.realpath(root))).unprotected:
             remedy = "an agent's programs could run with your rights when you use git here; see SECURITY.md"
             return Check("git", "note", f"{version}; {'; '.join(unprotected)}", remedy)
         return Check("git", "ok", f"{version}, and the root is in a repository")
@@ -205,7 +200,13 @@ def git(root: Path) -> Check:
 def _output(command: list[str]) -> str:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=10, check=False, cwd="/", env=clean_environment()
+            command,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+            cwd="/",
+            env=core.linux.programs.clean_environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

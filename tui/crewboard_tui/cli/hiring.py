@@ -10,15 +10,9 @@ from functools import partial
 import click
 from click.core import ParameterSource
 
-from crewboard.commands import POLL_INTERVAL, CommandLine, Team, command_for, messages, wait_until
-from crewboard.commands import hire as hiring
-from crewboard.commands.hire import Assignment, Hire
-from crewboard.errors import CrewboardError, ExitCode, UsageError
-from crewboard.protocol import Follower, only_operator_answers, supervisor_client
-from crewboard.protocol import requests as request_store
-from crewboard.readmodel import Activity, describe, summarise
-from crewboard.records import Answer, Event, Exit, HeldStart, HireOptions, Sent, check_agent, describe_exit
-from crewboard.store import AgentDirectory, agents, leases
+import crewboard as core
+from crewboard import Assignment, CrewboardError, ExitCode, Hire, HireOptions, Team, UsageError
+from crewboard.records import describe_exit
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
 from crewboard_tui.cli.mail import answers, in_a_row
@@ -141,15 +135,15 @@ def _prompt(prompt: str | None, prompt_file: str | None) -> str:
 
 
 def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
-    assignment = hiring.spawn(team, hire)
+    assignment = core.commands.hire.spawn(team, hire)
     agent = team.directory.agent(hire.name)
     code = _early_end(team, agent, assignment)
-    status = agents.status(agent)
+    status = core.store.agents.status(agent)
     pid = status.pid if status else None
     if as_json:
         known = {"name": hire.name, "run": assignment.run, "pid": pid, "assignment": assignment.id}
         say_json({**known, "fresh": assignment.fresh, "queued": _place(team, hire.name, assignment.run)})
-    elif waits := hiring.queued(team, hire.name, assignment.run):
+    elif waits := core.commands.hire.queued(team, hire.name, assignment.run):
         say(f"{hire.name} is {waits}")
     elif not code:
         say(f"{hire.name} is running: run {assignment.run}, pid {pid}")
@@ -159,19 +153,19 @@ def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
 
 def _place(team: Team, name: str, run: int) -> int | None:
     """Return the place of a run in the queue, None if it does not wait."""
-    return agents.held_starts(team.directory).place(name, run) or None
+    return core.store.agents.held_starts(team.directory).place(name, run) or None
 
 
-def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int:
+def _early_end(team: Team, agent: core.store.AgentDirectory, assignment: Assignment) -> int:
     """Return the exit code of a run that failed before it was up, and print why; else return 0."""
-    ended = agents.exit_record(agent)
+    ended = core.store.agents.exit_record(agent)
     if ended is None or ended.run < assignment.run:
         return 0
     if ended.code == 0 and not ended.signal:
         return 0
     from crewboard.records import describe_exit
 
-    log = command_for(team, f"log {agent.name}")
+    log = core.commands.command_for(team, f"log {agent.name}")
     note(f"{agent.name} did not start: {describe_exit(ended)}; `{log}` may show why")
     return ended.code or 1
 
@@ -207,14 +201,14 @@ def resume(
     if name is None and (budget is not None or max_turns is not None):
         raise UsageError("--budget and --max-turns are for one agent: name it")
     if name is not None:
-        hiring.change_limits(team, name, budget=budget, max_turns=max_turns)
+        core.commands.hire.change_limits(team, name, budget=budget, max_turns=max_turns)
         _resume_one(team, name, model, network, as_json=as_json)
         return
-    names = hiring.resume_all(team, model=model, network=network)
+    names = core.commands.hire.resume_all(team, model=model, network=network)
     if as_json:
         say_json([_where(team.directory.agent(each)) for each in names])
         return
-    held = agents.held_starts(team.directory)
+    held = core.store.agents.held_starts(team.directory)
     waits = {each.name: held.describe(each.name, each.run, team.now()) for each in held.held if each.name in names}
     up = [each for each in names if each not in waits]
     if up or not names:
@@ -225,31 +219,31 @@ def resume(
 
 def _resume_one(team: Team, name: str, model: str | None, network: bool, *, as_json: bool) -> None:
     agent = team.agent(name)
-    before = agents.last_run(agent)
-    run = hiring.resume(team, name, model=model, network=network)
+    before = core.store.agents.last_run(agent)
+    run = core.commands.hire.resume(team, name, model=model, network=network)
     code = _early_end(team, agent, Assignment(name, "", run, fresh=False)) if run > before else 0
     if code:
         raise click.exceptions.Exit(code)
     if as_json:
         say_json(_where(agent))
-    elif waits := hiring.queued(team, name, run):
+    elif waits := core.commands.hire.queued(team, name, run):
         say(f"{name} is {waits}")
     else:
         say(f"{name} is running: run {run}" if run > before else f"{name} is already running: run {run}")
 
 
-def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
-    status = agents.status(agent)
+def _where(agent: core.store.AgentDirectory) -> dict[str, str | int | None]:
+    status = core.store.agents.status(agent)
     return {
         "name": agent.name,
-        "run": status.run if status else agents.last_run(agent),
+        "run": status.run if status else core.store.agents.last_run(agent),
         "pid": status.pid if status else None,
         "queued": next((at for at, each in enumerate(_held(agent), 1) if each.name == agent.name), None),
     }
 
 
-def _held(agent: AgentDirectory) -> list[HeldStart]:
-    return agents.held_starts(agent.team).held
+def _held(agent: core.store.AgentDirectory) -> list[core.records.HeldStart]:
+    return core.store.agents.held_starts(agent.team).held
 
 
 @click.group(invoke_without_command=True)
@@ -262,7 +256,6 @@ def types(context: click.Context, as_json: bool) -> None:
     Accept each with `crewboard types trust` before you hire it.
     """
     from crewboard import agent_types
-    from crewboard.agent_types import TEAM_TOOLS
 
     if context.invoked_subcommand is not None:
         return
@@ -278,7 +271,7 @@ def types(context: click.Context, as_json: bool) -> None:
                     "name": each.name,
                     "summary": each.summary,
                     "tools": list(each.tools),
-                    "team_tools": list(TEAM_TOOLS),
+                    "team_tools": list(core.agent_types.TEAM_TOOLS),
                     "writes": each.writes,
                     "executes": each.executes,
                     "model": each.model,
@@ -297,9 +290,9 @@ def types(context: click.Context, as_json: bool) -> None:
             say(f"         left out: {', '.join(each.left_out)} (named in its file; crewboard has no such tools)")
         say(f"         model: {each.model}")
         if not trusted(each):
-            accept = command_for(session.team, f"types trust {each.name}")
+            accept = core.commands.command_for(session.team, f"types trust {each.name}")
             say(f"         not accepted: read {each.file}, then `{accept}`")
-    say(f"all types also have: {' '.join(TEAM_TOOLS)}")
+    say(f"all types also have: {' '.join(core.agent_types.TEAM_TOOLS)}")
 
 
 @types.command()
@@ -338,13 +331,13 @@ class Following:
 
     team: Team
     assignment: Assignment
-    follower: Follower
-    typed: CommandLine
+    follower: core.protocol.Follower
+    typed: core.commands.CommandLine
     told: set[str] = field(default_factory=set)
     look_again: float = 0
     place: str = ""
 
-    def run(self) -> Answer | Exit | None:
+    def run(self) -> core.records.Answer | core.records.Exit | None:
         """Wait for the answer, or for the run to end without one. Return None if the worker vanished."""
         gone_at: float | None = None
         while True:
@@ -355,18 +348,18 @@ class Following:
                 return self.follower.answer
             if ended is not None:
                 return ended
-            if leases.is_held(self.follower.agent.lease):
+            if core.store.leases.is_held(self.follower.agent.lease):
                 gone_at = None
                 self._tell_what_it_asks()
-            elif waits := hiring.queued(self.team, self.assignment.agent, self.assignment.run):
+            elif waits := core.commands.hire.queued(self.team, self.assignment.agent, self.assignment.run):
                 gone_at = None
                 self._stay_queued(waits)
             elif gone_at is None:
                 gone_at = time.monotonic()
-                supervisor_client.wake_supervisor(self.team.directory)
+                core.protocol.supervisor_client.wake_supervisor(self.team.directory)
             elif time.monotonic() - gone_at > BURIED_WITHIN:
                 return None
-            time.sleep(POLL_INTERVAL)
+            time.sleep(core.commands.POLL_INTERVAL)
 
     def _stay_queued(self, waits: str) -> None:
         """Tell the place in the queue when it changes, and hand the environment to a supervisor that lost it."""
@@ -375,23 +368,23 @@ class Following:
             note(f"{self.assignment.agent} is {waits}")
         if time.monotonic() > self.look_again:
             self.look_again = time.monotonic() + PROVIDE_EVERY
-            supervisor_client.request_start(
+            core.protocol.supervisor_client.request_start(
                 self.team.directory, self.assignment.agent, self.assignment.run, self.team.environment
             )
 
-    def _read(self) -> list[Event]:
+    def _read(self) -> list[core.records.Event]:
         events = self.follower.read()
         for event in events:
             _show(self.assignment.agent, event)
         return events
 
-    def _wait_for_its_mail(self, events: list[Event]) -> None:
+    def _wait_for_its_mail(self, events: list[core.records.Event]) -> None:
         """Wait until the result is mailed too: the caller may look for it in the mailbox next."""
         deadline = time.monotonic() + MAILED_WITHIN
         while not any(map(_tells_result, events)) and time.monotonic() < deadline:
             if self.follower.ended():
                 return
-            time.sleep(POLL_INTERVAL)
+            time.sleep(core.commands.POLL_INTERVAL)
             events = self._read()
 
     def _tell_what_it_asks(self) -> None:
@@ -400,48 +393,54 @@ class Following:
         self.look_again = time.monotonic() + ASK_EVERY
         config = self.team.config
         lead = self.team.directory.agent(config.lead)
-        mine = only_operator_answers(config, lambda: leases.is_held(lead.lease))
-        for request in request_store.pending(self.team.directory):
+        mine = core.protocol.only_operator_answers(config, lambda: core.store.leases.is_held(lead.lease))
+        for request in core.protocol.requests.pending(self.team.directory):
             if request.from_ != self.assignment.agent or request.to not in mine or request.id in self.told:
                 continue
             self.told.add(request.id)
-            note(f"{request.from_} waits for you: {cut(summarise(request), columns())}")
+            note(f"{request.from_} waits for you: {cut(core.readmodel.summarise(request), columns())}")
             note(f"  {in_a_row(how for _, how in answers(request, self.typed))}")
 
 
-def _tells_result(event: Event) -> bool:
-    return isinstance(event, Sent) and event.message.type in ("result", "error")
+def _tells_result(event: core.records.Event) -> bool:
+    return isinstance(event, core.records.Sent) and event.message.type in ("result", "error")
 
 
 def spawn_and_follow(team: Team, hire: Hire, *, as_json: bool) -> int:
     """Hire an agent, wait for its answer, print it and return the exit code."""
     # Before any file path is built from the name.
-    check_agent(hire.name, hire.type)
-    return follow(team, hire.name, lambda: hiring.spawn(team, hire), once=hire.flags.once, as_json=as_json)
+    core.records.check_agent(hire.name, hire.type)
+    return follow(team, hire.name, lambda: core.commands.hire.spawn(team, hire), once=hire.flags.once, as_json=as_json)
 
 
 def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool, as_json: bool) -> int:
     """Call `start` to give the agent `name` work, wait for the answer, print it and return the exit code."""
-    follower, typed = Follower(team.directory.agent(name), "", 0), CommandLine.of(team)
+    follower, typed = core.protocol.Follower(team.directory.agent(name), "", 0), core.commands.CommandLine.of(team)
     try:
         assignment = start()
         follower.ident, follower.run = assignment.id, assignment.run
         outcome = Following(team, assignment, follower, typed).run()
-        if once and isinstance(outcome, Answer):
-            wait_until(lambda: not leases.is_held(follower.agent.lease), BURIED_WITHIN)
+        if once and isinstance(outcome, core.records.Answer):
+            core.commands.wait_until(lambda: not core.store.leases.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:
         note(f"\ndetached: {name} keeps working; `{typed(f'journal {name} --follow')}` shows its progress")
         return ExitCode.INTERRUPTED
     code = _report(assignment, outcome, typed, as_json=as_json)
-    if isinstance(outcome, Answer) and outcome.error is None:
+    if isinstance(outcome, core.records.Answer) and outcome.error is None:
         # It was read just now. That this is noted is not worth a failure.
         with contextlib.suppress(CrewboardError):
-            messages.acknowledge_results(team, name)
+            core.commands.messages.acknowledge_results(team, name)
     return code
 
 
-def _report(assignment: Assignment, outcome: Answer | Exit | None, typed: CommandLine, *, as_json: bool) -> int:
-    answer = outcome if isinstance(outcome, Answer) else None
+def _report(
+    assignment: Assignment,
+    outcome: core.records.Answer | core.records.Exit | None,
+    typed: core.commands.CommandLine,
+    *,
+    as_json: bool,
+) -> int:
+    answer = outcome if isinstance(outcome, core.records.Answer) else None
     code, why = _judge(assignment.agent, outcome, typed)
     if as_json:
         say_json(
@@ -462,9 +461,11 @@ def _report(assignment: Assignment, outcome: Answer | Exit | None, typed: Comman
     return code
 
 
-def _judge(name: str, outcome: Answer | Exit | None, typed: CommandLine) -> tuple[int, str | None]:
+def _judge(
+    name: str, outcome: core.records.Answer | core.records.Exit | None, typed: core.commands.CommandLine
+) -> tuple[int, str | None]:
     """Return the exit code of an assignment and, if it failed, a sentence that explains why."""
-    if isinstance(outcome, Answer):
+    if isinstance(outcome, core.records.Answer):
         if outcome.error is None:
             return ExitCode.DONE, None
         return outcome.code or ExitCode.FAILED, f"{name} could not finish: {outcome.error}"
@@ -475,13 +476,13 @@ def _judge(name: str, outcome: Answer | Exit | None, typed: CommandLine) -> tupl
     return outcome.code or ExitCode.FAILED, f"{name} ended without an answer: {how}; {again}"
 
 
-def _show(name: str, event: Event) -> None:
-    for activity in describe(event):
+def _show(name: str, event: core.records.Event) -> None:
+    for activity in core.readmodel.describe(event):
         if activity.kind not in _QUIET and activity.text:
             note(_line(name, activity))
 
 
-def _line(name: str, activity: Activity) -> str:
+def _line(name: str, activity: core.readmodel.Activity) -> str:
     seconds = f" ({activity.seconds:.1f}s)" if activity.seconds and activity.kind == "done" else ""
     head = f"{clock(activity.ts)} {name} {activity.kind:<5} "
     return head + cut(activity.text, columns() - len(head) - len(seconds)) + seconds

@@ -6,24 +6,15 @@ Looking into a mailbox marks nothing as read.
 import shlex
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from crewboard.commands import CommandLine, Team, command_for
-from crewboard.commands import answers as decisions
-from crewboard.commands import messages as mail
-from crewboard.errors import ExitCode, UsageError
-from crewboard.protocol import addressing, approvals
-from crewboard.protocol import requests as request_store
-from crewboard.readmodel import NEED_OF_REQUEST, Limit, Need, NeedKind
-from crewboard.records import SYSTEM, Message, Request
+import crewboard as core
+from crewboard import ExitCode, Message, Need, NeedKind, Request, Team, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, age, as_json, clock, indented, note, note_damage, revive, say, say_json
 from crewboard_tui.render import safe_line
-
-if TYPE_CHECKING:
-    from crewboard.readmodel import MessageView
 
 
 @click.command()
@@ -40,10 +31,10 @@ def send(session: Session, name: str, text: str, as_json: bool) -> None:
     Example: crewboard send fixer "keep the old parameter for one release"
     """
     team = session.team
-    addressing.require_recipient(name, team.config.names)
+    core.protocol.addressing.require_recipient(name, team.config.names)
     if text.strip():
         team.ensure()
-    message = mail.send(team, name, text)
+    message = core.commands.messages.send(team, name, text)
     _report_sent(team, [message], as_json)
 
 
@@ -57,7 +48,7 @@ def broadcast(session: Session, text: str, as_json: bool) -> None:
     Example: crewboard broadcast "freeze main in 20 minutes"
     """
     team = session.team
-    _report_sent(team, mail.broadcast(team, text), as_json, many=True)
+    _report_sent(team, core.commands.messages.broadcast(team, text), as_json, many=True)
 
 
 def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bool = False) -> None:
@@ -67,9 +58,10 @@ def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bo
     else:
         say("sent to " + ", ".join(message.to for message in messages))
     revive(team.directory)
-    asleep = [message.to for message in messages if not mail.is_listening(team, message.to)]
+    asleep = [message.to for message in messages if not core.commands.messages.is_listening(team, message.to)]
     for name in asleep:
-        note(f"{name} is not running: the message is kept; `{command_for(team, f'resume {name}')}` resumes it")
+        how = core.commands.command_for(team, f"resume {name}")
+        note(f"{name} is not running: the message is kept; `{how}` resumes it")
 
 
 _PAGE = 200
@@ -92,22 +84,22 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
     if everything and limit is not None:
         raise UsageError("use --all or --limit, not both")
     team = session.team
-    addressing.require_recipient(name, team.config.names)
+    core.protocol.addressing.require_recipient(name, team.config.names)
     most = None if everything or (as_json and limit is None) else limit or _PAGE
     letters = _page(team, name, most, before)
-    asked = {request.id: request for request in request_store.load_all(team.directory)}
+    asked = {request.id: request for request in core.protocol.requests.load_all(team.directory)}
 
     def void(message: Message) -> str | None:
-        return approvals.ineffective_reason(message, asked.get(str(message.metadata.get("request_id"))))
+        return core.protocol.approvals.ineffective_reason(message, asked.get(str(message.metadata.get("request_id"))))
 
     if as_json:
         say_json([_as_json(letter, void(letter.message)) for letter in letters])
         return
     if not letters:
         note(f"the mailbox of {name} is empty")
-    person_reads = addressing.is_operator_mailbox(name, team.config.names)
+    person_reads = core.protocol.addressing.is_operator_mailbox(name, team.config.names)
 
-    def show(letter: "MessageView") -> None:
+    def show(letter: "core.readmodel.MessageView") -> None:
         message = letter.message
         times = f"sent {clock(message.ts)}"
         if not person_reads:
@@ -121,15 +113,13 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
         show(letter)
 
 
-def _page(team: Team, name: str, most: int | None, before: str | None) -> "list[MessageView]":
+def _page(team: Team, name: str, most: int | None, before: str | None) -> "list[core.readmodel.MessageView]":
     """Return the newest messages of a mailbox, at most `most`, and say on stderr if there are older ones."""
-    from crewboard.readmodel import MailReader
-
     # The end of the files is enough for the newest page, unless the journal says further up when it was picked up.
-    reader = MailReader(team.directory, name, tail=most is not None and before is None)
+    reader = core.readmodel.MailReader(team.directory, name, tail=most is not None and before is None)
     letters = reader.read()
     if reader.tail and not reader.is_enough_for(letters[-(most or 0) :], most or 0):
-        reader = MailReader(team.directory, name, tail=False)
+        reader = core.readmodel.MailReader(team.directory, name, tail=False)
         letters = reader.read()
     note_damage(reader.damaged, "mailbox")
     if before is not None:
@@ -139,7 +129,7 @@ def _page(team: Team, name: str, most: int | None, before: str | None) -> "list[
         letters = letters[: places[0]]
     shown = letters if most is None else letters[-most:]
     if shown and (len(shown) < len(letters) or not reader.is_whole):
-        older = command_for(team, f"inbox {name} --before {shlex.quote(shown[0].message.id)}")
+        older = core.commands.command_for(team, f"inbox {name} --before {shlex.quote(shown[0].message.id)}")
         note(f"the newest {len(shown)} messages; `{older}` shows older ones, --all all")
     return shown
 
@@ -168,21 +158,23 @@ _IN_DIFF = frozenset({"content", "old_text", "new_text"})
 @click.pass_obj
 def requests(session: Session, everything: bool, as_json: bool) -> None:
     """List the requests that wait for an answer, in full."""
-    from crewboard.protocol import requests as store
-
     team = session.team
-    found = store.load_all(team.directory) if everything else store.pending(team.directory)
+    found = (
+        core.protocol.requests.load_all(team.directory)
+        if everything
+        else core.protocol.requests.pending(team.directory)
+    )
     if as_json:
         say_json([request.model_dump() for request in found])
         return
     if not found:
         note("there are no requests" if everything else "no request waits for an answer")
-    typed = CommandLine.of(team)
+    typed = core.commands.CommandLine.of(team)
     for request in found:
         _show(request, typed)
 
 
-def _show(request: Request, typed: CommandLine) -> None:
+def _show(request: Request, typed: core.commands.CommandLine) -> None:
     closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
     waiting = f" for {age(time.time() - request.created_at)}" if request.status == "pending" else ""
     say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {request.status}{waiting}{closed}")
@@ -194,8 +186,8 @@ def _show(request: Request, typed: CommandLine) -> None:
         say(indented(f"answer: {request.feedback}"))
     if request.status == "pending" and (ways := [how for what, how in answers(request, typed) if what != READ]):
         say(f"    → {in_a_row(ways)}")
-        if (scope := decisions.scope_of(request)) is not None:
-            allows = safe_line(decisions.covers(request, scope))
+        if (scope := core.commands.answers.scope_of(request)) is not None:
+            allows = safe_line(core.commands.answers.covers(request, scope))
             say(f"    → {typed(f'approve {request.id} --rule')}   also allows {allows}")
 
 
@@ -243,11 +235,13 @@ def approve(
     if edited is not None and not edited.strip():
         raise UsageError(f"the plan in {edited_file} is empty")
     if rule:
-        decided, standing = decisions.approve_with_rule(session.team, ident, sha256=sha256)
+        decided, standing = core.commands.answers.approve_with_rule(session.team, ident, sha256=sha256)
         note(safe_line(f"{standing.id}: {standing.agent} may use {standing.tool} for {standing.scope} without asking"))
         _report_answer(decided, as_json)
         return
-    _report_answer(decisions.approve(session.team, ident, feedback=feedback, sha256=sha256, edited=edited), as_json)
+    _report_answer(
+        core.commands.answers.approve(session.team, ident, feedback=feedback, sha256=sha256, edited=edited), as_json
+    )
 
 
 @click.command()
@@ -258,7 +252,7 @@ def approve(
 @click.pass_obj
 def reject(session: Session, ident: str, feedback: str, sha256: str | None, as_json: bool) -> None:
     """Reject the plan or permission with this ID, and say why."""
-    _report_answer(decisions.reject(session.team, ident, feedback, sha256=sha256), as_json)
+    _report_answer(core.commands.answers.reject(session.team, ident, feedback, sha256=sha256), as_json)
 
 
 @click.command()
@@ -271,7 +265,7 @@ def answer(session: Session, ident: str, text: str, as_json: bool) -> None:
 
     Example: crewboard answer question-77c0 "keep the 1.x pages"
     """
-    _report_answer(decisions.answer(session.team, ident, text), as_json)
+    _report_answer(core.commands.answers.answer(session.team, ident, text), as_json)
 
 
 def _report_answer(request: Request, as_json: bool) -> None:
@@ -285,7 +279,7 @@ READ = "read it"
 
 _ACKNOWLEDGE = ("acknowledge", "ack {agent}")
 
-_RAISES: dict[Limit, str] = {
+_RAISES: dict[core.readmodel.Limit, str] = {
     "turns": "limit {agent} --turns N",
     "budget": "budget {agent} AMOUNT",
     "team_budget": "budget AMOUNT",
@@ -312,7 +306,7 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
 }
 
 
-def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
+def answers(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[tuple[str, str]]:
     """Yield each possible answer to a need or request, with the command that gives it."""
     if isinstance(need, Need):
         known = _ANSWERS[need.kind]
@@ -323,11 +317,11 @@ def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str
         # Restarting does not help against a failure that repeats.
         elif need.kind == "failed" and need.code == ExitCode.INTERNAL:
             known = ()
-        elif need.kind == "task_failed" and need.agent == SYSTEM:
+        elif need.kind == "task_failed" and need.agent == core.records.SYSTEM:
             known = known[1:]
         words = {"agent": need.agent, "id": need.request_id, "task": need.task, "mailbox": need.mailbox}
-    elif need.type in NEED_OF_REQUEST:
-        known = _ANSWERS[NEED_OF_REQUEST[need.type]]
+    elif need.type in core.readmodel.NEED_OF_REQUEST:
+        known = _ANSWERS[core.readmodel.NEED_OF_REQUEST[need.type]]
         words = {"agent": need.from_, "id": need.id}
     # A shutdown request is answered by the agent that it asks.
     else:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import shell_complete
 
-from crewboard import __version__, env, redaction
-from crewboard.errors import CrewboardError, ExitCode
+import crewboard as core
+from crewboard import CrewboardError, ExitCode, __version__
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, note
 from crewboard_tui.render import safe_line
@@ -90,7 +90,7 @@ def crewboard(context: click.Context, /, root: str | None, team: str | None, off
     Without a command, open the dashboard. Try `crewboard demo` first; it needs no key.
     """
     reads = context.invoked_subcommand in READING
-    context.obj = Session(root, team, offline or env.is_offline(), reads)
+    context.obj = Session(root, team, offline or core.env.is_offline(), reads)
     if context.invoked_subcommand is None:
         board = crewboard.get_command(context, "board")
         if board is not None:
@@ -104,9 +104,9 @@ def crewboard(context: click.Context, /, root: str | None, team: str | None, off
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; print an error as one sentence on stderr."""
     _never_fail_to_print()
-    redaction.register_secrets(os.environ)
-    if instruction := os.environ.get(env.COMPLETE):
-        return shell_complete(crewboard, {}, "crewboard", env.COMPLETE, instruction)
+    core.redaction.register_secrets(os.environ)
+    if instruction := os.environ.get(core.env.COMPLETE):
+        return shell_complete(crewboard, {}, "crewboard", core.env.COMPLETE, instruction)
     try:
         with crewboard.make_context("crewboard", list(arguments)) as context:
             crewboard.invoke(context)
@@ -139,7 +139,7 @@ def _drop_unwritten() -> None:
 
 
 def _tell(error: Exception) -> int:
-    if env.is_debugging():
+    if core.env.is_debugging():
         traceback.print_exception(error)
     match error:
         case CrewboardError():
@@ -156,7 +156,7 @@ def _tell(error: Exception) -> int:
             where = f" {error.filename}" if error.filename else ""
             sentence, code = f"the system refused:{where} {error.strerror or error}", int(ExitCode.IO)
         case _:
-            sentence = f"internal error: {type(error).__name__}: {error}; {env.DEBUG}=1 shows where"
+            sentence = f"internal error: {type(error).__name__}: {error}; {core.env.DEBUG}=1 shows where"
             code = int(ExitCode.INTERNAL)
     note(f"crewboard: {safe_line(sentence)}")
     return code

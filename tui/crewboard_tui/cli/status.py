@@ -2,11 +2,8 @@
 
 import click
 
-from crewboard.commands import CommandLine, Team
-from crewboard.errors import ExitCode
-from crewboard.readmodel import AgentView, Need, TeamView, bill_team, describe_storage, read_team, waiting_behind
-from crewboard.readmodel import as_json as report
-from crewboard.records import describe_exit
+import crewboard as core
+from crewboard import AgentView, ExitCode, Need, Team, TeamView, read_team
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
 from crewboard_tui.cli.mail import answers, in_a_row
 from crewboard_tui.cli.tasks import describe as describe_tasks
@@ -23,7 +20,7 @@ def status(session: Session, as_json: bool) -> None:
     revive(directory)
     view = read_team(directory)
     if as_json:
-        say_json(report.status(view))
+        say_json(core.readmodel.as_json.status(view))
     else:
         for line in describe(view, team):
             say(line)
@@ -34,7 +31,7 @@ def status(session: Session, as_json: bool) -> None:
 
 def describe(view: TeamView, team: Team) -> list[str]:
     """Describe the team in lines that fit the terminal; only commands are never cut."""
-    typed = CommandLine.of(team)
+    typed = core.commands.CommandLine.of(team)
     return [
         *_head(view, typed),
         *_section("needs you", [line for need in view.needs for line in _need(need, view, typed)]),
@@ -44,7 +41,7 @@ def describe(view: TeamView, team: Team) -> list[str]:
     ]
 
 
-def _head(view: TeamView, typed: CommandLine) -> list[str]:
+def _head(view: TeamView, typed: core.commands.CommandLine) -> list[str]:
     model = "offline model (no language model)" if view.model_backend == "offline" else "Messages API"
     lines = [
         cut(f"team {view.name} · {used(view)} · {view.supervisor.describe()} · {model}", columns()),
@@ -54,7 +51,7 @@ def _head(view: TeamView, typed: CommandLine) -> list[str]:
         lines.append(cut(view.description, columns()))
     if view.damaged:
         lines.append(cut(f"damaged: {format_places(view.damage)}", columns()))
-    if storage := describe_storage(view):
+    if storage := core.readmodel.describe_storage(view):
         lines.append(storage)
     if not view.agents:
         hire = typed('spawn NAME --type explore --prompt "…"')
@@ -64,7 +61,7 @@ def _head(view: TeamView, typed: CommandLine) -> list[str]:
 
 def used(view: TeamView) -> str:
     """Describe what the team has used, removed agents included, and of which budget."""
-    bill = bill_team(view)
+    bill = core.readmodel.bill_team(view)
     if not bill.tokens.total:
         return "nothing used yet"
     amount = f"{format_count(bill.tokens.total)} tokens" if bill.usd is None else format_bill(bill)
@@ -77,8 +74,8 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return ["", title, *lines] if lines else []
 
 
-def _need(need: Need, view: TeamView, typed: CommandLine) -> list[str]:
-    waiting = waiting_behind(view, need).describe()
+def _need(need: Need, view: TeamView, typed: core.commands.CommandLine) -> list[str]:
+    waiting = core.readmodel.waiting_behind(view, need).describe()
     facts = (need.agent, need.kind, age(view.now - need.since), f"holds up {waiting}" if waiting else "", need.summary)
     return [
         "  " + cut(" · ".join(fact for fact in facts if fact), columns() - 2),
@@ -95,7 +92,7 @@ def _agents(view: TeamView) -> list[str]:
 
 
 def _row(agent: AgentView, now: float, name_room: int) -> tuple[str, ...]:
-    doing = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.doing
+    doing = core.records.describe_exit(agent.exit) if agent.exit and not agent.alive else agent.doing
     if agent.shown == "done" and agent.state != "exited":
         doing += " (acknowledged)"
     if agent.alive and agent.last_error and agent.state == "idle":

@@ -4,10 +4,8 @@ from typing import get_args
 
 import click
 
-from crewboard.commands import Team, command_for
-from crewboard.commands import tasks as board
-from crewboard.errors import UsageError
-from crewboard.records import Task, TaskStatus
+import crewboard as core
+from crewboard import Task, Team, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
 from crewboard_tui.render import safe_line
@@ -18,14 +16,12 @@ from crewboard_tui.render import safe_line
 @click.pass_obj
 def tasks(session: Session, as_json: bool) -> None:
     """Show the task board."""
-    from crewboard.store import tasks as store
-
     team = session.team
-    found = store.load_all(team.directory)
+    found = core.store.tasks.load_all(team.directory)
     if as_json:
         say_json([task.model_dump() for task in found])
     elif not found:
-        note("the task board is empty; " + command_for(team, 'task add "SUBJECT"'))
+        note("the task board is empty; " + core.commands.command_for(team, 'task add "SUBJECT"'))
     else:
         for line in describe(team, found):
             say(line)
@@ -33,19 +29,21 @@ def tasks(session: Session, as_json: bool) -> None:
 
 def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
     """Describe the task board as a table."""
-    from crewboard.store import CLOSED, blockers, terminal_state
-
     board_by_id = {task.id: task for task in found}
     rows = []
     for task in found:
-        waits = blockers(task, board_by_id) if task.status == "pending" else []
-        fates = {ident: terminal_state(ident, board_by_id) for ident in waits}
+        waits = core.store.blockers(task, board_by_id) if task.status == "pending" else []
+        fates = {ident: core.store.terminal_state(ident, board_by_id) for ident in waits}
         after = ", ".join(str(ident) + (f" {fates[ident]}" if fates[ident] else "") for ident in waits)
         word = "cannot start, " if any(fates.values()) else ""
         notes = [f"{word}after {after}" if waits else ""]
         notes += [f"for {task.required_type}" if task.required_type else ""]
         rest = f" ({'; '.join(part for part in notes if part)})" if any(notes) else ""
-        plight = board.owner_problem(team, task.owner) if task.owner and task.status not in CLOSED else None
+        plight = (
+            core.commands.tasks.owner_problem(team, task.owner)
+            if task.owner and task.status not in core.store.CLOSED
+            else None
+        )
         owner = (
             f"{task.owner} ({plight})" if plight else task.owner or (f"({task.last_owner})" if task.last_owner else "–")
         )
@@ -80,7 +78,7 @@ def add(
     Example: crewboard task add "paginate /orders" --owner api --blocked-by 1,2
     """
     team = session.team
-    new = board.add_task(
+    new = core.commands.tasks.add_task(
         team,
         subject,
         description=description,
@@ -93,7 +91,7 @@ def add(
 
 @click.command()
 @click.argument("task_id", metavar="ID", type=common.task_id, shell_complete=common.complete_task)
-@click.option("--status", type=click.Choice(get_args(TaskStatus)), help="New status.")
+@click.option("--status", type=click.Choice(get_args(core.records.TaskStatus)), help="New status.")
 @click.option("--owner", help="New owner; it gets a message.")
 @click.option("--blocked-by", type=common.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")
 @as_json
@@ -101,7 +99,7 @@ def add(
 def update(
     session: Session,
     task_id: int,
-    status: TaskStatus | None,
+    status: core.records.TaskStatus | None,
     owner: str | None,
     blocked_by: list[int] | None,
     as_json: bool,
@@ -114,8 +112,8 @@ def update(
         raise UsageError("nothing to change: use --status, --owner or --blocked-by")
     team = session.team
     if blocked_by is not None:
-        board.block_task(team, task_id, blocked_by)
-    _tell(team, board.update_task(team, task_id, status=status, owner=owner), as_json)
+        core.commands.tasks.block_task(team, task_id, blocked_by)
+    _tell(team, core.commands.tasks.update_task(team, task_id, status=status, owner=owner), as_json)
 
 
 def _tell(team: Team, changed: Task, as_json: bool) -> None:
@@ -124,5 +122,5 @@ def _tell(team: Team, changed: Task, as_json: bool) -> None:
     else:
         owner = f", {changed.owner}" if changed.owner else ""
         say(safe_line(f"task {changed.id}: {changed.status.replace('_', ' ')}{owner} · {changed.subject}"))
-    for hindrance in board.blocking_reasons(team, changed):
+    for hindrance in core.commands.tasks.blocking_reasons(team, changed):
         note(f"task {changed.id}: {hindrance}")

@@ -5,11 +5,8 @@ from typing import Any
 
 import click
 
-from crewboard.commands import Team, context, stop
-from crewboard.errors import BadDataError, UsageError
-from crewboard.names import check_team
-from crewboard.protocol import requests
-from crewboard.store import TeamDirectory, agents, find_team, leases, roster, team_directories
+import crewboard as core
+from crewboard import BadDataError, Team, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
 
@@ -33,7 +30,7 @@ def team() -> None:
 @click.pass_obj
 def create(session: Session, name: str, description: str, as_json: bool) -> None:
     """Create the team NAME in the workspace."""
-    made = context.create(session.root, name, description)
+    made = core.commands.context.create(session.root, name, description)
     if as_json:
         say_json(_describe(made.directory))
     else:
@@ -45,12 +42,12 @@ def create(session: Session, name: str, description: str, as_json: bool) -> None
 @click.pass_obj
 def list_(session: Session, as_json: bool) -> None:
     """List the teams of the workspace."""
-    found = [_describe(each) for each in team_directories(session.root)]
+    found = [_describe(each) for each in core.store.team_directories(session.root)]
     if as_json:
         say_json(found)
         return
     if not found:
-        note(f"no teams below {session.root} yet; {context.create_command(session.root)}")
+        note(f"no teams below {session.root} yet; {core.commands.context.create_command(session.root)}")
         return
     rows = [
         (each["name"], str(each["agents"]), str(each["alive"]), each["problem"] or each["description"])
@@ -60,12 +57,12 @@ def list_(session: Session, as_json: bool) -> None:
         say(line)
 
 
-def _describe(directory: TeamDirectory) -> dict[str, Any]:
-    names = stop.all_agents(Team(directory))
-    alive = sum(leases.is_held(directory.agent(name).lease) for name in names)
+def _describe(directory: core.store.TeamDirectory) -> dict[str, Any]:
+    names = core.commands.stop.all_agents(Team(directory))
+    alive = sum(core.store.leases.is_held(directory.agent(name).lease) for name in names)
     known: dict[str, Any] = {"name": directory.path.name, "description": "", "agents": len(names)}
     try:
-        config = roster.load(directory)
+        config = core.store.roster.load(directory)
         known |= {"name": config.name, "description": config.description, "agents": len(config.members)}
         problem = None
     except BadDataError as error:
@@ -94,20 +91,20 @@ def adopt(session: Session, yes: bool, as_json: bool) -> None:
         if as_json or not sys.stdin.isatty():
             raise UsageError("look at what it contains, then use --yes")
         click.confirm("Adopt this team?", abort=True)
-    context.adopt(session.team)
+    core.commands.context.adopt(session.team)
     if as_json:
         say_json({**_describe(directory), "adopted": was_foreign})
     else:
         say(f"the team {directory.path.name} {'is yours now' if was_foreign else 'was yours already'}")
 
 
-def _contents(directory: TeamDirectory) -> list[str]:
+def _contents(directory: core.store.TeamDirectory) -> list[str]:
     """Return what of a foreign team would act for its user."""
-    config = roster.load(directory)
+    config = core.store.roster.load(directory)
     lines = [f"team {config.name} in {directory.path}, plans approved by {config.plan_approver}"]
-    for name in stop.all_agents(Team(directory)):
+    for name in core.commands.stop.all_agents(Team(directory)):
         try:
-            spec = agents.spec(directory.agent(name))
+            spec = core.store.agents.spec(directory.agent(name))
         except BadDataError as error:
             lines.append(f"agent {name}: {error}")
             continue
@@ -115,7 +112,7 @@ def _contents(directory: TeamDirectory) -> list[str]:
         options = ", ".join(f"{key}={value}" for key, value in given.items()) or "no options"
         lines.append(f"agent {name}: {spec.type if spec else 'no spec'}, {options}")
     lines += [f"standing rule: {rule.model_dump_json()}" for rule in config.rules]
-    pending = sum(request.status == "pending" for request in requests.load_all(directory))
+    pending = sum(request.status == "pending" for request in core.protocol.requests.load_all(directory))
     lines.append(f"budget {config.budget or 'none'}, {pending} pending requests")
     if (directory.path.parent / "prices.toml").exists():
         lines.append("prices.toml: prices of its own, which budgets are reckoned with")
@@ -134,14 +131,14 @@ def delete(session: Session, name: str, now: bool, purge: bool, as_json: bool) -
     All are asked at once; those still running after 10 s are ended with everything that they started. The files
     stay unless you use --purge.
     """
-    directory = find_team(session.root, check_team(name))
+    directory = core.store.find_team(session.root, core.records.check_team(name))
     if directory is None:
         raise UsageError(f"there is no team {name!r} in {session.root}")
     directory.require_adopted()
     alive = _describe(directory)["alive"]
     if alive:
         note(f"ends {alive} worker{'s' if alive > 1 else ''} of the team {name}")
-    stop.delete(Team(directory), now=now, purge=purge)
+    core.commands.stop.delete(Team(directory), now=now, purge=purge)
     if as_json:
         say_json({"name": name, "ended": alive, "purged": purge})
     elif purge:

@@ -10,13 +10,8 @@ from typing import Any, get_args
 
 import click
 
-from crewboard.commands import Team, command_for
-from crewboard.errors import TryLaterError, UsageError
-from crewboard.readmodel import AgentView, Change, ChangeReader, Need, Shown, TeamReader, TeamView
-from crewboard.readmodel.as_json import need as need_as_json
-from crewboard.readmodel.watcher import SWEEP, Watcher
-from crewboard.records import Event, State
-from crewboard.store import TeamDirectory, files
+import crewboard as core
+from crewboard import AgentView, Need, Team, TeamReader, TeamView, TryLaterError, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import (
     Session,
@@ -42,10 +37,10 @@ process then counts as ended although no exit is recorded.
 
 
 @contextmanager
-def hints(team: TeamDirectory) -> Iterator[threading.Event]:
+def hints(team: core.store.TeamDirectory) -> Iterator[threading.Event]:
     """Yield an event that is set whenever the team may have changed."""
     wake = threading.Event()
-    watcher = Watcher(team.path, wake.set)
+    watcher = core.readmodel.watcher.Watcher(team.path, wake.set)
     watcher.start()
     try:
         yield wake
@@ -64,7 +59,7 @@ def watch(session: Session, as_json: bool) -> None:
     """
     team = session.team
     with hints(team.directory) as wake:
-        reader = ChangeReader(team.directory)
+        reader = core.readmodel.ChangeReader(team.directory)
         note(f"watching the team {team.directory.path.name} in {team.directory.root}; Ctrl-C ends")
         while True:
             wake.clear()
@@ -73,16 +68,16 @@ def watch(session: Session, as_json: bool) -> None:
                     say_json_line(change.as_json())
                 else:
                     say(describe(change))
-            wake.wait(SWEEP)
+            wake.wait(core.readmodel.watcher.SWEEP)
 
 
-def describe(change: Change) -> str:
+def describe(change: core.readmodel.Change) -> str:
     """Describe a change on one line."""
     head = f"{clock(change.ts)}  {change.kind:<7}  {change.agent or '–'}  "
     return head + cut(_words(change), max(20, columns() - len(head)))
 
 
-def _words(change: Change) -> str:
+def _words(change: core.readmodel.Change) -> str:
     what = change.what
     if change.kind == "roster":
         return f"{what['change']} ({what['type']}{', ' + what['role'] if what['role'] else ''})"
@@ -140,7 +135,7 @@ def wait(
     if needs:
         if names or until is not None or every or first:
             raise UsageError("--needs takes no agent and no state: it is about the whole team")
-        say_json(need_as_json(_wait_for_need(team, timeout), team.directory))
+        say_json(core.readmodel.as_json.need(_wait_for_need(team, timeout), team.directory))
         return
     if until is None:
         raise UsageError("say what to wait for: --until STATE or --needs")
@@ -169,10 +164,10 @@ def _wait_for_need(team: Team, timeout: float | None) -> Need:
             wake.clear()
             if needs := reader.read().needs:
                 return needs[0]
-            left = SWEEP if timeout is None else started + timeout - time.monotonic()
+            left = core.readmodel.watcher.SWEEP if timeout is None else started + timeout - time.monotonic()
             if left <= 0:
                 raise TryLaterError(f"nothing needs you after {timeout:g} s")
-            wake.wait(min(left, SWEEP))
+            wake.wait(min(left, core.readmodel.watcher.SWEEP))
 
 
 def _waited_for(team: Team, names: tuple[str, ...], *, every: bool, first: bool) -> tuple[str, ...]:
@@ -197,7 +192,7 @@ def _waited_for(team: Team, names: tuple[str, ...], *, every: bool, first: bool)
 
 def _states(text: str) -> frozenset[str]:
     words = frozenset(word.strip() for word in text.split(",") if word.strip())
-    known = dict.fromkeys([*get_args(State), *get_args(Shown)])
+    known = dict.fromkeys([*get_args(core.records.State), *get_args(core.readmodel.Shown)])
     if not words or not words <= known.keys():
         wrong = ", ".join(sorted(words - known.keys())) or "nothing"
         raise UsageError(f"--until: unknown state: {wrong}; the states are {', '.join(known)}")
@@ -266,14 +261,14 @@ def _wait(
                 each.look(view)
             if needed(each.done for each in waiting):
                 return [each.agent for each in waiting if each.done and each.agent is not None]
-            left = SWEEP if timeout is None else started + timeout - time.monotonic()
+            left = core.readmodel.watcher.SWEEP if timeout is None else started + timeout - time.monotonic()
             if timeout is None and hopeless(each.ended for each in waiting):
                 ended = [each.agent for each in waiting if each.ended and each.agent is not None]
                 raise TryLaterError("; ".join(_why_never(team, agent) for agent in ended))
             if left <= 0:
                 late = ", ".join(each.describe() for each in waiting if not each.done)
                 raise TryLaterError(f"{late} after {timeout:g} s, not {' or '.join(sorted(wanted))}")
-            wake.wait(min(left, SWEEP))
+            wake.wait(min(left, core.readmodel.watcher.SWEEP))
 
 
 def _words_for(agent: AgentView) -> set[str]:
@@ -292,7 +287,9 @@ def _is_over(agent: AgentView) -> bool:
 
 def _why_never(team: Team, agent: AgentView) -> str:
     reason = f": {agent.reason}" if agent.reason else ""
-    return f"{agent.name} is {agent.state}{reason}; `{command_for(team, f'resume {agent.name}')}` resumes it"
+    return (
+        f"{agent.name} is {agent.state}{reason}; `{core.commands.command_for(team, f'resume {agent.name}')}` resumes it"
+    )
 
 
 POLL = 0.1
@@ -337,7 +334,7 @@ def _lines(path: Path, *, follow: bool) -> Iterator[str]:
 
 def _from(path: Path, offset: int) -> bytes:
     try:
-        with open(path, "rb", opener=files.open_existing) as file:
+        with open(path, "rb", opener=core.store.files.open_existing) as file:
             file.seek(offset)
             return file.read()
     except FileNotFoundError:
@@ -354,14 +351,12 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
 
     With --json, print the events, one per line.
     """
-    from crewboard.store import journal as store
-
     path = session.team.agent(name).journal
     offset, damaged = 0, 0
     if not path.exists():
         note(f"{name} has done nothing yet")
     while True:
-        for event, end in store.read(path, offset):
+        for event, end in core.store.journal.read(path, offset):
             offset = end
             if event is None:
                 damaged += 1
@@ -384,9 +379,7 @@ def audit(session: Session, as_json: bool) -> None:
     Each command counts, also one given in the dashboard: hires, answers, messages, budgets, stops. The name is
     $CREWBOARD_OPERATOR, else $USER; anyone with your account can set it.
     """
-    from crewboard.store import operators
-
-    acts, damaged = operators.acts(session.team.directory)
+    acts, damaged = core.store.operators.acts(session.team.directory)
     if as_json:
         say_json([act.model_dump() for act in acts])
     elif acts:
@@ -398,7 +391,7 @@ def audit(session: Session, as_json: bool) -> None:
     note_damage(damaged, "audit file")
 
 
-def _show(event: Event) -> None:
+def _show(event: core.records.Event) -> None:
     from crewboard.readmodel import describe
 
     for activity in describe(event):

@@ -23,9 +23,8 @@ from textual.keys import REPLACED_KEYS
 from textual.message import Message
 from textual.widgets import TextArea
 
-from crewboard import redaction
-from crewboard.errors import CrewboardError, StorageError, UsageError
-from crewboard.linux.programs import find_user_program, path_outside_workspaces
+import crewboard as core
+from crewboard import CrewboardError, StorageError, UsageError
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import SentTexts
 from crewboard_tui.keymap import bindings_of
@@ -407,7 +406,7 @@ def edit_in_editor(app: App[Any], text: str) -> str:
 
 
 def _run_editor(app: App[Any], words: list[str]) -> None:
-    program = find_user_program(words[0])
+    program = core.linux.programs.find_user_program(words[0])
     if program is None:
         raise UsageError(_no_editor(words[0]))
     try:
@@ -427,5 +426,5 @@ def _no_editor(name: str) -> str:
 
 def _editor_environment() -> dict[str, str]:
     """Return the user's environment without credentials; programs of a workspace are not found by their name."""
-    kept = {name: value for name, value in os.environ.items() if not redaction.is_secret(name)}
-    return {**kept, "PATH": path_outside_workspaces()}
+    kept = {name: value for name, value in os.environ.items() if not core.redaction.is_secret(name)}
+    return {**kept, "PATH": core.linux.programs.path_outside_workspaces()}

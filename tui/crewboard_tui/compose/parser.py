@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crewboard.errors import UsageError
-from crewboard.names import LEAD, OPERATOR
+from crewboard import LEAD, OPERATOR, UsageError
 
 COMMANDS = {"/team": "board", "/inbox": "inbox", "/tasks": "tasks"}
 """Commands that open a view, as in similar programs."""

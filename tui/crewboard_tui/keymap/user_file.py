@@ -14,7 +14,7 @@ from pathlib import Path
 
 from textual.keys import _character_to_key
 
-from crewboard import env
+import crewboard as core
 from crewboard_tui.keymap.bindings import BY_ID, KEYS, Key, show_key
 
 NAME = "keys.toml"
@@ -51,7 +51,7 @@ class Keymap:
 
 def keymap_path() -> Path:
     """Return the path of the file; it need not exist."""
-    return env.config_home(os.environ) / NAME
+    return core.env.config_home(os.environ) / NAME
 
 
 def read_keymap(file: Path) -> Keymap:

@@ -7,9 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from crewboard.readmodel import Bill, TeamView, bill_team
-from crewboard.readmodel.usage import WINDOW
-from crewboard.records import Context
+import crewboard as core
+from crewboard import TeamView
 from crewboard_tui.render.lines import Line, Span
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -104,7 +103,7 @@ NEARLY = 0.8
 """A limit counts as near from this share on."""
 
 
-def format_bill(bill: Bill) -> str:
+def format_bill(bill: core.readmodel.Bill) -> str:
     """Format a cost; `+` means that some tokens have no price, a dash that none has."""
     if bill.usd is None:
         return "—"
@@ -120,14 +119,14 @@ def why_no_money(view: TeamView) -> str:
 
 def format_spending(view: TeamView, rate: float | None) -> str:
     """Format what the team has used, its limit, and its rate in dollars per hour."""
-    bill = bill_team(view)
+    bill = core.readmodel.bill_team(view)
     parts = ["Cost"]
     if bill.usd is not None:
         parts.append(format_bill(bill))
     if bill.budget is not None:
         parts.append(f"{format_percent(bill.share)} of the team's {bill.budget}")
     if rate is not None:
-        parts.append(f"{format_money(rate)}/h over the last {WINDOW / 60:.0f} min")
+        parts.append(f"{format_money(rate)}/h over the last {core.readmodel.usage.WINDOW / 60:.0f} min")
     if bill.partial:
         parts.append(why_no_money(view) if bill.usd is None else "+ no price for some of the tokens")
     return " · ".join(parts)
@@ -157,6 +156,6 @@ def share_bar(share: float | None, width: int) -> Line:
     return (Span(" " + "▮" * full, limit_tone(share)), Span("▯" * (width - full), "dim"))
 
 
-def context_share(context: Context) -> float | None:
+def context_share(context: core.records.Context) -> float | None:
     """Return the used share of the model's context window, 0 to 1."""
     return context.used / context.limit if context.limit else None

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from rich.cells import cell_len
 
-from crewboard.readmodel import AgentView, Shown
-from crewboard.records import Task
+import crewboard as core
+from crewboard import AgentView, Task
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Look:
     word: str
 
 
-LOOKS: dict[Shown, Look] = {
+LOOKS: dict[core.readmodel.Shown, Look] = {
     "dead": Look("✖", "X", "error bold", "dead"),
     "ask": Look("▲", "A", "warning bold", "ask"),
     "stuck": Look("◆", "!", "warning", "stuck"),
@@ -40,7 +40,7 @@ LOOKS: dict[Shown, Look] = {
 SEEN_DEATH = Look("✖", "X", "dim", "died")
 """A crash that was acknowledged: it needs no action, but was not an orderly exit."""
 
-URGENT: tuple[Shown, ...] = ("ask", "dead", "stuck", "loop", "limit")
+URGENT: tuple[core.readmodel.Shown, ...] = ("ask", "dead", "stuck", "loop", "limit")
 """States that need the user, in the order of the status bar."""
 
 TASK_LOOKS: dict[str, Look] = {

@@ -6,7 +6,7 @@ All text of agents passes through here.
 import re
 import unicodedata
 
-from crewboard.redaction import redact
+import crewboard as core
 
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2028\u2029\u3164\uffa0")
 """Characters that show nothing or break lines although they are not control characters."""
@@ -17,7 +17,7 @@ _TAB = "    "
 
 def safe_text(text: str) -> str:
     """Return `text` with secrets redacted and every control character but newline and tab made visible."""
-    text = redact(text)
+    text = core.redaction.redact(text)
     if text.isprintable() and _INVISIBLE.isdisjoint(text):
         return text
     return _SUSPECT.sub(_mark, text.replace("\r\n", "\n"))

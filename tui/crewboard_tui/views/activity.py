@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 
-from crewboard.readmodel import Activity, FileAccess, FileActivity, runs_on_your_machine
+import crewboard as core
 from crewboard_tui.queries import FeedLine
 from crewboard_tui.render import (
     Line,
@@ -39,7 +39,7 @@ RUNS = "runs on your machine"
 
 
 def activity_lines(
-    activity: Sequence[Activity], live: str, width: int, *, most: int = 3, caret: bool = True
+    activity: Sequence[core.readmodel.Activity], live: str, width: int, *, most: int = 3, caret: bool = True
 ) -> list[Line]:
     """Return activity and the reply being streamed; talk takes at most `most` lines each, 0 means no limit.
 
@@ -51,7 +51,9 @@ def activity_lines(
     return [*lines, *live_lines(live, width, most, caret=caret)]
 
 
-def shown(what: Activity, outcome: Activity | None, width: int, most: int) -> tuple[Line, ...]:
+def shown(
+    what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, width: int, most: int
+) -> tuple[Line, ...]:
     """Return one action with its outcome, if any; talk takes at most `most` lines, 0 means no limit."""
     return _activity(what, outcome, width, most, None)
 
@@ -62,9 +64,11 @@ def feed_lines(feed: Sequence[FeedLine], width: int) -> list[Line]:
     return [line for each in feed for line in _activity(each.what, None, width, 1, each.agent.ljust(names))]
 
 
-def paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | None]]:
+def paired(
+    activity: Sequence[core.readmodel.Activity],
+) -> Iterable[tuple[core.readmodel.Activity, core.readmodel.Activity | None]]:
     """Yield each activity, a tool call together with its outcome, even if several calls ran at once."""
-    outcomes: dict[int, Activity] = {}
+    outcomes: dict[int, core.readmodel.Activity] = {}
     begun: dict[str, int] = {}
     told: set[int] = set()
     for at, what in enumerate(activity):
@@ -78,7 +82,7 @@ def paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | 
             yield what, outcomes.get(at)
 
 
-def _said_again(run: Sequence[Activity]) -> bool:
+def _said_again(run: Sequence[core.readmodel.Activity]) -> bool:
     """Return True if the next line repeats the first: a message sent by a tool, or the last reply as the answer."""
     kinds = [what.kind for what in run]
     if kinds[:2] == ["say", "answer"]:
@@ -87,7 +91,9 @@ def _said_again(run: Sequence[Activity]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _activity(what: Activity, outcome: Activity | None, width: int, most: int, author: str | None) -> tuple[Line, ...]:
+def _activity(
+    what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, width: int, most: int, author: str | None
+) -> tuple[Line, ...]:
     tone = _TONES.get(what.kind, "")
     begin = (Span(format_clock(what.ts) + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))
     room = max(1, width - _STAMP - (len(author) + 1 if author else 0) - _KIND)
@@ -103,7 +109,7 @@ def _activity(what: Activity, outcome: Activity | None, width: int, most: int, a
     return (spread(left, (Span(seconds, "dim"),), width),)
 
 
-def _outcome(outcome: Activity) -> str:
+def _outcome(outcome: core.readmodel.Activity) -> str:
     """Return a tool's outcome without the tool's name, which the call already shows."""
     return one_line(outcome.text.partition(" ")[2]) or "done"
 
@@ -135,7 +141,7 @@ _INDENT = "  "
 
 
 def transcript_rows(
-    activity: Sequence[Activity], live: str, now: float, width: int, *, alive: bool, caret: bool = True
+    activity: Sequence[core.readmodel.Activity], live: str, now: float, width: int, *, alive: bool, caret: bool = True
 ) -> list[CollapsibleRow]:
     """Return what was done, oldest first.
 
@@ -169,22 +175,24 @@ def _fed(each: FeedLine, head: Line, width: int) -> CollapsibleRow:
     )
 
 
-def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
+def _whole_line(what: core.readmodel.Activity, width: int, *, cut: bool) -> list[Line]:
     """Return the full text if the line was `cut`, and what a call was given and returned."""
     said = _wrapped(what.text, width) if cut else []
     return [*said, *(_indented(what.detail, width, "dim") if what.detail else [])]
 
 
-def _is_cut(what: Activity, head: Line) -> bool:
+def _is_cut(what: core.readmodel.Activity, head: Line) -> bool:
     """Return True if the line does not show the full text."""
     return one_line(what.text) not in plain(head)
 
 
-def _key(what: Activity) -> str:
+def _key(what: core.readmodel.Activity) -> str:
     return f"{what.ts} {what.kind} {what.call or hash(what.text)}"
 
 
-def _call(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> CollapsibleRow:
+def _call(
+    what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, open_since: float | None, width: int
+) -> CollapsibleRow:
     (head,) = shown(what, outcome, width, 1)
     if outcome is None:
         head = spread(head, (_unfinished(open_since),), width)
@@ -200,7 +208,7 @@ def _unfinished(open_since: float | None) -> Span:
     return Span(f"  {format_duration(open_since)} …", "info")
 
 
-def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Line]:
+def _whole_call(what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, width: int) -> list[Line]:
     """Return what a call was given and what it returned."""
     lines = _indented(what.detail, width, "dim")
     if outcome is None:
@@ -216,7 +224,7 @@ def _indented(text: str, width: int, tone: str) -> list[Line]:
     return [(Span(_INDENT), *each) for each in exact_lines(text, width - len(_INDENT), tone)]
 
 
-def _said(what: Activity, width: int) -> CollapsibleRow:
+def _said(what: core.readmodel.Activity, width: int) -> CollapsibleRow:
     """Return talk in full; anything else on one line that unfolds if it was cut."""
     head, *rest = shown(what, None, width, 0)
     cut = not rest and _is_cut(what, head)
@@ -236,7 +244,7 @@ def _live(live: str, width: int, *, caret: bool) -> list[CollapsibleRow]:
 _COUNTS = 10
 
 
-def file_rows(touches: FileActivity, name: str, now: float, width: int) -> list[CollapsibleRow]:
+def file_rows(touches: core.readmodel.FileActivity, name: str, now: float, width: int) -> list[CollapsibleRow]:
     """Return a row for each change of `name`; it unfolds to the diff."""
     mine = [touch for touch in reversed(touches.all) if touch.agent == name and touch.changed]
     return [_fold(touch, touches, now, width - MARK) for touch in mine]
@@ -248,7 +256,9 @@ def file_head(width: int) -> Line:
     return spread(left, (Span("ALSO OPEN BY", "dim"),), width - MARK)
 
 
-def _fold(touch: FileAccess, touches: FileActivity, now: float, width: int) -> CollapsibleRow:
+def _fold(
+    touch: core.readmodel.FileAccess, touches: core.readmodel.FileActivity, now: float, width: int
+) -> CollapsibleRow:
     shared = touches.others(touch.path, touch.agent, now)
     left = (Span(format_clock(touch.ts) + " ", "dim"), Span(f"{touch.kind:<6}"), *_counts(touch), say(touch.path))
     # The key stays the same when newer accesses are added.
@@ -259,21 +269,21 @@ def _fold(touch: FileAccess, touches: FileActivity, now: float, width: int) -> C
     )
 
 
-def _counts(touch: FileAccess) -> Line:
+def _counts(touch: core.readmodel.FileAccess) -> Line:
     """Return the number of lines added and removed; omit the removed ones if unknown."""
     added, removed = f"+{touch.added}", "" if touch.removed is None else f" −{touch.removed}"
     rest = pad("", _COUNTS - len(added) - len(removed))
     return (Span(added, "success"), Span(removed, "error"), Span(rest))
 
 
-def file_marks(path: str, shared: Sequence[FileAccess]) -> Line:
+def file_marks(path: str, shared: Sequence[core.readmodel.FileAccess]) -> Line:
     """Return whether a file runs on the user's machine, and who else has it open."""
-    runs = (Span(RUNS, "warning"),) if runs_on_your_machine(path) else ()
+    runs = (Span(RUNS, "warning"),) if core.readmodel.runs_on_your_machine(path) else ()
     both = (Span("  "),) if runs and shared else ()
     return (*runs, *both, *open_by(shared))
 
 
-def open_by(shared: Sequence[FileAccess]) -> Line:
+def open_by(shared: Sequence[core.readmodel.FileAccess]) -> Line:
     """Return who else has a file open, with a warning if they changed it."""
     if not shared:
         return ()
@@ -282,14 +292,16 @@ def open_by(shared: Sequence[FileAccess]) -> Line:
     return (Span(f"⚠ {names}" if clash else names, "warning" if clash else "dim"),)
 
 
-def _body(touch: FileAccess, shared: Sequence[FileAccess], now: float, width: int) -> list[Line]:
+def _body(
+    touch: core.readmodel.FileAccess, shared: Sequence[core.readmodel.FileAccess], now: float, width: int
+) -> list[Line]:
     lines = [shared_line(each, now) for each in shared]
     if touch.removed is None:
         lines.append((Span("whole file written; its previous content is unknown", "dim"),))
     return [*lines, *diff_lines(touch.diff, width)]
 
 
-def shared_line(touch: FileAccess, now: float) -> Line:
+def shared_line(touch: core.readmodel.FileAccess, now: float) -> Line:
     """Return what an agent did with a file, and how long ago."""
     did = "changed it" if touch.changed else "read it"
     return (Span(f"{touch.agent} {did} {format_age(now - touch.ts)} ago", "warning" if touch.changed else "dim"),)

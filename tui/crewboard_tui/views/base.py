@@ -12,9 +12,8 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-from crewboard.linux import process
-from crewboard.readmodel import Need
-from crewboard.records import Request
+import crewboard as core
+from crewboard import Need, Request
 from crewboard_tui.actions import NOT_NOW, Action, Layer, Search, Selection
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
@@ -235,7 +234,7 @@ class BaseScreen(Screen[None]):
         width = self.size.width
         badges = Badges(
             read_only=self.context.read_only,
-            root=process.runs_as_root(),
+            root=core.linux.process.runs_as_root(),
             foreign=self.context.read_only and self.context.team.directory.is_foreign(),
             offline=self.context.team.offline,
             others=tuple(dict.fromkeys(each.who for each in self.context.others)),

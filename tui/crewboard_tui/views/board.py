@@ -9,9 +9,8 @@ from textual import events, on
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from crewboard.commands import check_credentials, command_for
-from crewboard.errors import CredentialsError
-from crewboard.readmodel import AgentView, TeamView
+import crewboard as core
+from crewboard import AgentView, CredentialsError, TeamView
 from crewboard_tui.actions import (
     AGENT_GROUPS,
     ALL,
@@ -123,9 +122,9 @@ class BoardScreen(BaseScreen):
         root = one_line(format_path(snapshot.view.root))
         named = {name: self.context.key(f"{scope}.{name}") for scope, name in _NAMED}
         lines: list[Line] = [(Span(text.format(root=root, **named)),) for text in _WELCOME]
-        lines.append((Span(" " * _INDENT), say(command_for(self.context.team, _SPAWN))))
+        lines.append((Span(" " * _INDENT), say(core.commands.command_for(self.context.team, _SPAWN))))
         try:
-            check_credentials(self.context.team.environment)
+            core.commands.check_credentials(self.context.team.environment)
         except CredentialsError as error:
             lines[:0] = [(say(str(error), "warning"),), ()]
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]

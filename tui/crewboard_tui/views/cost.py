@@ -7,10 +7,8 @@ from typing import Any
 from textual import on
 from textual.widget import Widget
 
-from crewboard import pricing
-from crewboard.errors import BadDataError
-from crewboard.readmodel import AgentView, Bill, TeamView, bill_agent, bill_team, hit_rate
-from crewboard.records import Context
+import crewboard as core
+from crewboard import AgentView, BadDataError, TeamView
 from crewboard_tui.actions import (
     AGENT_GROUPS,
     ALL,
@@ -51,8 +49,8 @@ class Account:
 
     name: str
     model: str
-    bill: Bill
-    context: Context
+    bill: core.readmodel.Bill
+    context: core.records.Context
     shape: Span
 
 
@@ -82,7 +80,7 @@ def _share_cell(share: float | None) -> Span:
 
 
 def _hits(account: Account) -> Span:
-    hits = hit_rate(account.bill.tokens)
+    hits = core.readmodel.hit_rate(account.bill.tokens)
     return Span(format_percent(hits), "dim" if hits is None else "")
 
 
@@ -101,7 +99,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("OUT", 6, _tokens("output"), _most_of("output"), rank=3),
     Column("CACHED", 6, _tokens("cache_read"), _most_of("cache_read"), rank=6),
     Column("WRITTEN", 7, _tokens("cache_write"), _most_of("cache_write"), rank=8),
-    Column("HIT", 4, _hits, lambda a: -(hit_rate(a.bill.tokens) or 0), rank=5),
+    Column("HIT", 4, _hits, lambda a: -(core.readmodel.hit_rate(a.bill.tokens) or 0), rank=5),
     Column("COST", 7, _money, lambda a: -(a.bill.usd or 0)),
     Column("BUDGET", 7, _budget, lambda a: a.bill.budget is None, rank=1, has=lambda a: a.bill.budget is not None),
     Column("USED", 5, lambda a: _share_cell(a.bill.share), lambda a: -(a.bill.share or 0),
@@ -120,7 +118,10 @@ _ORDER = {column.title: column.order for column in COLUMNS}
 
 def accounts(agents: Sequence[AgentView]) -> list[Account]:
     """Return a row for each agent."""
-    return [Account(a.name, a.model, bill_agent(a), a.context, Span(look_of(a).glyph, look_of(a).tone)) for a in agents]
+    return [
+        Account(a.name, a.model, core.readmodel.bill_agent(a), a.context, Span(look_of(a).glyph, look_of(a).tone))
+        for a in agents
+    ]
 
 
 def lay_out(rows: Sequence[Account], width: int) -> list[Column]:
@@ -158,7 +159,7 @@ class CostRows(LineList):
         self.marked &= set(view.names)
         shown = [agent for agent in view.agents if matches_agent(agent, words) and in_group(agent, group)]
         rows = self.in_order(accounts(shown), lambda row: row.name, lambda row: (_ORDER[by](row), row.name))
-        team = Account(_TEAM, "", bill_team(view), Context(), Span(" "))
+        team = Account(_TEAM, "", core.readmodel.bill_team(view), core.records.Context(), Span(" "))
         columns = lay_out([*rows, team], self.row_width)
         lines = [Row(row.name, account_line(row, columns, marked=row.name in self.marked)) for row in rows]
         last = Row("", account_line(team, columns, "bold"))
@@ -218,6 +219,6 @@ class CostScreen(BaseScreen):
 def _price_date(context: AppContext) -> str:
     """Return the date of the price table that workers use."""
     try:
-        return f"price table of {pricing.load(context.snapshot.view.root).as_of}"
+        return f"price table of {core.pricing.load(context.snapshot.view.root).as_of}"
     except BadDataError:
         return "this project's price table cannot be used"

@@ -10,15 +10,8 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-from crewboard import agent_types, env
-from crewboard.agent_types import AgentType
-from crewboard.commands import CommandLine
-from crewboard.commands import hire as hiring
-from crewboard.errors import BadDataError, CrewboardError, StorageError, UsageError
-from crewboard.readmodel import AgentView
-from crewboard.records import HireOptions, Profile, is_name
-from crewboard.redaction import redact
-from crewboard.store import files, json_files
+import crewboard as core
+from crewboard import AgentView, BadDataError, CrewboardError, HireOptions, StorageError, UsageError
 from crewboard_tui.actions import NOT_NOW, Action, Selection
 from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
@@ -45,20 +38,20 @@ class HireScreen(BaseScreen):
         self._hired = hired
         kept = context.drafts.get(HIRE, "")
         spec = like.spec if like is not None else None
-        name, terms = context.unsent_hire or ("", Profile(type="code"))
+        name, terms = context.unsent_hire or ("", core.records.Profile(type="code"))
         profile = terms.model_copy(update={"prompt": kept}) if spec is None else terms_of(spec)
         name = like.name if like is not None else name or "agent1"
         self._first = free_name(context.snapshot.view, name), profile
         self._is_clone = like is not None
         self._kept_elsewhere = "" if spec is None else kept
         """A prompt that is kept already and does not stand in this form."""
-        self._types, self._skipped = agent_types.find_all(context.team.directory.root)
+        self._types, self._skipped = core.agent_types.find_all(context.team.directory.root)
         self._shown_type = ""
         """The hash of the project's own type whose powers the user was shown; sending again accepts it."""
         self._busy = False
         self._is_sent = False
         self._refused: str | None = None
-        self._typed = CommandLine.of(context.team)
+        self._typed = core.commands.CommandLine.of(context.team)
         self._shelf = profiles_folder()
         self.offer(
             (
@@ -199,20 +192,20 @@ class HireScreen(BaseScreen):
             self.context.unsent_hire = None
             self._keep(self._kept_elsewhere)
 
-    def _must_show(self, kind: AgentType) -> bool:
+    def _must_show(self, kind: core.agent_types.AgentType) -> bool:
         """Return True, and show what the type may do, if the user must accept it first."""
-        if agent_types.is_trusted(kind, self.context.team.environment) or kind.sha256 == self._shown_type:
+        if core.agent_types.is_trusted(kind, self.context.team.environment) or kind.sha256 == self._shown_type:
             return False
         self._shown_type = kind.sha256
         again = f"{self.context.key('hire.send')} again accepts it and hires"
-        self._refused = f"{kind.file} is not accepted yet: {agent_types.describe_powers(kind)}. {again}"
+        self._refused = f"{kind.file} is not accepted yet: {core.agent_types.describe_powers(kind)}. {again}"
         self._say_word()
         return True
 
     def _send(self) -> None:
         hire = self.form.hire()
         # Read again: what is accepted is the file as it is now.
-        kind = agent_types.find_all(self.context.team.directory.root)[0].get(hire.type)
+        kind = core.agent_types.find_all(self.context.team.directory.root)[0].get(hire.type)
         if kind is not None and self._must_show(kind):
             return
         self._busy = True
@@ -222,9 +215,9 @@ class HireScreen(BaseScreen):
         def spawn() -> str:
             """Runs in a thread."""
             if kind is not None and kind.sha256 == self._shown_type != "":
-                agent_types.trust(kind, self.context.team.environment)
-            assignment = hiring.spawn(self.context.team, hire)
-            waits = hiring.queued(self.context.team, assignment.agent, assignment.run)
+                core.agent_types.trust(kind, self.context.team.environment)
+            assignment = core.commands.hire.spawn(self.context.team, hire)
+            waits = core.commands.hire.queued(self.context.team, assignment.agent, assignment.run)
             return f"hired {assignment.agent}: {waits or f'run {assignment.run} is up'}"
 
         came_back = partial(self._came_back, hire.name, since)
@@ -272,7 +265,7 @@ class HireScreen(BaseScreen):
         ask.pressed = self.context.key
         self.context.navigator.ask(ask, done)
 
-    def _save(self, name: str, profile: Profile) -> str:
+    def _save(self, name: str, profile: core.records.Profile) -> str:
         path = save_profile(self._shelf, name, profile)
         return f"kept as {name}, without a key, in {format_path(path)}"
 
@@ -298,13 +291,13 @@ class HireScreen(BaseScreen):
         ask.pressed = self.context.key
         self.context.navigator.ask(ask, done)
 
-    def _load(self, name: str, profile: Profile) -> None:
+    def _load(self, name: str, profile: core.records.Profile) -> None:
         chosen = self.form.agent_name
         untouched = chosen in ("", self._first[0])
         self.context.say(f"filled from the profile {name}")
         self._fill(free_name(self.context.snapshot.view, name) if untouched else chosen, profile)
 
-    def _fill(self, name: str, profile: Profile) -> None:
+    def _fill(self, name: str, profile: core.records.Profile) -> None:
         self.form.fill(name, profile)
         if profile.type not in self._types:
             self.context.say(f"there is no type {profile.type} in this project: choose another", "error")
@@ -314,25 +307,25 @@ class HireScreen(BaseScreen):
 class Profiles:
     """The profiles by name, and the damaged files."""
 
-    profiles: dict[str, Profile] = field(default_factory=dict)
+    profiles: dict[str, core.records.Profile] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
 
 
 def profiles_folder() -> Path:
     """Return the directory of the profiles."""
-    return env.config_home(os.environ) / "profiles"
+    return core.env.config_home(os.environ) / "profiles"
 
 
-def why_no_profile(name: str, profile: Profile) -> str | None:
+def why_no_profile(name: str, profile: core.records.Profile) -> str | None:
     """Return why `profile` cannot be saved as `name`; None if it can."""
-    if not is_name(name):
+    if not core.records.is_name(name):
         return "profile names: a-z first, at most 32 of a-z 0-9 _ -"
-    if any(redact(text) != text for text in (profile.prompt, profile.role, profile.model or "")):
+    if any(core.redaction.redact(text) != text for text in (profile.prompt, profile.role, profile.model or "")):
         return "the text contains an API key; remove it first"
     return None
 
 
-def save_profile(place: Path, name: str, profile: Profile) -> Path:
+def save_profile(place: Path, name: str, profile: core.records.Profile) -> Path:
     """Save a profile atomically and privately; replace one of the same name.
 
     Raises:
@@ -344,13 +337,13 @@ def save_profile(place: Path, name: str, profile: Profile) -> Path:
         raise UsageError(problem)
     path = place / f"{name}.json"
     try:
-        files.make_private_folders(place)
+        core.store.files.make_private_folders(place)
     except OSError as error:
         raise StorageError(f"cannot make {place}: {error.strerror}") from error
     # The user may link the configuration directory to another place.
     path = path.resolve()
-    json_files.quarantine_if_damaged(path, Profile)
-    json_files.save(path, profile)
+    core.store.json_files.quarantine_if_damaged(path, core.records.Profile)
+    core.store.json_files.save(path, profile)
     return path
 
 
@@ -359,10 +352,10 @@ def load_profiles(place: Path) -> Profiles:
     shelf = Profiles()
     for path in sorted(place.glob("*.json")):
         try:
-            profile = json_files.load(path.resolve(), Profile)
+            profile = core.store.json_files.load(path.resolve(), core.records.Profile)
         except (BadDataError, StorageError):
             shelf.damaged.append(path.name)
             continue
-        if profile is not None and is_name(path.stem):
+        if profile is not None and core.records.is_name(path.stem):
             shelf.profiles[path.stem] = profile
     return shelf

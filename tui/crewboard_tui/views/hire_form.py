@@ -11,16 +11,8 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, TextArea
 
-from crewboard import env
-from crewboard.agent_types import AgentType
-from crewboard.commands import CommandLine
-from crewboard.commands import hire as hiring
-from crewboard.commands.hire import Hire
-from crewboard.errors import UsageError
-from crewboard.pricing import parse_budget
-from crewboard.readmodel import TeamView
-from crewboard.records import HireOptions, Profile, Spec, check_agent
-from crewboard.store import CLOSED, blockers, check_type
+import crewboard as core
+from crewboard import Hire, HireOptions, TeamView, UsageError
 from crewboard_tui.keymap import Pressed, bindings_of, default_key
 from crewboard_tui.render import one_line, safe_text
 from crewboard_tui.widgets import Checkbox, Radio, SegmentedControl, Select
@@ -67,7 +59,7 @@ class HireForm(Vertical):
     def __init__(
         self,
         name: str,
-        types: Mapping[str, AgentType],
+        types: Mapping[str, core.agent_types.AgentType],
         view: TeamView,
         environment: Mapping[str, str],
         pressed: Pressed,
@@ -110,7 +102,7 @@ class HireForm(Vertical):
         yield _row("Task", Select(_task_options(self._view), id="hire-task"))
 
     @property
-    def kind(self) -> AgentType:
+    def kind(self) -> core.agent_types.AgentType:
         """Return the chosen type."""
         return self._types[self.query_one("#hire-type", Select).value]
 
@@ -137,11 +129,11 @@ class HireForm(Vertical):
         self.query_one("#row-ask").display = kind.executes or kind.writes
         self.query_one("#hire-model", Input).placeholder = self._usual_model(kind)
 
-    def _usual_model(self, kind: AgentType) -> str:
+    def _usual_model(self, kind: core.agent_types.AgentType) -> str:
         """Return the model that is used if the form names none."""
-        if env.is_offline(self._environment):
+        if core.env.is_offline(self._environment):
             return "offline model"
-        return one_line(hiring.choose_model(kind, None, self._environment))
+        return one_line(core.commands.hire.choose_model(kind, None, self._environment))
 
     def mark(self, problems: Sequence[Problem]) -> list[str]:
         """Show errors below their fields; return the fields that have space for one."""
@@ -154,7 +146,7 @@ class HireForm(Vertical):
 
     # ----------------------------------------------------------------------------------------- filled and read
 
-    def fill(self, name: str, profile: Profile) -> None:
+    def fill(self, name: str, profile: core.records.Profile) -> None:
         """Fill the fields from `profile`; an unknown type leaves the type unchanged."""
         self.query_one("#hire-name", Input).value = name
         self.query_one("#hire-type", Select).choose(profile.type)
@@ -169,14 +161,14 @@ class HireForm(Vertical):
             self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
-    def profile(self, max_turns: int | None = None) -> Profile:
+    def profile(self, max_turns: int | None = None) -> core.records.Profile:
         """Return the fields without name and task as a profile; `max_turns` replaces an invalid turn limit.
 
         Raises:
             UsageError: The turn limit is not a number.
         """
         hire = self.hire(max_turns)
-        return Profile(
+        return core.records.Profile(
             type=hire.type,
             role=hire.role,
             prompt=hire.prompt,
@@ -185,7 +177,7 @@ class HireForm(Vertical):
             foreground=self.foreground,
         )
 
-    def hire(self, max_turns: int | None = None) -> hiring.Hire:
+    def hire(self, max_turns: int | None = None) -> core.commands.hire.Hire:
         """Return the hiring that the form describes; `max_turns` replaces an invalid turn limit.
 
         Raises:
@@ -204,7 +196,7 @@ class HireForm(Vertical):
             max_turns=max_turns or self._turns(),
             task=int(task) if task else None,
         )
-        return hiring.Hire(
+        return core.commands.hire.Hire(
             self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags
         )
 
@@ -224,7 +216,9 @@ class HireForm(Vertical):
 def _task_options(view: TeamView) -> list[tuple[str, str]]:
     board = {task.id: task for task in view.tasks}
     free = [
-        task for task in view.tasks if task.status not in CLOSED and task.owner is None and not blockers(task, board)
+        task
+        for task in view.tasks
+        if task.status not in core.store.CLOSED and task.owner is None and not core.store.blockers(task, board)
     ]
     return [("", "none"), *((str(task.id), f"#{task.id} {task.subject}") for task in free)]
 
@@ -233,7 +227,7 @@ def _row(label: str, *fields: Widget, classes: str = "", id: str | None = None) 
     return Horizontal(Label(label, classes="field-label"), *fields, classes=f"field-row {classes}", id=id)
 
 
-def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> list[str]:
+def spawn_words(hire: Hire, typed: core.commands.CommandLine, *, foreground: bool = False) -> list[str]:
     """Return the command line that hires the same agent."""
     flags = hire.flags
     terms: list[tuple[str, object]] = [
@@ -283,7 +277,7 @@ def problems(hire: Hire, view: TeamView, pressed: Pressed = default_key) -> list
 
 def _wrong_name(hire: Hire, view: TeamView, pressed: Pressed) -> str | None:
     try:
-        check_agent(hire.name, hire.type)
+        core.records.check_agent(hire.name, hire.type)
     except UsageError as error:
         return str(error)
     member = view.agent(hire.name)
@@ -298,7 +292,7 @@ def _wrong_task(hire: Hire, view: TeamView) -> str | None:
     task = next((task for task in view.tasks if task.id == hire.flags.task), None)
     try:
         if task is not None:
-            check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
+            core.store.check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
     except UsageError as error:
         return str(error)
     return None
@@ -307,16 +301,18 @@ def _wrong_task(hire: Hire, view: TeamView) -> str | None:
 def _wrong_budget(budget: str | None) -> str | None:
     try:
         if budget is not None:
-            parse_budget(budget)
+            core.pricing.parse_budget(budget)
     except UsageError as error:
         return str(error)
     return None
 
 
-def terms_of(spec: Spec) -> Profile:
+def terms_of(spec: core.records.Spec) -> core.records.Profile:
     """Return an agent's terms as a profile, without its task and without its permission to run unsandboxed."""
     flags = spec.flags.model_copy(update={"task": None, "unsafe_no_sandbox": False})
-    return Profile(type=spec.type, role=spec.role, prompt=spec.prompt, model=spec.model or None, flags=flags)
+    return core.records.Profile(
+        type=spec.type, role=spec.role, prompt=spec.prompt, model=spec.model or None, flags=flags
+    )
 
 
 def free_name(view: TeamView, like: str) -> str:

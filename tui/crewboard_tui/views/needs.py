@@ -7,8 +7,8 @@ from typing import Any
 from textual import on
 from textual.widget import Widget
 
-from crewboard.commands import messages
-from crewboard.readmodel import Need, TeamView, response_times_today, waiting_behind
+import crewboard as core
+from crewboard import Need, TeamView
 from crewboard_tui.actions import (
     NEED_GROUPS,
     Messaging,
@@ -35,7 +35,7 @@ SORTS: dict[str, Callable[[TeamView, Need], Any]] = {
     "age": lambda _, need: need.since,
     "agent": lambda _, need: need.agent,
     "kind": lambda _, need: need.kind,
-    "unblocks": lambda view, need: -waiting_behind(view, need).count,
+    "unblocks": lambda view, need: -core.readmodel.waiting_behind(view, need).count,
 }
 """The sort keys; equal needs are ordered by urgency."""
 
@@ -164,11 +164,11 @@ class NeedsScreen(BaseScreen):
 
     def _note_read(self, need: Need) -> str:
         """Record that a result was read. Call it in a thread: another process may hold the lock."""
-        messages.acknowledge_marks(self.context.team, dict(need.marks))
+        core.commands.messages.acknowledge_marks(self.context.team, dict(need.marks))
         return ""
 
 
 def _record(view: TeamView, now: float) -> str:
     """Return how quickly today's requests were answered."""
-    found = response_times_today(view.asked, now)
+    found = core.readmodel.response_times_today(view.asked, now)
     return f"answered today {found.count} · median {format_long_age(found.median)}" if found else ""

@@ -6,8 +6,8 @@ from typing import Any
 from textual import on
 from textual.widget import Widget
 
-from crewboard.readmodel import AgentView
-from crewboard.records import describe_exit
+import crewboard as core
+from crewboard import AgentView
 from crewboard_tui.actions import (
     AGENT_GROUPS,
     FINDS_AGENTS,
@@ -133,6 +133,6 @@ def process_line(agent: AgentView, *, marked: bool = False) -> Line:
     widths = [width for _, width in _HEAD[1:]]
     cells[0] = clip_middle(agent.name, widths[0] - 1)
     text = "".join(pad(cell, width - 1) + " " for cell, width in zip(cells, widths, strict=True))
-    how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
+    how = core.records.describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
     shape = (Span(look.glyph, look.tone), Span("✓" if marked else " ", "marked"))
     return (*shape, Span(text, "warning" if agent.unsafe else ""), say(how, look.tone))

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from crewboard.readmodel import AgentView, TeamView
-from crewboard.records import Request
-from crewboard.store import TeamDirectory
+import crewboard as core
+from crewboard import AgentView, Request, TeamView
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Pressed
 from crewboard_tui.views.base import BaseScreen
@@ -87,9 +86,9 @@ def help_screen(behind: Screen[Any], pressed: Pressed) -> Screen[None]:
 
 
 def teams_screen(
-    teams: list[TeamDirectory],
-    here: TeamDirectory,
-    look: Callable[[TeamDirectory], TeamView],
+    teams: list[core.store.TeamDirectory],
+    here: core.store.TeamDirectory,
+    look: Callable[[core.store.TeamDirectory], TeamView],
     pressed: Pressed,
     *,
     read_only: bool,

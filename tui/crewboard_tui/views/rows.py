@@ -3,20 +3,8 @@
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
-from crewboard.readmodel import (
-    AgentView,
-    CrashReport,
-    Need,
-    TeamView,
-    blocked,
-    outage_end,
-    summarise,
-    tasks_blocked_by,
-    waiting_behind,
-    why_failed,
-)
-from crewboard.records import Request, Task, describe_exit
-from crewboard.store import CLOSED, terminal_state
+import crewboard as core
+from crewboard import AgentView, Need, Request, Task, TeamView
 from crewboard_tui.queries import CrashOf, MailTo, Snapshot, WorkOf
 from crewboard_tui.render import (
     NEED_LOOKS,
@@ -83,7 +71,7 @@ class Column:
 def doing(agent: AgentView, now: float) -> str:
     """Return what an agent does, or why it does nothing, on one line."""
     if agent.shown == "ask":
-        return one_line(summarise(agent.asks[0]))
+        return one_line(core.readmodel.summarise(agent.asks[0]))
     if agent.state == "retrying" and agent.retry_at is not None:
         error = f": {agent.last_error}" if agent.last_error else ""
         return one_line(f"again in {format_age(agent.retry_at - now)}{error}")
@@ -312,7 +300,7 @@ def _need_line(need: Need, frees: str, now: float, width: int, *, marked: bool) 
 
 def _frees(view: TeamView, need: Need, word: str) -> str:
     """Return what an answer unblocks, after `word`: `frees #14`, `frees 2 tasks, 1 agent`."""
-    waiting = waiting_behind(view, need)
+    waiting = core.readmodel.waiting_behind(view, need)
     # Without room for a word, only the tasks are named.
     what = (waiting if word else replace(waiting, agents=())).describe()
     return f"{word}{what}" if what else ""
@@ -320,7 +308,7 @@ def _frees(view: TeamView, need: Need, word: str) -> str:
 
 def held_by(view: TeamView, need: Need) -> str:
     """Return the tasks that a need blocks, by number and subject."""
-    return ", ".join(f"#{task.id} {task.subject}" for task in tasks_blocked_by(view, need))
+    return ", ".join(f"#{task.id} {task.subject}" for task in core.readmodel.tasks_blocked_by(view, need))
 
 
 def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) -> list[Line]:
@@ -336,7 +324,7 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) ->
         ("what", need.summary),
         ("since", f"{format_clock(need.since)}, {format_long_age(now - need.since)} ago"),
         (_HOLDS_UP, held_by(view, need)),
-        ("agents", ", ".join(waiting_behind(view, need).agents)),
+        ("agents", ", ".join(core.readmodel.waiting_behind(view, need).agents)),
         *_evidence(need, snapshot),
         *(_agent_facts(agent) if agent and need.kind not in ("result", "task_failed") else []),
     ]
@@ -346,7 +334,7 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) ->
 def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
     """Return the facts that only some kinds of need have."""
     task = snapshot.view.task(need.task)
-    until = outage_end(snapshot.view.agents) if need.kind == "outage" else None
+    until = core.readmodel.outage_end(snapshot.view.agents) if need.kind == "outage" else None
     return [
         ("why", _why_failed(task, snapshot) if task is not None else ""),
         ("owner", need.agent if task is not None else ""),
@@ -364,7 +352,7 @@ def _result_lines(need: Need, snapshot: Snapshot, width: int) -> list[Line]:
     return [(), *markdown_lines(mine[-1].content, width)] if mine else []
 
 
-def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
+def crash_lines(report: core.readmodel.CrashReport, now: float, width: int) -> list[Line]:
     """Return how an agent died and what it left."""
     lived = f", {format_long_age(report.at - report.began)} old" if report.began is not None else ""
     pid = f", pid {report.pid}" if report.pid else ""
@@ -390,7 +378,7 @@ def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
     return lines
 
 
-def _last_steps(report: CrashReport, width: int) -> str:
+def _last_steps(report: core.readmodel.CrashReport, width: int) -> str:
     """Return its last actions, one per line: the only evidence if its log is empty."""
     lines = (f"{format_clock(step.ts)} {step.kind:<5} {one_line(step.text)}" for step in report.last_activity)
     return "\n".join(clip(line, max(1, width - _LABEL)) for line in lines) or "nothing; worker.log is empty too"
@@ -441,7 +429,7 @@ _WHY_FROM = 60
 
 def task_rank(task: Task) -> tuple[int, float]:
     """Return the place of a task on the board: in progress first, closed last."""
-    return _ORDER[task.status], -task.updated_at if task.status in CLOSED else task.id
+    return _ORDER[task.status], -task.updated_at if task.status in core.store.CLOSED else task.id
 
 
 def task_rows(view: TeamView, now: float, width: int) -> list[Row]:
@@ -451,9 +439,9 @@ def task_rows(view: TeamView, now: float, width: int) -> list[Row]:
 
 def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: bool = False) -> Line:
     """Return one task: state, number, subject, owner or blockers, and the reason if there is space."""
-    waiting = blocked(task, view.tasks) if task.status == "pending" else []
+    waiting = core.readmodel.blocked(task, view.tasks) if task.status == "pending" else []
     look = task_look(task, waiting)
-    closed = task.status in CLOSED
+    closed = task.status in core.store.CLOSED
     left = (
         Span(look.glyph, look.tone),
         mark_span(marked=marked),
@@ -469,7 +457,7 @@ def is_orphan(task: Task) -> bool:
 
 
 def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, why: bool) -> Line:
-    if task.status in CLOSED:
+    if task.status in core.store.CLOSED:
         by = task.owner or task.last_owner
         # The record does not say whether the operator or the lead cancelled it.
         words = "" if by is None else f", was {by}'s" if task.status == "cancelled" else f" by {by}"
@@ -502,7 +490,7 @@ def _end_of(task: Task, view: TeamView) -> str:
         return "who is gone"
     if agent.alive:
         return "who lives again"
-    return describe_exit(agent.exit) if agent.exit is not None else agent.reason
+    return core.records.describe_exit(agent.exit) if agent.exit is not None else agent.reason
 
 
 def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
@@ -515,14 +503,14 @@ def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
             spans.append(Span("gone ", "error"))
             continue
         look = _look(task, view)
-        spans.append(Span(f"{look.word if task.status in CLOSED else look.glyph} ", look.tone))
+        spans.append(Span(f"{look.word if task.status in core.store.CLOSED else look.glyph} ", look.tone))
     return spans
 
 
 def _is_hopeless(view: TeamView, waiting: Sequence[int]) -> bool:
     """Return True if a blocker cannot complete without help."""
     board = {task.id: task for task in view.tasks}
-    return any(terminal_state(other, board) for other in waiting)
+    return any(core.store.terminal_state(other, board) for other in waiting)
 
 
 def _find(view: TeamView, ident: int) -> Task | None:
@@ -530,7 +518,7 @@ def _find(view: TeamView, ident: int) -> Task | None:
 
 
 def _look(task: Task, view: TeamView) -> Look:
-    return task_look(task, blocked(task, view.tasks) if task.status == "pending" else [])
+    return task_look(task, core.readmodel.blocked(task, view.tasks) if task.status == "pending" else [])
 
 
 def _owner_state(owner: AgentView | None) -> Line:
@@ -544,7 +532,7 @@ def _owner_state(owner: AgentView | None) -> Line:
 def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, str]]:
     """Return all fields of a task as names and values."""
     view = snapshot.view
-    waiting = blocked(task, view.tasks)
+    waiting = core.readmodel.blocked(task, view.tasks)
     unowned = f"{_UNOWNED}; {_orphaned(task, view)}" if is_orphan(task) else _UNOWNED
     facts = [
         ("task", f"#{task.id} {task.subject}"),
@@ -568,7 +556,7 @@ def _why_failed(task: Task, snapshot: Snapshot) -> str:
     work = snapshot.get(WorkOf(task.owner))
     if work is None:
         return ""  # not read yet
-    said = why_failed(task, work.activity)
+    said = core.readmodel.why_failed(task, work.activity)
     return clip(one_line(said), _MOST_OF_WHY) if said else f"the journal of {task.owner} does not say"
 
 

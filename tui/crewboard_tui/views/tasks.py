@@ -7,7 +7,7 @@ from typing import Any
 from textual import on
 from textual.widget import Widget
 
-from crewboard.records import Task
+from crewboard import Task
 from crewboard_tui.actions import (
     FINDS_TASKS,
     TASK_GROUPS,

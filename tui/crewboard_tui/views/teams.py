@@ -12,16 +12,15 @@ from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from crewboard.errors import CrewboardError
-from crewboard.readmodel import TeamView
-from crewboard.store import TeamDirectory
+import crewboard as core
+from crewboard import CrewboardError, TeamView
 from crewboard_tui.keymap import Pressed, bindings_of
 from crewboard_tui.notifications import waiting
 from crewboard_tui.render import Line, Span, pad, say, spread
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.widgets import LineList, Row
 
-Look = Callable[[TeamDirectory], TeamView]
+Look = Callable[[core.store.TeamDirectory], TeamView]
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class TeamChoice:
     """What to do, and with which team."""
 
     what: Literal["show", "create", "delete"]
-    team: TeamDirectory
+    team: core.store.TeamDirectory
 
 
 class TeamsScreen(ModalScreen[TeamChoice | None]):
@@ -45,7 +44,13 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         line: Line
 
     def __init__(
-        self, teams: list[TeamDirectory], here: TeamDirectory, look: Look, pressed: Pressed, *, read_only: bool = False
+        self,
+        teams: list[core.store.TeamDirectory],
+        here: core.store.TeamDirectory,
+        look: Look,
+        pressed: Pressed,
+        *,
+        read_only: bool = False,
     ) -> None:
         super().__init__()
         self._teams = {team.path.name: team for team in teams}

@@ -15,8 +15,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from crewboard.protocol import operator_mailboxes
-from crewboard.readmodel import URGENCY, Need, TeamView, bill_team, describe_storage, format_minute, outage_end
+import crewboard as core
+from crewboard import Need, TeamView
 from crewboard_tui.keymap import BY_ID, KEY_NAMES, KEYS_OF_NEED, Key, Pressed, default_key, known_keys, show_key
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import (
@@ -185,7 +185,7 @@ _SHORT = {"needs": "Needs"}
 
 def new_mail(view: TeamView) -> int:
     """Return the number of messages that the operator has not read."""
-    return sum(view.unread.get(name, 0) for name in operator_mailboxes(view.names))
+    return sum(view.unread.get(name, 0) for name in core.protocol.operator_mailboxes(view.names))
 
 
 def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
@@ -255,7 +255,7 @@ def alert_line(
     """
     view = snapshot.view
     # A full disk stops everything else, and explains why something could not be read.
-    if problem := describe_storage(view) or snapshot.problem:
+    if problem := core.readmodel.describe_storage(view) or snapshot.problem:
         return (Span(" "), say(problem, "error bold"))
     if view.needs:
         keys = (
@@ -312,7 +312,7 @@ def _aftermath(view: TeamView, need: Need) -> Line:
 
 
 _URGENT = tuple(LOOKS[state] for state in URGENT)
-_REST = (*(LOOKS[state] for state in URGENCY if state not in URGENT), SEEN_DEATH)
+_REST = (*(LOOKS[state] for state in core.readmodel.URGENCY if state not in URGENT), SEEN_DEATH)
 _STATE_WORDS_FROM = 100
 _OPERATOR_WIDTH = 12
 _BAR = Span(" │ ", "dim")
@@ -389,8 +389,12 @@ def _states(counts: Counter[Look], looks: tuple[Look, ...], *, words: bool) -> L
 def _outage(view: TeamView) -> Line:
     """Return how many agents wait for the API, and when the first of them tries again: `⏳3 until 15:00`."""
     waiting = sum(agent.waits_for_api for agent in view.agents)
-    until = outage_end(view.agents)
-    return (Span(f"⏳{waiting}{f' until {format_minute(until)}' if until else ''}", "warning"),) if waiting else ()
+    until = core.readmodel.outage_end(view.agents)
+    return (
+        (Span(f"⏳{waiting}{f' until {core.readmodel.format_minute(until)}' if until else ''}", "warning"),)
+        if waiting
+        else ()
+    )
 
 
 def _tasks(view: TeamView) -> Line:
@@ -399,7 +403,7 @@ def _tasks(view: TeamView) -> Line:
 
 
 def _cost(view: TeamView) -> Line:
-    bill = bill_team(view)
+    bill = core.readmodel.bill_team(view)
     if bill.usd is None:
         return ()
     spent = format_bill(bill)

@@ -7,8 +7,7 @@ a worker that was killed and resumed has the same conversation.
 import json
 from typing import Any
 
-from crewboard.errors import ExitCode
-from crewboard.records import Cleared, Reply, Summary
+from crewboard.records import Cleared, ExitCode, Reply, Summary
 from crewboard.untrusted import elide_middle
 from crewboard.worker.conversation import WINDOW_FULL, text_of
 from crewboard.worker.llm.model import MAX_TOKENS, Model, ModelError, TooLongError

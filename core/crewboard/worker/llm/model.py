@@ -23,13 +23,12 @@ from anthropic import AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient, NotG
 from anthropic.lib.streaming import AsyncMessageStream, ParsedMessageStreamEvent
 from anthropic.types import RawMessageStreamEvent
 
-from crewboard import env, pricing
-from crewboard.errors import BadDataError, ExitCode, StorageError
+from crewboard import env, pricing, store
 from crewboard.protocol import cooldown
-from crewboard.records import Config, Reply, Retry, Tokens
+from crewboard.records import BadDataError, Config, ExitCode, Reply, Retry, StorageError, Tokens
 from crewboard.records.base import check_depth
 from crewboard.redaction import redact
-from crewboard.store import CachedFile, codec, files
+from crewboard.store import CachedFile, codec
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
 from crewboard.worker.run_state import RunState
 
@@ -483,9 +482,9 @@ def _without_lone_surrogates(content: list[dict[str, Any]]) -> list[dict[str, An
 def _unstorable(reply: Reply) -> _Refusal | None:
     """Return a refusal if the journal cannot hold a reply."""
     try:
-        if len(codec.encode(reply)) <= files.MAX_LINE:
+        if len(codec.encode(reply)) <= store.files.MAX_LINE:
             return None
-        reason = f"it is longer than {files.MAX_LINE} bytes"
+        reason = f"it is longer than {store.files.MAX_LINE} bytes"
     except BadDataError as error:
         reason = str(error)
     return _Refusal(f"the reply cannot be stored: {reason}", retry=False, code=ExitCode.FAILED)

@@ -7,8 +7,7 @@ from typing import Any
 
 from crewboard import protocol
 from crewboard.agent_types import GATED_TOOLS
-from crewboard.errors import CrewboardError, StorageError
-from crewboard.records import ToolResult, ToolStart, describe_call
+from crewboard.records import CrewboardError, StorageError, ToolResult, ToolStart, describe_call
 from crewboard.untrusted import elide_middle, without_surrogates
 from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts

@@ -3,8 +3,7 @@
 from pydantic import Field
 
 from crewboard import protocol, store
-from crewboard.errors import UsageError
-from crewboard.records import OPERATOR, Sent, is_name
+from crewboard.records import OPERATOR, Sent, UsageError, is_name
 from crewboard.worker import inbox
 from crewboard.worker.interrupts import WorkerExit
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool

@@ -4,10 +4,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from crewboard import protocol, store
 from crewboard.agent_types import TEAM_TOOLS, type_of
 from crewboard.names import LEAD
-from crewboard.protocol import approvals
-from crewboard.store import roster
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools import files, messaging, tasks, team
 from crewboard.worker.tools.base import Outcome, Tool
@@ -37,11 +36,11 @@ class ToolRegistry:
 
     def _lead_reviews(self) -> bool:
         """Return True if the lead reviews plans."""
-        return roster.load(self._run_state.team).plan_approver == LEAD
+        return store.roster.load(self._run_state.team).plan_approver == LEAD
 
     def _has_shutdown_request(self) -> bool:
         run_state = self._run_state
-        return approvals.pending_shutdown(run_state.team, run_state.name, run_state.now()) is not None
+        return protocol.approvals.pending_shutdown(run_state.team, run_state.name, run_state.now()) is not None
 
     def definitions(self) -> list[dict[str, Any]]:
         """Return the tools in the form of the Messages API."""

@@ -4,10 +4,8 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from crewboard import store
-from crewboard.errors import UsageError
-from crewboard.protocol import approvals
-from crewboard.records import OPERATOR, Gate, Request, Task
+from crewboard import protocol, store
+from crewboard.records import OPERATOR, Gate, Request, Task, UsageError
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
 
@@ -98,7 +96,7 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
     if assignment.gate_open:
         # What was approved is not the plan any more.
         context.run_state.append(Gate(ts=context.now(), open=False))
-    request = approvals.ask(
+    request = protocol.approvals.ask(
         context.team,
         plan_request_id(context.name, assignment.id, revision),
         "plan_approval",
@@ -113,7 +111,7 @@ async def _submit_plan(context: Context, given: SubmitPlan) -> Outcome:
 
 def _plan_outcome(context: Context, request: Request) -> Outcome:
     feedback = f"\nFeedback: {request.feedback}" if request.feedback else ""
-    consumed = (approvals.response_id(request),)
+    consumed = (protocol.approvals.response_id(request),)
     if request.status == "approved":
         context.run_state.append(Gate(ts=context.now(), open=True, request_id=request.id))
         edited = f"\nThe plan was edited. Carry out this version:\n{request.edited}" if request.edited else ""

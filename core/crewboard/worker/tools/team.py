@@ -7,13 +7,11 @@ import asyncio
 
 from pydantic import Field
 
-from crewboard import protocol, store
+from crewboard import commands, protocol, store
 from crewboard.agent_types import TYPES
-from crewboard.commands import Team, answers, hire, messages, name_team, stop
-from crewboard.commands import tasks as task_commands
-from crewboard.errors import UsageError
+from crewboard.commands import Team, name_team
 from crewboard.protocol import Follower
-from crewboard.records import HireOptions, Request
+from crewboard.records import HireOptions, Request, UsageError
 from crewboard.worker.interrupts import Interrupted
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
@@ -67,7 +65,7 @@ def _team(context: Context) -> Team:
 
 
 async def _task_create(context: Context, given: TaskCreate) -> Outcome:
-    task = task_commands.add_task(
+    task = commands.tasks.add_task(
         _team(context),
         given.subject,
         description=given.description,
@@ -92,7 +90,7 @@ def _needs_plan(context: Context, agent_type: str) -> bool:
 
 async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     own = context.run_state.spec.flags
-    request = hire.Hire(
+    request = commands.hire.Hire(
         name=given.name,
         type=given.agent_type,
         prompt=given.prompt,
@@ -109,18 +107,18 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         # Derived, so that the same call after a crash finds the agent that it hired.
         prompt_id=store.mailbox.derived_id(context.name, context.tool_use_id, "prompt"),
     )
-    hiring = asyncio.to_thread(hire.spawn, _team(context), request)
+    hiring = asyncio.to_thread(commands.hire.spawn, _team(context), request)
     assignment = await context.interrupts.run_interruptibly(hiring)
-    if waits := hire.queued(_team(context), given.name, assignment.run):
+    if waits := commands.hire.queued(_team(context), given.name, assignment.run):
         # The lead may hold the place that the agent waits for.
-        hire.stop_waiting(_team(context), given.name)
+        commands.hire.stop_waiting(_team(context), given.name)
         return Outcome(f"{given.name} is {waits}. It starts by itself later, and its result will reach you as mail")
     if given.background:
         return Outcome(f"{given.name} is at work (run {assignment.run}); its result will reach you as mail")
     return await _wait_for_agent(context, assignment)
 
 
-async def _wait_for_agent(context: Context, assignment: hire.Assignment) -> Outcome:
+async def _wait_for_agent(context: Context, assignment: commands.hire.Assignment) -> Outcome:
     """Wait for an agent's answer, but only until the agent needs its lead.
 
     Raises:
@@ -159,7 +157,7 @@ async def _wait_for_agent(context: Context, assignment: hire.Assignment) -> Outc
 
 def _stop_waiting(context: Context, follower: Follower) -> Outcome | None:
     """Let the agent send its answer as mail. Return the answer if it came just now."""
-    hire.stop_waiting(_team(context), follower.agent.name)
+    commands.hire.stop_waiting(_team(context), follower.agent.name)
     follower.read()
     return _result(follower) if follower.answer is not None else None
 
@@ -186,20 +184,20 @@ async def _list_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG0
 
 
 async def _broadcast(context: Context, given: Broadcast) -> Outcome:
-    names = [message.to for message in messages.broadcast(_team(context), given.content)]
+    names = [message.to for message in commands.messages.broadcast(_team(context), given.content)]
     return Outcome(f"sent to {', '.join(names)}{_not_running(context, *names)}")
 
 
 def _not_running(context: Context, *names: str) -> str:
     """Return a note about the recipients that read their mail only when they run again."""
-    absent = [name for name in names if not messages.is_listening(_team(context), name)]
+    absent = [name for name in names if not commands.messages.is_listening(_team(context), name)]
     return f"; not running, and will read it when they run again: {', '.join(absent)}" if absent else ""
 
 
 async def _request_shutdown(context: Context, given: Teammate) -> Outcome:
     if given.teammate == context.name:
         raise UsageError("this is your own name; end your turn instead")
-    request = stop.ask_to_stop(_team(context), given.teammate, "your lead asks you to")
+    request = commands.stop.ask_to_stop(_team(context), given.teammate, "your lead asks you to")
     if request is None:
         return Outcome(f"{given.teammate} is not running")
     return await context.interrupts.run_interruptibly(_shutdown_outcome(context, request))
@@ -222,13 +220,13 @@ async def _shutdown_outcome(context: Context, request: Request) -> Outcome:
 async def _request_plan(context: Context, given: RequestPlan) -> Outcome:
     team = _team(context)
     team.member(given.teammate)
-    messages.post(team, given.teammate, "message", given.task, plan_required=True)
+    commands.messages.post(team, given.teammate, "message", given.task, plan_required=True)
     note = _not_running(context, given.teammate)
     return Outcome(f"{given.teammate} must submit a plan before it writes or runs anything{note}")
 
 
 async def _review_plan(context: Context, given: ReviewPlan) -> Outcome:
-    decided = answers.review_plan(
+    decided = commands.answers.review_plan(
         _team(context), given.request_id, approve=given.approve, feedback=given.feedback or None
     )
     return Outcome(f"the plan of {decided.from_} is {decided.status}")
@@ -237,7 +235,7 @@ async def _review_plan(context: Context, given: ReviewPlan) -> Outcome:
 async def _delete_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
     team = _team(context)
     others = [member.name for member in team.config.members if member.name != context.name]
-    await context.interrupts.run_interruptibly(asyncio.to_thread(stop.end_all, team, others))
+    await context.interrupts.run_interruptibly(asyncio.to_thread(commands.stop.end_all, team, others))
     return Outcome(f"ended: {', '.join(others) or 'no other agent was on the team'}; the files stay")
 
 

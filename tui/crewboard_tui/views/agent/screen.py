@@ -6,8 +6,8 @@ from functools import partial
 from textual import events, on
 from textual.widget import Widget
 
-from crewboard.readmodel import AgentView
-from crewboard.records import LEAD, describe_exit
+import crewboard as core
+from crewboard import LEAD, AgentView
 from crewboard_tui.actions import NOT_NOW, Action, AgentActions, Messaging, Search, Selection, select
 from crewboard_tui.compose import Composer, shown_composer
 from crewboard_tui.context import AppContext
@@ -64,7 +64,9 @@ class Foreground:
                 return
         agent = snapshot.view.agent(self._name)
         if agent is not None and agent.exit is not None and not agent.alive and agent.exit.at >= self._since:
-            self.outcome = line(say(f" it ended without a result: {describe_exit(agent.exit)}", "error bold"))
+            self.outcome = line(
+                say(f" it ended without a result: {core.records.describe_exit(agent.exit)}", "error bold")
+            )
 
 
 class AgentPage(BaseScreen):

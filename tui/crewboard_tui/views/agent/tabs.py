@@ -4,24 +4,8 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from crewboard.protocol import operator_mailboxes
-from crewboard.readmodel import (
-    AgentView,
-    Bill,
-    Call,
-    CrashReport,
-    FileActivity,
-    MessageView,
-    ProcessNode,
-    TeamView,
-    bill_agent,
-    describe_message,
-    display_name,
-    headline,
-    hit_rate,
-)
-from crewboard.readmodel.mail import verb
-from crewboard.records import LEAD, OPERATOR, Exit, Request
+import crewboard as core
+from crewboard import LEAD, OPERATOR, AgentView, Request, TeamView
 from crewboard_tui.queries import (
     HISTORY_KEPT,
     CallsOf,
@@ -132,7 +116,7 @@ def _mail(page: Page) -> list[CollapsibleRow]:
     box = MailboxInfo(agent.name, unread=agent.unread)
     mailbox, sent = snapshot.get(MailTo(agent.name)) or Mailbox(), snapshot.get(MailFrom(agent.name)) or ()
     received = [*mailbox.prompts, *mailbox.letters]
-    yours, lead = operator_mailboxes(snapshot.view.names), snapshot.view.lead
+    yours, lead = core.protocol.operator_mailboxes(snapshot.view.names), snapshot.view.lead
     return mail_rows(received, sent, box, yours, page.width, snapshot.view.asked, lead=lead)
 
 
@@ -140,7 +124,9 @@ def seat_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
     """Return the mail for the lead while there is no lead."""
     box = MailboxInfo(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
     mailbox, sent = snapshot.get(MailTo(LEAD)) or Mailbox(), snapshot.get(MailFrom(LEAD)) or ()
-    return mail_rows(mailbox.letters, sent, box, operator_mailboxes(snapshot.view.names), width, snapshot.view.asked)
+    return mail_rows(
+        mailbox.letters, sent, box, core.protocol.operator_mailboxes(snapshot.view.names), width, snapshot.view.asked
+    )
 
 
 def _transcript(page: Page) -> list[CollapsibleRow]:
@@ -161,7 +147,9 @@ def _process(page: Page) -> list[Line]:
 
 
 def _files(page: Page) -> list[CollapsibleRow]:
-    return file_rows(page.snapshot.get(TouchedFiles()) or FileActivity(), page.agent.name, page.now, page.width)
+    return file_rows(
+        page.snapshot.get(TouchedFiles()) or core.readmodel.FileActivity(), page.agent.name, page.now, page.width
+    )
 
 
 def _cost(page: Page) -> list[Line]:
@@ -200,12 +188,12 @@ def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) 
     return [*lines, *_log(past.log_lines, width)]
 
 
-def _ended(agent: AgentView, report: CrashReport, now: float, width: int) -> list[Line]:
+def _ended(agent: AgentView, report: core.readmodel.CrashReport, now: float, width: int) -> list[Line]:
     lines = crash_lines(report, now, width)
     return [*lines, *fact_lines([("exit", _record(agent.exit))], width)]
 
 
-def _record(record: Exit | None) -> str:
+def _record(record: core.records.Exit | None) -> str:
     """Return the content of `exit.json` in short form."""
     if record is None:
         return "none: no supervisor saw it end"
@@ -258,14 +246,14 @@ def _course(name: str, value: str, values: list[float], top: float, peak: str, w
     )
 
 
-def _tree(relatives: tuple[ProcessNode, ...], width: int) -> list[Line]:
+def _tree(relatives: tuple[core.readmodel.ProcessNode, ...], width: int) -> list[Line]:
     if not relatives:
         return []
     head = "".join(f"{name:<{size}}" for name, size in _TREE) + "COMMAND"
     return [(), (Span(head, "dim"),), *(crop(_relative(each), width) for each in relatives)]
 
 
-def _relative(each: ProcessNode) -> Line:
+def _relative(each: core.readmodel.ProcessNode) -> Line:
     numbers = (str(each.pid), f"{each.cpu_seconds:.1f}s", format_size(each.rss_bytes))
     text = "".join(f"{cell:<{size}}" for cell, (_, size) in zip(numbers, _TREE, strict=True))
     branch = "  " * (each.depth - 1) + "└ " if each.depth else ""
@@ -278,9 +266,9 @@ def _log(lines: tuple[str, ...], width: int) -> list[Line]:
     return [(), (Span("the end of its log", "dim"),), *(crop((say(line),), width) for line in lines)]
 
 
-def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: int) -> list[Line]:
+def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[core.readmodel.Call], width: int) -> list[Line]:
     """Return the lines of the Cost tab; calls newest first."""
-    lines = [*_summary(agent, view), (), *_token_lines(bill_agent(agent))]
+    lines = [*_summary(agent, view), (), *_token_lines(core.readmodel.bill_agent(agent))]
     if calls:
         head = "".join(pad(name, size, "right") for name, size in _CALL)
         lines += [(), (Span(head, "dim"),), *map(_call_line, reversed(calls))]
@@ -288,7 +276,7 @@ def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: i
 
 
 def _summary(agent: AgentView, view: TeamView) -> list[Line]:
-    bill = bill_agent(agent)
+    bill = core.readmodel.bill_agent(agent)
     filled = context_share(agent.context)
     window = f"{format_percent(filled)} of {format_count(agent.context.limit)}" if filled is not None else "—"
     return [
@@ -299,13 +287,13 @@ def _summary(agent: AgentView, view: TeamView) -> list[Line]:
     ]
 
 
-def _money(bill: Bill, view: TeamView) -> Line:
+def _money(bill: core.readmodel.Bill, view: TeamView) -> Line:
     if bill.partial:
         return (Span(why_no_money(view), "dim"),)
     return (Span(format_bill(bill), "bold"),)
 
 
-def _budget(bill: Bill) -> Line:
+def _budget(bill: core.readmodel.Bill) -> Line:
     if bill.budget is None:
         return (Span("none", "dim"),)
     if bill.share is None:
@@ -316,7 +304,7 @@ def _budget(bill: Bill) -> Line:
     )
 
 
-def _token_lines(bill: Bill) -> list[Line]:
+def _token_lines(bill: core.readmodel.Bill) -> list[Line]:
     lines: list[Line] = [
         (
             _label("tokens" if not at else ""),
@@ -325,16 +313,16 @@ def _token_lines(bill: Bill) -> list[Line]:
         )
         for at, (kind, words) in enumerate(_KINDS)
     ]
-    hits = format_percent(hit_rate(bill.tokens))
+    hits = format_percent(core.readmodel.hit_rate(bill.tokens))
     return [*lines, (_label("cache hits"), Span(f"{hits:>7}  "), Span("of all prompts", "dim"))]
 
 
-def _call_line(call: Call) -> Line:
+def _call_line(call: core.readmodel.Call) -> Line:
     used = call.usage
     cells = (
         format_clock(call.ts), format_duration(call.seconds) or "—",
         *(format_count(getattr(used, kind)) for kind, _ in _KINDS),
-        format_percent(hit_rate(used)), format_money(call.usd) if call.usd is not None else "—",
+        format_percent(core.readmodel.hit_rate(used)), format_money(call.usd) if call.usd is not None else "—",
     )  # fmt: skip
     text = "".join(pad(cell, size, "right") for cell, (_, size) in zip(cells, _CALL, strict=True))
     return (Span(text), Span("  summary" if call.summary else "", "dim"))
@@ -349,8 +337,8 @@ _RULE = "unread"
 
 
 def mail_rows(
-    letters: Sequence[MessageView],
-    sent: Sequence[MessageView],
+    letters: Sequence[core.readmodel.MessageView],
+    sent: Sequence[core.readmodel.MessageView],
     box: MailboxInfo,
     yours: Container[str],
     width: int,
@@ -385,32 +373,38 @@ def mail_head(width: int) -> Line:
     return spread(left, (Span(f" {'PICKED':>{clock}} {'TURN':>{clock}}", "dim"),), width - MARK)
 
 
-def _folded(letter: MessageView, name: str, yours: Container[str], width: int, void: str | None) -> CollapsibleRow:
+def _folded(
+    letter: core.readmodel.MessageView, name: str, yours: Container[str], width: int, void: str | None
+) -> CollapsibleRow:
     message = letter.message
     left = (
         Span(format_clock(message.ts) + " ", "dim"), _who(letter, name), *void_mark(void),
-        Span(verb(message), "dim"), say(headline(message)),
+        Span(core.readmodel.mail.verb(message), "dim"), say(core.readmodel.headline(message)),
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
     body = partial(message_body, letter, width, void)
     return CollapsibleRow(f"{message.to} {message.id}", spread(left, times, width), body=body, text=message.content)
 
 
-def _who(letter: MessageView, name: str) -> Span:
+def _who(letter: core.readmodel.MessageView, name: str) -> Span:
     """Return the author; for mail of `name`, an arrow and the recipient."""
     message = letter.message
-    who = f"→ {display_name(message.to)}" if message.from_ == name else display_name(message.from_)
+    who = (
+        f"→ {core.readmodel.display_name(message.to)}"
+        if message.from_ == name
+        else core.readmodel.display_name(message.from_)
+    )
     return Span(pad_name(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
 
 
-def _spoken(letter: MessageView, name: str, width: int) -> CollapsibleRow:
+def _spoken(letter: core.readmodel.MessageView, name: str, width: int) -> CollapsibleRow:
     """Return a message of the talk with the lead, in full."""
     message = letter.message
-    words = message.content if message.type == "result" else describe_message(message)
+    words = message.content if message.type == "result" else core.readmodel.describe_message(message)
     times = times_line(letter, width) if message.to == name else ()
     room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
     first, *more = wrap(words.strip(), max(1, room)) or ("",)
-    author = Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent bold")
+    author = Span(pad_name(one_line(core.readmodel.display_name(message.from_)), AUTHOR) + " ", "accent bold")
     head = spread((Span(format_clock(message.ts) + " ", "dim"), author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
     return CollapsibleRow(f"{message.to} {message.id}", head, rest, text=message.content)

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from crewboard.protocol import ineffective_reason
-from crewboard.readmodel import MessageView, display_name, headline, is_notice, question_in, summarise
-from crewboard.readmodel.mail import verb
-from crewboard.records import Request
+import crewboard as core
+from crewboard import Request
 from crewboard_tui.render import Line, Span, clip, format_age, format_clock, one_line, pad_name, say, spread, wrap
 from crewboard_tui.views.rows import mark_span
 from crewboard_tui.widgets import LineList, Row
@@ -28,7 +26,7 @@ class Thread:
     """A request with its earlier revisions, oldest first, and its messages in a mailbox."""
 
     requests: tuple[Request, ...]
-    letters: tuple[MessageView, ...]
+    letters: tuple[core.readmodel.MessageView, ...]
 
     @property
     def key(self) -> str:
@@ -36,26 +34,26 @@ class Thread:
         return f"thread {self.requests[0].id}"
 
     @property
-    def newest(self) -> MessageView:
+    def newest(self) -> core.readmodel.MessageView:
         """Return its latest message in the mailbox."""
         return self.letters[-1]
 
 
 def find_threads(
-    letters: Sequence[MessageView], asked: Sequence[Request], apart: Container[str] = ()
-) -> list[MessageView | Thread]:
+    letters: Sequence[core.readmodel.MessageView], asked: Sequence[Request], apart: Container[str] = ()
+) -> list[core.readmodel.MessageView | Thread]:
     """Return mail in order, each thread at the place of its newest message; single messages stay as they are.
 
     The messages with an id in `apart` belong to no thread.
     """
     chains = {request.id: chain for chain in _chains(asked) for request in chain}
-    gathered: dict[str, list[MessageView]] = {}
+    gathered: dict[str, list[core.readmodel.MessageView]] = {}
     chain_of = {each.message.id: chains.get(_request_of(each)) for each in letters if each.message.id not in apart}
     for letter in letters:
         chain = chain_of.get(letter.message.id)
         if chain is not None and len(_steps(chain)) > 1:
             gathered.setdefault(chain[0].id, []).append(letter)
-    found: list[MessageView | Thread] = []
+    found: list[core.readmodel.MessageView | Thread] = []
     for letter in letters:
         chain = chain_of.get(letter.message.id)
         inside = gathered.get(chain[0].id) if chain is not None else None
@@ -66,7 +64,7 @@ def find_threads(
     return found
 
 
-def _request_of(letter: MessageView) -> str:
+def _request_of(letter: core.readmodel.MessageView) -> str:
     return str(letter.message.metadata.get("request_id", ""))
 
 
@@ -87,7 +85,7 @@ def _steps(chain: tuple[Request, ...]) -> list[str]:
     for request in chain:
         steps.append(_NOUNS[request.type])
         if request.status == "rejected":
-            steps.append("refusal" if question_in(request.feedback) is None else "asked back")
+            steps.append("refusal" if core.readmodel.question_in(request.feedback) is None else "asked back")
         elif request.status == "cancelled":
             steps += [] if request is not chain[-1] else ["withdrawn"]
         elif request.status == "expired":
@@ -109,16 +107,18 @@ def story_lines(thread: Thread, width: int) -> list[Line]:
     """Return all questions and answers from the beginning."""
     lines: list[Line] = []
     for request in thread.requests:
-        lines += _said(request.created_at, display_name(request.from_), summarise(request), width)
+        lines += _said(
+            request.created_at, core.readmodel.display_name(request.from_), core.readmodel.summarise(request), width
+        )
         replaced = request.status == "cancelled" and request is not thread.requests[-1]
         if not replaced and request.decided_at is not None and request.decided_by is not None:
             words = _decision(request)
-            lines += _said(request.decided_at, display_name(request.decided_by), words, width)
+            lines += _said(request.decided_at, core.readmodel.display_name(request.decided_by), words, width)
     return lines
 
 
 def _decision(request: Request) -> str:
-    asked = question_in(request.feedback) if request.status == "rejected" else None
+    asked = core.readmodel.question_in(request.feedback) if request.status == "rejected" else None
     if asked is not None:
         return f"asked back: {asked}"
     return f"{request.status}{': ' + request.feedback if request.feedback else ''}"
@@ -133,7 +133,7 @@ def _said(ts: float, who: str, words: str, width: int) -> list[Line]:
 
 def subject(thread: Thread) -> str:
     """Return the subject."""
-    return summarise(thread.requests[-1]).partition(": ")[2]
+    return core.readmodel.summarise(thread.requests[-1]).partition(": ")[2]
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,9 @@ class MailboxInfo:
     unread: int = 0
 
 
-def unread_of(letters: Sequence[MessageView], box: MailboxInfo) -> list[MessageView]:
+def unread_of(letters: Sequence[core.readmodel.MessageView], box: MailboxInfo) -> list[core.readmodel.MessageView]:
     """Return the unread messages of a mailbox."""
-    counted = [each for each in letters if not (box.operators and is_notice(each.message))]
+    counted = [each for each in letters if not (box.operators and core.readmodel.is_notice(each.message))]
     return counted[len(counted) - min(box.unread, len(counted)) :]
 
 
@@ -164,11 +164,13 @@ def _sent(at: float, width: int) -> str:
     return format_clock(at) if width >= _ABSOLUTE_FROM else format_clock(at)[:5]
 
 
-def void_of(letters: Sequence[MessageView], asked: Sequence[Request]) -> dict[str, str]:
+def void_of(letters: Sequence[core.readmodel.MessageView], asked: Sequence[Request]) -> dict[str, str]:
     """Return the messages that answer a request without effect, by id, with the reason."""
     requests = {request.id: request for request in asked}
     found = {
-        each.message.id: ineffective_reason(each.message, requests.get(str(each.message.metadata.get("request_id"))))
+        each.message.id: core.protocol.ineffective_reason(
+            each.message, requests.get(str(each.message.metadata.get("request_id")))
+        )
         for each in letters
     }
     return {ident: why for ident, why in found.items() if why is not None}
@@ -180,7 +182,7 @@ def void_mark(void: str | None) -> Line:
 
 
 def message_line(
-    letter: MessageView,
+    letter: core.readmodel.MessageView,
     box: MailboxInfo,
     width: int,
     *,
@@ -193,10 +195,10 @@ def message_line(
     left = (
         Span(_sent(message.ts, width), "dim"),
         mark_span(marked=marked),
-        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
+        Span(pad_name(one_line(core.readmodel.display_name(message.from_)), AUTHOR) + " ", "accent"),
         *void_mark(void),
-        Span(verb(message), "dim"),
-        say(headline(message)),
+        Span(core.readmodel.mail.verb(message), "dim"),
+        say(core.readmodel.headline(message)),
     )
     return spread(left, _right(letter, box, width, fresh=fresh), width)
 
@@ -209,7 +211,7 @@ def thread_line(
     left = (
         Span(_sent(message.ts, width), "dim"),
         mark_span(marked=marked),
-        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "accent"),
+        Span(pad_name(one_line(core.readmodel.display_name(message.from_)), AUTHOR) + " ", "accent"),
         Span("− " if unfolded else "+ ", "key"),
         Span(standing(thread)),
         Span(" · ", "dim"),
@@ -218,7 +220,7 @@ def thread_line(
     return spread(left, _right(thread.newest, box, width, fresh=fresh), width)
 
 
-def _right(letter: MessageView, box: MailboxInfo, width: int, *, fresh: bool) -> Line:
+def _right(letter: core.readmodel.MessageView, box: MailboxInfo, width: int, *, fresh: bool) -> Line:
     """Return the state of a message: for the user whether it is new, for a worker its other two times."""
     if box.operators:
         return (Span(" new" if fresh else "", "warning"),)
@@ -230,7 +232,7 @@ def clock_width(width: int) -> int:
     return 8 if width >= _ABSOLUTE_FROM else 6
 
 
-def times_line(letter: MessageView, width: int) -> Line:
+def times_line(letter: core.readmodel.MessageView, width: int) -> Line:
     """Return when a message was picked up and entered a turn; relative times if space is short."""
     return tuple(
         _time(at, letter.message.ts, clock_width(width)) for at in (letter.picked_up_at, letter.entered_turn_at)
@@ -245,11 +247,12 @@ def _time(at: float | None, sent: float, width: int) -> Span:
     return Span(f" {text:>{width}}", "dim")
 
 
-def message_body(letter: MessageView, width: int, void: str | None = None) -> list[Line]:
+def message_body(letter: core.readmodel.MessageView, width: int, void: str | None = None) -> list[Line]:
     """Return one message in full, with its head and, if it has no effect, the reason."""
     message = letter.message
-    kind = verb(message).rstrip(" :")
-    head = f"{display_name(message.from_)} → {display_name(message.to)}{' · ' if kind else ''}{kind}"
+    kind = core.readmodel.mail.verb(message).rstrip(" :")
+    sender, recipient = map(core.readmodel.display_name, (message.from_, message.to))
+    head = f"{sender} → {recipient}{' · ' if kind else ''}{kind}"
     times = [f"sent {format_clock(message.ts)}"]
     if letter.picked_up_at is not None:
         times.append(f"picked up {format_clock(letter.picked_up_at)}")
@@ -262,7 +265,7 @@ def message_body(letter: MessageView, width: int, void: str | None = None) -> li
     return [*lines, (), (say(f"in full: {result}", "dim"),)] if result else lines
 
 
-SORTS: dict[str, Callable[[MessageView], Any]] = {
+SORTS: dict[str, Callable[[core.readmodel.MessageView], Any]] = {
     "time": lambda _: 0,
     "author": lambda letter: letter.message.from_,
     "kind": lambda letter: letter.message.type,
@@ -279,7 +282,7 @@ class MessageList(LineList):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._follows = True
-        self._entries: list[MessageView | Thread] = []
+        self._entries: list[core.readmodel.MessageView | Thread] = []
         self._unfolded: set[str] = set()
         self._fresh: frozenset[str] = frozenset()
         self._void: dict[str, str] = {}
@@ -293,7 +296,7 @@ class MessageList(LineList):
 
     def read(
         self,
-        letters: Sequence[MessageView],
+        letters: Sequence[core.readmodel.MessageView],
         box: MailboxInfo,
         nothing: str = "no mail yet",
         asked: Sequence[Request] = (),
@@ -340,12 +343,12 @@ class MessageList(LineList):
             return known
         return max(known, *shown)
 
-    def void_of(self, letter: MessageView) -> str | None:
+    def void_of(self, letter: core.readmodel.MessageView) -> str | None:
         """Return why a message has no effect; None if it has one."""
         return self._void.get(letter.message.id)
 
     @property
-    def letter(self) -> MessageView | None:
+    def letter(self) -> core.readmodel.MessageView | None:
         """Return the message under the cursor; for a thread, its newest."""
         if self.thread is not None:
             return self.thread.newest
@@ -359,7 +362,7 @@ class MessageList(LineList):
         return "\n\n".join(letter.message.content for letter in letters)
 
     @property
-    def marked_letters(self) -> list[MessageView]:
+    def marked_letters(self) -> list[core.readmodel.MessageView]:
         """Return the marked messages that are shown; a marked thread counts with its newest."""
         shown = set(self.shown_marks)
         return [
@@ -392,10 +395,10 @@ class MessageList(LineList):
         head = letter_head(self._box, self._width) if rows else None
         self.show(rows or [Row("", (Span(self._nothing, "dim"),))], head)
 
-    def _is_fresh(self, entry: MessageView | Thread) -> bool:
+    def _is_fresh(self, entry: core.readmodel.MessageView | Thread) -> bool:
         return any(letter.message.id in self._fresh for letter in _letters_of(entry))
 
-    def _rows_of(self, entry: MessageView | Thread, made: Mapping[str, tuple[object, Row]]) -> list[Row]:
+    def _rows_of(self, entry: core.readmodel.MessageView | Thread, made: Mapping[str, tuple[object, Row]]) -> list[Row]:
         if not isinstance(entry, Thread):
             return [self._row(entry, made)]
         unfolded = entry.key in self._unfolded
@@ -405,7 +408,7 @@ class MessageList(LineList):
         )
         return [Row(entry.key, head), *(self._row(letter, made, "  ") for letter in entry.letters if unfolded)]
 
-    def _row(self, letter: MessageView, made: Mapping[str, tuple[object, Row]], indent: str = "") -> Row:
+    def _row(self, letter: core.readmodel.MessageView, made: Mapping[str, tuple[object, Row]], indent: str = "") -> Row:
         """Return the row of a message; reuse one from `made` if it is unchanged."""
         ident, width = letter.message.id, self._width - len(indent)
         fresh, void = ident in self._fresh, self._void.get(ident)
@@ -419,9 +422,9 @@ class MessageList(LineList):
         return row
 
 
-def _key_of(entry: MessageView | Thread) -> str:
+def _key_of(entry: core.readmodel.MessageView | Thread) -> str:
     return entry.key if isinstance(entry, Thread) else entry.message.id
 
 
-def _letters_of(entry: MessageView | Thread) -> tuple[MessageView, ...]:
+def _letters_of(entry: core.readmodel.MessageView | Thread) -> tuple[core.readmodel.MessageView, ...]:
     return entry.letters if isinstance(entry, Thread) else (entry,)

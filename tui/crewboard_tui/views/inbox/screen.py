@@ -8,10 +8,8 @@ from textual import events, on
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from crewboard.commands import messages
-from crewboard.names import LEAD, OPERATOR
-from crewboard.protocol import is_operator_mailbox, mailboxes, operator_mailboxes
-from crewboard.readmodel import MessageView, TeamView, is_notice
+import crewboard as core
+from crewboard import LEAD, OPERATOR, TeamView
 from crewboard_tui.actions import (
     MAIL_GROUPS,
     NOT_NOW,
@@ -88,21 +86,25 @@ class InboxScreen(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         boxes = self.query_one("#boxes", LineList)
-        boxes.show([_box_row(name, snapshot.view, boxes.row_width) for name in mailboxes(snapshot.view.names)])
+        boxes.show(
+            [_box_row(name, snapshot.view, boxes.row_width) for name in core.protocol.mailboxes(snapshot.view.names)]
+        )
         title(boxes, "Mailboxes")
         self._paint_mail(snapshot)
 
     def _box(self, view: TeamView) -> MailboxInfo:
         name = self._box_name() or OPERATOR
-        return MailboxInfo(name, operators=is_operator_mailbox(name, view.names), unread=view.unread.get(name, 0))
+        return MailboxInfo(
+            name, operators=core.protocol.is_operator_mailbox(name, view.names), unread=view.unread.get(name, 0)
+        )
 
-    def _shown(self, snapshot: Snapshot) -> list[MessageView]:
+    def _shown(self, snapshot: Snapshot) -> list[core.readmodel.MessageView]:
         box = self._box(snapshot.view)
         mailbox = snapshot.get(MailTo(box.name)) or Mailbox()
         letters = unread_of(mailbox.letters, box) if self._unread_only else list(mailbox.letters)
         if box.operators:
             # That an agent is idle is its state, which the Board shows.
-            letters = [each for each in letters if not is_notice(each.message)]
+            letters = [each for each in letters if not core.readmodel.is_notice(each.message)]
         words = self.search.words.lower().split()
         return [
             each
@@ -129,10 +131,15 @@ class InboxScreen(BaseScreen):
             self.is_current and self.panes.zoomed in (None, pane) and not self.search.is_narrowed and not pane.is_sorted
         )
         mailbox = snapshot.get(MailTo(name)) if name else None
-        if not in_sight or not name or name not in operator_mailboxes(snapshot.view.names) or mailbox is None:
+        if (
+            not in_sight
+            or not name
+            or name not in core.protocol.operator_mailboxes(snapshot.view.names)
+            or mailbox is None
+        ):
             return
         seen = pane.shown_to(self._seen.get(name, 0))
-        last = max((each.end for each in mailbox.letters if not is_notice(each.message)), default=0)
+        last = max((each.end for each in mailbox.letters if not core.readmodel.is_notice(each.message)), default=0)
         # What is damaged behind the last message can never be in sight.
         self._seen[name] = seen if seen < last else mailbox.end
 
@@ -212,7 +219,7 @@ class InboxScreen(BaseScreen):
 
     def _mark_read(self, name: str, offset: int) -> str:
         """Record how far the operator has read. Call it in a thread: another process may hold the lock."""
-        messages.mark_read(self.context.team, name, offset)
+        core.commands.messages.mark_read(self.context.team, name, offset)
         return ""
 
     def _toggle_unread(self, _: Selection) -> None:
@@ -270,7 +277,7 @@ def _whose(box: MailboxInfo, width: int, lead: str) -> str:
 def _box_row(name: str, view: TeamView, width: int) -> Row:
     agent = view.agent(name)
     count = view.unread.get(name, 0)
-    mine = is_operator_mailbox(name, view.names)
+    mine = core.protocol.is_operator_mailbox(name, view.names)
     shape = Span(f" {look_of(agent).glyph}", look_of(agent).tone) if agent else Span("")
     words = (f"{count} new" if mine else f"{count} unread") if count else "0"
     if len(name) + width_of((shape,)) + len(words) >= width:
@@ -280,6 +287,6 @@ def _box_row(name: str, view: TeamView, width: int) -> Row:
     return Row(name, spread(left, (right,), width))
 
 
-def _haystack(letter: MessageView) -> str:
+def _haystack(letter: core.readmodel.MessageView) -> str:
     message = letter.message
     return f"{message.from_} {message.to} {message.type} {message.content}".lower()

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pydantic import JsonValue
 from rich.cells import cell_len
 
-from crewboard.readmodel import FileActivity, runs_on_your_machine
-from crewboard.records import Deviations, Request
+import crewboard as core
+from crewboard import Request
 from crewboard_tui.actions import NOT_NOW, RequestActions, Selection, outcome_of
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import (
@@ -194,7 +194,7 @@ def asked(request: Request) -> str:
     return next((text for text in found if isinstance(text, str) and text), "")
 
 
-def plan_text(request: Request, touches: FileActivity | None, now: float, width: int) -> list[Line]:
+def plan_text(request: Request, touches: core.readmodel.FileActivity | None, now: float, width: int) -> list[Line]:
     """Return a plan and what was submitted with it; `touches` is None until it is read."""
     lines = markdown_lines(str(request.payload.get("plan", "")), width)
     if files := file_lines(request, touches, now, width):
@@ -246,7 +246,7 @@ def texts(value: object) -> list[str]:
     return [one_line(str(value))] if value else []
 
 
-def plan_impact_lines(request: Request, touches: FileActivity | None, now: float) -> list[Line]:
+def plan_impact_lines(request: Request, touches: core.readmodel.FileActivity | None, now: float) -> list[Line]:
     """Return files, commands and risk, one line each; `touches` is None until it is read."""
     payload = request.payload
     lines: list[Line] = []
@@ -254,7 +254,7 @@ def plan_impact_lines(request: Request, touches: FileActivity | None, now: float
         lines.append((_label("FILES"), *_touches(request, files, touches, now)))
     if commands := texts(payload.get("commands")):
         lines.append((_label("COMMANDS"), Span("bash: "), say(" · ".join(commands))))
-    if runs := [path for path in _written(payload) if runs_on_your_machine(path)]:
+    if runs := [path for path in _written(payload) if core.readmodel.runs_on_your_machine(path)]:
         lines.append((Span(f"{'MACHINE':<{_LABEL}}", "warning bold"), say(f"{RUNS}: {' · '.join(runs)}", "warning")))
     if payload.get("risk"):
         lines.append((Span(f"{'RISK':<{_LABEL}}", "warning bold"), say(str(payload["risk"]))))
@@ -267,7 +267,7 @@ def _written(payload: Mapping[str, JsonValue]) -> list[str]:
     return texts(payload.get("files")) + (texts(given.get("path")) if isinstance(given, dict) else [])
 
 
-def deviation_line(request: Request, deviations: Deviations) -> Line:
+def deviation_line(request: Request, deviations: core.records.Deviations) -> Line:
     """Return the calls that a plan does not name; of a revision that waits, what the plan before did not name."""
     plan = "it does not name" if deviations.plan == request.id else "the plan before does not name"
     calls = f"{deviations.count} call{'s' if deviations.count > 1 else ''} that {plan}"
@@ -278,7 +278,7 @@ def _label(text: str) -> Span:
     return Span(f"{text:<{_LABEL}}", "dim")
 
 
-def _touches(request: Request, files: list[str], touches: FileActivity | None, now: float) -> Line:
+def _touches(request: Request, files: list[str], touches: core.readmodel.FileActivity | None, now: float) -> Line:
     """Return the number of files and who else has them open, then their names."""
     count = Span(f"{len(files)} file{'s' if len(files) > 1 else ''}")
     names = (Span(" · ", "dim"), say(" · ".join(files), "dim"))
@@ -295,7 +295,7 @@ def _touches(request: Request, files: list[str], touches: FileActivity | None, n
     return (count, Span(f" · {which}also open in {', '.join(who)}", "warning" if clash else ""), warning, *names)
 
 
-def file_lines(request: Request, touches: FileActivity | None, now: float, width: int) -> list[Line]:
+def file_lines(request: Request, touches: core.readmodel.FileActivity | None, now: float, width: int) -> list[Line]:
     """Return each file of the plan, with the recent accesses of other agents below."""
     lines: list[Line] = []
     for path in texts(request.payload.get("files")):

@@ -7,9 +7,8 @@ from textual import on
 from textual.content import Content
 from textual.widget import Widget
 
-from crewboard.commands.answers import covers, scope_of
-from crewboard.readmodel import FileActivity, display_name, question_in
-from crewboard.records import Deviations, Request
+import crewboard as core
+from crewboard import Request
 from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection, newest_of, revision_of
 from crewboard_tui.compose import DraftInput
 from crewboard_tui.context import AppContext
@@ -87,7 +86,7 @@ class ReviewScreen(BaseScreen):
     @property
     def _scope(self) -> str | None:
         """Return the scope of the rule that is offered; None if none is."""
-        return scope_of(self.page.seen)
+        return core.commands.answers.scope_of(self.page.seen)
 
     @property
     def _before(self) -> Request | None:
@@ -125,7 +124,7 @@ class ReviewScreen(BaseScreen):
         return (TouchedFiles(),) if self._is_plan else ()
 
     @property
-    def _touches(self) -> FileActivity | None:
+    def _touches(self) -> core.readmodel.FileActivity | None:
         """Return the files that agents read and changed; None while that is not known yet."""
         return self.context.snapshot.get(TouchedFiles())
 
@@ -149,13 +148,18 @@ class ReviewScreen(BaseScreen):
         before = self._before
         if before is None or not before.feedback or before.decided_by is None:
             return []
-        asked = question_in(before.feedback)
+        asked = core.readmodel.question_in(before.feedback)
         did = "SAID" if asked is None else "ASKED"
         said = before.feedback if asked is None else asked
-        return [(Span(f"{one_line(display_name(before.decided_by)).upper()} {did:<6}", "dim"), say(said, "bold"))]
+        return [
+            (
+                Span(f"{one_line(core.readmodel.display_name(before.decided_by)).upper()} {did:<6}", "dim"),
+                say(said, "bold"),
+            )
+        ]
 
     @property
-    def _deviations(self) -> Deviations | None:
+    def _deviations(self) -> core.records.Deviations | None:
         """Return the calls beyond this plan, or beyond the one before while this one waits."""
         agent = self.context.snapshot.view.agent(self.page.seen.from_)
         found = agent.deviations if agent is not None and self._is_plan else None
@@ -178,7 +182,7 @@ class ReviewScreen(BaseScreen):
         return found
 
     def _covers(self) -> str:
-        return covers(self.page.seen, self._scope or "")
+        return core.commands.answers.covers(self.page.seen, self._scope or "")
 
     def _facts_at_top(self, width: int) -> list[Line]:
         """Return the facts, at the top of the text: they scroll away, so that the text gets most of the screen."""

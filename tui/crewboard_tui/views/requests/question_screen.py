@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widget import Widget
 
-from crewboard.records import Request
+from crewboard import Request
 from crewboard_tui.actions import Action, Layer, unavailable
 from crewboard_tui.compose import DraftInput, Prose
 from crewboard_tui.context import AppContext
