@@ -50,7 +50,7 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     for number in range(500):
         bench.receive(line(f"m{number}", "x" * 500))
     with subprocess.Popen(
-        [*COMMAND, "inbox", "scout"],
+        [*COMMAND, "inbox", "scout", "--all"],
         cwd=bench.root,
         env=clean_environment(),
         stdout=subprocess.PIPE,

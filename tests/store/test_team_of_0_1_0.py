@@ -42,7 +42,10 @@ def old_team(tmp_path: Path, crew_on: Callable[..., Crew]) -> Crew:
 
 def test_status_says_what_it_said_before(old_team: Crew) -> None:
     expected = json.loads((STORED / "status.json").read_text(encoding="utf-8"))
-    assert _without_new_fields(as_json.status(old_team.view()), expected) == expected
+    found = as_json.status(old_team.view())
+    # Unread results and damaged files are needs since 0.2.0.
+    found["needs_you"] = [need for need in found["needs_you"] if need["kind"] not in ("result", "damaged")]
+    assert _without_new_fields(found, expected) == expected
 
 
 def _without_new_fields(found: object, expected: object) -> object:

@@ -44,9 +44,10 @@ class Page:
         return value
 
     async def until(self, script: str) -> None:
-        """Wait until a JavaScript expression is true."""
-        waiting = f"new Promise(done => {{ const look = () => {script} ? done() : setTimeout(look, 50); look(); }})"
-        await self.call("Runtime.evaluate", expression=waiting, awaitPromise=True)
+        """Wait until a JavaScript expression is true, on whichever page is open then."""
+        async with asyncio.timeout(SECONDS):
+            while not await self.evaluate(script):  # noqa: ASYNC110  an event of one page does not outlive it
+                await asyncio.sleep(0.1)
 
     async def press(self, key: str) -> None:
         """Press a key that types one character."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from crewboard.commands import messages
 from crewboard.store import agents
 from tests.crew import Crew, eventually
 from tests.model import calls, says
@@ -110,6 +111,7 @@ def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> N
     crew.run("scout", "explore", "hello")
     with Terminal(crew.root, crew.environment) as terminal:
         terminal.shows("idle")
+        messages.acknowledge_results(crew.team, "scout")
         eventually(lambda: terminal.title == "default · crewboard", "the title of a quiet team")
         crew.kill("scout", signal.SIGKILL)
         eventually(lambda: terminal.title == "✖1 · default · crewboard", "the title of a team with a death")

@@ -301,7 +301,7 @@ async def test_a_prompt_not_sent_is_there_in_the_next_hire_form(
         await stage.press("n")
         await stage.sees("Hire an agent", "fix it")
         await stage.press("ctrl+s")
-        await stage.sees("hired agent1")
+        await stage.sees("hired fixer2")
         assert stage.app.context.drafts == {}
 
 

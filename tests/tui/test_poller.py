@@ -213,7 +213,7 @@ def test_of_a_large_team_each_journal_is_opened_once(tmp_path: Path, monkeypatch
         made.append(agent)
         return ActivityReader(agent)
 
-    monkeypatch.setattr("crewboard_tui.queries.ActivityReader", make)
+    monkeypatch.setattr("crewboard.readmodel.ActivityReader", make)
     view = TeamReader(team.directory, clock=lambda: NOW, probe=team.probe).read()
     readers = Readers(team.directory, team.probe)
     readers.note(view)

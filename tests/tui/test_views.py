@@ -302,7 +302,9 @@ async def test_a_dead_agents_page_says_why(frozen: Frozen) -> None:
 async def test_help_lists_the_keys_that_work_and_the_states(frozen: Frozen) -> None:
     async with opened(frozen, 80, 60) as stage:
         await stage.press("?")
-        await stage.sees("Keys that work here", "resume it with its memory", "j ↓", "● run")
+        await stage.sees("Keys that work here", "resume it with its memory", "j ↓")
+        await stage.press("G")
+        await stage.sees("● run")
         await stage.press("escape")
         await stage.sees("Peek")
 

@@ -65,7 +65,7 @@ def test_a_deleted_team_has_no_needs(crew: Crew) -> None:
     agents.want(crew.agent("scout"), "running")
     agents.change_spec(crew.agent("late"), lambda _: Spec(prompt="x", prompt_id="x", type="explore", at=1))
     roster.put(crew.directory, Member(name="late", type="explore"))
-    assert {need.kind for need in crew.view().needs} == {"death", "failed_start"}
+    assert {need.kind for need in crew.view().needs} == {"death", "failed_start", "result"}
     stop.delete(crew.team, now=True)
     assert crew.view().needs == ()
     assert crew.see("late").state == "exited"

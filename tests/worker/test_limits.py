@@ -128,7 +128,9 @@ def test_a_raised_turn_limit_continues_a_living_agent(shared_crew: Crew) -> None
     hire.change_limits(shared_crew.team, "brisk", max_turns=9)
     eventually(lambda: shared_crew.answer(begun).text == "found it", "the result")
     assert shared_crew.see("brisk").pid == pid
-    eventually(lambda: "brisk" not in {each.agent for each in shared_crew.view().needs}, "the end of the need")
+    eventually(
+        lambda: {e.kind for e in shared_crew.view().needs if e.agent == "brisk"} == {"result"}, "the end of the need"
+    )
     kinds = [m.type for m in mailbox.read(shared_crew.directory, "lead").messages if m.from_ == "brisk"]
     assert [kind for kind in kinds if kind in ("error", "result")] == ["error", "result"]
 

@@ -136,7 +136,9 @@ class Interrupts:
         batch = store.mailbox.read(run_state.team, run_state.name, start, known=conversation.known, kind="interrupt")
         self._scanned = batch.offset
         found = [*self._interrupts, *batch.messages]
-        heard = (OPERATOR, LEAD, store.roster.load(run_state.team).lead) if found else ()
+        heard = {OPERATOR, LEAD}
+        if any(message.from_ not in heard for message in found):
+            heard.add(store.roster.load(run_state.team).lead)
         self._interrupts = [
             message for message in found if message.id not in conversation.known and message.from_ in heard
         ]

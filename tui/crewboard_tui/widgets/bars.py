@@ -294,6 +294,8 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
 
 def _own_keys(need: Need, pressed: Pressed, *, words: bool, acts: bool) -> Line:
     """Return the keys that answer a need: they work where it is selected, else once it is open, as an arrow says."""
+    if need.agent == core.records.SYSTEM and need.kind == "failed":
+        return ()  # a supervisor is no agent: the need says which command replaces it
     spans = [] if acts else [Span(" ›", "dim")]
     for ident, label in KEYS_OF_NEED["limit" if need.limit is not None else need.kind]:
         # A click must not do to another row what is meant for this need.
