@@ -48,10 +48,13 @@ def serving(crew: Crew, *options: str, ended: int = 130, **environment: str) -> 
     try:
         yield Served(process)
     finally:
+        windows = psutil.Process(process.pid).children() if process.poll() is None else []
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == ended
         assert process.stdout is not None
         process.stdout.close()
+        # One that is still starting would start a supervisor for a team that the test has ended.
+        eventually(lambda: not any(window.is_running() for window in windows), "the end of each window's dashboard")
 
 
 @pytest.fixture
