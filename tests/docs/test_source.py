@@ -9,6 +9,9 @@ from pathlib import Path
 from tests.docs.pages import ROOT
 
 MAX_MODULES = 200
+MAX_IMPORTS = 4.05
+"""Own modules that a module imports when it runs, on average. Packages publish names so that one import is enough."""
+
 MAX_CLASS_DEPTH = 2
 """Own classes stacked upon a class of a library."""
 
@@ -44,6 +47,17 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 def test_there_are_few_modules() -> None:
     assert len(modules()) <= MAX_MODULES
+
+
+def test_a_module_imports_few_others() -> None:
+    count = sum(len(set(imported(without_types(tree))) - {name}) for name, tree in modules().items())
+    assert count / len(modules()) <= MAX_IMPORTS
+
+
+def without_types(tree: ast.Module) -> ast.Module:
+    """Return the module without what only a type checker reads."""
+    body = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")]
+    return ast.Module(body=body, type_ignores=[])
 
 
 def test_no_import_cycle_even_with_lazy_imports() -> None:

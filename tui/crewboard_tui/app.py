@@ -25,9 +25,8 @@ from textual.worker import WorkerFailed
 import crewboard as core
 from crewboard import AgentView, CrewboardError, ExitCode, Request, Team, TeamReader, TeamView, UsageError, create_team
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
-from crewboard_tui.compose import Composer, PromptLine
+from crewboard_tui.compose import Composer, Drafts, PromptLine, SentTexts, called, file_for
 from crewboard_tui.context import AppContext
-from crewboard_tui.drafts import Drafts, SentTexts, called, file_for
 from crewboard_tui.keymap import BY_ID, bindings_of
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller

@@ -22,6 +22,7 @@ from crewboard.names import (
     EVERYONE,
     LEAD,
     OPERATOR,
+    PROJECT_FILES,
     RESERVED_AGENTS,
     SYSTEM,
     Name,
@@ -44,7 +45,7 @@ from crewboard.records.agents import (
     Tokens,
     Want,
 )
-from crewboard.records.base import MAX_DEPTH, Record, Time
+from crewboard.records.base import MAX_DEPTH, Record, Time, check_depth
 from crewboard.records.events import (
     Answer,
     Cleared,
@@ -114,6 +115,7 @@ __all__ = [
     "OPERATOR",
     "ORDERLY_REASONS",
     "OUTAGE_MARK",
+    "PROJECT_FILES",
     "REQUEST_ID_RULE",
     "RESERVED_AGENTS",
     "SANDBOX_OFF",
@@ -184,6 +186,7 @@ __all__ = [
     "UsageError",
     "Want",
     "check_agent",
+    "check_depth",
     "check_new_team",
     "check_team",
     "damage_mark",

@@ -20,11 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from crewboard import linux
+from crewboard import linux, store
 from crewboard.names import PROJECT_FILES
 from crewboard.sandbox.host_paths import is_below
 from crewboard.store import HOME as TEAMS
-from crewboard.store import ownership
 
 _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
 """Settings of the user that commands see."""
@@ -304,7 +303,7 @@ def own_teams(folders: list[str]) -> list[Path]:
 
 def _is_own(team: str) -> bool:
     try:
-        return ownership.is_marked(Path(team))
+        return store.ownership.is_marked(Path(team))
     except OSError:
         return False
 

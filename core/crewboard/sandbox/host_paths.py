@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from crewboard import store
 from crewboard.store import HOME as TEAMS
-from crewboard.store.ownership import secret_file
 
 _SYSTEM = tuple(
     Path(name) for name in ("/usr", "/etc", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/nix", "/opt")
@@ -94,7 +94,9 @@ class HostPaths:
             hidden=tuple(_outermost([*_volatile(), *homes])),
             tools=tuple(_tools(homes)),
             own=tuple(_real([sys.prefix, sys.base_prefix])),
-            secrets=tuple(path for path in (*_SYSTEM_SECRETS, secret_file()) if os.access(path, os.R_OK)),
+            secrets=tuple(
+                path for path in (*_SYSTEM_SECRETS, store.ownership.secret_file()) if os.access(path, os.R_OK)
+            ),
         )
 
     def private_entries(self, root: Path) -> list[Path]:
@@ -106,7 +108,10 @@ class HostPaths:
         hidden = [Path(entry.path) for entry in entries if not entry.is_symlink() and entry.name not in _SHARED]
         folders = {root, *inside}
         # Text, not Path: this is done before each command.
-        known = [str(secret_file()), *(f"{folder}/{name}" for folder in folders for name in _CREDENTIALS)]
+        known = [
+            str(store.ownership.secret_file()),
+            *(f"{folder}/{name}" for folder in folders for name in _CREDENTIALS),
+        ]
         known += [path for folder in folders for name in _WITH_PASSWORDS if _has_password(path := f"{folder}/{name}")]
         # By their real paths, because nothing can be mounted over a symbolic link.
         there = [Path(os.path.realpath(path)) for path in known if os.path.lexists(path)]

@@ -4,7 +4,19 @@ The modules are used as namespaces (`leases.is_held`, `roster.load`); everything
 here.
 """
 
-from crewboard.store import agents, files, journal, json_files, leases, mailbox, operators, roster, tasks
+from crewboard.store import (
+    agents,
+    codec,
+    files,
+    journal,
+    json_files,
+    leases,
+    mailbox,
+    operators,
+    ownership,
+    roster,
+    tasks,
+)
 from crewboard.store.agents import START_TIMEOUT, is_late, is_starting
 from crewboard.store.journal import JournalTail, ReplacedFileDetector
 from crewboard.store.json_files import CachedFile, CachedFolder, cached_folder
@@ -27,6 +39,7 @@ __all__ = [
     "blockers",
     "cached_folder",
     "check_type",
+    "codec",
     "files",
     "find_root",
     "find_team",
@@ -37,6 +50,7 @@ __all__ = [
     "leases",
     "mailbox",
     "operators",
+    "ownership",
     "roster",
     "tasks",
     "team_directories",

@@ -286,14 +286,16 @@ class HookRunner:
     def _needs(self) -> dict[str, dict[str, Any]] | None:
         """Return the present needs by what identifies each; None if they cannot be read for sure."""
         # Loaded here, because most supervisors need no read model.
-        from crewboard.readmodel import NoUsageProbe, TeamReader, as_json
+        from crewboard import readmodel
 
-        self._reader = self._reader or TeamReader(self._team, clock=self._clock, probe=NoUsageProbe())
+        probe = readmodel.NoUsageProbe()
+        self._reader = self._reader or readmodel.TeamReader(self._team, clock=self._clock, probe=probe)
         view = self._reader.read()
         if view.problem is not None:
             return None
         where = {"team": view.name, "root": str(view.root)}
-        return {need.key: {**where, **redact_values(as_json.need(need, self._team))} for need in view.needs}
+        told = {need.key: readmodel.as_json.need(need, self._team) for need in view.needs}
+        return {key: {**where, **redact_values(need)} for key, need in told.items()}
 
     def _run(self, hook: Hook, events: list[dict[str, Any]]) -> None:
         environment = {name: value for name, value in os.environ.items() if not is_secret(name)}

@@ -10,24 +10,24 @@ import time
 from collections.abc import Mapping
 
 from crewboard import env, protocol, store
-from crewboard.names import PROJECT_FILES
-from crewboard.records import ExitCode, Intake, Reply, State, StorageError
+from crewboard.records import PROJECT_FILES, ExitCode, Intake, Reply, State, StorageError
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Assignments
 from crewboard.worker.conversation import CUT_OFF
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts, WorkerExit
 from crewboard.worker.limits import Limits
-from crewboard.worker.llm.context_window import ContextWindow
-from crewboard.worker.llm.model import (
+from crewboard.worker.llm import (
     DEFAULT_WINDOW,
     FIRST_DELAY,
     MAX_DELAY,
     RETRY_BUDGET,
+    ContextWindow,
     Model,
     ModelError,
     TooLongError,
+    preface,
+    system_prompt,
 )
-from crewboard.worker.llm.prompt import preface, system_prompt
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import FileToolClient, Outcome

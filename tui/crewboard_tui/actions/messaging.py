@@ -7,9 +7,21 @@ import crewboard as core
 from crewboard import LEAD, UsageError
 from crewboard_tui.actions.registry import Action, Selection, aimed, for_fitting, not_for
 from crewboard_tui.background import Then
-from crewboard_tui.compose import Composer, ComposeTarget, Note, PromptLine, Prose, Visit, openings, parse_line
+from crewboard_tui.compose import (
+    ALL_AGENTS,
+    TALK,
+    Composer,
+    ComposeTarget,
+    Note,
+    PromptLine,
+    Prose,
+    Visit,
+    interrupting,
+    openings,
+    parse_line,
+    to_agents,
+)
 from crewboard_tui.context import AppContext
-from crewboard_tui.drafts import ALL_AGENTS, TALK, interrupting, to_agents
 from crewboard_tui.keymap import BY_ID
 
 Unmark = Callable[[Iterable[str]], None]

@@ -8,9 +8,8 @@ from crewboard import Task, TeamView, UsageError
 from crewboard_tui.actions.messaging import keep_unsent
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, aimed
 from crewboard_tui.background import run_for_each
-from crewboard_tui.compose import PromptLine, resolve_prefix
+from crewboard_tui.compose import TASK, PromptLine, resolve_prefix
 from crewboard_tui.context import AppContext
-from crewboard_tui.drafts import TASK
 from crewboard_tui.keymap import BY_ID
 
 

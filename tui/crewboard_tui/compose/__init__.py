@@ -1,19 +1,45 @@
-"""Writing to agents: the composer, the prompt line, the input that both use, and the syntax of a text."""
+"""Writing to agents: the composer, the prompt line, their input, the syntax of a text, and what was not sent yet."""
 
 from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine, shown_composer
 from crewboard_tui.compose.draft_input import DraftInput, Prose
 from crewboard_tui.compose.parser import Note, Visit, openings, parse_line, resolve_prefix
+from crewboard_tui.drafts import (
+    ALL_AGENTS,
+    HIRE,
+    TALK,
+    TASK,
+    Drafts,
+    SentTexts,
+    called,
+    edit_of,
+    file_for,
+    for_no,
+    interrupting,
+    to_agents,
+)
 
 __all__ = [
+    "ALL_AGENTS",
+    "HIRE",
+    "TALK",
+    "TASK",
     "ComposeTarget",
     "Composer",
     "DraftInput",
+    "Drafts",
     "Note",
     "PromptLine",
     "Prose",
+    "SentTexts",
     "Visit",
+    "called",
+    "edit_of",
+    "file_for",
+    "for_no",
+    "interrupting",
     "openings",
     "parse_line",
     "resolve_prefix",
     "shown_composer",
+    "to_agents",
 ]

@@ -35,6 +35,19 @@ from crewboard_tui.widgets import (
     tabs_line,
 )
 
+__all__ = [
+    "ONLY_LOOKING",
+    "AppContext",
+    "BaseScreen",
+    "Panes",
+    "Query",
+    "Snapshot",
+    "Subject",
+    "first_hire",
+    "is_form",
+    "nothing_row",
+]
+
 ONLY_LOOKING = "not while you only look (--read-only)"
 """Why a key that changes the team does nothing where the dashboard is read-only."""
 

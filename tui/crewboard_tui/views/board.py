@@ -27,7 +27,6 @@ from crewboard_tui.actions import (
     select_needs,
 )
 from crewboard_tui.compose import Composer, shown_composer
-from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Pressed
 from crewboard_tui.queries import MailTo, Query, Snapshot, SpendingRate, WorkOf
 from crewboard_tui.render import (
@@ -43,7 +42,7 @@ from crewboard_tui.render import (
     tally,
 )
 from crewboard_tui.views.activity import activity_lines
-from crewboard_tui.views.base import BaseScreen, Panes
+from crewboard_tui.views.base import AppContext, BaseScreen, Panes
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, lay_out, need_rows, task_rows

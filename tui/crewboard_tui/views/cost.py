@@ -22,7 +22,6 @@ from crewboard_tui.actions import (
     matches_agent,
     select_in,
 )
-from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, SpendingRate
 from crewboard_tui.render import (
     Align,
@@ -39,7 +38,7 @@ from crewboard_tui.render import (
     one_line,
     pad,
 )
-from crewboard_tui.views.base import BaseScreen, Panes
+from crewboard_tui.views.base import AppContext, BaseScreen, Panes
 from crewboard_tui.widgets import LineList, Row, title
 
 

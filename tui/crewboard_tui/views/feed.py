@@ -6,11 +6,10 @@ from textual import on
 from textual.widget import Widget
 
 from crewboard_tui.actions import AgentActions, Messaging, Search
-from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Feed, FeedLine, Query, Snapshot
 from crewboard_tui.render import Span, matches
 from crewboard_tui.views.activity import feed_rows
-from crewboard_tui.views.base import BaseScreen, Panes, first_hire
+from crewboard_tui.views.base import AppContext, BaseScreen, Panes, first_hire
 from crewboard_tui.widgets import CollapsibleList, CollapsibleRow, LineList, follow_words, title
 
 PAGE = 400

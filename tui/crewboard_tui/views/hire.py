@@ -13,12 +13,9 @@ from textual.widgets import Input, TextArea
 import crewboard as core
 from crewboard import AgentView, BadDataError, CrewboardError, HireOptions, StorageError, UsageError
 from crewboard_tui.actions import NOT_NOW, Action, Selection
-from crewboard_tui.compose import PromptLine
-from crewboard_tui.context import AppContext
-from crewboard_tui.drafts import HIRE
-from crewboard_tui.queries import Snapshot
+from crewboard_tui.compose import HIRE, PromptLine
 from crewboard_tui.render import Line, Span, format_path, hang, say
-from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.hire_form import HireForm, Problem, free_name, problems, shell_line, spawn_words, terms_of
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import Checkbox, Select, StaticLines, crumbs_line

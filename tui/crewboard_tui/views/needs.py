@@ -20,10 +20,9 @@ from crewboard_tui.actions import (
     select_in,
     select_needs,
 )
-from crewboard_tui.context import AppContext
 from crewboard_tui.queries import CrashOf, MailTo, Query, Snapshot, WorkOf
 from crewboard_tui.render import format_long_age
-from crewboard_tui.views.base import BaseScreen, Panes, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, Panes, nothing_row
 from crewboard_tui.views.rows import explanation_lines, need_rows
 from crewboard_tui.widgets import LineList, LineView, keep_order, title
 

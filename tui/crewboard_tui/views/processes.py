@@ -20,11 +20,10 @@ from crewboard_tui.actions import (
     matches_agent,
     select_in,
 )
-from crewboard_tui.context import AppContext
 from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
 from crewboard_tui.render import Line, Span, clip_middle, format_size, look_of, pad, say
 from crewboard_tui.views.agent.tabs import process_lines
-from crewboard_tui.views.base import BaseScreen, Panes, first_hire, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, Panes, first_hire, nothing_row
 from crewboard_tui.widgets import LineList, LineView, Row, title
 
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))

@@ -8,9 +8,8 @@ from textual.screen import Screen
 
 import crewboard as core
 from crewboard import AgentView, Request, TeamView
-from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Pressed
-from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.views.base import AppContext, BaseScreen
 
 if TYPE_CHECKING:
     from crewboard_tui.views.teams import TeamChoice

@@ -22,10 +22,9 @@ from crewboard_tui.actions import (
     task_in_group,
     unavailable,
 )
-from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render import Line, tally
-from crewboard_tui.views.base import BaseScreen, Panes, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, Panes, nothing_row
 from crewboard_tui.views.rows import fact_lines, is_orphan, task_detail, task_line, task_rank
 from crewboard_tui.widgets import LineList, LineView, Row, title
 

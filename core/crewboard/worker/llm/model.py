@@ -25,10 +25,9 @@ from anthropic.types import RawMessageStreamEvent
 
 from crewboard import env, pricing, store
 from crewboard.protocol import cooldown
-from crewboard.records import BadDataError, Config, ExitCode, Reply, Retry, StorageError, Tokens
-from crewboard.records.base import check_depth
+from crewboard.records import BadDataError, Config, ExitCode, Reply, Retry, StorageError, Tokens, check_depth
 from crewboard.redaction import redact
-from crewboard.store import CachedFile, codec
+from crewboard.store import CachedFile
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
 from crewboard.worker.run_state import RunState
 
@@ -482,7 +481,7 @@ def _without_lone_surrogates(content: list[dict[str, Any]]) -> list[dict[str, An
 def _unstorable(reply: Reply) -> _Refusal | None:
     """Return a refusal if the journal cannot hold a reply."""
     try:
-        if len(codec.encode(reply)) <= store.files.MAX_LINE:
+        if len(store.codec.encode(reply)) <= store.files.MAX_LINE:
             return None
         reason = f"it is longer than {store.files.MAX_LINE} bytes"
     except BadDataError as error:

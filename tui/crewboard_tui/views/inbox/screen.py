@@ -23,10 +23,9 @@ from crewboard_tui.actions import (
     marks_layer,
     select,
 )
-from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
 from crewboard_tui.render import Span, clip_middle, look_of, spread, width_of
-from crewboard_tui.views.base import BaseScreen, Panes
+from crewboard_tui.views.base import AppContext, BaseScreen, Panes
 from crewboard_tui.views.inbox.message_list import SORTS, MailboxInfo, MessageList, message_body, story_lines, unread_of
 from crewboard_tui.widgets import LineList, LineView, Row, follow_words, title
 

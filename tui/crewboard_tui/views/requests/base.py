@@ -8,7 +8,6 @@ from rich.cells import cell_len
 import crewboard as core
 from crewboard import Request
 from crewboard_tui.actions import NOT_NOW, RequestActions, Selection, outcome_of
-from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import (
     Line,
     Span,
@@ -25,7 +24,7 @@ from crewboard_tui.render import (
     wrap,
 )
 from crewboard_tui.views.activity import RUNS, file_marks, shared_line
-from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.views.base import BaseScreen, Snapshot
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import StaticLines, crumbs_line
 

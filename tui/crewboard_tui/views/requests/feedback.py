@@ -14,9 +14,8 @@ from textual.widgets import TextArea
 
 import crewboard as core
 from crewboard import Request
-from crewboard_tui.compose import DraftInput, Prose
+from crewboard_tui.compose import DraftInput, Prose, edit_of, for_no
 from crewboard_tui.context import AppContext
-from crewboard_tui.drafts import edit_of, for_no
 from crewboard_tui.render import safe_text
 
 _YES, _NO = 0, 1

@@ -11,10 +11,9 @@ import crewboard as core
 from crewboard import Request
 from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection, newest_of, revision_of
 from crewboard_tui.compose import DraftInput
-from crewboard_tui.context import AppContext
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render import Line, Span, exact_lines, one_line, say
-from crewboard_tui.views.base import BaseScreen, Panes
+from crewboard_tui.views.base import AppContext, BaseScreen, Panes
 from crewboard_tui.views.requests.base import (
     RequestPage,
     deviation_line,

@@ -13,11 +13,9 @@ from textual.widget import Widget
 from crewboard import Request
 from crewboard_tui.actions import Action, Layer, unavailable
 from crewboard_tui.compose import DraftInput, Prose
-from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import Key, bindings_of
-from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import Line, Span, crop, markdown_lines, say, width_of, wrap
-from crewboard_tui.views.base import ONLY_LOOKING, BaseScreen, Panes
+from crewboard_tui.views.base import ONLY_LOOKING, AppContext, BaseScreen, Panes, Snapshot
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import LineList, LineView, Row, StaticLines, title
