@@ -60,6 +60,7 @@ def test_a_killed_worker_shows_its_signal_and_releases_its_task(shared_crew: Cre
 
 def test_a_deleted_team_has_no_needs(crew: Crew) -> None:
     crew.run("scout", "explore", "List all Python files")
+    crew.wait_for("scout", "idle")
     crew.kill("scout")
     crew.wait_for("scout", "crashed")
     agents.want(crew.agent("scout"), "running")
