@@ -9,7 +9,8 @@ import pytest
 from crewboard.commands import answers
 from crewboard_tui import session
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.drafts import SENT_KEPT, Drafts, SentTexts, file_for
+from crewboard_tui.drafts import Drafts, file_for
+from crewboard_tui.history import SENT_KEPT, SentTexts
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened

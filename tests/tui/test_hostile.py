@@ -7,8 +7,8 @@ import pytest
 from crewboard.readmodel.processes import ProcessNode
 from crewboard.records import Exit, Intake
 from crewboard.store import agents, journal
-from crewboard_tui.views.agent.screen import AgentPage
-from crewboard_tui.views.agent.tabs import NAMES
+from crewboard_tui.views.agent import AgentPage
+from crewboard_tui.views.agent_tabs import NAMES
 from crewboard_tui.views.board import Roster
 from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import Stage, opened

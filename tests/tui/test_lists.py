@@ -3,7 +3,7 @@
 import pytest
 
 from crewboard_tui.views.board import Roster
-from crewboard_tui.views.inbox.message_list import MessageList
+from crewboard_tui.views.message_list import MessageList
 from crewboard_tui.widgets import LineList
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened

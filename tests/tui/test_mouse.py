@@ -5,7 +5,7 @@ from textual.geometry import Region
 
 from crewboard.protocol.requests import load
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.views.inbox import screen
+from crewboard_tui.views import inbox as screen
 from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard_tui.views.inbox import screen
+from crewboard_tui.views import inbox as screen
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 

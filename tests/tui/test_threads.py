@@ -3,7 +3,7 @@
 from crewboard.commands import answers
 from crewboard.readmodel.mail import MailReader
 from crewboard.records import Request
-from crewboard_tui.views.inbox.message_list import Thread, find_threads, standing
+from crewboard_tui.views.message_list import Thread, find_threads, standing
 from tests.frozen import NOW, PLAN, Frozen
 from tests.tui.stage import Stage, opened
 

@@ -9,7 +9,7 @@ from crewboard.protocol import requests
 from crewboard.records import OperatorState
 from crewboard.store import json_files, mailbox
 from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS
-from crewboard_tui.views.inbox import screen
+from crewboard_tui.views import inbox as screen
 from crewboard_tui.widgets.bars import working_keys
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened

@@ -10,7 +10,8 @@ from textual.screen import Screen
 import crewboard as core
 from crewboard import AgentView, Request, Team
 from crewboard_tui.background import BackgroundJobs, Then
-from crewboard_tui.drafts import Drafts, SentTexts
+from crewboard_tui.drafts import Drafts
+from crewboard_tui.history import SentTexts
 from crewboard_tui.keymap import BY_ID, show_key
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Query, Snapshot

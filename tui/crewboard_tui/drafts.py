@@ -1,4 +1,4 @@
-"""Texts of the user that outlive the dashboard: the drafts that are not sent yet, and the texts sent last."""
+"""Drafts: texts of the user that are not sent yet. They outlive the dashboard."""
 
 import hashlib
 import logging
@@ -114,58 +114,8 @@ class Drafts(dict[str, str]):
         )
 
 
-SENT_KEPT = 100
-"""How many of the texts sent last are kept."""
-
-_SENT_SIZE = 64 * 1024
-"""Characters that they may have together."""
-
-
-class SentTexts:
-    """The texts sent last from the dashboards of one team, oldest first. Without a file, those of this dashboard."""
-
-    def __init__(self, file: Path | None = None) -> None:
-        self._file = file
-        self.texts: list[str] = []
-        if file is not None:
-            try:
-                kept = core.store.json_files.load_or_none(file, core.records.RecentTexts)
-            except CrewboardError as error:
-                log.warning("the texts sent last cannot be read: %s", error)
-            else:
-                self.texts = list(kept.texts) if kept is not None else []
-
-    def add(self, text: str) -> None:
-        """Add a text as the newest one; a text with a key in it is never written to the file."""
-        self.texts = _newest([*self.texts, text])
-        if self._file is None or core.redaction.redact(text) != text:
-            return
-        try:
-            core.store.files.make_private_folders(self._file.parent)
-            core.store.json_files.change(
-                self._file,
-                self._file.parent / "lock",
-                core.records.RecentTexts,
-                lambda old: core.records.RecentTexts(texts=_newest([*(old.texts if old else []), text])),
-                replace_damaged=True,
-            )
-        except (CrewboardError, OSError) as error:
-            log.warning("the texts sent last are not kept: %s", error)
-
-
-def _newest(texts: list[str]) -> list[str]:
-    """Return the newest texts within the bounds, each once."""
-    found: list[str] = []
-    room = _SENT_SIZE
-    for text in reversed(texts):
-        if text not in found and len(text) <= room and len(found) < SENT_KEPT:
-            found.append(text)
-            room -= len(text)
-    return found[::-1]
-
-
 def file_for(folder: Path | None, team: Path) -> Path | None:
-    """Return the file of a team's texts below `folder`; None if they are not kept."""
+    """Return the file of a team's drafts or history below `folder`; None if they are not kept."""
     if folder is None:
         return None
     place = hashlib.sha256(str(team).encode()).hexdigest()[:12]

@@ -1,9 +1,7 @@
-"""Paths of this machine that matter to a sandbox: secrets, tools and sockets."""
+"""Paths of this machine that matter to a sandbox: homes, tools, sockets, and where `credentials` are."""
 
 import os
 import pwd
-import re
-import stat
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -11,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard import store
+from crewboard.sandbox import credentials
 from crewboard.store import HOME as TEAMS
 
 _SYSTEM = tuple(
@@ -19,12 +18,6 @@ _SYSTEM = tuple(
 
 _HOMES = ("/home", "/root", "/Users")
 _VOLATILE = ("/run", "/tmp", "/var/tmp")  # noqa: S108  they are hidden, nothing is put there
-
-_SYSTEM_SECRETS = tuple(
-    Path(name)
-    for name in ("/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
-                 "/etc/ssh", "/etc/ssl/private", "/etc/security/opasswd")
-)  # fmt: skip
 
 _TOOL_VARIABLES = (
     "VIRTUAL_ENV", "PYENV_ROOT", "RUSTUP_HOME", "GOROOT", "JAVA_HOME", "NVM_DIR", "NODE_PATH", "PYTHONPATH",
@@ -36,24 +29,6 @@ _TOOLS_AT_HOME = (
     ".local/share/uv/python", ".local/share/uv/tools", ".local/share/mise", ".local/share/pipx", ".local/share/pnpm",
 )  # fmt: skip
 """Folders below a home in which tools are installed. None of these holds passwords."""
-
-_CREDENTIALS = (
-    ".ssh", ".gnupg", ".password-store", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".vault-token",
-    ".git-credentials", ".github_token", ".gitlab-token", ".aws", ".azure", ".kube", ".docker/config.json",
-    ".terraform.d/credentials.tfrc.json", ".pypirc", ".pip", ".cargo/credentials", ".cargo/credentials.toml",
-    ".gem/credentials", ".m2/settings.xml", ".claude/.credentials.json", ".claude.json",
-    ".config/gh", ".config/glab-cli", ".config/tea", ".config/hub", ".config/git/credentials", ".config/gcloud",
-    ".config/pip", ".config/uv", ".config/op", ".config/rclone", ".config/containers/auth.json",
-    ".local/share/uv/credentials", ".local/share/keyrings", ".local/state/crewboard",
-    ".bash_history", ".zsh_history", ".sh_history", ".histfile", ".local/share/fish/fish_history", ".python_history",
-    ".psql_history", ".mysql_history", ".sqlite_history", ".node_repl_history", ".rediscli_history", ".lesshst",
-)  # fmt: skip
-"""Files of passwords and shell histories, below a home or in a workspace that holds a copy of one."""
-
-_WITH_PASSWORDS = (".npmrc", ".yarnrc.yml", ".yarnrc")
-"""Settings that projects share, so they are hidden only if they hold a password."""
-
-_PASSWORD = re.compile(rb"(?i)(?:_auth(?:Token)?|_password|npmAuth(?:Token|Ident))[\"']?\s*[:=]\s*[\"']?[^\s$\"']")
 
 _SHARED = frozenset({
     TEAMS, ".venv", ".github", ".editorconfig", ".git", ".gitignore", ".gitattributes", ".gitmodules", ".gitkeep",
@@ -95,7 +70,7 @@ class HostPaths:
             tools=tuple(_tools(homes)),
             own=tuple(_real([sys.prefix, sys.base_prefix])),
             secrets=tuple(
-                path for path in (*_SYSTEM_SECRETS, store.ownership.secret_file()) if os.access(path, os.R_OK)
+                path for path in (*credentials.OF_THE_SYSTEM, store.ownership.secret_file()) if os.access(path, os.R_OK)
             ),
         )
 
@@ -110,9 +85,14 @@ class HostPaths:
         # Text, not Path: this is done before each command.
         known = [
             str(store.ownership.secret_file()),
-            *(f"{folder}/{name}" for folder in folders for name in _CREDENTIALS),
+            *(f"{folder}/{name}" for folder in folders for name in credentials.NAMES),
         ]
-        known += [path for folder in folders for name in _WITH_PASSWORDS if _has_password(path := f"{folder}/{name}")]
+        known += [
+            path
+            for folder in folders
+            for name in credentials.WITH_PASSWORDS
+            if credentials.has_password(path := f"{folder}/{name}")
+        ]
         # By their real paths, because nothing can be mounted over a symbolic link.
         there = [Path(os.path.realpath(path)) for path in known if os.path.lexists(path)]
         there = [path for path in there if is_below(path, [root]) and not is_below(path, hidden)]
@@ -177,15 +157,6 @@ def _listed(folder: Path) -> list[os.DirEntry[str]]:
     except (PermissionError, NotADirectoryError):
         # A folder that cannot be listed cannot be read by a command either.
         return []
-
-
-def _has_password(path: str) -> bool:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    with os.fdopen(fd, "rb") as file:
-        return stat.S_ISREG(os.fstat(fd).st_mode) and _PASSWORD.search(file.read(65536)) is not None
 
 
 def host_names() -> list[Path]:

@@ -9,7 +9,6 @@ from crewboard_tui.drafts import (
     TALK,
     TASK,
     Drafts,
-    SentTexts,
     called,
     edit_of,
     file_for,
@@ -17,6 +16,7 @@ from crewboard_tui.drafts import (
     interrupting,
     to_agents,
 )
+from crewboard_tui.history import SentTexts
 
 __all__ = [
     "ALL_AGENTS",

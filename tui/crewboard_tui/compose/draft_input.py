@@ -26,7 +26,7 @@ from textual.widgets import TextArea
 import crewboard as core
 from crewboard import CrewboardError, StorageError, UsageError
 from crewboard_tui.context import AppContext
-from crewboard_tui.drafts import SentTexts
+from crewboard_tui.history import SentTexts
 from crewboard_tui.keymap import bindings_of
 
 

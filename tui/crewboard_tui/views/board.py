@@ -44,7 +44,7 @@ from crewboard_tui.render import (
 from crewboard_tui.views.activity import activity_lines
 from crewboard_tui.views.base import AppContext, BaseScreen, Panes
 from crewboard_tui.views.cost import CostRows
-from crewboard_tui.views.inbox.message_list import MailboxInfo, MessageList
+from crewboard_tui.views.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, lay_out, need_rows, task_rows
 from crewboard_tui.widgets import LineList, LineView, Row, follow_words, keep_order, marks_of, tabs_line, title
 

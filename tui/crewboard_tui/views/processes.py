@@ -22,7 +22,7 @@ from crewboard_tui.actions import (
 )
 from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
 from crewboard_tui.render import Line, Span, clip_middle, format_size, look_of, pad, say
-from crewboard_tui.views.agent.tabs import process_lines
+from crewboard_tui.views.agent_tabs import process_lines
 from crewboard_tui.views.base import AppContext, BaseScreen, Panes, first_hire, nothing_row
 from crewboard_tui.widgets import LineList, LineView, Row, title
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 VIEWS = {
     "board": ("board", "BoardScreen"),
-    "inbox": ("inbox.screen", "InboxScreen"),
+    "inbox": ("inbox", "InboxScreen"),
     "tasks": ("tasks", "TasksScreen"),
     "needs": ("needs", "NeedsScreen"),
     "processes": ("processes", "ProcessesScreen"),
@@ -26,7 +26,7 @@ VIEWS = {
 """The module and the class of each numbered view, by its mode."""
 
 _PAGES = (
-    "agent.screen",
+    "agent",
     "help",
     "hire",
     "requests.plan_screen",
@@ -50,14 +50,14 @@ def load_all() -> None:
 
 def agent_page(context: AppContext, name: str, tab: str) -> Screen[None]:
     """Return the page of an agent, open on a tab."""
-    from crewboard_tui.views.agent.screen import AgentPage
+    from crewboard_tui.views.agent import AgentPage
 
     return AgentPage(context, name, tab)
 
 
 def foreground_page(context: AppContext, name: str, since: float) -> Screen[None]:
     """Return the page of an agent whose result is awaited since `since` (epoch seconds)."""
-    from crewboard_tui.views.agent.screen import AgentPage
+    from crewboard_tui.views.agent import AgentPage
 
     return AgentPage(context, name, since=since)
 

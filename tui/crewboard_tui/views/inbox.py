@@ -26,7 +26,7 @@ from crewboard_tui.actions import (
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
 from crewboard_tui.render import Span, clip_middle, look_of, spread, width_of
 from crewboard_tui.views.base import AppContext, BaseScreen, Panes
-from crewboard_tui.views.inbox.message_list import SORTS, MailboxInfo, MessageList, message_body, story_lines, unread_of
+from crewboard_tui.views.message_list import SORTS, MailboxInfo, MessageList, message_body, story_lines, unread_of
 from crewboard_tui.widgets import LineList, LineView, Row, follow_words, title
 
 LOOKED_AT = 1.5

@@ -45,7 +45,7 @@ from crewboard_tui.render import (
     wrap,
 )
 from crewboard_tui.views.activity import activity_lines, file_head, file_rows, transcript_rows
-from crewboard_tui.views.inbox.message_list import (
+from crewboard_tui.views.message_list import (
     AUTHOR,
     MailboxInfo,
     clock_width,

@@ -12,7 +12,7 @@ from crewboard_tui.actions import NOT_NOW, Action, AgentActions, Messaging, Sear
 from crewboard_tui.compose import Composer, shown_composer
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render import Line, Span, format_age, line, look_of, matches, plain, say, width_of
-from crewboard_tui.views.agent.tabs import NAMES, TABS, Page, Tab, seat_mail
+from crewboard_tui.views.agent_tabs import NAMES, TABS, Page, Tab, seat_mail
 from crewboard_tui.views.base import AppContext, BaseScreen, Panes
 from crewboard_tui.widgets import (
     CollapsibleList,
