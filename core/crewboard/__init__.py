@@ -1,6 +1,6 @@
 """The engine: team files, commands, the supervisor, the workers and the read model. Draws nothing.
 
-`__all__` names what a script may rely on. The dashboard and the command line also reach the packages, as in
+`__all__` lists the public names. The dashboard and the command line also use the packages, as in
 `crewboard.store.leases`. Each name is loaded when it is first used, because every process of a team imports this
 package and most need little of it.
 """

@@ -126,7 +126,7 @@ def state_home(environment: Mapping[str, str]) -> Path:
 
 
 def _user_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:
-    # Not platformdirs: it reads the environment of this process, and that of a team may be another.
+    # Not platformdirs: it reads the environment of this process, and a team may have a different one.
     # The XDG specification says to ignore a relative path.
     given = Path(environment.get(variable, ""))
     return (given if given.is_absolute() else Path.home() / default) / "crewboard"

@@ -176,7 +176,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.add_mode(mode, partial(_open_view, mode, self.context))
 
     async def turn_to(self, directory: core.store.TeamDirectory, says: str = "") -> None:
-        """Show another team: its own context and views; jobs of the old one go on. `says` tells why."""
+        """Show another team, with new context and views. Jobs of the old team continue. `says` is shown to the user."""
         old = self.context
         old.left = True
         old.reading.stop()
@@ -232,7 +232,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.refresh()
 
     def on_key(self, event: events.Key) -> None:
-        """Hand keys that were typed while an input line or a form was opening to that."""
+        """Pass keys that were typed while an input line or a form was opening to that screen."""
         if isinstance(self.screen, PromptLine | BaseScreen) and event.is_printable and event.character:
             self.screen.take(event.character)
 
@@ -286,7 +286,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._reload_drafts()
 
     def _show_presence(self) -> None:
-        """Tell the other dashboards that this one is open, and which request it shows."""
+        """Record for other dashboards that this one is open, and which request it shows."""
         if self.context.dashboard is not None and self.context.team.directory.exists():
             request = next((each.shown_request for each in self._framed()), None)
             self.context.dashboard.look_at(request)
@@ -381,7 +381,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         return TeamReader(team, clock=self.context.team.now, probe=self._probe or core.readmodel.NoUsageProbe()).read()
 
     def action_team_create(self) -> None:
-        """Create a team of this root, and show it."""
+        """Create a team in this root, and show it."""
         root, made = self.context.team.directory.root, list[Team]()
 
         def check(name: str) -> str | None:
@@ -407,11 +407,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.push_screen(PromptLine("new team", hint=hint, check=check), done)
 
     def action_team_delete(self) -> None:
-        """End the agents of this team, and delete its files if that is wanted."""
+        """End the agents of this team, and delete its files if the user confirms that."""
         self._ask_delete(self.context.team.directory)
 
     def _ask_delete(self, team: core.store.TeamDirectory) -> None:
-        """Say what deleting a team ends and loses, and do it once its name was typed."""
+        """Show what deleting a team ends and loses, and delete it after the user typed its name."""
         name = team.path.name
         try:
             team.require_adopted()

@@ -1,8 +1,8 @@
 """The dashboard in a browser (`crewboard serve`). Needs the extra `crewboard[serve]`.
 
-textual-serve starts one dashboard process for each browser window and connects the two. What is added here decides who
-may connect: a request needs the cookie, which the link with the token sets; the page may load nothing from elsewhere
-and run no script but textual-serve's own.
+textual-serve starts one dashboard process for each browser window and connects the two. This module adds access
+control: a request needs the cookie, which the link with the token sets; the page may load nothing from other hosts and
+run only textual-serve's own scripts.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class Browsers(Server):
         """Serve until the task is cancelled; pass the link to `listening` when requests are answered.
 
         Raises:
-            OSError: The address is in use or not of this machine.
+            OSError: The address is in use, or does not belong to this machine.
         """
         runner = web.AppRunner(await self._make_app(), access_log=None, shutdown_timeout=1)
         await runner.setup()
@@ -134,7 +134,7 @@ class Browsers(Server):
 
     @staticmethod
     def _is_own(request: web.Request) -> bool:
-        """Return True unless a page of another origin asks; a window's connection must name its origin."""
+        """Return True unless a page of another origin sends the request. A window's connection must name its origin."""
         origin = request.headers.get("Origin")
         if origin is None:
             return request.path != "/ws"

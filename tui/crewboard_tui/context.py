@@ -34,19 +34,19 @@ class StatusMessage:
 
 
 class Navigator(Protocol):
-    """The way from a view or an action to another view: what the app opens when asked by name."""
+    """The functions of the app with which views and actions open other views and pages."""
 
     def ask(self, prompt: Screen[str | None], answered: Callable[[str | None], None] | None = None) -> None:
         """Ask for one line of text."""
 
     async def open_view(self, mode: str, at: str = "") -> None:
-        """Go to a numbered view itself, whatever page is on top, with the cursor on the row `at`."""
+        """Show a numbered view without the pages above it, with the cursor on the row `at`."""
 
     def open_agent(self, name: str, tab: str = "Now") -> None:
         """Open the page of an agent on one of its tabs."""
 
     def watch_agent(self, name: str, since: float) -> None:
-        """Replace this screen by the page of an agent, and wait there for its result."""
+        """Replace this screen with the page of an agent, and wait there for its result."""
 
     async def open_hire_form(self, hired: Callable[[str], None], like: AgentView | None = None) -> None:
         """Open the form that hires, filled as for the agent `like`; `hired` is called with the name of the new agent.
@@ -55,7 +55,7 @@ class Navigator(Protocol):
         """
 
     def open_request(self, request: Request) -> None:
-        """Open the page of a request, in the place of another request's page."""
+        """Open the page of a request; it replaces the page of another request."""
 
     async def open_need(self, key: str) -> None:
         """Open what needs the operator: a request on its page, anything else in Needs-you."""

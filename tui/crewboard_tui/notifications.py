@@ -117,20 +117,20 @@ class TerminalNotifications:
 
 @dataclass(frozen=True)
 class News:
-    """The needs that came and went since the last reading."""
+    """The needs that appeared and those that disappeared since the last read."""
 
     came: tuple[Need, ...]
     went: tuple[Need, ...]
 
 
 class NeedsDiff:
-    """Compares readings. A second death is another need; an agent that is stuck or loops on and on is one."""
+    """Compares successive reads. A second death is a new need; an agent that stays stuck or looping is one need."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Need] = {}
 
     def read(self, view: TeamView) -> News:
-        """Return what came and what went since the last call; at the first call, everything came."""
+        """Return which needs appeared and disappeared since the last call; the first call returns all as new."""
         before, self._known = self._known, {identity(need): need for need in view.needs}
         return News(
             came=tuple(need for each, need in self._known.items() if each not in before),

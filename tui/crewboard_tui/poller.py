@@ -43,7 +43,7 @@ class Pace:
 class TeamPoller:
     """The thread that reads. `publish` is called in it, with what is new.
 
-    `provide` hands the user's environment to a supervisor that has lost it with the one before.
+    `provide` sends the user's environment to the supervisor if an earlier one was killed and it was lost.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class TeamPoller:
         )
 
     def first(self) -> Snapshot:
-        """Read the team before the thread begins, so that the first picture is a true one.
+        """Read the team before the thread starts, so that the first screen shows real data.
 
-        Whether file events arrive is not known before the thread has tried: no warning is shown until then.
+        No warning about missing file events is shown until the thread has tested them.
         """
         self._last = replace(self._snapshot(), hinted=True)
         return self._last

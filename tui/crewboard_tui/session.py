@@ -94,7 +94,7 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
 
 
 def _end_with_server() -> None:
-    """Leave the dashboard when `crewboard serve`, which holds the other end of stdin, is gone."""
+    """End the dashboard when `crewboard serve`, which has the other end of stdin, is gone."""
     poll = select.poll()
     poll.register(sys.stdin.fileno(), 0)
     poll.poll()

@@ -18,8 +18,8 @@ class Settings:
     """The dashboard's settings.
 
     `keys` are those that differ from the default, by id. `remembers` is the file that stores the theme, `drafts` the
-    directory of unsent texts, `sent` that of the texts sent last; None if they are not kept. `problems` are sentences
-    about invalid settings.
+    directory of unsent texts, `sent` the directory of texts sent last; None if they are not stored. `problems` are
+    sentences about invalid settings.
     """
 
     notify: Notify = "off"

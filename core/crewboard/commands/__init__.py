@@ -1,7 +1,7 @@
 """The commands that a user, a script or a lead gives to a team.
 
-Each module is a namespace (`messages.send`, `stop.remove`) that is loaded when it is first used, because most commands
-need one of them. The names here say for which team a command is.
+Each module is a namespace (`messages.send`, `stop.remove`). It is loaded when it is first used, because most commands
+need only one of them. The names imported here select the team of a command.
 """
 
 import importlib

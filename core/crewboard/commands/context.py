@@ -53,14 +53,14 @@ class Team:
         return env.operator(self.environment)
 
     def note(self, act: str, target: str = "", detail: str = "") -> None:
-        """Record that the operator did `act` to `target`, the team if that is empty. Every command calls this.
+        """Record in the audit log that the operator did `act` to `target`, or to the team if `target` is empty.
 
-        What agents do stands in their journals.
+        Every command calls this. Acts of agents are in their journals.
         """
         if self.by != OPERATOR:
             return
         entry = Act(ts=self.now(), who=self.operator, act=act, target=target, detail=detail)
-        # A full disk must not prevent that an agent is stopped.
+        # A full disk must not prevent the operator from stopping an agent.
         try:
             store.operators.note_act(self.directory, entry)
         except CrewboardError as error:
@@ -117,7 +117,7 @@ def create(root: Path, name: str, description: str = "") -> Team:
 
 
 def adopt(team: Team) -> bool:
-    """Make a foreign team this user's own; return False if it was so before.
+    """Mark a foreign team as this user's own; return False if it already was.
 
     Raises:
         StorageError: The mark cannot be written.

@@ -55,7 +55,7 @@ class Hire:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Work given to an agent. The answer lists `id` in `answers`. A run may be queued: `queued` says so."""
+    """Work given to an agent. Its result lists `id` in `answers`. `queued` is True if the run waits in the queue."""
 
     agent: str
     id: str
@@ -124,11 +124,11 @@ def spawn(team: Team, hire: Hire) -> Assignment:
 
     Raises:
         UsageError: The name, type, prompt or flags are invalid.
-        TryLaterError: The agent is at work or queued, its task is blocked, or it may not wait for a cap.
+        TryLaterError: The agent is at work or queued, its task is blocked, or a cap is reached and it may not wait.
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for this type.
         UntrustedError: The type is the project's own, and the user has not accepted it.
-        LimitError: The team's budget is used up, or one that the hirer draws on.
+        LimitError: The budget of the team or of the hiring agent is used up.
     """
     if (assignment := _find_repeated(team, hire)) is not None:
         return assignment
@@ -287,7 +287,7 @@ def _require_price(team: Team, budget: str | None, model: str) -> None:
 
 
 def queued(team: Team, name: str, run: int) -> str:
-    """Return in words that a run waits in the queue, such as `queued 2nd: max_agents 4 reached`; else an empty text."""
+    """Return why a run is queued, such as `queued 2nd: max_agents 4 reached`; an empty text if it is not."""
     return store.agents.held_starts(team.directory).describe(name, run, team.now())
 
 
@@ -305,7 +305,7 @@ def _check_caps(team: Team, name: str) -> None:
 
 
 def provide(team: Team) -> None:
-    """Hand the environment to the supervisor for queued runs that have lost theirs with the supervisor before."""
+    """Send the supervisor the environment of queued runs that was lost when an earlier supervisor was killed."""
     for held in store.agents.held_starts(team.directory).held:
         if not held.provided:
             protocol.supervisor_client.request_start(team.directory, held.name, held.run, team.environment)
@@ -522,7 +522,7 @@ def _at_once(names: list[str], command: Callable[[str], object]) -> None:
 def _start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     """Wake the supervisor again and again until the worker runs its loop, has ended or is queued.
 
-    Once is not enough: a supervisor that is killed loses the request, and the API key is in no file.
+    Once is not enough: a killed supervisor loses the request, and no file contains the API key.
     """
     deadline = time.monotonic() + START_TIMEOUT
     next_wake = 0.0

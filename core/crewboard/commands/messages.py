@@ -1,4 +1,4 @@
-"""Mail from the operator or the lead, and what the operator has read."""
+"""Send mail from the operator or the lead, and record what the operator has read or acknowledged."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -129,7 +129,7 @@ def acknowledge(team: Team, name: str) -> None:
 
 
 def acknowledge_marks(team: Team, marks: Mapping[str, float], target: str = "") -> None:
-    """Record that the operator has seen what `Need.marks` name, each up to its version; audit it with a `target`."""
+    """Record that the operator has seen the items of `Need.marks`, each up to its version. With `target`, audit it."""
     if not marks:
         return
     _change_operator(team, lambda state: _mark_seen(state, marks))
@@ -143,7 +143,7 @@ def acknowledge_results(team: Team, name: str) -> None:
 
 
 def acknowledge_all(team: Team, names: Iterable[str]) -> None:
-    """Record that the operator has seen how these agents, on the roster or not, ended, with their results and tasks.
+    """Record that the operator has seen the ends, results and failed tasks of these agents, removed ones included.
 
     Ignore those that are running.
     """
@@ -186,7 +186,7 @@ def forget_acknowledged(team: Team, name: str) -> None:
         state.acknowledged.pop(name, None)
         state.failures.pop(name, None)
 
-    # What is known of its results stays: they are in mailboxes that stay.
+    # Keep the marks of its results: the mailboxes that contain them are kept.
     if state is not None and (name in state.acknowledged or name in state.failures):
         _change_operator(team, forget)
 

@@ -91,7 +91,7 @@ def stop_now(team: Team, name: str) -> None:
 
 
 def _stop_ended(team: Team, name: str) -> None:
-    """Take an agent that is not running out of the queue; else acknowledge how it ended."""
+    """Remove an agent that is not running from the queue; if it is not queued, acknowledge its end."""
     spec = store.json_files.load_or_none(team.directory.agent(name).spec, Spec)
     if spec is not None and store.agents.held_starts(team.directory).find(name, spec.run) is not None:
         _cancel_starts(team, [name])
@@ -134,7 +134,7 @@ def remove(team: Team, name: str) -> Path:
 
 
 def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
-    """End every worker of a team: ask all at once, and kill those that are left after `DELETE_TIMEOUT`.
+    """End every worker of a team: ask all at the same time, then kill those that still run after `DELETE_TIMEOUT`.
 
     The files stay unless `purge`. Earlier deaths and failed starts no longer need the operator.
 

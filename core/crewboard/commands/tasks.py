@@ -57,7 +57,7 @@ def update_task(team: Team, task_id: int, *, status: TaskStatus | None = None, o
 
 
 def retry_task(team: Team, task_id: int) -> Task:
-    """Reopen a failed task for the agent that had it, which is notified; for any agent if that one is gone.
+    """Reopen a failed task for the agent that had it and notify that agent; if it was removed, for any agent.
 
     Raises:
         UsageError: There is no such task.

@@ -92,7 +92,7 @@ def cpu_ticks(pid: int) -> int:
 def resident_bytes(pid: int) -> int:
     """Return the memory that a process and its descendants have in RAM; 0 if there is no such process.
 
-    Memory that several of them share counts for each.
+    Shared memory counts once for each process that uses it.
     """
     return sum(map(_resident, [pid, *descendants(pid)]))
 
@@ -105,7 +105,7 @@ def _resident(pid: int) -> int:
 
 
 def available_memory() -> int:
-    """Return how much memory of the machine programs can get without swapping, in bytes."""
+    """Return the memory in bytes that programs can allocate on this machine without swapping."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024

@@ -58,7 +58,7 @@ def find_user_program(command: str) -> Path | None:
 
 
 def is_own(path: Path) -> bool:
-    """Return True if a file is outside every workspace, is this user's or root's, and not every user can change it."""
+    """Return True if a file is outside every workspace, owned by this user or root, and not writable for all users."""
     if not _is_clear(path, _is_workspace):
         return False
     found = path.stat()

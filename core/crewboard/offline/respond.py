@@ -93,9 +93,9 @@ class _Work:
         return (yield call)
 
     def submit_plan(self, first: Call | None = None) -> Generator[Call, Done, Done]:
-        """Submit a plan for the item, and again after each rejection; return what submit_plan said last.
+        """Submit a plan for the item, again after each rejection; return the last result of submit_plan.
 
-        `first` is the call that needs it. Where it is a command, the plan names the command.
+        `first` is the call that needs the plan. If it is a command, the plan lists it.
         """
         quoted = re.sub("(?m)^", "> ", self.item.text.strip())
         text = f"# Plan\n\nThe task, word for word:\n\n{quoted}\n\nI do what it says and nothing else."

@@ -1,7 +1,7 @@
 """Addressing: which mailboxes the operator reads, and which requests only the operator can answer.
 
 `agents` are always the names on the roster. While no agent is called `lead`, the mailbox of that name is the
-operator's; mail to the lead goes there only while no agent of another name sits in its seat.
+operator's; mail to the lead goes there only while no agent with another name is the lead.
 """
 
 from collections.abc import Callable, Collection
@@ -37,7 +37,7 @@ def require_recipient(name: str, agents: Collection[str]) -> str:
 
 
 def recipient(name: str, config: Config) -> str:
-    """Return the mailbox for mail to `name`: mail to the lead is for the agent in its seat, whatever that is called.
+    """Return the mailbox for mail to `name`; mail to `lead` goes to the agent that is the lead, whatever its name.
 
     Raises:
         UsageError: No agent is called that; the message lists the names.

@@ -1,7 +1,7 @@
 """The cooldown: a pause that the API asked for. The whole team keeps it, so that not all workers retry at once.
 
-An outage is a cooldown that lasts on: each attempt that fails in it makes the next pause longer, and after a pause one
-agent after the other tries, so that one request finds out whether the API works again.
+An outage is a cooldown that repeats: each failed attempt makes the next pause longer. After a pause the agents try one
+after the other, so that a single request shows whether the API works again.
 """
 
 import time
@@ -57,14 +57,14 @@ def extend(agent: AgentDirectory, seconds: float, error: str) -> None:
 
 
 def is_outage(pause: Cooldown) -> bool:
-    """Return True if the API is unavailable, as far as is known: no agent tried for long if the pause is long over."""
+    """Return True if the API is unavailable. An outage that no agent has checked for a long time counts as over."""
     return pause.since > 0 and left(pause) > -MAX_OUTAGE_PAUSE
 
 
 def outage_pause(failures: int, wait: float) -> float:
-    """Return the seconds to pause after that many failures, where the API asks for `wait`, 0 if it says nothing.
+    """Return the pause in seconds after `failures` failures in a row; `wait` is what the API asked for, 0 if nothing.
 
-    It is believed once. If it refuses again at its own time, the pauses grow.
+    After the first failure the API's own time is used. If the API then refuses again, the pauses grow.
     """
     growing = min(FIRST_OUTAGE_PAUSE * 2.0 ** (failures - 1), MAX_OUTAGE_PAUSE)
     return wait if wait and failures == 1 else max(wait, growing)
@@ -82,7 +82,7 @@ def extend_outage(agent: AgentDirectory, wait: float, error: str, since: float) 
         at_once = left(old) if old is not None and lasts else 0.0
         if old is not None and at_once > 0 and at_once >= wait:
             return old
-        # An attempt that failed while the pause lasts was under way when that began.
+        # An attempt that fails during a pause was started before the pause.
         seconds = wait if at_once > 0 else outage_pause(failures + 1, wait)
         return Cooldown(
             until=time.time() + seconds,
@@ -109,7 +109,7 @@ def end_outage(agent: AgentDirectory) -> None:
 
 
 def place_in_line(agent: AgentDirectory) -> int:
-    """Return how many agents of the team that wait for the API try before this one, in the order of the roster."""
+    """Return the number of agents that wait for the API and try before this one: those earlier in the roster."""
     before = 0
     for name in store.roster.load(agent.team).names:
         if name == agent.name:

@@ -159,7 +159,7 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
 def show_life(socket_path: Path) -> None:
     """Show on the supervisor's socket that it works: set the time of the file to the monotonic clock.
 
-    That clock does not jump, and stands still while the machine sleeps. The socket lies on no disk of the team, which
+    The monotonic clock does not jump, and stops while the machine sleeps. The socket is not on the team's disk, which
     may be full or read-only.
 
     Raises:
@@ -185,7 +185,7 @@ def restart(team: TeamDirectory) -> int:
     """Kill the team's supervisor if there is one, start another, and return its pid. Workers continue.
 
     Raises:
-        TryLaterError: It cannot be identified, it does not end, or no other one came up in time.
+        TryLaterError: It cannot be identified, it does not end, or no new one started in time.
         UntrustedError: The lock's holder is not this user's own supervisor; it was not killed.
     """
     holder = store.leases.holder(team.supervisor_lock, Supervisor)
@@ -283,7 +283,7 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 def _connect(team: TeamDirectory, holder: Supervisor) -> socket.socket:
-    """Return a connection to the socket that the holder of the team's lock names; who answers is not checked yet.
+    """Return a connection to the socket that the team's lock names. Does not check yet which process listens there.
 
     Raises:
         OSError: No process listens there.

@@ -138,7 +138,7 @@ def normal(path: str) -> str:
 def runs_on_your_machine(path: str) -> bool:
     """Return True if the user's own shell, editor, build or CI may run this file, or take commands from it.
 
-    They do so outside the sandbox, with the rights of the user. It goes by the name alone.
+    They do so outside the sandbox, with the rights of the user. Only the name of the file is checked.
     """
     parts = normal(path).lower().split("/")
     if not _RUN_BY_FOLDER.isdisjoint(parts):

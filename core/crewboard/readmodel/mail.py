@@ -70,7 +70,7 @@ class MessageView:
 
 @dataclass(frozen=True)
 class UnreadResult:
-    """A result in a mailbox of the operator, who has not read it; `end` is the offset behind it in `mailbox`."""
+    """A result that the operator has not read. `end` is the offset in bytes after it in `mailbox`."""
 
     author: str
     ts: float
@@ -170,7 +170,7 @@ class Unread:
 
     @property
     def results(self) -> tuple[UnreadResult, ...]:
-        """Return the results among them, as far as they were parsed."""
+        """Return the results among the messages that were parsed."""
         return tuple(self._results)
 
     @property
@@ -229,7 +229,7 @@ class MailReader:
         return self._start() == 0
 
     def is_enough_for(self, newest: list[MessageView], count: int) -> bool:
-        """Return True if `newest` are all of the newest `count` messages, with all that is known about them."""
+        """Return True if `newest` contains the newest `count` messages completely, with their delivery times."""
         known = self._journal.whole or all(letter.picked_up_at is not None for letter in newest)
         return (self.is_whole or len(newest) == count) and known
 
@@ -286,7 +286,7 @@ def question_in(feedback: str | None) -> str | None:
 
 
 def display_name(name: str) -> str:
-    """Return a name as the operator reads it."""
+    """Return a name as the operator sees it: `you` for the operator."""
     return "you" if name == OPERATOR else name
 
 

@@ -35,9 +35,9 @@ BURST = 5.0
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that cannot be read, or lines that were set aside: where, of which agent, and since when at least.
+    """A file that cannot be read, or lines that were set aside.
 
-    `version` grows with each new damage at the same place.
+    It was damaged at `since` or earlier. `version` grows with each new damage at the same place.
     """
 
     place: str
@@ -50,7 +50,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class Others:
-    """What may need the operator apart from agents and requests; `seen` is `OperatorState.needs`."""
+    """Other things that may need the operator, apart from agents and requests. `seen` is `OperatorState.needs`."""
 
     tasks: tuple[Task, ...] = ()
     results: tuple[UnreadResult, ...] = ()
@@ -67,7 +67,7 @@ class Waiting:
 
     @property
     def count(self) -> int:
-        """Return how much an answer unblocks."""
+        """Return the number of tasks and agents that an answer unblocks."""
         return len(self.agents) + len(self.tasks)
 
     def describe(self) -> str:
@@ -142,7 +142,7 @@ def _failed_assignment(agent: AgentView) -> Need:
 
 
 def _hung_supervisor(supervisor: SupervisorView | None) -> list[Need]:
-    """Return the need of a supervisor that does nothing any more, and so keeps another one from starting."""
+    """Return the need of a supervisor that hangs: it keeps its lock, so that no other one can start."""
     if supervisor is None or supervisor.silent_since is None:
         return []
     summary = "supervisor hangs: `crewboard supervisor --restart` replaces it, agents keep working"
@@ -176,7 +176,7 @@ def _outage_need(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> li
 
 
 def outage_end(agents: Iterable[AgentView]) -> float | None:
-    """Return when the first of the agents that wait for the API tries again; None if none waits."""
+    """Return when the next agent that waits for the API tries again, in epoch seconds; None if none waits."""
     return min((agent.retry_at for agent in agents if agent.waits_for_api and agent.retry_at), default=None)
 
 
@@ -205,7 +205,7 @@ def _task_needs(others: Others) -> Iterator[Need]:
 
 
 def _result_needs(others: Others) -> Iterator[Need]:
-    """Yield one need for each agent with results that were not read, about the newest one."""
+    """Yield one need for each agent with unread results; it shows the newest one."""
     by_author: dict[str, list[UnreadResult]] = {}
     for result in others.results:
         by_author.setdefault(result.author, []).append(result)
@@ -229,7 +229,7 @@ def _result_needs(others: Others) -> Iterator[Need]:
 def to_acknowledge(view: TeamView, name: str) -> tuple[Need, ...]:
     """Return the needs of an agent, or of `system`, that one acknowledgement ends.
 
-    A result counts only if nothing else does: it must not pass as read because a death was acknowledged.
+    Results are included only if there is no other need: acknowledging a death must not mark a result as read.
     """
     found = [need for need in view.needs if need.agent == name and need.is_acknowledgeable]
     return tuple(need for need in found if need.kind != "result") or tuple(found)
@@ -277,7 +277,7 @@ def summarise(request: Request) -> str:
 def tasks_blocked_by(view: TeamView, need: Need) -> tuple[Task, ...]:
     """Return the tasks that wait behind a need: the agent's own first, then those that wait for these, nearest first.
 
-    The agent's own is the task that it has, or had when it died. A result holds nothing up.
+    The agent's own task is the one that it has, or had when it died. No task waits behind an unread result.
     """
     agent = view.agent(need.agent)
     own = [task for task in view.tasks if agent is not None and task.id == agent.task]

@@ -170,7 +170,7 @@ def damaged_file(team: TeamDirectory, path: Path, agent: str = SYSTEM) -> Damage
 
 
 def damaged_mail(team: TeamDirectory, place: str, name: str, count: int) -> Damage:
-    """Return the damage of lines that were set aside; when they came is not known, only that it was before the last."""
+    """Return the damage of lines that were set aside. Only the time of the last one is known."""
     return Damage(place, name, count, store.files.changed_at(team.inbox(name)), version=count, is_lines=True)
 
 
@@ -219,7 +219,7 @@ class TeamReader:
         agents = self._read_agents(config, pending, board, only_operator, counts, now, supervised=supervisor.alive)
         unread = {agent.name: agent.unread for agent in agents} | to_operator
         backend = "offline" if self._is_locked(self.team.model_lock) else "api"
-        # Last, because it tells what could not be read until then.
+        # Last, because it reports what the reads above could not read.
         damage = self._damage()
         return TeamView(
             name=config.name,
@@ -369,12 +369,12 @@ class TeamReader:
             return SupervisorView(None, alive=False)
         holder = self._probe.supervisor(self.team.supervisor_lock)
         silence = protocol.supervisor_client.silent_for(holder) if holder else None
-        # Kept as first computed: two clocks are never read at the same moment, and a view must not change by that.
+        # Computed once: two clocks are never read at the same moment, and that difference must not change the view.
         self._silent_since = None if silence is None else self._silent_since or now - silence
         return SupervisorView(holder.pid if holder else None, alive=True, silent_since=self._silent_since)
 
     def _present(self) -> tuple[Presence, ...]:
-        """Return the open dashboards. One that cannot be examined is not worth a warning."""
+        """Return the open dashboards. Ignore those that cannot be examined."""
         try:
             return store.operators.present(self.team)
         except StorageError:

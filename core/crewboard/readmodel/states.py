@@ -55,10 +55,10 @@ _SHOWN: dict[State, Shown] = {
 class Evidence:
     """The evidence about one agent, read at one time. `held`, whether the lease was held, was read first.
 
-    `pid_gone` says that the lease is held but the process that the status names is gone, `is_stopped` that a signal
-    stopped it. `supervised` says that a
-    supervisor runs. `seen_alive` and `seen_gone` say when this reader last saw the lease held, and first saw it free
-    after that; None if it never did. `lease_unreadable` says that nothing tells whether the worker is alive.
+    `pid_gone`: the lease is held, but the process that the status names is gone. `is_stopped`: a signal stopped that
+    process. `supervised`: a supervisor runs. `seen_alive` and `seen_gone`: when this reader last saw the lease held,
+    and when it first saw it free after that; None if it never did. `lease_unreadable`: it is unknown whether the worker
+    is alive.
     """
 
     held: bool
@@ -178,9 +178,9 @@ def _gone(seen: Evidence) -> Finding:
 
 
 def show(state: State, asks_operator: list[Request], ended: Exit | None = None, *, acknowledged: bool = False) -> Shown:
-    """Return the word for the screen. An agent with an open request to the operator asks, whatever else it does.
+    """Return the state as a word for the screen. An open request to the operator has priority over what the agent does.
 
-    A crash is shown until it is `acknowledged`, and so is a run that `ended` because of a limit.
+    A crash, and a run that `ended` because of a limit, are shown until they are `acknowledged`.
     """
     if asks_operator and state in ("waiting", "working", "idle", "retrying"):
         return "ask"

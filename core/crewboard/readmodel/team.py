@@ -37,7 +37,7 @@ _LONG_AGO = 12 * 3600.0
 
 @dataclass(frozen=True)
 class Need:
-    """A reason why the operator must act. One that is about no agent has `system` as its agent."""
+    """A reason why the operator must act. If it concerns no agent, `agent` is `system`."""
 
     kind: NeedKind
     agent: str
@@ -59,14 +59,14 @@ class Need:
 
     @property
     def key(self) -> str:
-        """Return what identifies this need in every reading, while its words may change."""
+        """Return the id of this need. It stays the same when the need's text changes."""
         about = self.request_id or (self.file if self.kind == "damaged" else self.task)
         return f"{self.kind}:{self.agent}:{about or ''}"
 
     @property
     def is_acknowledgeable(self) -> bool:
         """Return True if acknowledging it ends it."""
-        # The supervisor's are answered by a repair.
+        # Needs of the supervisor end when it is repaired.
         failed = self.kind == "failed" and self.code not in (ExitCode.INTERNAL, ExitCode.TRY_LATER)
         return bool(self.marks) or self.kind == "death" or failed
 
@@ -89,10 +89,10 @@ class AgentView:
 
     `unread_results` counts its results that the operator has not read, `outage_since` is as in `Status`.
 
-    `rested` says how an agent that is gone was at rest when its run ended. `is_starting`, `failed_start` and `is_open`
-    are as in `Finding`. `unsafe` says that its commands run without a sandbox. `failed` is the exit code of an
-    assignment that ended with an error at `failed_at`, until that is acknowledged or another one begins. `deviations`
-    are the calls that the approved plan of its last assignment does not name.
+    `rested` is the idle state in which an agent that is gone ended, None if it was at work. `is_starting`,
+    `failed_start` and `is_open` are as in `Finding`. `unsafe` says that its commands run without a sandbox. `failed` is
+    the exit code of an assignment that ended with an error at `failed_at`, until that is acknowledged or another one
+    begins. `deviations` are the calls that the approved plan of its last assignment does not name.
     """
 
     name: str
@@ -167,7 +167,7 @@ class AgentView:
 class SupervisorView:
     """The team's supervisor; `pid` is None if none runs.
 
-    `silent_since` is set if it hangs: it holds its lock, and has given no sign of life since.
+    `silent_since` is set if it hangs: it holds its lock, but has shown no sign of life since that time.
     """
 
     pid: int | None
@@ -175,7 +175,7 @@ class SupervisorView:
     silent_since: float | None = None
 
     def describe(self) -> str:
-        """Return its process and that it hangs, in two or three words."""
+        """Return two or three words: its process, and `hangs` if it does."""
         if not self.alive:
             return "no supervisor"
         return f"supervisor {self.pid or 'starting'}" + (" hangs" if self.silent_since is not None else "")
@@ -185,11 +185,11 @@ class SupervisorView:
 class TeamView:
     """A team at one time, its agents in the order of the roster.
 
-    `requests` are the open ones, `asked` all there ever were, oldest first. `unread` counts by mailbox, the operator's
-    without notices. `budget` is the limit of the whole team, as it was written. `damage` counts unreadable files and
-    lines by where they are. `removed` is what the agents that were removed have used.
-    `present` are the open dashboards, this one too.
-    `unprovided` says that a queued agent needs an environment, because the supervisor that had it was killed.
+    `requests` are the open requests, `asked` all requests, oldest first. `unread` is the number of unread messages by
+    mailbox; notices to the operator do not count. `budget` is the limit of the whole team, in the form that the user
+    typed. `damage` counts unreadable files and lines by place. `removed` is the usage of removed agents. `present` are
+    all open dashboards, including this one.
+    `unprovided` is True if a queued agent needs an environment, because the supervisor that had it was killed.
     `storage` says that nothing can be written: `disk full` or `disk is read-only`.
     """
 

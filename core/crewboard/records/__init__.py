@@ -1,4 +1,4 @@
-"""What all of core speaks of: models of every file and message of a team, the names in them, and the errors.
+"""The models of every file and message of a team, the names in them, and the errors.
 
 No other module knows the fields' names. A model keeps fields that it does not know, so that a file written by a later
 version loses nothing when this version replaces it. Times are epoch seconds, sizes are bytes, paths are relative to

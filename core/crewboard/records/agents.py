@@ -33,7 +33,7 @@ class HireOptions(Record):
     task: int | None = None
 
     def model_post_init(self, context: object) -> None:  # noqa: ARG002  pydantic hands it in
-        """Require a plan if it must be kept strictly."""
+        """Set `plan` if `strict_plan` is set."""
         self.plan = self.plan or self.strict_plan
 
 
@@ -112,7 +112,7 @@ class Context(Record):
 class Deviations(Record):
     """The calls of an assignment that its approved plan does not name.
 
-    `calls` are the newest of them, one line each; `plan` is the id of the request that the plan was approved with.
+    `calls` are the newest of them, one line each; `plan` is the id of the request in which the plan was approved.
     """
 
     plan: str
@@ -134,8 +134,8 @@ class Status(Record):
     not identify a process, because pids are reused: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
     `deviations` is None while the approved plan names every call, or there is none.
     `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since.
-    `outage_since` is when the API became unavailable, while the agent waits for the end of that.
-    `deadline_monotonic` is `deadline` on the monotonic clock of that boot: the clock of the day may be set.
+    `outage_since` is when the API became unavailable; set while the agent waits for it.
+    `deadline_monotonic` is `deadline` on the monotonic clock of that boot, because the wall clock may be changed.
     """
 
     run: int

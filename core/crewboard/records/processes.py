@@ -66,7 +66,7 @@ class HeldStart(Record):
 class HeldStarts(Record):
     """`starts.json`: the runs that wait, in the order in which they will begin.
 
-    `restarts` says by agent when it was restarted lately.
+    `restarts` are the times of recent restarts, by agent.
     """
 
     held: list[HeldStart] = []
@@ -84,7 +84,7 @@ class HeldStarts(Record):
     def describe(self, name: str, run: int, now: float) -> str:
         """Return in words why a run waits; an empty text if it does not.
 
-        Such as `queued 2nd: max_agents 4 reached`, or `restarts in 4 s (2 of 3): killed by SIGKILL`.
+        Examples: `queued 2nd: max_agents 4 reached`, `restarts in 4 s (2 of 3): killed by SIGKILL`.
         """
         found = self.find(name, run)
         if found is None:

@@ -28,7 +28,7 @@ class Member(Record):
 def seat(agents: Iterable[tuple[str, str]]) -> str:
     """Return the agent in the seat of the lead: the one called `lead`, else the first of type lead.
 
-    `agents` are names and types. While the seat is empty, it is the name of the agent that would be hired for it.
+    `agents` are pairs of name and type. If no agent is the lead, return the name under which one would be hired.
     """
     leads = [name for name, kind in agents if LEAD in (name, kind)]
     return LEAD if LEAD in leads else next(iter(leads), LEAD)
@@ -133,7 +133,8 @@ class Task(Record):
 class Cooldown(Record):
     """`cooldown.json`: the time until which no agent of the team calls the API, because the API asked for that.
 
-    `until_monotonic` is the same time on the monotonic clock of the boot `boot_id`: the clock of the day may be set.
+    `until_monotonic` is the same time on the monotonic clock of the boot `boot_id`, because the wall clock may be
+    changed.
     `since` is when an outage of the API began, 0 if there is none; `failures` counts the attempts that failed in it.
     """
 
@@ -147,7 +148,7 @@ class Cooldown(Record):
 
 
 class Act(Record):
-    """One line of `audit.jsonl`: what an operator did to `target`; to the team if that is empty.
+    """One line of `audit.jsonl`: what an operator did to `target`, or to the team if `target` is empty.
 
     `detail` says more in a few words, such as the type of a hired agent or the id of a request. It holds no text that
     was written to an agent.
@@ -170,7 +171,7 @@ class Presence(Record):
 
 
 class ToldNeed(Record):
-    """A need that the user's hook was told of at `at`, as it was told, and whether it was reminded of it."""
+    """A need that was sent to the user's hook at `at`, in the form that was sent, and whether a reminder was sent."""
 
     need: dict[str, Any]
     at: Time = 0
@@ -178,7 +179,7 @@ class ToldNeed(Record):
 
 
 class ToldNeeds(Record):
-    """`told.json`: the open needs that the user's hook was told of, by key."""
+    """`told.json`: the open needs that were sent to the user's hook, by key."""
 
     needs: dict[str, ToldNeed] = {}
     ran_at: Time = 0
@@ -187,8 +188,9 @@ class ToldNeeds(Record):
 class OperatorState(Record):
     """`operator.json`: how far the operator has read (bytes, by mailbox) and what it acknowledged.
 
-    `acknowledged` holds the ended run by agent, `failures` when the failed assignment of a running agent ended. `needs`
-    holds up to which version any other need was acknowledged, by what it is about (`result_mark` and the like).
+    `acknowledged` contains the ended run by agent, `failures` the time at which the failed assignment of a running
+    agent ended. `needs` contains the version up to which any other need was acknowledged, by its mark (`result_mark`
+    etc.).
     """
 
     read: dict[str, int] = {}
@@ -213,5 +215,5 @@ def result_mark(mailbox: str, author: str) -> str:
 
 
 def damage_mark(place: str) -> str:
-    """Return the key in `OperatorState.needs` of a damaged file; its version is when that changed, or a count."""
+    """Return the key in `OperatorState.needs` of a damaged file; its version is the time of the change, or a count."""
     return f"damaged:{place}"

@@ -1,9 +1,9 @@
-"""Protection of what is used outside the sandbox: all that git runs, the project's file; and git settings of commands.
+"""Protect files that are used outside the sandbox: what git runs, and the project's file. Set git options of commands.
 
 The user runs git in the same folder as the agents, outside every sandbox. Git then runs what its directory and its
 settings name: hooks, filters, monitors. The project's file (CLAUDE.md) enters the conversation of every agent.
-`git_files` lists all of that, for the mounts, for Landlock and for the file tools; `GitGuard` handles what no mount can
-forbid, because it is a new file in a folder that agents must write to.
+`git_files` lists these files for the mounts, for Landlock and for the file tools. `GitGuard` handles what no mount can
+prevent: new files in folders that agents must be able to write.
 """
 
 import contextlib
@@ -145,7 +145,7 @@ class _Search:
             self._keep(path, is_folder=False)
 
     def _project_files(self) -> tuple[Path, ...]:
-        """Keep the project's file; return its possible names that are not there."""
+        """Protect the project's file; return those of its possible names that do not exist."""
         paths = [self.root / name for name in PROJECT_FILES]
         there = [path for path in paths if os.path.lexists(path)]
         for path in there:
@@ -285,7 +285,7 @@ def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
 
 
 def folders_below(root: Path) -> list[str]:
-    """Return the folders of the workspace and the folders of those, where repositories and teams are looked for."""
+    """Return the folders up to two levels below the workspace, in which repositories and teams are searched."""
     found: list[str] = []
     level = [str(root)]
     for _ in range(2):
@@ -477,7 +477,7 @@ class GitGuard:
         return found
 
     def put_aside(self) -> list[str]:
-        """Rename what was planted, a new project's file, and the state of an unfinished rebase; return the names."""
+        """Rename planted files, a new project's file, and the state of an unfinished rebase; return the names."""
         kept = set(self.files.kept)
         state = [git / name for git in self.files.directories for name in _STATE if os.path.lexists(git / name)]
         new = [path for path in self.files.reserved if os.path.lexists(path)]

@@ -78,12 +78,12 @@ _own_teams: set[str] = set()
 def require_own_team(path: str | Path) -> None:
     """Refuse to change a file of a team that this user neither made nor adopted.
 
-    Every change of a file goes through this, so that a script that uses `crewboard.commands` or this package is
-    refused as the command line is. The mark itself can be written.
+    Every change of a file calls this, so that scripts that use `crewboard.commands` or this package are refused like
+    the command line. The mark itself can be written.
 
     Raises:
         UntrustedError: The team is foreign.
-        StorageError: It cannot be told.
+        StorageError: The mark cannot be read.
     """
     above, found, below = str(path).partition(f"/{TEAMS_FOLDER}/")
     name, _, rest = below.partition("/")
@@ -259,7 +259,7 @@ def append_unlocked(path: Path, line: bytes, *, durable: bool = False) -> None:
                 os.fsync(fd)
         finally:
             os.close(fd)
-        # Only the first line can be in a file that the folder on the disk does not know.
+        # Only a file's first line needs this: later ones are in a file that the folder on the disk already contains.
         if durable and not ours[0][0]:
             sync_folder(path.parent)
     except OSError as error:
@@ -394,7 +394,7 @@ def _write_new_file(path: Path, data: bytes, *, durable: bool) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make what was renamed or made in a folder survive a power cut, where the file system supports that."""
+    """Make files that were created or renamed in a folder survive a power cut, if the file system supports it."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -428,7 +428,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def changed_at(path: Path) -> float:
-    """Return when a file was changed last, in epoch seconds; 0 if that cannot be told."""
+    """Return when a file was last changed, in epoch seconds; 0 if that is unknown."""
     try:
         return os.stat(path).st_mtime
     except OSError:

@@ -88,7 +88,8 @@ def sign(fd: int, holder: Record) -> bytes:
 def is_at(fd: int, path: Path) -> bool:
     """Return True if the file at `path` is the one that `fd` has open: not removed, moved, restored or replaced.
 
-    Also if the path cannot be examined, as on a failing disk: only a file that is certainly gone is lost.
+    Return True also if the path cannot be examined, as on a failing disk: a lease is lost only if its file is certainly
+    gone.
     """
     try:
         there, here = os.stat(path), os.fstat(fd)
@@ -100,13 +101,13 @@ def is_at(fd: int, path: Path) -> bool:
 
 
 def require(fd: int, path: Path, holder: Lease | None = None, signed: bytes = b"") -> None:
-    """Return if this process still holds the lease at `path` and, if given, `holder` is what the lease says.
+    """Raise LostLeaseError unless this process holds the lease at `path`; if `holder` is given, the lease must name it.
 
-    Files that were copied over a running team in place keep the lease's inode, but bring the text of another run.
-    `signed` is what `sign` wrote for `holder`, which is not parsed again.
+    Copying files in place over a running team keeps the lease's inode, but replaces its text with that of another run.
+    `signed` is the text that `sign` wrote for `holder`; it need not be parsed.
 
     Raises:
-        LostLeaseError: It does not.
+        LostLeaseError: The lease was removed or replaced, or names another run.
     """
     if not is_at(fd, path):
         raise LostLeaseError(f"{path} was removed, moved or replaced; this process used it and ends")

@@ -143,7 +143,7 @@ def read(
     """Read the messages of `name` from `offset` on, without those whose id is in `known` or was read before.
 
     With a `limit`, stop after the line that reaches that many bytes. A mailbox that is shorter than `offset` was
-    replaced by another program and is read from its beginning; `known` prevents that messages are read twice. With a
+    replaced by another program and is read from its beginning; `known` prevents reading messages twice. With a
     `kind`, return only messages of that type: other lines are not parsed.
 
     Raises:

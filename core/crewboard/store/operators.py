@@ -37,9 +37,9 @@ def acts(team: TeamDirectory) -> tuple[list[Act], int]:
 
 
 class OpenDashboard:
-    """A lease that says that its user has the dashboard open; it ends with the process, however that ends.
+    """A lease that shows that its user has the dashboard open. It ends with the process, also if that is killed.
 
-    A folder that cannot be written to only means that others do not see this one.
+    If the folder is not writable, others do not see this dashboard; nothing else fails.
     """
 
     def __init__(self, team: TeamDirectory, who: str, now: float) -> None:
@@ -49,7 +49,7 @@ class OpenDashboard:
         self._lease: int | None = None
 
     def look_at(self, request_id: str | None) -> None:
-        """Say which request is on the screen. The first call says that the dashboard is open."""
+        """Record which request is on the screen. The first call records that the dashboard is open."""
         if self._lease is not None and request_id == self._presence.looking_at:
             return
         self._presence = self._presence.model_copy(update={"looking_at": request_id})
@@ -62,7 +62,7 @@ class OpenDashboard:
                 leases.sign(self._lease, self._presence)
 
     def close(self) -> None:
-        """Remove the lease: the dashboard is left, or shows another team."""
+        """Remove the lease when the dashboard is closed or shows another team."""
         if self._lease is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink()
@@ -71,7 +71,7 @@ class OpenDashboard:
 
 
 def present(team: TeamDirectory) -> tuple[Presence, ...]:
-    """Return who has the dashboard open, the one that came first first."""
+    """Return who has the dashboard open, in the order in which they opened it."""
     found = (leases.holder(path, Presence) for path in _leases(team.presence))
     return tuple(sorted((each for each in found if each is not None), key=lambda each: (each.since, each.id)))
 

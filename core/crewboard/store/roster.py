@@ -113,7 +113,7 @@ def find_team(root: Path, name: str) -> TeamDirectory | None:
 
 
 class Load(NamedTuple):
-    """What the caps of a team limit: living agents, those of them that work, and free memory in bytes."""
+    """The values that a team's caps limit: running agents, working agents, and free memory in bytes."""
 
     agents: int
     working: int
@@ -130,7 +130,7 @@ def has_caps(config: Config) -> bool:
 
 
 def load_of(team: TeamDirectory, living: Iterable[str]) -> Load:
-    """Return the load of the team while the agents `living` have a worker."""
+    """Return the load of the team; `living` are the agents that have a worker."""
     names = set(living)
     return Load(len(names), sum(_is_at_work(team.agent(name)) for name in names), linux.process.available_memory())
 
@@ -142,7 +142,7 @@ def _is_at_work(agent: AgentDirectory) -> bool:
 
 
 def cap_reached(config: Config, load: Load) -> str | None:
-    """Return in words which cap of the team lets no further agent start; None if none does."""
+    """Return in words which cap of the team prevents another start; None if no cap does."""
     if config.max_agents is not None and load.agents >= config.max_agents:
         return f"max_agents {config.max_agents} reached"
     if config.max_working is not None and load.working >= config.max_working:
@@ -153,10 +153,10 @@ def cap_reached(config: Config, load: Load) -> str | None:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that a size such as `512M`, `2G` or `1.5g` means.
+    """Return a size such as `512M`, `2G` or `1.5g` in bytes.
 
     Raises:
-        UsageError: It has another form.
+        UsageError: The size has another form.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", text.strip(), re.IGNORECASE | re.ASCII)
     size = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) if found else 0

@@ -1,4 +1,4 @@
-"""Tells others what changed: workers that their files did, and the user what needs them, through the user's hook.
+"""Notifies workers of changes to their files, and the user of needs, through the user's hook.
 
 A worker also looks by itself every second or two, so a missed event only costs that time.
 """
@@ -134,7 +134,7 @@ class Hook:
     """The user's hook: a program with arguments, and when not to run it.
 
     `quiet` is the beginning and the end of the quiet hours, in minutes since midnight. `remind_after` and `timeout` are
-    in seconds; 0 reminds never.
+    in seconds; with `remind_after` 0 there are no reminders.
     """
 
     command: tuple[str, ...]
@@ -206,10 +206,10 @@ def _quiet_hours(path: Path, given: object) -> tuple[int, int] | None:
 def events_due(
     told: ToldNeeds, needs: Mapping[str, dict[str, Any]], hook: Hook, now: float
 ) -> tuple[list[dict[str, Any]], ToldNeeds]:
-    """Return what to tell the user now, worst first, and what is told then.
+    """Return the events to send to the user now, worst first, and the needs that are then known to the user.
 
-    `needs` are the present ones by key, most urgent first. Nothing is due in the quiet hours, and within
-    `HOOK_INTERVAL` of the last run. A need that comes and goes meanwhile is not told at all.
+    `needs` are the present needs by key, most urgent first. Nothing is due in the quiet hours or within `HOOK_INTERVAL`
+    of the last run. A need that appears and ends in that time is not sent.
     """
     if hook.is_quiet(now) or 0 <= now - told.ran_at < HOOK_INTERVAL:
         return [], told
@@ -231,8 +231,8 @@ def events_due(
 class HookRunner:
     """Runs the user's hook for each new and each settled need of one team.
 
-    What is told is recorded before the run, and the run gets it as a file: a supervisor that is killed tells nothing
-    twice, and a run that began goes on.
+    Events are recorded before the hook runs, and the hook reads them from a file. So if the supervisor is killed, no
+    event is reported twice, and a hook that was started continues.
     """
 
     def __init__(self, team: TeamDirectory, launcher: PopenLauncher, clock: Callable[[], float] = time.time) -> None:
@@ -247,10 +247,10 @@ class HookRunner:
         self._running: Ref | None = None
         self._started = 0.0
         self.is_waiting = False
-        """True while something will have to be told later, so that the supervisor must stay."""
+        """True while events must be sent later, so that the supervisor must not end."""
 
     def tick(self) -> None:
-        """Look at what needs the user, and run the hook if that is due."""
+        """Check what needs the user, and run the hook if it is due."""
         now = time.monotonic()
         if now - self._looked < LOOK_INTERVAL:
             return
@@ -284,7 +284,7 @@ class HookRunner:
         return hook
 
     def _needs(self) -> dict[str, dict[str, Any]] | None:
-        """Return the present needs by what identifies each; None if they cannot be read for sure."""
+        """Return the present needs by what identifies each; None if they cannot be read reliably."""
         # Loaded here, because most supervisors need no read model.
         from crewboard import readmodel
 

@@ -126,8 +126,8 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
 class Supervisor:
     """The supervisor of one team.
 
-    `lock` is the descriptor of the team's lock, which it holds. `stay_reachable` shows others that this process works,
-    and writes the control server's address into the lock if it is missing.
+    `lock` is the descriptor of the team's lock, which it holds. `stay_reachable` shows other processes that this one
+    works, and writes the control server's address into the lock if it is missing.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _noting_failures(self, agent: str) -> Iterator[None]:
-        """Log and record an error with one agent, so that it does not keep the others without a supervisor."""
+        """Log and record an error with one agent, so that the other agents are still supervised."""
         try:
             yield
         except (CrewboardError, OSError, ValueError) as error:
@@ -275,7 +275,7 @@ class Supervisor:
                 self._team.supervisor_failure.unlink()
 
     def _is_reachable(self) -> bool:
-        """Show others that this process works; return False if the socket is gone, so that no request arrives."""
+        """Show other processes that this one works; return False if its socket is gone, so that it gets no requests."""
         try:
             self._stay_reachable()
         except FileNotFoundError:
@@ -386,7 +386,7 @@ class Supervisor:
         check()
 
     def _candidate(self, watched: Watched, spec: Spec) -> Candidate | None:
-        """Return the wanted run if it has not begun and was asked for, of this supervisor or of one before."""
+        """Return the wanted run if it has not begun and was requested from this or an earlier supervisor."""
         drop_obsolete_request(watched, spec)
         request = watched.start
         if spec.want != "running" or spec.run <= _last_run(watched):
@@ -400,7 +400,7 @@ class Supervisor:
         return Candidate(spec.at, watched.agent.name, spec.run, provided, due, attempt)
 
     def _restart_if_wanted(self, watched: Watched, record: Exit) -> None:
-        """Ask for another run after a crash, if the agent was hired with `--restart` and did not crash too often."""
+        """Request another run after a crash, if the agent was hired with `--restart` and did not crash too often."""
         name, now = watched.agent.name, time.time()
         spec = watched.spec.get()
         if spec is None or not spec.flags.restart or (spec.run, spec.want) != (record.run, "running"):
@@ -421,7 +421,7 @@ class Supervisor:
         self._pass_again_in(0)
 
     async def _start(self, watched: Watched, run: int) -> None:
-        """Start a run, once, with the environment of its start request."""
+        """Start a run exactly once, with the environment of its start request."""
         request = watched.start
         if request is None:
             return
@@ -442,7 +442,7 @@ class Supervisor:
         log.info("started %s run %d, pid %d", watched.agent.name, run, watched.ref.pid)
 
     def _limit_memory(self, watched: Watched, spec: Spec) -> None:
-        """Kill a worker, with all that it started, that uses more memory than it may."""
+        """Kill a worker and its descendants if they use more memory than the agent's limit."""
         if watched.ref is None or spec.flags.max_memory is None:
             return
         self._pass_again_in(MEMORY_INTERVAL)

@@ -28,7 +28,7 @@ def choose_path(team: TeamDirectory) -> Path:
 async def listen(path: Path, on_request: Callable[[ControlRequest], None]) -> asyncio.Server:
     """Call `on_request` for each request of this user, and answer it with `ok`.
 
-    A request whose caller has gone is dropped: the caller reported that it was refused, so it must not be done later.
+    Drop a request whose caller has gone: the caller reported it as refused, so it must not be carried out later.
     """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -25,7 +25,7 @@ _KNOWN_RESTARTS = 10
 def restart_delay(times: list[float], now: float) -> tuple[float | None, int]:
     """Return after how many seconds an agent restarts, and which attempt that is; None if it was restarted too often.
 
-    `times` are its restarts before, oldest first. Ten minutes without one count as recovery.
+    `times` are its earlier restarts, oldest first. Ten minutes without a restart count as recovery.
     """
     recent = [at for at in times if now - at < RESTART_PERIOD]
     if len(recent) >= MOST_RESTARTS:
@@ -40,7 +40,7 @@ def restart_delay(times: list[float], now: float) -> tuple[float | None, int]:
 
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """A run that should begin, asked for at `at`; ordered by that. `provided` says that its environment is here.
+    """A run that should begin, requested at `at`; ordered by that. `provided` is True if its environment is known.
 
     `due` and `attempt` are as in `HeldStart`.
     """
@@ -54,7 +54,7 @@ class Candidate:
 
 
 class StartQueue:
-    """The queue of one team. It is read at the start, so that an agent keeps its place under the next supervisor."""
+    """The queue of one team. It is loaded when the supervisor starts, so that agents keep their places."""
 
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team
@@ -81,7 +81,7 @@ class StartQueue:
         return True
 
     def cap_reached(self, living: set[str]) -> str | None:
-        """Return in words why no further agent may start beside the `living`; None if one may."""
+        """Return in words why no agent may start in addition to the `living`; None if one may."""
         config = store.roster.load(self._team)
         return (
             store.roster.cap_reached(config, store.roster.load_of(self._team, living))
@@ -92,7 +92,7 @@ class StartQueue:
     def hold(self, candidates: list[Candidate], reason: str | None) -> None:
         """Record which runs wait, in this order, and why; the reason of those that only lack their environment stays.
 
-        A file that cannot be written only means that nothing shows the queue.
+        If the file cannot be written, the queue is not shown; nothing else fails.
         """
         before = self._state()
         held = []

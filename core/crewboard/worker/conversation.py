@@ -269,7 +269,7 @@ class Conversation:
             self.deviations = None
 
     def _note_deviation(self, event: ToolResult) -> None:
-        """Count a call that the plan does not name, unless it is a file call that changed nothing."""
+        """Record a call that the plan does not name, unless it is a file call that changed nothing."""
         call = self._deviating.pop(event.tool_use_id, None)
         failed = event.is_error and event.name != "bash" and event.seconds is not None
         if call is None or failed or self.assignment is None or self.assignment.plan is None:

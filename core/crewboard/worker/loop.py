@@ -58,10 +58,10 @@ class StorageWait:
         self._failed_at = float("-inf")
 
     async def wait(self, error: StorageError) -> None:
-        """Wait until what could not be written is written.
+        """Retry until the unsaved lines are written.
 
         Raises:
-            StorageError: That took longer than the budget.
+            StorageError: The retries took longer than the budget.
             WorkerExit: The run ends.
         """
         if time.monotonic() - self._failed_at > STORAGE_CALM:

@@ -125,7 +125,7 @@ def _become_worker(request: "SpawnRequest") -> None:
     """Make this process look as if it had been started for this worker alone."""
     from crewboard.errors import CrewboardError
 
-    # First, because it says where the secret is by which the team is known as the user's own.
+    # First, because it says where the secret is that marks the team as the user's own.
     os.environ.clear()
     os.environ.update(request.environment)
     # If nothing can be written, the worker reports that itself with its exit code.

@@ -136,7 +136,7 @@ class AgentActions:
         return f"{name} and everything it started is ended"
 
     def _remove(self, selection: Selection) -> None:
-        """Remove ended agents from the team, once `yes` was typed."""
+        """Remove ended agents from the team after the user typed `yes`."""
         ended = [agent for agent in selection.agents if not agent.alive]
         names = ", ".join(agent.name for agent in ended)
 
@@ -176,7 +176,7 @@ class AgentActions:
     # --------------------------------------------------------------------------------------------------- resuming
 
     def _resume(self, selection: Selection) -> None:
-        """Resume those that have ended; those that run and whose assignment failed try again."""
+        """Resume agents that have ended; let running agents retry an assignment that failed."""
         failed = [agent.name for agent in selection.agents if _can_retry(agent)]
         self._for_all("letting try again", failed, self._retry_one, "try again", selection)
         over = [agent.name for agent in selection.agents if _is_over(agent)]
@@ -274,7 +274,7 @@ class AgentActions:
 
 
 class NeedActions:
-    """The actions on selected needs, in `actions`: those on their agents, and on the tasks that failed."""
+    """The actions on selected needs, in `actions`: actions on their agents and on failed tasks."""
 
     def __init__(self, context: AppContext) -> None:
         tasks, agents = TaskActions(context), AgentActions(context)
@@ -319,7 +319,7 @@ def _are_held(agents: Iterable[AgentView]) -> bool:
 
 
 def _can_retry(agent: AgentView) -> bool:
-    """Return True if it runs, and its last assignment ended with an error that no limit caused."""
+    """Return True if the agent runs and its last assignment ended with an error, but not because of a limit."""
     return agent.alive and agent.failed is not None and agent.limit is None
 
 

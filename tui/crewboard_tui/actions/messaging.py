@@ -187,7 +187,7 @@ class Messaging:
     # --------------------------------------------------------------------------------------------------- the lead
 
     def talk(self, _: Selection) -> None:
-        """Open the lead's mail, and have a text to the lead written."""
+        """Open the lead's mail and an input line for a text to the lead."""
         self._context.navigator.open_agent(self._lead, "Mail")
         # At once, in a line of its own: what is typed meanwhile must not reach the page, where letters are keys.
         self.write(self.lead_target(), line=True)
@@ -200,7 +200,7 @@ class Messaging:
         return ComposeTarget(label, TALK, self._obey_for_lead, check, openings(self._names))
 
     def _obey_for_lead(self, text: str) -> None:
-        """Open the view that a command names, write to the agent that is addressed, else to the lead."""
+        """Run a command that opens a view, or send the text to the addressed agent, by default to the lead."""
         said = parse_line(text, [LEAD], self._names)
         if isinstance(said, Note) and said.names == (LEAD,):
             self._tell_lead(said.text)

@@ -23,11 +23,11 @@ def _ignore(*_: object) -> None:
 class Selection:
     """The rows that the keys of a view act on.
 
-    `targets` are the names of the marked agents, else of the agent under the cursor; `agents` are those of them that
-    are on the team. `agent` is the one under the cursor, `marked` are the names of marked agents. `task` is the task
-    under the cursor, `tasks` are the marked tasks, else that one. `needs` are the needs that the rows are, if they are
-    needs. An action calls `unmark` with the names that it was
-    done to, and `show_agent` or `show_task` to put the cursor on something new.
+    `targets` are the names of the marked agents, or of the agent under the cursor if none is marked; `agents` are those
+    of them that are on the team. `agent` is the agent under the cursor, `marked` are the names of marked agents. `task`
+    is the task under the cursor, `tasks` are the marked tasks, or that one if none is marked. `needs` are the selected
+    needs, in a list of needs. After an action, `unmark` is called with the names that it was applied to, and
+    `show_agent` or `show_task` to put the cursor on something new.
     """
 
     targets: tuple[str, ...] = ()
@@ -49,9 +49,9 @@ def select(view: TeamView, name: str | None) -> Selection:
 
 
 def select_needs(view: TeamView, needs: Iterable[Need], found: Selection) -> Selection:
-    """Return the selection `found` of the agents of these needs, with the needs and the tasks that failed.
+    """Return `found`, the selection of these needs' agents, with the needs and their failed tasks.
 
-    A key then acts on a task that failed, and not on the agent that had it.
+    A key then acts on the failed task, and not on the agent that had it.
     """
     chosen = tuple(needs)
     tasks = tuple(task for need in chosen if (task := view.task(need.task)) is not None)
@@ -149,7 +149,7 @@ def for_fitting(
 
 
 def either(first: Action, second: Action, label: str) -> Action:
-    """Return the action `second`, whose key does `first` instead where that works, and is then called `label`."""
+    """Return the action `second`; where `first` is available, it runs that instead and has the label `label`."""
 
     def works(selection: Selection) -> bool:
         return first.available(selection) is None

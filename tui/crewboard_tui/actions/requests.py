@@ -9,9 +9,9 @@ from crewboard_tui.render import format_clock
 
 
 class RequestActions:
-    """The commands that answer one request, exactly as it was when its page was opened; they run in a thread.
+    """The commands that answer one request, in the version that its page shows; they run in a thread.
 
-    `actions` holds the action that opens what needs the operator next.
+    `actions` contains the action that opens the next need.
     """
 
     def __init__(self, context: AppContext, request: Request) -> None:

@@ -324,7 +324,7 @@ def ack(session: Session, what: str, as_json: bool) -> None:
 
 
 def _acknowledge(team: Team, what: str) -> str:
-    """Acknowledge a task, what concerns no agent, or an agent; return in words what that was."""
+    """Acknowledge a task, an agent, or what concerns no agent; return in words what was acknowledged."""
     if what.isdecimal():
         task = core.store.tasks.load(team.directory, int(what))
         if task.status != "failed":

@@ -362,7 +362,7 @@ class Following:
             time.sleep(core.commands.POLL_INTERVAL)
 
     def _stay_queued(self, waits: str) -> None:
-        """Tell the place in the queue when it changes, and hand the environment to a supervisor that lost it."""
+        """Print the place in the queue when it changes, and send the environment to a supervisor that lost it."""
         if waits != self.place:
             self.place = waits
             note(f"{self.assignment.agent} is {waits}")
@@ -427,7 +427,7 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
         return ExitCode.INTERRUPTED
     code = _report(assignment, outcome, typed, as_json=as_json)
     if isinstance(outcome, core.records.Answer) and outcome.error is None:
-        # It was read just now. That this is noted is not worth a failure.
+        # The result was printed already. A mark that cannot be written must not fail the command.
         with contextlib.suppress(CrewboardError):
             core.commands.messages.acknowledge_results(team, name)
     return code

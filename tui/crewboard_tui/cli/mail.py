@@ -115,7 +115,7 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
 
 def _page(team: Team, name: str, most: int | None, before: str | None) -> "list[core.readmodel.MessageView]":
     """Return the newest messages of a mailbox, at most `most`, and say on stderr if there are older ones."""
-    # The end of the files is enough for the newest page, unless the journal says further up when it was picked up.
+    # The end of the files is enough for the newest page, unless the pickup of a message is recorded further up.
     reader = core.readmodel.MailReader(team.directory, name, tail=most is not None and before is None)
     letters = reader.read()
     if reader.tail and not reader.is_enough_for(letters[-(most or 0) :], most or 0):

@@ -1,4 +1,4 @@
-"""The commands `watch`, `wait`, `journal`, `log` and `audit`: print what happens and happened, wait for a state."""
+"""The commands `watch`, `wait`, `journal`, `log` and `audit`: print events, and wait for a state."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Writing to agents: the composer, the prompt line, their input, the syntax of a text, and what was not sent yet."""
+"""Write to agents: the composer, the prompt line, their input, the syntax of a text, and unsent texts."""
 
 from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine, shown_composer
 from crewboard_tui.compose.draft_input import DraftInput, Prose

@@ -158,11 +158,11 @@ def _completes(found: Sequence[str], pressed: Pressed) -> str:
 
 
 class PromptLine(ModalScreen[str | None]):
-    """Asks for one line, or with `prose` for several; the result is None if it is left with Esc.
+    """A prompt for one line of text, with `prose` for several; the result is None after Esc.
 
-    `changed` is called on each change. `check` returns why a text is not valid; Enter then does nothing. A callable
-    `text` returns what `changed` keeps, which may grow meanwhile. The matching `names` are shown as a hint, and Tab
-    completes.
+    `changed` is called on each change, to store the text. If `text` is a callable, it returns the stored text, which
+    may have changed since. `check` returns why a text is invalid; Enter then does nothing. Matching `names` are shown
+    as a hint; Tab completes them.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("line")]

@@ -43,7 +43,7 @@ def fitting(text: str, names: Sequence[str]) -> list[str]:
 
 
 def clean(text: str, *, one_line: bool = False) -> str:
-    """Return a text without control characters: each becomes a space, except tabs and, unless `one_line`, breaks."""
+    """Replace control characters with spaces, except tabs and, unless `one_line` is set, line breaks."""
     kept = "\t" if one_line else "\n\t"
     broken = text.replace("\r\n", "\n").replace("\r", "\n")
     return "".join(character if character.isprintable() or character in kept else " " for character in broken)
@@ -62,7 +62,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class _Rule:
-    """One line of a .gitignore that stands in the folder `base`, which is empty or ends with a slash."""
+    """One line of the .gitignore in the folder `base`, which is empty or ends with a slash."""
 
     base: str
     pattern: str
@@ -78,7 +78,7 @@ class _Rule:
 class WorkspacePaths:
     """The paths of a workspace, one folder at a time, so that a large tree costs no more than a small one.
 
-    Symbolic links are neither listed nor followed. Left out is what the simple patterns of .gitignore files name.
+    Symbolic links are neither listed nor followed. Paths that match simple patterns of .gitignore files are left out.
     """
 
     def __init__(self, root: Path) -> None:
@@ -86,7 +86,7 @@ class WorkspacePaths:
         self._listed: dict[str, tuple[float, list[str]]] = {}
 
     def starting_with(self, begun: str) -> list[str]:
-        """Return the paths that start with `begun`; folders end with a slash. Hidden names only after a dot."""
+        """Return the paths that start with `begun`; folders end with a slash. Hidden names need a dot in `begun`."""
         folder = begun[: begun.rfind("/") + 1]
         at, paths = self._listed.get(folder, (0.0, []))
         if monotonic() - at > _LISTED_FOR:
@@ -115,7 +115,7 @@ class WorkspacePaths:
 
 @contextmanager
 def _opened(root: Path, steps: Sequence[str], rules: list[_Rule]) -> Iterator[int]:
-    """Open a folder below `root`, never through a link, and collect the `rules` that hold in it."""
+    """Open a folder below `root` without following links, and collect the `rules` that apply in it."""
     fd = os.open(root, _FOLDER)
     try:
         rules += _read_rules(fd, "")
@@ -162,14 +162,14 @@ def _is_ignored(path: str, rules: Sequence[_Rule], *, is_folder: bool) -> bool:
 
 @dataclass(frozen=True)
 class Prose:
-    """What a text for agents is written with: the paths that it can name, and the texts sent before."""
+    """Helps with writing a text for agents: the paths that it can name, and the texts sent before."""
 
     paths: WorkspacePaths
     sent: SentTexts
 
     @classmethod
     def of(cls, context: AppContext) -> Self:
-        """Return what texts for the agents of a team are written with."""
+        """Return the paths and sent texts of a team."""
         return cls(WorkspacePaths(context.team.directory.root), context.sent)
 
 
@@ -177,7 +177,7 @@ class DraftInput(TextArea):
     """An input whose text may start with one of `names`.
 
     With `prose`, the text may have several lines; the input grows with them. `keep` is called on each change, `refuse`
-    is told why the editor failed. Without `sends`, Enter is left to the parent.
+    with the reason if the editor failed. Without `sends`, the parent handles Enter.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("draft")]
@@ -211,7 +211,7 @@ class DraftInput(TextArea):
         )
         self.cursor_blink = False
         for key in ("f6", "f7"):
-            # TextArea selects with them; here they are free for the user's own keys.
+            # TextArea uses them to select text; here the user may bind them.
             self._bindings.key_to_bindings.pop(key, None)
         self._told = self.text
         self.move_cursor(self.document.end)
@@ -247,7 +247,7 @@ class DraftInput(TextArea):
         self._tell()
 
     def _tell(self) -> None:
-        """Have the text kept if it changed; at once, because a message would come after the draft was left."""
+        """Store the text if it changed. Call directly, because a message would arrive after the draft is closed."""
         if self.text != self._told:
             self._told = self.text
             if self.keep is not None:
@@ -258,7 +258,7 @@ class DraftInput(TextArea):
             # A binding of this input or of its parent, not a new line.
             event.prevent_default()
         elif any(each.action == "newline" for each in self._bindings.key_to_bindings.get(event.key, ())):
-            # At once: as a binding it would come after the characters that were typed behind it.
+            # Directly: a binding would run after the characters that were typed next.
             event.prevent_default()
             event.stop()
             if self.prose is not None:
@@ -294,7 +294,7 @@ class DraftInput(TextArea):
         if not word:
             return "", []
         is_first = row == 0 and word == begun
-        # Elsewhere a name addresses nothing, and a command is a word.
+        # Only at the start does a name address an agent, and a slash begin a command.
         found = fitting(word, self.names if is_first else [name.rstrip() for name in self.names if name[0] == "@"])
         if word.startswith("@"):
             found += [f"@{path}" for path in self.prose.paths.starting_with(word[1:])]
@@ -308,7 +308,7 @@ class DraftInput(TextArea):
     @property
     def _can_complete(self) -> bool:
         word, found = self._completions()
-        # With several left, Tab stays here: the hint shows them.
+        # If several are possible, Tab keeps the focus here: the hint shows them.
         return complete(word, found) != word or (self.prose is not None and len(found) > 1)
 
     def action_complete(self) -> None:
@@ -328,7 +328,7 @@ class DraftInput(TextArea):
             self._recall(at)
 
     def action_newer(self) -> None:
-        """Go down a line; at the last one, show the text that was sent after, at last what was being written."""
+        """Go down a line; at the last one, show the text that was sent next, or finally the unsent text."""
         if not self.navigator.is_last_wrapped_line(self.cursor_location):
             self.action_cursor_down()
         elif self._is_recalled and self._recalled is not None:
@@ -336,7 +336,7 @@ class DraftInput(TextArea):
 
     @property
     def _is_recalled(self) -> bool:
-        """Return True if a text sent before is shown as it was."""
+        """Return True if a text sent before is shown unchanged."""
         return (
             self.prose is not None
             and self._recalled is not None
@@ -351,7 +351,7 @@ class DraftInput(TextArea):
             self.move_cursor((0, len(self.document.get_line(0))))
 
     def leave(self) -> None:
-        """Show what was being written again, if a text sent before stands in its place unchanged."""
+        """Put back the unsent text if a text sent before is shown in its place, unchanged."""
         if self._is_recalled:
             self._recall(-1)
 

@@ -11,7 +11,7 @@ COMMANDS = {"/team": "board", "/inbox": "inbox", "/tasks": "tasks"}
 
 @dataclass(frozen=True)
 class Note:
-    """A text for some agents, unchanged."""
+    """A text to send to some agents, unchanged."""
 
     names: tuple[str, ...]
     text: str

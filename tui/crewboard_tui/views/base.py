@@ -60,7 +60,7 @@ _COPIED = 60
 
 
 class Subject(Protocol):
-    """What a page is about, if it can change while the page is open: a request."""
+    """The object that a page shows, if it can change while the page is open: a request."""
 
     settled: bool
 
@@ -125,7 +125,7 @@ class BaseScreen(Screen[None]):
     # ------------------------------------------------------------------------------------ what a screen fills in
 
     def take(self, character: str) -> None:
-        """Take a character that no widget took: one that was typed before this screen was shown."""
+        """Handle a character that was typed before this screen was shown and that no widget handled."""
 
     def go_to(self, key: str) -> None:
         """Put the cursor on the row `key` of the list that this screen is about."""
@@ -173,7 +173,7 @@ class BaseScreen(Screen[None]):
 
     @property
     def copied(self) -> str:
-        """Return the text to copy: a request, else of a list the entry under the cursor, of a text all of it."""
+        """Return the text to copy: the request, the list entry under the cursor, or the whole text."""
         if self.subject is not None and self.subject.copied:
             return self.subject.copied
         return self.focused.copied if isinstance(self.focused, LineList | LineView) else ""
@@ -203,7 +203,7 @@ class BaseScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         if self.subject is not None:
-            # A key that was meant to lead elsewhere may have led back here.
+            # The key may have led back to this screen.
             self.subject.pause()
         self.refresh_all()
         self.refresh_soon()
@@ -270,7 +270,7 @@ class BaseScreen(Screen[None]):
         self.paint_status()
 
     def _is_about(self, need: Need) -> bool:
-        """Return True if the keys act on this need: it is selected, or else its agent."""
+        """Return True if the keys act on this need, because it or its agent is selected."""
         selection = self.selection()
         about_agent = need.task is None and [agent.name for agent in selection.agents] == [need.agent]
         return selection.needs == (need,) or (not selection.needs and not selection.tasks and about_agent)
@@ -399,7 +399,7 @@ class BaseScreen(Screen[None]):
         return {**{ident: label for ident, label in labels.items() if label is not None}, **own}
 
     def on_key(self, event: events.Key) -> None:
-        """Say why a key does nothing here; `/` never lets the words after it run as keys."""
+        """Say why a key does nothing here. `/` opens an input, so that the words typed after it do not act as keys."""
         active = self.active_bindings.get(event.key)
         if not self.is_current or (active is not None and active.enabled):
             return

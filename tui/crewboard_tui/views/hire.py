@@ -22,9 +22,9 @@ from crewboard_tui.widgets import Checkbox, Select, StaticLines, crumbs_line
 
 
 class HireScreen(BaseScreen):
-    """The form. `^s` hires; the form stays until the worker is up, and says why if it does not come.
+    """The hire form. `^s` hires; the form stays open until the worker runs, and shows why if it does not start.
 
-    It begins with the terms of the agent `like`, for another one.
+    With `like`, the form starts with the options of that agent.
     """
 
     IS_FORM = True
@@ -41,10 +41,10 @@ class HireScreen(BaseScreen):
         self._first = free_name(context.snapshot.view, name), profile
         self._is_clone = like is not None
         self._kept_elsewhere = "" if spec is None else kept
-        """A prompt that is kept already and does not stand in this form."""
+        """An unsent prompt that is stored but not shown in this form."""
         self._types, self._skipped = core.agent_types.find_all(context.team.directory.root)
         self._shown_type = ""
-        """The hash of the project's own type whose powers the user was shown; sending again accepts it."""
+        """The hash of the project's own type whose permissions were shown to the user; sending again accepts it."""
         self._busy = False
         self._is_sent = False
         self._refused: str | None = None
@@ -150,7 +150,7 @@ class HireScreen(BaseScreen):
     def take(self, character: str) -> None:
         field = self.focused
         if isinstance(field, Input):
-            # As if typed: the proposed name, which is selected, is replaced.
+            # Insert it as if typed, so that it replaces the proposed name, which is selected.
             field.replace(character, *field.selection)
         elif field is None:
             self.call_after_refresh(self.take, character)

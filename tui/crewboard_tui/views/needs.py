@@ -145,7 +145,7 @@ class NeedsScreen(BaseScreen):
 
     @on(LineList.Opened, "#needs")
     async def _open(self) -> None:
-        """Open the request, the task or the agent; a result is read by that."""
+        """Open the request, the task or the agent. Opening a result marks it as read."""
         need, view = self.selected_need(), self.context.snapshot.view
         if need is None:
             return

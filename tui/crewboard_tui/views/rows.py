@@ -86,7 +86,7 @@ def doing(agent: AgentView, now: float) -> str:
 
 
 def _unread_words(agent: AgentView) -> str:
-    """Return how much the agent has not read, and how many of its results the user has not."""
+    """Return the number of messages unread by the agent, and of its results unread by the user, in words."""
     count = agent.unread_results
     results = f"{count} result{'' if count == 1 else 's'} to read" if count else ""
     return " · ".join(part for part in (f"{agent.unread} unread" if agent.unread else "", results) if part)
@@ -301,7 +301,7 @@ def _need_line(need: Need, frees: str, now: float, width: int, *, marked: bool) 
 def _frees(view: TeamView, need: Need, word: str) -> str:
     """Return what an answer unblocks, after `word`: `frees #14`, `frees 2 tasks, 1 agent`."""
     waiting = core.readmodel.waiting_behind(view, need)
-    # Without room for a word, only the tasks are named.
+    # If there is no space for the word, show only the tasks.
     what = (waiting if word else replace(waiting, agents=())).describe()
     return f"{word}{what}" if what else ""
 
@@ -332,7 +332,7 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int) ->
 
 
 def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Return the facts that only some kinds of need have."""
+    """Return the evidence that only some kinds of need have."""
     task = snapshot.view.task(need.task)
     until = core.readmodel.outage_end(snapshot.view.agents) if need.kind == "outage" else None
     return [

@@ -1,4 +1,4 @@
-"""`t`: the teams of this root and what waits on each; Enter turns the dashboard to one, others create and delete."""
+"""The list of teams that `t` opens, with what needs the user in each; keys switch to, create and delete a team."""
 
 import threading
 from collections.abc import Callable
@@ -25,20 +25,20 @@ Look = Callable[[core.store.TeamDirectory], TeamView]
 
 @dataclass(frozen=True)
 class TeamChoice:
-    """What to do, and with which team."""
+    """The user's choice: an action, and the team for it."""
 
     what: Literal["show", "create", "delete"]
     team: core.store.TeamDirectory
 
 
 class TeamsScreen(ModalScreen[TeamChoice | None]):
-    """A list of teams; what waits on them is read in a thread, since it takes a while where there are many."""
+    """The list of teams; what needs the user in each is read in a thread, because that may take a while."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("teams")]
 
     @dataclass
     class Seen(Message):
-        """One team was looked at; `line` is what there is to say about it."""
+        """Sent when a team was read; `line` describes it."""
 
         name: str
         line: Line

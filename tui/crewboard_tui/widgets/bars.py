@@ -250,8 +250,8 @@ def alert_line(
 ) -> Line:
     """Return the most urgent need with its keys, else file damage, else a first step, else "nothing needs you".
 
-    `opens` means that the key for the next need opens this one, `acts` that its own keys work on it already. Without
-    `own_keys` only that key is shown.
+    `opens` is True if the key for the next need opens this one, `acts` if the need's own keys already work on it.
+    Without `own_keys`, only the key for the next need is shown.
     """
     view = snapshot.view
     # A full disk stops everything else, and explains why something could not be read.
@@ -293,12 +293,12 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
 
 
 def _own_keys(need: Need, pressed: Pressed, *, words: bool, acts: bool) -> Line:
-    """Return the keys that answer a need: they work where it is selected, else once it is open, as an arrow says."""
+    """Return the keys that answer a need. An arrow shows that the need must be opened before they work."""
     if need.agent == core.records.SYSTEM and need.kind == "failed":
-        return ()  # a supervisor is no agent: the need says which command replaces it
+        return ()  # a supervisor is not an agent: the need shows the command that replaces it
     spans = [] if acts else [Span(" ›", "dim")]
     for ident, label in KEYS_OF_NEED["limit" if need.limit is not None else need.kind]:
-        # A click must not do to another row what is meant for this need.
+        # A click must act on this need and not on another row.
         target = ident if acts else ""
         spans += [Span(f" {pressed(ident)}", "key", target), Span(f" {label}" if words else "", "", target)]
     return tuple(spans)
@@ -416,7 +416,7 @@ def _cost(view: TeamView) -> Line:
 
 
 def _with(others: tuple[str, ...]) -> str:
-    """Return `with Kim`, and how many more there are."""
+    """Return who else has the dashboard open, such as `with Kim`, and the number of others."""
     more = f" +{len(others) - 1}" if len(others) > 1 else ""
     return f"with {clip(one_line(others[0]), _OPERATOR_WIDTH)}{more}" if others else ""
 

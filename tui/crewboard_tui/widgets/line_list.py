@@ -51,9 +51,9 @@ def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
 class LineList(ScrollView, can_focus=True):
     """A list whose cursor stays on its item when rows come, go or change their order.
 
-    With `marks`, rows can be marked; `sorts` are the names of its sort keys, the default first. `chosen_by_key` is the
-    one that the key for the reverse order chooses instead, and leaves when it is pressed again. The keys for what a
-    list cannot do are not offered on it.
+    With `marks`, rows can be marked; `sorts` are the names of its sort keys, the default first. `chosen_by_key` is a
+    sort key that the key for the reverse order switches on and off. Keys for functions that a list does not have are
+    not offered.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "marks", "sort", "wide")]

@@ -128,8 +128,8 @@ class _Refusal:
 class _Outage:
     """What one worker knows of an outage: when it began (epoch seconds), and since when this worker waits for its end.
 
-    `began` and `until` are on the monotonic clock. `until` and `failures` are those of an outage that only this worker
-    has; the team's are in the cooldown.
+    `began` and `until` are times of the monotonic clock. `until` and `failures` describe an outage of this worker only;
+    an outage of the team is in the cooldown.
     """
 
     since: float
@@ -239,7 +239,7 @@ class Model:
             attempt += 1
 
     def _show(self, doing: str) -> None:
-        # While it tries it keeps its place in the line of those that wait.
+        # While it tries, it keeps its place among the agents that wait.
         since = self._outage.since if self._outage is not None else None
         self._run_state.show("working", doing, timeout=self._progress_timeout + STUCK_GRACE, outage_since=since)
 
@@ -250,7 +250,7 @@ class Model:
     async def _wait_for_cooldown(self) -> float:
         """Wait while the team's calls are paused, or this worker's in an outage; return for how many seconds.
 
-        Each worker comes back at a random time after a cooldown, and in its turn after a pause in an outage.
+        After a cooldown each worker tries again at a random time; after a pause in an outage, in its turn.
         """
         run_state, began = self._run_state, time.monotonic()
         if self._outage is not None and (own := self._outage.until - time.monotonic()) > 0:
@@ -291,7 +291,7 @@ class Model:
         self._run_state.append(Retry(ts=at, error=refusal.text, attempt=attempt, until=at + pause))
 
     def _check_outage(self, outage: _Outage) -> None:
-        """Return if the agent is to wait on.
+        """Raise ModelError unless the agent must wait longer.
 
         Raises:
             ModelError: The team does not wait for the end of outages, or no longer.

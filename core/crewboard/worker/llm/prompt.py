@@ -1,6 +1,6 @@
 """The system prompt: who the agent is, what it may do, how the team works.
 
-It holds no text of other agents or of the workspace. The project's own CLAUDE.md or AGENTS.md, which may come with a
+It contains no text of other agents or of the workspace. The project's own CLAUDE.md or AGENTS.md, which may come with a
 cloned repository, and the role, which a lead can choose, stand before the conversation as delimited data.
 """
 

@@ -66,7 +66,7 @@ def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
 
 
 def deviates(run_state: RunState, tool: str, arguments: dict[str, Any]) -> bool:
-    """Return True if an approved plan is being carried out, and it does not name this call."""
+    """Return True if an approved plan is being carried out and does not name this call."""
     assignment = run_state.conversation.assignment
     plan = assignment.plan if assignment else None
     if tool not in GATED_TOOLS or (plan is None and not run_state.spec.flags.strict_plan):
@@ -79,8 +79,8 @@ def deviates(run_state: RunState, tool: str, arguments: dict[str, Any]) -> bool:
 def names_call(plan: ApprovedPlan, tool: str, arguments: dict[str, Any], root: str) -> bool:
     """Return True if a plan names a command, or the file that a call changes.
 
-    A plan names what its fields `files` and `commands` list; its text names nothing. A file names itself, a folder
-    everything in it. A command names itself, and if it is a single program, the same command with more arguments.
+    Only the plan's fields `files` and `commands` count, not its text. A listed folder includes everything in it. A
+    listed command that is a single program also allows that program with more arguments.
     """
     if tool == "bash":
         return any(_names_command(each, str(arguments.get("command", ""))) for each in plan.commands)
@@ -102,7 +102,7 @@ def _names_command(named: str, command: str) -> bool:
 
 
 def deviation_refusal(tool: str) -> Outcome:
-    """Return what the model is told about a call that its approved plan does not name, where plans are strict."""
+    """Return the refusal of a call that the approved plan does not name, if plans are strict; the model reads it."""
     field = "commands" if tool == "bash" else "files"
     return Outcome(
         f"{tool} was not run: the approved plan does not name it. Submit a new plan with submit_plan; list in its "

@@ -292,8 +292,8 @@ class Workspace:
     def _is_linked_outside(self, fd: int, folder: int, name: str) -> bool:
         """Return True if the open file `fd` has, or may have, a name outside the workspace.
 
-        Its names may be made, moved and removed meanwhile. So the one by which it was opened must still be its name,
-        and its time of change must be the same after its names were counted.
+        Other processes may create, move and remove its names during the check. So the name by which it was opened must
+        still be valid, and the change time must be the same after the names were counted.
         """
         if self.limits.allow_hardlinks:
             return False
@@ -309,7 +309,7 @@ class Workspace:
         if (found.st_dev, found.st_uid) != (top.st_dev, top.st_uid):
             return True
         if time.time() - found.st_ctime < CLOCK_STEP:
-            # Another change could leave the same time.
+            # A second change could leave the same time.
             time.sleep(CLOCK_STEP)
         count = _names_below(self._base, found)
         after = os.fstat(fd)
@@ -330,7 +330,7 @@ def _names_below(top: int, wanted: os.stat_result) -> int:
             folder = waiting.pop()
             try:
                 about = os.fstat(folder)
-                # A folder that was moved while others were searched must not count twice.
+                # A folder that was moved during the search must not count twice.
                 if about.st_dev != wanted.st_dev or about.st_ino in seen:
                     continue
                 seen.add(about.st_ino)

@@ -72,7 +72,7 @@ class RequestPage:
         return crumbs_line(crumbs, place, width, self._others())
 
     def _others(self) -> tuple[str, ...]:
-        """Return who else looks at this request, in long and in short: two people need not answer it."""
+        """Return who else looks at this request, as a long and a short text: only one of them needs to answer it."""
         names = list(dict.fromkeys(each.who for each in self._context.others if each.looking_at == self.seen.id))
         if not names:
             return ()
@@ -267,7 +267,7 @@ def _written(payload: Mapping[str, JsonValue]) -> list[str]:
 
 
 def deviation_line(request: Request, deviations: core.records.Deviations) -> Line:
-    """Return the calls that a plan does not name; of a revision that waits, what the plan before did not name."""
+    """Return the calls that a plan does not name; for a waiting revision, those that the plan before does not name."""
     plan = "it does not name" if deviations.plan == request.id else "the plan before does not name"
     calls = f"{deviations.count} call{'s' if deviations.count > 1 else ''} that {plan}"
     return (Span(f"{'DEVIATED':<{_LABEL}}", "warning bold"), say(f"{calls}: {' · '.join(deviations.calls)}", "warning"))

@@ -159,7 +159,7 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _deviations(self) -> core.records.Deviations | None:
-        """Return the calls beyond this plan, or beyond the one before while this one waits."""
+        """Return the calls that this plan does not name, or while it waits, that the plan before does not name."""
         agent = self.context.snapshot.view.agent(self.page.seen.from_)
         found = agent.deviations if agent is not None and self._is_plan else None
         known = found is not None and (found.plan == self.page.seen.id or not self.page.outcome)
@@ -257,19 +257,19 @@ class ReviewScreen(BaseScreen):
         return "your edit" if self.editor.rewritten else None
 
     def _read_percent(self, plan: LineView) -> int:
-        """Return how much of the text was on the screen so far."""
+        """Return how much of the text was on the screen so far, in percent."""
         top, bottom = plan.scroll_offset.y, plan.scroll_offset.y + plan.size.height
         if self._comparing or not plan.size:
             return plan.percent_of(self._deepest[2])
         if self.size.width != self._deepest[0]:
             self._deepest = self.size.width, 0, 0
-        # Kept, because the pane gets lower while feedback is written.
+        # Stored, because the pane is smaller while feedback is written.
         if top > self._deepest[1] or (self.page.settled and bottom >= len(plan.lines)):
             self._deepest = self.size.width, top, bottom
         return plan.percent_of(max(bottom, self._deepest[2]))
 
     def _warn_unread(self, key: str) -> bool:
-        """Return True if part of the text was not on the screen yet; say so on the first press only."""
+        """Return True if part of the text was not on the screen yet. Show a warning on the first press only."""
         read = self._read_percent(self.query_one("#plan", LineView))
         if self._warned_unread or read >= _WHOLE:
             return False
