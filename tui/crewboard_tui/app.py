@@ -1,4 +1,4 @@
-"""The dashboard: it hands what is read to the screens, opens views, and does what the keys do that work everywhere."""
+"""The dashboard: it passes snapshots to the screens, opens views, and runs the keys that work everywhere."""
 
 import asyncio
 import gc
@@ -237,7 +237,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.screen.take(event.character)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Nothing blinks, wherever one writes."""
+        """Switch off the blinking cursor of each input."""
         if isinstance(event.widget, Input | TextArea):
             event.widget.cursor_blink = False
 
@@ -469,7 +469,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.context.say(f"{name} colours")
 
     def action_turn_notify(self) -> None:
-        """Tell of new needs in the next way."""
+        """Switch to the next kind of notification."""
         self.outside.notify = WAYS[(WAYS.index(self.outside.notify) + 1) % len(WAYS)]
         self.context.say(_TELLS[self.outside.notify])
 
@@ -482,7 +482,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.context.do("replacing the supervisor", restart)
 
     def action_halt(self) -> None:
-        """End all agents, once the team's name was typed."""
+        """End all agents after the user typed the team's name."""
         view = self.context.snapshot.view
         living = sum(agent.alive for agent in view.agents)
 

@@ -31,10 +31,10 @@ class TeamRead(Message):
 
 @dataclass
 class JobDone(Message):
-    """A command came back: `says` is the sentence for the person, `error` tells that it did not work.
+    """Sent when a command ends: `says` is the message for the user, `error` is True if the command failed.
 
-    `then` is for the screen that asked; `settle` puts the drafts in order, and is called in any case, even when the
-    dashboard was left meanwhile.
+    `then` informs the screen that started it. `settle` updates the drafts; it is always called, even if the dashboard
+    was closed in the meantime.
     """
 
     says: str
@@ -44,7 +44,7 @@ class JobDone(Message):
 
 
 class BackgroundJobs:
-    """The commands that are under way. Daemon threads, so that none can keep the dashboard from ending."""
+    """The commands that are running. They are daemon threads, so that none can prevent the dashboard from ending."""
 
     def __init__(self, post: Callable[[Message], bool]) -> None:
         self._post = post
@@ -54,18 +54,18 @@ class BackgroundJobs:
     def start(
         self, label: str, command: Callable[[], str], then: Then | None = None, settle: Then | None = None
     ) -> None:
-        """Run `command`, which returns the sentence that says what it did. `label` says what is being done."""
+        """Run `command`, which returns a message about what it did. `label` is shown while it runs."""
         given = (command, then, settle)
         thread = threading.Thread(target=self._run, args=given, name=f"crewboard {label}", daemon=True)
         self._running = [*self.running(), (label, thread)]
         thread.start()
 
     def running(self) -> list[tuple[str, threading.Thread]]:
-        """Return the jobs that are still under way."""
+        """Return the jobs that are still running."""
         return [(label, thread) for label, thread in self._running if thread.is_alive()]
 
     def hear(self, done: JobDone) -> None:
-        """Do what is to be done in any case, before an outcome is reported."""
+        """Call `settle` of a job before its outcome is reported."""
         self._unheard.pop(id(done), None)
         if done.settle is not None:
             done.settle(not done.error, done.says)

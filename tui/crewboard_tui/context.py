@@ -69,7 +69,7 @@ class Navigator(Protocol):
 
 @dataclass
 class AppContext:
-    """Shared by all screens of one team. `left` once the dashboard has turned to another one."""
+    """The context that all screens of one team share. `left` is True after the dashboard switched to another team."""
 
     team: Team
     read_only: bool
@@ -115,7 +115,7 @@ class AppContext:
     def do(
         self, label: str, command: Callable[[], str], then: Then | None = None, *, settle: Then | None = None
     ) -> None:
-        """Run a command in a thread, saying what is being done; its outcome is shown when it comes.
+        """Run a command in a thread and show what is being done, then its outcome.
 
         `then` is for the screen, and is not called once another team is shown. `settle` puts the drafts in order and
         touches no screen: it is called in any case, also when the dashboard was left before the outcome came.
@@ -149,7 +149,7 @@ class AppContext:
             self.announce()
 
     def hush(self) -> bool:
-        """Forget what was said if it is old news; whether there was something to forget.
+        """Clear the shown message if it is old; return True if there was one.
 
         What is still being done is said again.
         """

@@ -113,7 +113,7 @@ class Stage:
         return status if status and status.state == "working" and calls >= _CALLS_BEFORE_DEATH else None
 
     def kill_courier(self, status: Status) -> None:
-        """Kill the courier as the kernel would when memory is short, and tell the operator that the demo did it."""
+        """Kill the courier as the kernel does when memory runs out, and tell the operator that the demo did it."""
         core.linux.process.send_signal(status.pid, signal.SIGKILL, status.start_ticks)
         told = f"The demo killed {COURIER} (pid {status.pid}) with SIGKILL, to show a crash."
         self.tell_operator(f"{told} Resume it: it remembers its work.")
@@ -254,7 +254,7 @@ def play(stage: Stage) -> int:
 
 
 class Director:
-    """Waits for one step after the other and prints changes meanwhile."""
+    """Waits for each step in order and prints changes while it waits."""
 
     def __init__(self, stage: Stage, wake: threading.Event) -> None:
         self._stage = stage

@@ -1,4 +1,4 @@
-"""Drafts: texts of the user that are not sent yet. They outlive the dashboard."""
+"""Drafts: unsent texts of the user. They are kept after the dashboard is closed."""
 
 import hashlib
 import logging

@@ -1,4 +1,4 @@
-"""The history of the composer: the texts sent last, which the arrow keys bring back."""
+"""The history of the composer: the texts sent last, which the arrow keys show again."""
 
 import logging
 from pathlib import Path
@@ -16,7 +16,7 @@ _SENT_SIZE = 64 * 1024
 
 
 class SentTexts:
-    """The texts sent last from the dashboards of one team, oldest first. Without a file, those of this dashboard."""
+    """The texts sent last from all dashboards of one team, oldest first; without a file, only from this dashboard."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -30,7 +30,7 @@ class SentTexts:
                 self.texts = list(kept.texts) if kept is not None else []
 
     def add(self, text: str) -> None:
-        """Add a text as the newest one; a text with a key in it is never written to the file."""
+        """Add a text as the newest one. A text that contains an API key is never written to the file."""
         self.texts = _newest([*self.texts, text])
         if self._file is None or core.redaction.redact(text) != text:
             return
@@ -48,7 +48,7 @@ class SentTexts:
 
 
 def _newest(texts: list[str]) -> list[str]:
-    """Return the newest texts within the bounds, each once."""
+    """Return the newest texts within the size limits, without duplicates."""
     found: list[str] = []
     room = _SENT_SIZE
     for text in reversed(texts):

@@ -52,7 +52,7 @@ def notification(text: str, environment: Mapping[str, str]) -> str:
 
 
 class TerminalNotifications:
-    """Keeps the title true, and tells of needs that were not there at the start. `write` reaches the terminal."""
+    """Updates the terminal's title, and reports needs that appear after the start. `write` writes to the terminal."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class TerminalNotifications:
         self._title = ""
 
     def read(self, view: TeamView) -> None:
-        """Compare the needs with those of the last read, and tell about new ones."""
+        """Compare the needs with those of the last read, and report new ones."""
         self._show_title(title_of(view))
         if self._arrivals is None:
             self._arrivals = NeedsDiff()
@@ -83,12 +83,12 @@ class TerminalNotifications:
         self.tick()
 
     def turn(self, view: TeamView) -> None:
-        """Another team is shown from now on; what waits there already is no news."""
+        """Switch to another team; its present needs are not reported as new."""
         self._arrivals, self._untold = None, []
         self.read(view)
 
     def tick(self) -> None:
-        """Tell what is new, unless something was told just now."""
+        """Report new needs, unless there was a report just before."""
         if not self._untold or self._clock() - self._told_at < APART:
             return
         first, *others = self._untold

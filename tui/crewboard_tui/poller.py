@@ -1,4 +1,4 @@
-"""Reading the team, away from the screen: one thread reads the files, and tells the app only what is new.
+"""Read the team in a thread of its own, which sends the app only what is new.
 
 The app says what the shown view asks (`queries.Query`); nothing else is read. One message goes to the app for each
 batch of changes, at most eight a second while they keep coming, and none while nothing changes.
@@ -41,7 +41,7 @@ class Pace:
 
 
 class TeamPoller:
-    """The thread that reads. `publish` is called in it, with what is new.
+    """The thread that reads the team. It calls `publish` with what is new.
 
     `provide` sends the user's environment to the supervisor if an earlier one was killed and it was lost.
     """

@@ -81,7 +81,7 @@ class ProcessHistoryReader:
 
 
 class Readers:
-    """The readers of one team. They are kept, so that a second look at the same thing reads only what is new."""
+    """The readers of one team. They are kept, so that reading the same files again reads only new data."""
 
     def __init__(self, team: core.store.TeamDirectory, probe: core.readmodel.Probe) -> None:
         self.team = team
@@ -91,7 +91,7 @@ class Readers:
         self.processes = ProcessHistoryReader(team, probe)
 
     def note(self, view: TeamView) -> None:
-        """Take notice of a new reading of the team, before queries are run on it."""
+        """Record a new read of the team, before queries are run on it."""
         self.processes.note(view)
         self._kept = max(_KEPT, len(view.agents) + _SEATS)
 

@@ -1,4 +1,4 @@
-"""The dashboard from its start to its end: opening it, leaving it, and what is said then."""
+"""Run the dashboard: open it, close it, and print what continues without it."""
 
 import gc
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def farewell(team: Team) -> str:
-    """Return which agents keep running without the dashboard, and how to come back."""
+    """Return which agents keep running without the dashboard, and how to open it again."""
     view = read_team(team.directory)
     living = [agent.name for agent in view.agents if agent.alive]
     typed = core.commands.CommandLine.of(team)
@@ -41,9 +41,9 @@ def as_it_runs(team: Team) -> Team:
 
 
 def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
-    """Return what was written and not sent, to print when the dashboard is left; it is kept as well.
+    """Return the unsent texts, to print them when the dashboard is closed; they are also stored.
 
-    What answers one of the requests that were `asked` and is over is said and then forgotten: no page shows it.
+    An unsent answer to a request in `asked` that is closed is returned once and then deleted: no page shows it.
     """
     texts = {to: text for to, text in drafts.items() if text.strip()}
     for to in texts:
@@ -58,7 +58,7 @@ def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
 
 
 def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> ExitCode:  # noqa: A002
-    """Show the dashboard until it is left; says then what goes on without it, or `on_leave`.
+    """Show the dashboard until it is closed; then print what continues without it, or `on_leave`.
 
     Returns the exit code: whether it was left, or broke.
 
@@ -102,7 +102,7 @@ def _end_with_server() -> None:
 
 
 def _wake_supervisor(team: Team) -> None:
-    """Ring, so that the supervisor has a warm parent for workers before the first agent is hired from here."""
+    """Wake the supervisor, so that its prefork server is ready before the first agent is hired from here."""
     try:
         core.protocol.supervisor_client.wake_supervisor(team.directory)
     except (CrewboardError, OSError) as error:
@@ -110,5 +110,5 @@ def _wake_supervisor(team: Team) -> None:
 
 
 def speaks_utf8() -> bool:
-    """Return True if the terminal is said to show more than ASCII."""
+    """Return True if stdout is encoded in UTF-8."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -439,7 +439,7 @@ def limit_memory(team: Team, name: str, most: int | None) -> None:
 
 
 def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> int | None:
-    """Change the limits of an agent, and resume it if a limit ended it that permits more now; return the new run.
+    """Change the limits of an agent; resume it if the limit that ended it was raised. Return the new run.
 
     Raises:
         UsageError: There is no such agent, the budget has another form, or the model has no price.

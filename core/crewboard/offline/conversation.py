@@ -100,7 +100,7 @@ def calls_in(entries: Iterable[Entry]) -> list[Done]:
 
 
 def read(request: MessagesRequest) -> Conversation:
-    """Take a request apart."""
+    """Split a request into its parts."""
     who = _WHO.search(request.system_text)
     name, agent_type, team = who.groups() if who else ("agent", "explore", "default")
     entries = list(_entries(request))

@@ -80,7 +80,7 @@ class Client:
         self._send(h11.Data(data=data))
 
     async def flush(self) -> None:
-        """Wait until what was written is on its way."""
+        """Wait until the written data is sent."""
         await self._writer.drain()
 
     async def end_stream(self) -> None:

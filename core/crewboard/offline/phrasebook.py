@@ -189,7 +189,7 @@ def paths_in(text: str) -> list[str]:
 
 
 def unquoted(text: str) -> str:
-    """Return what stands in the quotes around a text, or the text without its full stop."""
+    """Return the text inside the quotes around it, or the text without its full stop."""
     text = text.strip(" ,;:")
     if block := re.fullmatch(r"```(?:\w*\n)?(.*?)\n?```\.?", text, re.DOTALL):
         return block[1]

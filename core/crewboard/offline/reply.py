@@ -19,7 +19,7 @@ _JSON_PIECE = 24
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds before the first word, from word to word, and the least delay at any pace."""
+    """The speed of a reply in seconds: before the first word, between words, and the shortest delay at any pace."""
 
     delay: float = 0
     word: float = 0
@@ -68,7 +68,7 @@ def _size(block: Block) -> int:
 
 
 def message(reply: Reply, model: str, seed: bytes, usage: dict[str, int], max_tokens: int) -> dict[str, Any]:
-    """Return the reply as a message. `seed` stands for the request: the same request gets the same ids."""
+    """Return the reply as a message. `seed` identifies the request: the same request gets the same ids."""
     blocks = [_complete(block, _digest(seed, place)) for place, block in enumerate(reply.content)]
     calls = any(block["type"] == "tool_use" for block in blocks)
     stop = reply.stop_reason or ("tool_use" if calls else "end_turn")
@@ -102,7 +102,7 @@ class Event:
     counts: bool = False
 
     def encode(self) -> bytes:
-        """Return the event as it stands in the stream."""
+        """Return the event in the form that the stream contains."""
         return f"event: {self.data['type']}\ndata: {json.dumps(self.data)}\n\n".encode()
 
 

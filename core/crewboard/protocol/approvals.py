@@ -1,4 +1,4 @@
-"""Asking and answering: a request in its file, and the mail that tells of it.
+"""Open and answer requests: the file of a request, and the mail that announces it.
 
 The file is written first and alone decides; the ids of the mail are derived from the request's, so that a writer who
 was killed in between may do it all again.
@@ -31,7 +31,7 @@ def ask(
     *,
     supersedes: str | None = None,
 ) -> Request:
-    """Open a request and tell `to` of it; asking again with the same id changes nothing."""
+    """Open a request and notify `to`; asking again with the same id changes nothing."""
     request = requests.open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
     store.mailbox.send(team, mail_of(request, now), durable=True)
     return request
@@ -56,7 +56,7 @@ def respond(
     sha256: str | None = None,
     edited: str | None = None,
 ) -> Request:
-    """Answer a request and tell who asked.
+    """Answer a request and notify its sender.
 
     Raises:
         BadDataError: The answer changed nothing; says why.
@@ -115,12 +115,12 @@ def answer_id(name: str, answer: Answer) -> str:
 
 
 def ask_id(request: Request) -> str:
-    """Return the id of the mail that tells of a request."""
+    """Return the id of the mail that announces a request."""
     return _mail_id(request.id, "ask")
 
 
 def response_id(request: Request) -> str:
-    """Return the id of the mail that tells how a request was decided."""
+    """Return the id of the mail that contains the decision on a request."""
     return _mail_id(request.id, "answer")
 
 

@@ -149,7 +149,7 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
         time.sleep(_POLL)
     name, holder = team.path.name, store.leases.holder(team.supervisor_lock, Supervisor)
     if holder is None:
-        raise TryLaterError(f"the supervisor of team {name} does not come up; see {team.supervisor_log}")
+        raise TryLaterError(f"the supervisor of team {name} did not start in time; see {team.supervisor_log}")
     raise TryLaterError(
         f"the supervisor of team {name} (process {holder.pid}) does not answer; `crewboard supervisor --restart` "
         "replaces it, and agents keep working"
@@ -190,13 +190,13 @@ def restart(team: TeamDirectory) -> int:
     """
     holder = store.leases.holder(team.supervisor_lock, Supervisor)
     if holder is None and is_alive(team):
-        raise TryLaterError(f"the process that holds {team.supervisor_lock} has not yet written which one it is")
+        raise TryLaterError(f"the process that holds {team.supervisor_lock} has not written its process id yet")
     if holder is not None:
         _kill(team, holder)
     wake_supervisor(team)
     successor = store.leases.holder(team.supervisor_lock, Supervisor)
     if successor is None:
-        raise TryLaterError(f"the supervisor of team {team.path.name} does not come up; see {team.supervisor_log}")
+        raise TryLaterError(f"the supervisor of team {team.path.name} did not start in time; see {team.supervisor_log}")
     return successor.pid
 
 

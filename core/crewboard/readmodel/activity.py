@@ -237,7 +237,7 @@ class ActivityReader:
 
 
 def why_failed(task: Task, activity: Sequence[Activity]) -> str | None:
-    """Return why a task failed, in its owner's words, as far as the owner's `activity` tells.
+    """Return why a task failed, in its owner's words, if the owner's `activity` contains them.
 
     The task itself does not say. It is what the owner said with or after the call that marked the task as failed, or
     the end of an assignment shortly before.

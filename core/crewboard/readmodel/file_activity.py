@@ -188,9 +188,9 @@ class FileActivity:
         return hash(self.all)
 
     def others(self, path: str, own: str, now: float) -> list[FileAccess]:
-        """Return the other agents' last use of a file, or of one in a folder, if recent: the last change, else read.
+        """Return the recent use of a file, or of a file in a folder, by other agents, one entry for each agent.
 
-        Changes come first.
+        The entry is the agent's last change, or its last read if it changed nothing. Changes come first.
         """
         last: dict[str, FileAccess] = {}
         known = self._last.get(normal(path), {}).values()

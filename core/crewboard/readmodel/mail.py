@@ -220,7 +220,7 @@ class MailReader:
 
     @property
     def offset(self) -> int:
-        """Return the end of what was read of the mailbox."""
+        """Return the offset in bytes up to which the mailbox was read."""
         return self._mailbox.offset
 
     @property

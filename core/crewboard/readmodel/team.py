@@ -266,5 +266,5 @@ class TeamView:
 
 
 def describe_storage(view: TeamView) -> str | None:
-    """Return in words that nothing can be written to the team's disk, None if that is not so."""
+    """Return in words why nothing can be written to the team's disk; None if it is writable."""
     return f"{view.storage}: nothing was lost; agents wait and continue by themselves" if view.storage else None

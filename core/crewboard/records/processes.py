@@ -32,7 +32,7 @@ class ModelServerInfo(Record):
 
 
 class SupervisorFailure(Record):
-    """`supervisor-failure.json`: where the supervisor failed last, how often there, with which agent if with one."""
+    """`supervisor-failure.json`: where the supervisor last failed, how often, and with which agent, if any."""
 
     place: str
     error: str

@@ -106,7 +106,7 @@ class Config(Record):
 
     @property
     def removed_total(self) -> Removed:
-        """Return the usage that all removed agents left together."""
+        """Return the total usage of all removed agents."""
         return sum(self.removed.values(), start=Removed())
 
     def member(self, name: str) -> Member | None:
@@ -115,7 +115,7 @@ class Config(Record):
 
 
 class Task(Record):
-    """`tasks/<id>.json`."""
+    """`tasks/<id>.json`: one task of the task board."""
 
     id: Annotated[int, Field(ge=1)]
     subject: str

@@ -104,7 +104,7 @@ def _readable(data: bytes) -> int:
 
 
 def unavailable_reason(policy: Policy) -> str | None:
-    """Return why bubblewrap does not work for this policy here, None if it does. Run it once."""
+    """Run bubblewrap once with this policy; return why it does not work, None if it works."""
     try:
         done = subprocess.run(
             # As process 1 of its namespace, the program leaves no process that we must reap.

@@ -81,7 +81,7 @@ class GitFiles:
         return [*self.directories, *self.kept, *(path for path, _ in self.missing), *self.reserved]
 
     def make_missing(self, root: Path) -> None:
-        """Create what is missing, empty, so that a mount can lie over it."""
+        """Create missing files and folders, empty, so that a mount can cover them."""
         for path, is_folder in self.missing:
             # Where this user cannot create it, neither can an agent.
             with contextlib.suppress(OSError):

@@ -47,7 +47,7 @@ def _real(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 @dataclass(frozen=True)
 class HostPaths:
-    """The folders that matter, as they were when a worker started. Real paths, each once."""
+    """The folders that a sandbox hides or shows, read when the worker starts: real paths without duplicates."""
 
     homes: tuple[Path, ...]
     """The homes of users."""
@@ -75,7 +75,7 @@ class HostPaths:
         )
 
     def private_entries(self, root: Path) -> list[Path]:
-        """Return the credentials in the workspace, and the hidden entries of homes, if it is or holds any."""
+        """Return the credentials in the workspace, and the hidden entries of homes that it is or contains."""
         inside = {home for home in self.homes if home.is_relative_to(root)}
         inside |= {root} if str(root.parent) in _HOMES else set()
         inside |= {Path(entry.path) for home in inside if str(home) in _HOMES for entry in _listed(home)}

@@ -73,7 +73,7 @@ class Sandbox:
         return self._start(arguments, self.policy.for_file_tools(self.results), stdin, stdin, None)
 
     def git_guard(self) -> GitGuard | None:
-        """Return what keeps new files from making git run programs, to be open while a command runs."""
+        """Return the guard that prevents new files from making git run programs; keep it open while a command runs."""
         return GitGuard(self.policy.root) if self.policy.writes and self.level != "none" else None
 
     def file_limits(self, *, writing: bool) -> dict[str, Any]:

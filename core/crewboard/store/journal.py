@@ -109,7 +109,7 @@ class JournalTail:
         self.damaged = 0
 
     def restarted(self) -> bool:
-        """Return True if another journal is read from now on, so that what was read of the last one must be dropped."""
+        """Return True if the journal was replaced by another one, so that events read before must be dropped."""
         if not self._detector.was_replaced(self.offset):
             return False
         self._begin()

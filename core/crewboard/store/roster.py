@@ -189,10 +189,10 @@ def used_up(shares: Iterable[BudgetShare]) -> str | None:
 
 
 def budgets(team: TeamDirectory, name: str, own: tuple[Tokens, float] | None = None) -> list[BudgetShare]:
-    """Return the budgets that `name` draws on: its own, those of the agents that it was hired by, the team's.
+    """Return the budgets that apply to `name`: its own, those of the agents that hired it, and the team's.
 
-    Without those of its hirers, an agent could hire more agents than it may pay for. `own` are the agent's own figures
-    if they are newer than its status.
+    The budgets of the hirers count, so that hiring agents does not exceed them. `own` is the agent's usage if it is
+    newer than its status.
     """
     config = load(team)
     specs = {each: json_files.load_or_none(team.agent(each).spec, Spec) for each in config.names}

@@ -96,14 +96,14 @@ def _last_run(watched: Watched) -> int:
 
 
 def drop_obsolete_request(watched: Watched, spec: Spec) -> None:
-    """Forget a start request, which holds the API key, if its run began, was replaced, or must not begin any more."""
+    """Forget a start request, which contains the API key, if its run began, was replaced, or must no longer begin."""
     run = watched.start.run or 0 if watched.start is not None else 0
     if run < spec.run or run <= _last_run(watched) or spec.want in ("stopped", "killed"):
         watched.start = None
 
 
 def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None:
-    """Record where the supervisor failed, so that readers can tell if it fails there again and again."""
+    """Record where the supervisor failed, so that readers can see repeated failures."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place, now = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}", time.time()
 
@@ -156,7 +156,7 @@ class Supervisor:
         self._next_pass = SWEEP_INTERVAL
 
     def on_request(self, request: ControlRequest) -> None:
-        """Keep what a request asks for, and start the next pass."""
+        """Record what a request asks for, and start the next pass."""
         if request.verb == "start" and request.name is not None:
             self._watch(request.name).start = request
             self._leaving = False

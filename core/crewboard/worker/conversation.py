@@ -1,6 +1,6 @@
 """The conversation and everything else that a worker knows, as a projection of its journal.
 
-Every event is appended to the journal first and applied here then. So a worker that was killed and resumed has the same
+Every event is first appended to the journal and then applied here. So a worker that was killed and resumed has the same
 state as one that was not.
 """
 

@@ -111,7 +111,7 @@ def pick_up(run_state: RunState, arrived: PendingMail) -> None:
 
 
 def start(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()) -> None:
-    """Begin the assignment that `arrived.first` starts. `notices` are texts of the system next to the mail."""
+    """Begin the assignment that `arrived.first` starts. `notices` are texts of the system that join the mail."""
     if arrived.first is None:
         return
     batch = arrived.batch

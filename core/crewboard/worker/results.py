@@ -71,7 +71,7 @@ class Results:
             raise WorkerExit(_REASONS.get(code, "failed"), code)
 
     def refuse(self, error: str) -> None:
-        """Report that a used-up budget keeps the agent from beginning what waits in its mailbox.
+        """Report that a used-up budget prevents the agent from starting the work in its mailbox.
 
         Raises:
             WorkerExit: Always.

@@ -143,7 +143,7 @@ class RunState:
             store.json_files.save(self.agent.cursor, cursor)
 
     def append_unsaved(self) -> None:
-        """Commit the event that could not be written, after the storage failed: what was done is not done twice.
+        """Write the event that could not be written when the storage failed, so that its action is not repeated.
 
         Memory still is what the journal says, so that the run continues as it would after a crash.
 

@@ -58,7 +58,7 @@ class Messaging:
             composer.rest(self._message_to(list(selection.targets), selection.unmark) if can_write else None)
 
     def write(self, target: ComposeTarget, *, line: bool = False) -> None:
-        """Have a text written in the composer, or in a line of its own if there is none or a `line` is wanted."""
+        """Open an input for a text: the composer, or a prompt line if there is no composer or `line` is True."""
         composer = self._composer()
         if composer is not None and not line:
             composer.begin(target)
@@ -89,7 +89,7 @@ class Messaging:
         self.write_to(list(selection.targets), selection.unmark)
 
     def write_to(self, names: list[str], unmark: Unmark) -> None:
-        """Have a text written and sent to some agents."""
+        """Open an input for a text, and send the text to some agents."""
         if names:
             self.write(self._message_to(names, unmark))
 
@@ -225,7 +225,7 @@ def _message_label(selection: Selection) -> str | None:
 
 
 def keep_unsent(context: AppContext, draft: Callable[[], str], text: str) -> Then:
-    """Return a callback that puts a text which was not sent back among the drafts, before what was written since.
+    """Return a callback that saves a text that was not sent as a draft, before anything that was written since.
 
     `draft` returns the name of the draft; an empty name keeps nothing.
     """

@@ -76,7 +76,7 @@ class Rows(Protocol):
         """The keys of the marked rows that are shown."""
 
     def unmark(self, keys: Iterable[str]) -> None:
-        """Take the marks away after something was done to these."""
+        """Remove the marks of these rows after an action on them."""
 
 
 def select_in(view: TeamView, rows: Rows, agent_of: Callable[[str], str | None] = str) -> Selection:
@@ -123,7 +123,7 @@ class Layer:
 
 
 def unavailable(reason: Callable[[], str], *ids: str) -> tuple[Action, ...]:
-    """Return actions that a view takes only to say why they do not work on it."""
+    """Return actions that are never available in a view; their keys only show the reason."""
     return tuple(Action(ident, _ignore, lambda _: reason()) for ident in ids)
 
 

@@ -1,4 +1,4 @@
-"""Answering a request, and what has become of one since its page was opened."""
+"""Answer a request, and describe what happened to it after its page was opened."""
 
 import crewboard as core
 from crewboard import Request, TeamView

@@ -139,7 +139,7 @@ class Search:
         self._changed()
 
     def clear(self) -> None:
-        """Show all again."""
+        """Remove the filter, so that all rows are shown."""
         self.group = ALL
         self.narrow("")
 

@@ -162,7 +162,7 @@ def _is_ignored(path: str, rules: Sequence[_Rule], *, is_folder: bool) -> bool:
 
 @dataclass(frozen=True)
 class Prose:
-    """Helps with writing a text for agents: the paths that it can name, and the texts sent before."""
+    """The data for writing a text to agents: the paths that it can name, and the texts sent before."""
 
     paths: WorkspacePaths
     sent: SentTexts

@@ -160,15 +160,15 @@ class BaseScreen(Screen[None]):
         self.paint(self.context.snapshot)
 
     def queries(self) -> Iterable[Query[object]]:
-        """Return what is to be read for this screen beyond the roster."""
+        """Return the queries that this screen needs in addition to the roster."""
         return ()
 
     def keep_drafts(self) -> None:
-        """Put what is being written among the drafts: asked once a second, and when the screen goes."""
+        """Save unsent text as drafts. Called once a second, and when the screen is closed."""
 
     @property
     def settled(self) -> bool:
-        """Return True if its keys are live: a page that has just changed takes no answer for a moment."""
+        """Return True if its keys work: a page that has just changed accepts no answer for a moment."""
         return self.subject is None or self.subject.settled
 
     @property
@@ -224,7 +224,7 @@ class BaseScreen(Screen[None]):
             self._is_due = self.call_after_refresh(self.refresh_all)
 
     def refresh_all(self) -> None:
-        """Show everything anew, and have what is needed read."""
+        """Repaint everything, and request the data that the screen needs."""
         self._is_due = False
         if not self.is_ready:
             return
@@ -243,7 +243,7 @@ class BaseScreen(Screen[None]):
         self.paint_keys()
 
     def paint_frame(self, snapshot: Snapshot) -> None:
-        """Strip, heading, alert and status line."""
+        """Paint the status bar, heading, alert and status line."""
         width = self.size.width
         badges = Badges(
             read_only=self.context.read_only,
@@ -325,7 +325,7 @@ class BaseScreen(Screen[None]):
 
     @property
     def shown_need(self) -> str | None:
-        """The need that this screen is about, by its key."""
+        """Return the key of the need that this screen shows; None if it shows none."""
         return self.subject.need if self.subject is not None else None
 
     @property
@@ -465,7 +465,7 @@ class BaseScreen(Screen[None]):
 
 
 def is_form(screen: Screen[Any]) -> bool:
-    """Return True if leaving this screen would lose what is filled in."""
+    """Return True if leaving this screen would lose entered values."""
     return isinstance(screen, BaseScreen) and screen.IS_FORM
 
 

@@ -1,4 +1,4 @@
-"""`1` Board: who needs me, who does what, and what the selected agent says, was told and works on."""
+"""`1` Board: what needs the user, what each agent does, and the output, mail and work of the selected agent."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ _NAMED = (("agent", "hire"), ("app", "help"), ("app", "palette"), ("app", "leave
 
 
 class BoardScreen(BaseScreen):
-    """The view that one keeps open."""
+    """The Board view, which most users keep open."""
 
     MODE = "board"
     AUTO_FOCUS = "#roster"

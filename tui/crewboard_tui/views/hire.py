@@ -173,7 +173,7 @@ class HireScreen(BaseScreen):
         return self.is_ready and self.form.prompt != self._first[1].prompt
 
     def keep_drafts(self) -> None:
-        """Keep a prompt that was not sent, for the next hire."""
+        """Store an unsent prompt for the next hire."""
         if self._is_written and not self._is_sent:
             self._keep(self.form.prompt, self._kept_elsewhere)
 

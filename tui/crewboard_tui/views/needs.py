@@ -40,7 +40,7 @@ SORTS: dict[str, Callable[[TeamView, Need], Any]] = {
 
 
 class NeedsScreen(BaseScreen):
-    """The list, and the evidence for what is selected. What comes while one looks is added at the end."""
+    """The list of needs, and the evidence for the selected one. New needs are added at the end while it is open."""
 
     MODE = "needs"
     AUTO_FOCUS = "#needs"

@@ -71,7 +71,7 @@ class LineList(ScrollView, can_focus=True):
 
     @dataclass
     class Opened(Message):
-        """The item under the cursor was opened."""
+        """Sent when the item under the cursor is opened."""
 
         rows: "LineList"
         key: str
@@ -131,7 +131,7 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def came_by_itself(self) -> bool:
-        """Return True if the row under the cursor changed just now without a key press."""
+        """Return True if the row under the cursor has just changed without a key press."""
         return monotonic() - self._came_at < BLIND_FOR
 
     @property
@@ -155,14 +155,14 @@ class LineList(ScrollView, can_focus=True):
         return self.shown_marks or ([self._selected] if self._selected else [])
 
     def unmark(self, keys: Iterable[str]) -> None:
-        """Take away the marks that are shown, if one of them is on one of `keys`."""
+        """Remove the marks that are shown, if at least one is on one of `keys`."""
         shown = set(self.shown_marks)
         if not shown.isdisjoint(keys):
             self.marked -= shown
             self.marks_changed()
 
     def marks_changed(self) -> None:
-        """Tell the screen that the marks have changed."""
+        """Notify the screen that the marks have changed."""
         self.post_message(self.Marked(self))
         self.screen.refresh_bindings()
 

@@ -113,7 +113,7 @@ class FileToolClient:
         return self._streams
 
     async def end(self) -> bool:
-        """End the server; the next call starts another one. Return True if it could not start at all."""
+        """End the server; the next call starts another one. Return True if it never started."""
         child, self._child = self._child, None
         streams, self._streams = self._streams, None
         if streams is not None:

@@ -1,4 +1,4 @@
-"""The tools of a lead. They give the same commands as a person does.
+"""The tools of a lead. They run the same commands as the user.
 
 Commands that wait for other processes run in a thread, so that the lead can be interrupted.
 """

@@ -1,8 +1,8 @@
 """The files that file tools may use, opened so that no symbolic link, pipe or device can lead outside or block.
 
 A path is checked first, for a good error message. Then it is opened from the root's own descriptor, folder by folder,
-never through a link, so that replacing a folder by a link in between has no effect. Imports only the standard library,
-because the file-tool server uses it.
+never through a link, so that replacing a folder with a link between the two steps has no effect. Imports only the
+standard library, because the file-tool server uses it.
 """
 
 import contextlib

@@ -42,7 +42,7 @@ TOO_SOON = "not taken: the page had only just appeared; press it again"
 
 
 class RequestPage:
-    """Base of the screens of a request: the request as it was when it was opened, and whether it can be answered.
+    """Base of the screens of a request: the version of the request that it shows, and whether it can be answered.
 
     `word` returns what the screen is about, for its heading.
     """
@@ -59,11 +59,11 @@ class RequestPage:
 
     @property
     def seen(self) -> Request:
-        """Return the request as it was when it was opened: an answer binds to exactly that."""
+        """Return the request in the version that the page shows: an answer is valid only for this version."""
         return self.commands.request
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
-        """Return the line below the strip."""
+        """Return the line below the status bar."""
         waiting = [need.request_id for need in snapshot.view.needs]
         at = waiting.index(self.seen.id) + 1 if self.seen.id in waiting else 0
         opens = f"  {self._context.key('request.next')}" if self._screen.refusal("request.next") is None else ""
@@ -99,20 +99,20 @@ class RequestPage:
     # ------------------------------------------------------------------------------------------- when keys answer
 
     def read(self, snapshot: Snapshot) -> None:
-        """Note what has become of it; when that changes, take no answer for a moment."""
+        """Update the state of the request; if it changed, accept no answer for a moment."""
         outcome = outcome_of(self.seen, snapshot.view, self._context.key)
         if outcome != self.outcome:
             self.outcome = outcome
             self.pause()
 
     def pause(self) -> None:
-        """Take no answer for a moment: a key that was meant for something else may be on its way."""
+        """Accept no answer for a moment: the user may just have pressed a key for the screen before."""
         self.settled = False
         self._screen.set_timer(BLIND_FOR, self.settle)
         self._screen.refresh_bindings()
 
     def settle(self) -> None:
-        """Take answers from now on."""
+        """Accept answers from now on."""
         self.settled = True
         self._screen.refresh_bindings()
 

@@ -376,6 +376,6 @@ class ReviewScreen(BaseScreen):
         self.keep_drafts()
 
     def keep_drafts(self) -> None:
-        """Put what is said and what the plan was rewritten to among the drafts."""
+        """Save the feedback and the edited plan as drafts."""
         self.feedback.keep()
         self.editor.keep()
