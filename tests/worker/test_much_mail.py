@@ -5,7 +5,9 @@ import time
 from pathlib import Path
 from unittest import mock
 
-from crewboard.records import Message
+import pytest
+
+from crewboard.records import Message, StorageError
 from crewboard.store import codec, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker import inbox
@@ -91,6 +93,25 @@ def test_a_search_for_interrupts_parses_no_other_mail_and_nothing_twice(director
     while run_state.conversation.cursor != mailbox.size(directory, "scout"):
         inbox.take_in(run_state)
     assert interrupts.pending_interrupts() == []
+
+
+def test_a_mailbox_that_cannot_be_read_for_a_moment_cancels_no_reply(directory: TeamDirectory) -> None:
+    run_state = agent_with(directory, LAST)
+    mailbox_file = directory.inbox("scout")
+
+    async def reply() -> str:
+        await asyncio.sleep(0.05)
+        return "paid"
+
+    async def run() -> str:
+        interrupts = await _watch(run_state)
+        mailbox_file.rename(mailbox_file.with_suffix(".aside"))
+        mailbox_file.symlink_to(mailbox_file.name)
+        with pytest.raises(StorageError):
+            interrupts.pending_interrupts()
+        return await interrupts.run_interruptibly(reply())
+
+    assert asyncio.run(run()) == "paid"
 
 
 async def _watch(run_state: RunState) -> Interrupts:

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from crewboard import protocol, store
-from crewboard.records import LEAD, OPERATOR, BadDataError, ExitCode, Message, Spec
+from crewboard.records import LEAD, OPERATOR, BadDataError, ExitCode, Message, Spec, StorageError
 from crewboard.store import CachedFile
 from crewboard.worker import inbox
 from crewboard.worker.run_state import RunState
@@ -175,5 +175,14 @@ class Interrupts:
         self.check_leave()
         if waiting:
             await self.accept_shutdown()
-        if interruptible and self.pending_interrupts():
+        if not interruptible:
+            return
+        try:
+            interrupts = self.pending_interrupts()
+        except StorageError:
+            if waiting:
+                raise
+            # A reply that is under way is paid: it is not cancelled because the mail cannot be read for a moment.
+            return
+        if interrupts:
             raise Interrupted
