@@ -82,7 +82,10 @@ class Simulation:
 
         def client() -> anthropic.AsyncAnthropic:
             http = anthropic.DefaultAsyncHttpxClient(transport=httpx2.MockTransport(answer))
-            return anthropic.AsyncAnthropic(api_key="none", max_retries=0, http_client=http)
+            sdk = anthropic.AsyncAnthropic(api_key="none", max_retries=0, http_client=http)
+            # The SDK asks for it in a thread, and virtual time would not wait for that.
+            sdk._platform = "Linux"
+            return sdk
 
         monkeypatch.setattr(model, "make_client", client)
         monkeypatch.setattr(model, "SWEEP_INTERVAL", 60.0)
