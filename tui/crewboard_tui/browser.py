@@ -2,7 +2,7 @@
 
 textual-serve starts one dashboard process for each browser window and connects the two. This module adds access
 control: a request needs the cookie, which the link with the token sets; the page may load nothing from other hosts and
-run only textual-serve's own scripts.
+run no script but textual-serve's own and `FOCUS`.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ addEventListener("DOMContentLoaded", () => {
   appeared.observe(document.body, { childList: true, subtree: true });
 });
 """
-"""Gives keys to the terminal as soon as it stands. textual-serve would wait for a click."""
+"""Gives the keyboard focus to the terminal as soon as it exists. textual-serve alone would wait for a click."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

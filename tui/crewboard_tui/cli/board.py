@@ -81,8 +81,8 @@ SHORTEST_TOKEN = 16
 def serve(session: Session, host: str, port: int, read_only: bool) -> None:
     """Show the dashboard in a browser, until Ctrl-C.
 
-    Prints a link with a random token: whoever opens it may do all that you may. Only programs of this machine can
-    connect. Another --host needs a token of yours in CREWBOARD_SERVE_TOKEN, and TLS in front of it.
+    Prints a link with a random token. The link gives all rights that you have: keep it secret. Only programs of this
+    machine can connect. Another --host needs a token of yours in CREWBOARD_SERVE_TOKEN, and TLS in front of it.
     """
     # An extra, which few installations have.
     try:
