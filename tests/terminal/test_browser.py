@@ -36,12 +36,19 @@ class Served:
 
 
 @contextmanager
-def serving(crew: Crew, *options: str, ended: int = 130, **environment: str) -> Iterator[Served]:
+def serving(crew: Crew, *options: str, ended: int = 130) -> Iterator[Served]:
     """Run `crewboard serve` for a team, and end it."""
+    with serving_in(crew.root, crew.environment, *options, ended=ended) as served:
+        yield served
+
+
+@contextmanager
+def serving_in(root: Path, environment: dict[str, str], *options: str, ended: int = 130) -> Iterator[Served]:
+    """Run `crewboard serve` in a workspace, and end it."""
     process = subprocess.Popen(
         [sys.executable, "-I", "-m", "crewboard_tui.cli", "serve", *options],
-        cwd=crew.root,
-        env={**crew.environment, "LANG": "C.UTF-8", "CREWBOARD_ROOT": str(crew.root), **environment},
+        cwd=root,
+        env={**environment, "LANG": "C.UTF-8", "CREWBOARD_ROOT": str(root)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -188,3 +195,34 @@ async def test_a_window_ends_when_the_server_is_killed(shared_crew: Crew) -> Non
             assert len(windows) == 1
             served.process.kill()
         eventually(lambda: not any(window.is_running() for window in windows), "the end of the window's dashboard")
+
+
+async def test_the_dashboard_opens_before_there_is_a_team(crew_root: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(crew_root), "CREWBOARD_OFFLINE": "1"}
+    with serving_in(crew_root, environment) as served:
+        cookie = await admitted(served)
+        async with (
+            aiohttp.ClientSession(cookies={"crewboard": cookie}, headers={"Origin": served.base}) as session,
+            session.ws_connect(served.base + "/ws") as socket,
+        ):
+            await socket.receive_bytes(timeout=SECONDS)
+
+
+STUCK = """
+import signal, threading
+from crewboard_tui import session
+session.END_SECONDS = 0.2
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=session._end_with_server, daemon=True).start()
+threading.Event().wait()
+"""
+
+
+def test_a_window_that_cannot_end_in_order_ends_without_its_server() -> None:
+    process = subprocess.Popen([sys.executable, "-c", STUCK], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    process.stdin.close()
+    process.stdin = None
+    _, stacks = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "Timeout" in stacks, "it says where it was stuck"

@@ -8,9 +8,11 @@ run no script but textual-serve's own and `FOCUS`.
 import asyncio
 import secrets
 import shlex
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from html import escape
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -66,11 +68,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def dashboard(team: Team, *, read_only: bool) -> list[str]:
-    """Return the command of one window's dashboard."""
+    """Return the command of one window's dashboard. It names the team, unless the first window is to make one."""
     typed = core.commands.CommandLine.of(team)
     return [
         *(sys.executable, "-I", "-m", "crewboard_tui.cli"),
-        *("--root", str(team.directory.root), "--team", team.directory.path.name),
+        *("--root", str(team.directory.root)),
+        *(["--team", team.directory.path.name] if team.directory.exists() else []),
         *(["--offline"] if typed.offline else []),
         "board",
         *(["--read-only"] if read_only else []),
@@ -97,9 +100,9 @@ class Browsers(Server):
         try:
             site = web.TCPSite(runner, host, port)
             await site.start()
-            address = runner.addresses[0]
-            shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-            listening(f"http://{shown}:{address[1]}/?token={self._token}")
+            address, own_port = runner.addresses[0][:2]
+            name = socket.gethostname() if ip_address(address).is_unspecified else address
+            listening(f"http://{f'[{name}]' if ':' in name else name}:{own_port}/?token={self._token}")
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()

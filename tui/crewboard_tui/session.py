@@ -1,5 +1,6 @@
 """Run the dashboard: open it, close it, and print what continues without it."""
 
+import faulthandler
 import gc
 import logging
 import os
@@ -17,6 +18,9 @@ from crewboard_tui.render import safe_line, safe_text
 from crewboard_tui.settings import Settings
 
 log = logging.getLogger(__name__)
+
+END_SECONDS = 10
+"""Seconds that a dashboard has to end in order when its browser's server is gone."""
 
 
 def farewell(team: Team) -> str:
@@ -98,6 +102,7 @@ def _end_with_server() -> None:
     poll = select.poll()
     poll.register(sys.stdin.fileno(), 0)
     poll.poll()
+    faulthandler.dump_traceback_later(END_SECONDS, exit=True)  # works even if no thread of Python can run any more
     os.kill(os.getpid(), signal.SIGTERM)
 
 
