@@ -13,7 +13,6 @@ from crewboard.store import AgentDirectory
 MAX_COOLDOWN = 60.0
 """Longest pause, in seconds, if only the clock of the day tells when it ends: that clock may have been set."""
 
-
 FIRST_OUTAGE_PAUSE = 30.0
 MAX_OUTAGE_PAUSE = 900.0
 """Longest pause in an outage, in seconds, unless the API says when it will be available."""
@@ -43,17 +42,23 @@ def extend(agent: AgentDirectory, seconds: float, error: str) -> None:
     def edit(old: Cooldown | None) -> Cooldown:
         if old is not None and left(old) >= seconds:
             return old
-        return Cooldown(
-            until=time.time() + seconds,
-            until_monotonic=time.monotonic() + seconds,
-            boot_id=linux.process.boot_id(),
-            by=agent.name,
-            error=error,
-            since=old.since if old is not None and is_outage(old) else 0,
-            failures=old.failures if old is not None and is_outage(old) else 0,
-        )
+        outage = old if old is not None and is_outage(old) else Cooldown()
+        return _from_now(agent, seconds, error, since=outage.since, failures=outage.failures)
 
     store.json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit)
+
+
+def _from_now(agent: AgentDirectory, seconds: float, error: str, *, since: float, failures: int) -> Cooldown:
+    """Return a cooldown that lasts `seconds` from now."""
+    return Cooldown(
+        until=time.time() + seconds,
+        until_monotonic=time.monotonic() + seconds,
+        boot_id=linux.process.boot_id(),
+        by=agent.name,
+        error=error,
+        since=since,
+        failures=failures,
+    )
 
 
 def is_outage(pause: Cooldown) -> bool:
@@ -77,22 +82,14 @@ def extend_outage(agent: AgentDirectory, wait: float, error: str, since: float) 
     """
 
     def edit(old: Cooldown | None) -> Cooldown:
-        lasts = old is not None and is_outage(old)
-        failures = old.failures if old is not None and lasts else 0
-        at_once = left(old) if old is not None and lasts else 0.0
-        if old is not None and at_once > 0 and at_once >= wait:
-            return old
+        outage = old if old is not None and is_outage(old) else Cooldown(since=since)
+        at_once = left(outage)
+        if at_once > 0 and at_once >= wait:
+            return outage
         # An attempt that fails during a pause was started before the pause.
-        seconds = wait if at_once > 0 else outage_pause(failures + 1, wait)
-        return Cooldown(
-            until=time.time() + seconds,
-            until_monotonic=time.monotonic() + seconds,
-            boot_id=linux.process.boot_id(),
-            by=agent.name,
-            error=error,
-            since=old.since if old is not None and lasts else since,
-            failures=max(1, failures) if at_once > 0 else failures + 1,
-        )
+        seconds = wait if at_once > 0 else outage_pause(outage.failures + 1, wait)
+        failures = max(1, outage.failures) if at_once > 0 else outage.failures + 1
+        return _from_now(agent, seconds, error, since=outage.since, failures=failures)
 
     return left(store.json_files.change(agent.team.cooldown, agent.team.lock("cooldown"), Cooldown, edit))
 
