@@ -276,7 +276,7 @@ def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monk
     words = session.farewell(frozen.team)
     assert "auth-plan, docs" in words
     assert "parser" not in words
-    assert "`crewboard --offline` comes back, `crewboard stop NAME` ends one" in words
+    assert "`crewboard --offline` opens the board again, `crewboard stop NAME` ends one" in words
     monkeypatch.chdir("/")
     assert f"`crewboard --root {frozen.directory.root} --team demo --offline`" in session.farewell(frozen.team)
     frozen.probe.held.clear()

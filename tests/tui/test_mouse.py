@@ -74,7 +74,7 @@ async def test_a_double_click_on_a_choice_answers_with_that_choice(
         await stage.settles()
         y = next(y for y, line in enumerate(stage.text) if "trash" in line)
         await click(stage, 6, y, times=2)
-        await stage.sees("answered: api goes on")
+        await stage.sees("answered: api continues")
     answered = load(frozen.directory, "q-1")
     assert answered is not None
     assert answered.feedback == "trash"

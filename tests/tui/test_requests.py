@@ -156,7 +156,7 @@ async def test_approving_answers_once_and_goes_back(frozen: Frozen) -> None:
         await _read_to_the_end(stage)
         await stage.press("a")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
-        await stage.sees("approved: auth-plan goes on", "Peek · ")
+        await stage.sees("approved: auth-plan continues", "Peek · ")
     answers = [m for m in mailbox.read(frozen.directory, "auth-plan").messages if m.type == "plan_approval_response"]
     assert [answer.metadata["approve"] for answer in answers] == [True]
 
@@ -362,13 +362,15 @@ async def test_leaving_the_editor_says_that_the_edit_is_kept(frozen: Frozen, siz
         await stage.write("0. Ask first. ")
         await stage.press("escape")
         assert stage.app.context.said is not None
-        assert stage.app.context.said.text == "your edit is kept, not sent: E goes on with it, a approves what is shown"
+        assert (
+            stage.app.context.said.text == "your edit is kept, not sent: E continues with it, a approves what is shown"
+        )
         stage.app.context.forget_hint(math.inf)
         await stage.sees("kept: E shows it")
         if size[0] > 40:
             await stage.can("E", "your edit")
         await stage.press("G", "a")
-        await stage.sees("approved: auth-plan goes on; your edit")
+        await stage.sees("approved: auth-plan continues; your")
         assert _request(frozen, "req-004281").edited is None
         assert stage.app.context.drafts == {"req-004281 plan": "0. Ask first. " + PLAN}, (
             "leaving says what was not sent"
@@ -525,7 +527,7 @@ async def test_a_choice_does_not_push_words_of_ones_own_aside(frozen: Frozen) ->
         await stage.press("c")
         await stage.write("no, redirect them")
         await stage.press("escape")
-        await stage.sees("In your own words · kept, not sent · c goes on with them")
+        await stage.sees("In your own words · kept, not sent · c continues with them")
         await stage.press("enter")
         await stage.sees("not answered: you wrote words of your own")
         assert _request(frozen, "req-004290").status == "pending"

@@ -36,9 +36,9 @@ async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPa
         await stage.sees("api pauses at its next safe point")
         _hold(frozen, "api")
         await stage.until(lambda: _is_held(stage.app, "api"), "the hold to be read")
-        await stage.can("p", "go on")
+        await stage.can("p", "continue")
         await stage.press("p")
-        await stage.sees("api goes on")
+        await stage.sees("api continues")
     assert (pause, unpause) == ([("api",)], [("api",)])
 
 
@@ -54,7 +54,7 @@ async def test_capital_p_pauses_all_agents_and_then_resumes_them(
             _hold(frozen, name)
         await stage.until(lambda: all(_is_held(stage.app, name) for name in frozen.probe.held), "all to be held")
         await stage.press("P")
-        await stage.sees("1 agents go on")
+        await stage.sees("api continues")
 
 
 async def test_i_interrupts_with_a_line_or_with_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ def farewell(team: Team) -> str:
     back, stop = typed(), typed("stop NAME")
     if not living:
         return f"No agent of {view.name} is running. `{back}` opens the board again."
-    goes, them = ("goes", "it") if len(living) == 1 else ("go", "one")
-    return f"{safe_line(', '.join(living))} {goes} on. `{back}` comes back, `{stop}` ends {them}."
+    keeps, them = ("keeps", "it") if len(living) == 1 else ("keep", "one")
+    return f"{safe_line(', '.join(living))} {keeps} running. `{back}` opens the board again, `{stop}` ends {them}."
 
 
 def as_it_runs(team: Team) -> Team:

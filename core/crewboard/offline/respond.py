@@ -38,7 +38,7 @@ _Steps = Generator[Call, Done, str]
 _SPEED = Speed(delay=0.15, word=0.012)
 _CHANGED_NOTHING = "Nothing in it is in my phrasebook, so I changed nothing."
 _YOURS = "Plans are the operator's to review: approve or reject it yourself."
-_SAYS = {"result": "reports", "error": "could not go on", "message": "writes", "broadcast": "sends to every agent"}
+_SAYS = {"result": "reports", "error": "could not continue", "message": "writes", "broadcast": "sends to every agent"}
 _TASK_LINE = re.compile(r"#(?P<id>\d+) (?P<subject>.+?) \((?:in_progress|pending)(?:, (?P<owner>[\w-]+))?")
 _TASK_MAIL = re.compile(r"\W*(?:task )?#?(?P<id>\d+)\W*(?P<work>.*)", re.IGNORECASE | re.DOTALL)
 _MEMBER = re.compile(r"(\S+) \((\S+)\) (.*)")

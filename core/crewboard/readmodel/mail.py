@@ -40,7 +40,7 @@ _VERBS = {
     "question_response": "answers:",
     "task_assignment": "assigns",
     "result": "result:",
-    "error": "could not go on:",
+    "error": "could not continue:",
     "interrupt": "interrupts:",
     "broadcast": "to all:",
     "budget_warning": "warns:",

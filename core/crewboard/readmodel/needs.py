@@ -49,7 +49,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class Others:
+class OtherEvidence:
     """Other things that may need the operator, apart from agents and requests. `seen` is `OperatorState.needs`."""
 
     tasks: tuple[Task, ...] = ()
@@ -91,13 +91,13 @@ def find_needs(
     only_operator: frozenset[str],
     failure: SupervisorFailure | None = None,
     supervisor: SupervisorView | None = None,
-    others: Others | None = None,
+    others: OtherEvidence | None = None,
 ) -> tuple[Need, ...]:
     """Return what needs the operator, most urgent first. Every view, command and notification shows this list.
 
     `only_operator` are the recipients whose requests only the operator can answer, `failure` is the supervisor's last.
     """
-    others = others or Others()
+    others = others or OtherEvidence()
     deaths = [
         Need("death", agent.name, agent.since, _describe_death(agent))
         for agent in agents
@@ -185,7 +185,7 @@ def format_minute(at: float) -> str:
     return time.strftime("%H:%M", time.localtime(at))
 
 
-def _damage_needs(others: Others) -> Iterator[Need]:
+def _damage_needs(others: OtherEvidence) -> Iterator[Need]:
     for each in others.damage:
         mark = damage_mark(each.place)
         if each.version <= others.seen.get(mark, 0):
@@ -195,7 +195,7 @@ def _damage_needs(others: Others) -> Iterator[Need]:
         yield Need("damaged", each.agent, each.since, summary, file=each.place, marks=((mark, each.version),))
 
 
-def _task_needs(others: Others) -> Iterator[Need]:
+def _task_needs(others: OtherEvidence) -> Iterator[Need]:
     for task in others.tasks:
         mark = task_mark(task.id)
         if task.status == "failed" and task.rev > others.seen.get(mark, -1):
@@ -204,7 +204,7 @@ def _task_needs(others: Others) -> Iterator[Need]:
             yield Need("task_failed", owner, task.updated_at, summary, task=task.id, marks=((mark, task.rev),))
 
 
-def _result_needs(others: Others) -> Iterator[Need]:
+def _result_needs(others: OtherEvidence) -> Iterator[Need]:
     """Yield one need for each agent with unread results; it shows the newest one."""
     by_author: dict[str, list[UnreadResult]] = {}
     for result in others.results:

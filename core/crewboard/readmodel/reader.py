@@ -9,7 +9,7 @@ from pathlib import Path
 from crewboard import protocol, store
 from crewboard.protocol import only_operator_answers, operator_mailboxes
 from crewboard.readmodel.mail import Unread, UnreadResult
-from crewboard.readmodel.needs import Damage, Others, find_needs
+from crewboard.readmodel.needs import Damage, OtherEvidence, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.states import Evidence, find_state, show
 from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView
@@ -238,7 +238,7 @@ class TeamReader:
                 only_operator,
                 self._failure.get(),
                 supervisor,
-                Others(board, results if config.result_needs else (), damage, operator.needs),
+                OtherEvidence(board, results if config.result_needs else (), damage, operator.needs),
             ),
             asked=asked,
             unread=unread,

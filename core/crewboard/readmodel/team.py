@@ -20,7 +20,7 @@ from crewboard.records import (
     State,
     Task,
     Tokens,
-    seat,
+    name_of_lead,
 )
 
 NeedKind = Literal[
@@ -227,8 +227,8 @@ class TeamView:
 
     @property
     def lead(self) -> str:
-        """Return the agent in the seat of the lead; `lead` while the seat is empty."""
-        return seat([(agent.name, agent.type) for agent in self.agents])
+        """Return the name of the lead; `lead` while there is none."""
+        return name_of_lead([(agent.name, agent.type) for agent in self.agents])
 
     @property
     def urgent_first(self) -> list[AgentView]:

@@ -98,8 +98,8 @@ from crewboard.records.team import (
     ToldNeed,
     ToldNeeds,
     damage_mark,
+    name_of_lead,
     result_mark,
-    seat,
     task_mark,
 )
 
@@ -196,9 +196,9 @@ __all__ = [
     "has_vanished",
     "is_name",
     "is_orderly",
+    "name_of_lead",
     "payload_sha256",
     "result_mark",
-    "seat",
     "signal_name",
     "task_mark",
 ]

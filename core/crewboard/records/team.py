@@ -25,8 +25,8 @@ class Member(Record):
     autoclaim: bool = False
 
 
-def seat(agents: Iterable[tuple[str, str]]) -> str:
-    """Return the agent in the seat of the lead: the one called `lead`, else the first of type lead.
+def name_of_lead(agents: Iterable[tuple[str, str]]) -> str:
+    """Return the name of the lead: the agent called `lead`, else the first of type lead.
 
     `agents` are pairs of name and type. If no agent is the lead, return the name under which one would be hired.
     """
@@ -93,8 +93,8 @@ class Config(Record):
 
     @property
     def lead(self) -> str:
-        """Return the agent in the seat of the lead; `lead` while the seat is empty."""
-        return seat([(member.name, member.type) for member in self.members])
+        """Return the name of the lead; `lead` while there is none."""
+        return name_of_lead([(member.name, member.type) for member in self.members])
 
     def reports_to(self, name: str) -> str:
         """Return the agent or the operator that the agent `name` reports to."""

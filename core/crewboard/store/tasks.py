@@ -140,7 +140,7 @@ def check_type(what: str, required_type: str | None, name: str, agent_type: str)
 
 
 def _is_lead(team: TeamDirectory, name: str) -> bool:
-    """Return True if the agent `name` sits in the seat of the lead."""
+    """Return True if the agent `name` is the lead."""
     try:
         return roster.load(team).lead == name
     except CrewboardError:

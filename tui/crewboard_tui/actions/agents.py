@@ -69,7 +69,7 @@ class AgentActions:
 
     def _pause_label(self, selection: Selection) -> str | None:
         # Pressed again it undoes what it did.
-        return "go on" if _are_held(selection.agents) else None
+        return "continue" if _are_held(selection.agents) else None
 
     def _pause(self, selection: Selection) -> None:
         living = [agent for agent in selection.agents if agent.alive]
@@ -77,21 +77,21 @@ class AgentActions:
         if running:
             self._for_all("pausing", running, self._pause_one, "pause at their next safe point", selection)
         else:
-            self._for_all("letting go on", [agent.name for agent in living], self._unpause_one, "go on", selection)
+            self._for_all("unpausing", [agent.name for agent in living], self._unpause_one, "continue", selection)
 
     def _pause_one(self, name: str) -> str:
         core.commands.control.pause(self._context.team, name)
-        return f"{name} pauses at its next safe point; {self._context.key('agent.pause')} again lets it go on"
+        return f"{name} pauses at its next safe point; {self._context.key('agent.pause')} again lets it continue"
 
     def _unpause_one(self, name: str) -> str:
         core.commands.control.unpause(self._context.team, name)
-        return f"{name} goes on"
+        return f"{name} continues"
 
     def _why_no_pause_all(self, _: Selection) -> str | None:
         return None if any(agent.alive for agent in self._team) else "no agent is running"
 
     def _pause_all_label(self, _: Selection) -> str | None:
-        return "all go on" if _are_held(self._team) else None
+        return "all continue" if _are_held(self._team) else None
 
     def _pause_all(self, _: Selection) -> None:
         if _are_held(self._team):
@@ -100,11 +100,13 @@ class AgentActions:
             self._context.do("pausing all agents", self._pause_everyone)
 
     def _pause_everyone(self) -> str:
-        held, again = len(core.commands.control.pause_all(self._context.team)), self._context.key("agent.pause_all")
-        return f"{held} agents pause at their next safe point; {again} again lets them go"
+        held, again = core.commands.control.pause_all(self._context.team), self._context.key("agent.pause_all")
+        paused = f"{held[0]} pauses at its" if len(held) == 1 else f"{len(held)} agents pause at their"
+        return f"{paused} next safe point; {again} again lets {'it' if len(held) == 1 else 'them'} continue"
 
     def _unpause_everyone(self) -> str:
-        return f"{len(core.commands.control.unpause_all(self._context.team))} agents go on"
+        names = core.commands.control.unpause_all(self._context.team)
+        return f"{names[0]} continues" if len(names) == 1 else f"{len(names)} agents continue"
 
     # ----------------------------------------------------------------------------------------------------- ending
 

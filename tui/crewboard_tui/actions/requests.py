@@ -25,7 +25,7 @@ class RequestActions:
         core.commands.answers.approve(
             self._context.team, request.id, feedback=feedback, sha256=request.sha256, edited=edited
         )
-        return f"{'approved' if edited is None else 'approved as you edited it'}: {request.from_} goes on"
+        return f"{'approved' if edited is None else 'approved as you edited it'}: {request.from_} continues"
 
     def approve_with_rule(self, covers: str) -> str:
         """Say yes, and from now on to everything that the rule `covers`."""
@@ -33,7 +33,7 @@ class RequestActions:
             self._context.team, self.request.id, sha256=self.request.sha256
         )
         revoke = core.commands.command_for(self._context.team, f"rules revoke {rule.id}")
-        return f"approved, and from now on {covers}; `{revoke}` takes it back"
+        return f"approved, and from now on {covers}; `{revoke}` revokes it"
 
     def reject(self, feedback: str) -> str:
         """Say no, or no for now with a question."""
@@ -44,7 +44,7 @@ class RequestActions:
     def answer(self, text: str) -> str:
         """Answer a question."""
         core.commands.answers.answer(self._context.team, self.request.id, text)
-        return f"answered: {self.request.from_} goes on"
+        return f"answered: {self.request.from_} continues"
 
     # ------------------------------------------------------------------------------------------------------- next
 

@@ -12,7 +12,7 @@ from crewboard_tui.actions import NOT_NOW, Action, AgentActions, Messaging, Sear
 from crewboard_tui.compose import Composer, shown_composer
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render import Line, Span, format_age, line, look_of, matches, plain, say, width_of
-from crewboard_tui.views.agent_tabs import NAMES, TABS, Page, Tab, seat_mail
+from crewboard_tui.views.agent_tabs import NAMES, TABS, Page, Tab, lead_mail
 from crewboard_tui.views.base import AppContext, BaseScreen, Panes
 from crewboard_tui.widgets import (
     CollapsibleList,
@@ -152,12 +152,12 @@ class AgentPage(BaseScreen):
         words = f"there is no lead: {self.context.key('agent.talk')} writes to the lead, and hires one"
         folds: list[CollapsibleRow] = []
         if self.tab.name == "Mail" and isinstance(pane, CollapsibleList):
-            folds = seat_mail(snapshot, pane.row_width)
+            folds = lead_mail(snapshot, pane.row_width)
         if folds:
             title(
                 pane,
                 f"{LEAD} · {words}",
-                self.search.narrowed_to.removeprefix(" · ") or "what came to the seat; you read it meanwhile",
+                self.search.narrowed_to.removeprefix(" · ") or "mail to the lead; you read it while there is none",
             )
         self._fill(pane, [], folds, words)
 

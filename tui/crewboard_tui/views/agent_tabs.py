@@ -120,7 +120,7 @@ def _mail(page: Page) -> list[CollapsibleRow]:
     return mail_rows(received, sent, box, yours, page.width, snapshot.view.asked, lead=lead)
 
 
-def seat_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
+def lead_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
     """Return the mail for the lead while there is no lead."""
     box = MailboxInfo(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
     mailbox, sent = snapshot.get(MailTo(LEAD)) or Mailbox(), snapshot.get(MailFrom(LEAD)) or ()

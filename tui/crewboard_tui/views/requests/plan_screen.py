@@ -318,7 +318,7 @@ class ReviewScreen(BaseScreen):
 
     def _deny(self) -> None:
         if not self.feedback.with_no:
-            self.context.say("say why: the agent needs a reason to go on", "warning")
+            self.context.say("say why: the agent needs a reason to continue", "warning")
             return
         label = "asking back about" if self.feedback.asks else "denying"
         self._answer(label, partial(self._reject, self.feedback.with_no), no=True)
@@ -355,7 +355,7 @@ class ReviewScreen(BaseScreen):
         if was_editing and self.editor.rewritten:
             edit, yes = self.context.key("request.edit"), self.context.key("request.approve")
             self.context.say(
-                f"your edit is kept, not sent: {edit} goes on with it, {yes} approves what is shown", "warning"
+                f"your edit is kept, not sent: {edit} continues with it, {yes} approves what is shown", "warning"
             )
         self._show_mode()
         self.query_one("#plan", LineView).focus()

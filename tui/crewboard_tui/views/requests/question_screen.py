@@ -71,7 +71,7 @@ class QuestionScreen(BaseScreen):
             return "In your own words"
         words, send = self.context.key("request.words"), self.context.key("draft.send")
         if self._kept and not self.query_one("#answer").has_focus:
-            return f"In your own words · kept, not sent · {words} goes on with them"
+            return f"In your own words · kept, not sent · {words} continues with them"
         return f"In your own words · {words} writes, {send} sends"
 
     @property
@@ -120,7 +120,7 @@ class QuestionScreen(BaseScreen):
             self._warned = True
             words, choose = self.context.key("request.words"), self.context.key("list.open")
             self.context.say(
-                f"not answered: you wrote words of your own; {words} goes on with them, {choose} answers as marked",
+                f"not answered: you wrote words of your own; {words} continues with them, {choose} answers as marked",
                 "warning",
             )
             return
