@@ -99,6 +99,13 @@ def test_credentials_behind_a_link_are_hidden_too(targets: Targets, level: Level
     assert SECRET not in outcome.content
 
 
+@pytest.mark.parametrize("move", ["mv .config c", "mv .docker docker", "mkdir -p notes.d/x; mv .docker notes.d/x/"])
+def test_no_folder_above_credentials_is_moved_away(targets: Targets, level: Level, root: Path, move: str) -> None:
+    """A later command would not know them by their new name."""
+    run(sandbox_for(targets, "code", level, root), move)
+    assert SECRET not in run(sandbox_for(targets, "code", level, root), "grep -r sk-ant .").content
+
+
 def test_the_store_of_uv_is_hidden_in_every_workspace(
     targets: Targets, level: Level, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ Each attack is one command, or one call of a file tool, after which the user run
 git would run only leaves a mark.
 """
 
+import asyncio
 import os
 import subprocess
 import threading
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from crewboard.sandbox import bubblewrap, git
+from crewboard.linux import process
+from crewboard.sandbox import bubblewrap, git, shell
 from crewboard.sandbox.git import GitFiles, GitGuard, git_files
 from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
@@ -174,6 +176,17 @@ def _nested(project: Project) -> None:
     project.git("init", "-q", "src/nested")
 
 
+def _worktree_of_a_repository_far_below(project: Project) -> None:
+    project.git("init", "-q", "src/a/b/c")
+    below = project.root / "src/a/b/c"
+    project.git("commit", "-q", "--allow-empty", "-m", "first", folder=below)
+    project.git("worktree", "add", "-q", str(project.root / "src/linked"), folder=below)
+
+
+def _missing_monitor(project: Project) -> None:
+    project.git("config", "core.fsmonitor", "src/tools/monitor")
+
+
 def _redirect_left(project: Project) -> None:
     (project.root / ".git/commondir").write_text("../src/bare\n")
 
@@ -210,13 +223,24 @@ class Attack:
 
 PLANT = "echo '#!/bin/sh' > {0} && echo 'exec {{evil}}' >> {0}; chmod +x {0}"
 BARE = "cp -r src/bare/. .; git config -f config core.worktree {root}"
+EMBED = (
+    "git clone -q src/bare src/new; cp src/bare/config src/new/.git/config;"
+    " cd src/new && git -c core.fsmonitor= -c user.name=x"
+    " -c user.email=x commit -q --allow-empty -m x; cd ../..; "
+)
+SUBMODULE = (
+    "git init -q --bare .git/modules/m; mkdir src/sub; cp src/bare/config .git/modules/m/config;"
+    " git config -f .git/modules/m/config core.worktree ../../../src/sub;"
+    " commit=$(cd .git/modules/m && git -c core.fsmonitor= -c user.name=x -c user.email=x commit-tree -m x"
+    " $(git mktree < /dev/null)); git --git-dir .git/modules/m update-ref refs/heads/main $commit;"
+    " git config -f .gitmodules submodule.m.path src/sub; git config -f .gitmodules submodule.m.url ./none;"
+    " git update-index --add --cacheinfo 160000,$commit,src/sub"
+)
 COMMIT = ("commit", "--allow-empty", "-m", "x")
 
 ATTACKS = [
     Attack("an embedded repository in the index",
-           "git clone -q src/bare src/new; cp src/bare/config src/new/.git/config;"
-           " cd src/new && git -c core.fsmonitor= -c user.name=x"
-           " -c user.email=x commit -q --allow-empty -m x; cd ../..; git add src/new"),
+           EMBED + "git add src/new"),
     Attack("a bare repository in place of .git", "rm .git/HEAD; " + BARE),
     Attack("a bare repository beside an invalid .git", "mv .git/objects .git/o; " + BARE),
     Attack("commondir", "rm -f .git/commondir; echo ../src/bare > .git/commondir"),
@@ -255,6 +279,12 @@ ATTACKS = [
     Attack("a program with arguments", "cp src/evil src/clean.sh", _program_with_arguments, ("add", "src/a.txt")),
     Attack("settings of a repository below", "cp src/bare/config src/nested/.git/config", _nested,
            folder="src/nested"),
+    Attack("settings of the repository of a linked worktree", "cp src/bare/config src/a/b/c/.git/config",
+           _worktree_of_a_repository_far_below, folder="src/linked"),
+    Attack("an embedded repository in an index behind a link",
+           EMBED + "cp .git/index src/i; GIT_INDEX_FILE=src/i git add src/new; ln -sf ../src/i .git/index"),
+    Attack("a submodule that git has not made yet", SUBMODULE, then=("submodule", "update", "--init")),
+    Attack("a file monitor that is missing", "mkdir -p src/tools; cp src/evil src/tools/monitor", _missing_monitor),
 ]  # fmt: skip
 
 
@@ -315,6 +345,66 @@ def test_git_runs_nothing_of_an_agent_while_a_command_runs(
     assert not project.mark.exists()
 
 
+def interrupt(sandbox: Sandbox, text: str, ready: Path) -> None:
+    """Run a command until it has made the file `ready`, then interrupt it, as the user does."""
+
+    async def work() -> None:
+        running = asyncio.ensure_future(shell.run(text, sandbox, 60, set(process.descendants(os.getpid()))))
+        await asyncio.to_thread(eventually, lambda: ready.exists() or running.done(), "the command")
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(work())
+
+
+def test_an_interrupted_command_leaves_nothing_that_git_runs(targets: Targets, level: Level, project: Project) -> None:
+    (rebase,) = (attack for attack in ATTACKS if attack.name == "an unfinished rebase")
+    text = text_of(rebase, project)
+    ready = project.root / "src/ready"
+    interrupt(sandbox_of(targets, level, project), f"({text}); echo x > AGENTS.md; touch {ready}; sleep 30", ready)
+    project.git(*rebase.then, check=False)
+    assert not project.mark.exists()
+    assert not (project.root / "AGENTS.md").exists()
+
+
+def test_a_command_ends_when_the_user_changes_settings_that_it_could_then_change_too(
+    targets: Targets, level: Level, project: Project
+) -> None:
+    """The kernel removes a mount when a process outside replaces the file below it, as git does."""
+    outcome: list[str] = []
+    text = "touch src/ready; while [ ! -e src/seen ]; do sleep 0.02; done; cp src/bare/config .git/config"
+    sandbox = sandbox_of(targets, level, project)
+    running = threading.Thread(target=lambda: outcome.append(run(sandbox, text).content))
+    running.start()
+    try:
+        eventually(lambda: (project.root / "src/ready").exists() or bool(outcome), "the command")
+        project.git("config", "user.name", "y")
+        if level == "bubblewrap":
+            eventually(lambda: bool(outcome), "the end of the command")
+    finally:
+        (project.root / "src/seen").touch()
+        running.join()
+    assert level == "landlock" or "config was replaced outside the sandbox" in outcome[0]
+    project.git("status")
+    assert not project.mark.exists()
+
+
+def test_no_number_of_folders_and_repositories_hides_another(project: Project) -> None:
+    repositories = [project.root / f"src/r{number}/.git" for number in range(510)]
+    for number in range(2100):
+        (project.root / f"src/r{number}").mkdir()
+    for git_file in repositories:
+        git_file.write_text("gitdir: nowhere\n")
+    assert {project.root / ".git/config", *repositories} <= set(git_files(project.root).kept)
+
+
+def test_an_index_too_large_to_look_into_is_put_aside(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    with GitGuard(project.root) as guard:
+        monkeypatch.setattr(git, "_MAX_INDEX", 10)
+        assert guard.planted() == [project.root / ".git/index"]
+        assert guard.put_aside() == [".git/index"]
+
+
 WRITTEN = {
     "the .git file of a submodule": (_submodule, "src/lib/sub/.git"),
     "an included file": (_included, "src/settings"),
@@ -324,6 +414,7 @@ WRITTEN = {
     "a hook in a missing folder": (_hooks_to_come, "src/tools/hooks/pre-commit"),
     "a hook through a link": (_hooks_linked, "src/hooks/pre-commit"),
     "a file monitor": (_monitor, "src/monitor"),
+    "a file monitor that is missing": (_missing_monitor, "src/tools/monitor"),
     "a bare repository": (_no_head, "HEAD"),
     "a redirect": (_none, ".git/commondir"),
     "the project's file": (_project_file, "CLAUDE.md"),
@@ -446,7 +537,7 @@ MUTANTS: dict[str, tuple[Patch, Level, str]] = {
         "bubblewrap", "an included file",
     ),
     "programs in settings": (
-        lambda patch: patch.setattr(git._Search, "_programs", lambda self, value, tree: None),
+        lambda patch: patch.setattr(git._Search, "_programs", lambda self, name, value, tree: None),
         "bubblewrap", "a file monitor",
     ),
     "repositories below": (

@@ -158,7 +158,8 @@ def _kept(policy: Policy) -> list[str]:
     kept = [path for path in found.protected if path not in found.directories and os.path.lexists(path)]
     kept += [path for path in policy.host.own if is_below(path, [root])]
     kept += [path for git in found.directories if os.path.lexists(path := git / "commondir")]
-    open_folders = {*found.directories, *held_folders([*found.directories, *kept, *found.teams], root)}
+    private = policy.host.private_entries(root)
+    open_folders = {*found.directories, *held_folders([*found.directories, *kept, *found.teams, *private], root)}
     outermost = [path for path in kept if not is_below(path, kept)]
     # Each folder above is a mount of its own, so that it cannot be moved away and another put in its place.
     mounts = {path: "--bind" for path in open_folders if not is_below(path, kept)} | dict.fromkeys(

@@ -9,6 +9,7 @@ prevent: new files in folders that agents must be able to write.
 import contextlib
 import fcntl
 import os
+import re
 import shlex
 import stat
 import struct
@@ -38,7 +39,7 @@ Each read-only entry is a mount, and each mount costs bubblewrap about 0.1 ms fo
 """
 
 _EMPTY_FILES = ("config", "config.worktree")
-_EMPTY_FOLDERS = ("hooks", "branches", "remotes")
+_EMPTY_FOLDERS = ("hooks", "branches", "remotes", "modules", "worktrees")
 """Missing entries of a git directory that an agent could create. Empty ones mean the same to git."""
 
 _STATE = ("rebase-merge", "rebase-apply", "sequencer")
@@ -51,9 +52,16 @@ _NO_REDIRECT = b".\n"
 _PUT_ASIDE = ".crewboard-removed"
 
 _MAX_INDEX = 256 * 1024 * 1024
-_MAX_REPOSITORIES = 500
-_MAX_NESTED = 2000
-"""Folders that are searched for repositories below the root."""
+_MAX_SETTINGS = 500
+"""Files of settings that are followed for one repository."""
+
+_RUNS = re.compile(
+    r"alias\..*|core\.(?:fsmonitor|pager|editor|sshcommand|askpass|gitproxy|alternaterefscommand)|sequence\.editor"
+    r"|(?:diff|difftool|mergetool|merge|filter|trailer|tar|browser|man|guitool)\..*"
+    r"|gpg\..*program|credential\..*helper|interactive\.difffilter|pager\..*|uploadpack\.packobjectshook"
+    r"|remote\..*\.(?:uploadpack|receivepack)|receive\..*|sendemail\..*|imap\.tunnel|gc\.recentobjectshook"
+)
+"""Names of settings, in lower case, whose value can be a program."""
 
 _GITLINK = 0o160000
 
@@ -68,6 +76,8 @@ class GitFiles:
     """Files and folders that agents must not change."""
     missing: tuple[tuple[Path, bool], ...] = ()
     """Paths that agents must not create, and whether each is a folder."""
+    programs: tuple[Path, ...] = ()
+    """Programs that settings name and that are not there. No empty file is made for them either."""
     reserved: tuple[Path, ...] = ()
     """Names of the project's file that are not there. No empty file is made for them, because others would see it."""
     unprotected: tuple[str, ...] = ()
@@ -78,7 +88,8 @@ class GitFiles:
     @property
     def protected(self) -> list[Path]:
         """Return what file tools and Landlock must not let an agent change or create."""
-        return [*self.directories, *self.kept, *(path for path, _ in self.missing), *self.reserved]
+        missing = (path for path, _ in self.missing)
+        return [*self.directories, *self.kept, *missing, *self.programs, *self.reserved]
 
     def make_missing(self, root: Path) -> None:
         """Create missing files and folders, empty, so that a mount can cover them."""
@@ -117,6 +128,7 @@ class _Search:
         self.directories: dict[Path, None] = {}
         self.kept: dict[Path, None] = {}
         self.missing: dict[Path, bool] = {}
+        self.programs: dict[Path, None] = {}
         self.unprotected: dict[str, None] = {}
         self._common = list(_user_settings(root))
 
@@ -128,16 +140,23 @@ class _Search:
         if _is_bare(self.root):
             self._bare()
         seen: set[Path] = set()
-        while waiting and len(seen) < _MAX_REPOSITORIES:
+        # Without a limit: agents can make folders and repositories by the thousand, to hide others among them.
+        while waiting:
             tree = waiting.pop()
             if tree not in seen:
                 seen.add(tree)
                 waiting += self._worktree(tree)
         if not os.path.lexists(self.root / ".git"):
             self.unprotected["the root has no .git: an agent can make it a repository, with hooks"] = None
-        missing = tuple(self.missing.items())
-        teams = tuple(own_teams(below))
-        return GitFiles(tuple(self.directories), tuple(self.kept), missing, reserved, tuple(self.unprotected), teams)
+        return GitFiles(
+            tuple(self.directories),
+            tuple(self.kept),
+            tuple(self.missing.items()),
+            tuple(self.programs),
+            reserved,
+            tuple(self.unprotected),
+            tuple(own_teams(below)),
+        )
 
     def _user_files(self) -> None:
         """Keep the user's own settings if they are in the workspace."""
@@ -173,7 +192,11 @@ class _Search:
         else:
             self._settings([], tree)
             return []
-        self._settings([file for name in _EMPTY_FILES for file in (directory / name, _common(directory) / name)], tree)
+        common = _common(directory)
+        if common != directory and self._is_inside(common):
+            # The repository of a linked worktree, which may be deeper than the search.
+            self._directory(common)
+        self._settings([file for name in _EMPTY_FILES for file in (directory / name, common / name)], tree)
         links = gitlinks(directory)
         return [tree / link for link in links if os.path.lexists(tree / link / ".git")]
 
@@ -201,7 +224,7 @@ class _Search:
         """Keep what the settings in `files`, and those of the user, name in the workspace."""
         waiting = [*self._common, *dict.fromkeys(files)]
         seen: set[Path] = set()
-        while waiting and len(seen) < _MAX_REPOSITORIES:
+        while waiting and len(seen) < _MAX_SETTINGS:
             file = waiting.pop()
             if file in seen:
                 continue
@@ -214,15 +237,18 @@ class _Search:
                 elif name in ("core.hookspath", "init.templatedir"):
                     self._keep(tree / Path(value).expanduser(), is_folder=True)
                 else:
-                    self._programs(value, tree)
+                    self._programs(name, value, tree)
 
-    def _programs(self, value: str, tree: Path) -> None:
+    def _programs(self, name: str, value: str, tree: Path) -> None:
         """Keep the files that the words of a setting name: filters, monitors, aliases with their scripts."""
         for word in _words(value):
             # Text, not Path: this is done for each setting before each command.
             path = os.path.join(tree, os.path.expanduser(word.lstrip("!")))  # noqa: PTH111, PTH118
             if os.path.isfile(path):  # noqa: PTH113
                 self._keep(Path(path), is_folder=False)
+            elif "/" in word and _RUNS.fullmatch(name) and not os.path.lexists(path):
+                real = Path(os.path.realpath(path))
+                self.programs |= {real: None} if self._is_inside(real) else {}
 
     def _keep(self, path: Path, *, is_folder: bool) -> None:
         """Keep a file or folder that may be missing or outside the workspace, which is not the agents' to write."""
@@ -290,7 +316,6 @@ def folders_below(root: Path) -> list[str]:
     level = [str(root)]
     for _ in range(2):
         level = [entry.path for folder in level for entry in _listed(folder) if _is_folder(entry)]
-        level = level[: _MAX_NESTED - len(found)]
         found += level
     return found
 
@@ -359,7 +384,7 @@ def _settings(file: Path, workspace: Path) -> tuple[tuple[str, str], ...]:
     except OSError:
         return ()
     # Reading a pipe would hang.
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(found.st_mode) or not found.st_size:
         return ()
     return _settings_of(file, workspace, (found.st_mtime_ns, found.st_size, found.st_ino))
 
@@ -379,9 +404,21 @@ def _words(value: str) -> tuple[str, ...]:
 
 def gitlinks(directory: Path) -> set[str]:
     """Return the paths that the index of a git directory says are repositories of their own."""
-    indexes = [directory / "index"]
-    indexes += [Path(entry.path) for entry in _listed(directory) if entry.name.startswith("sharedindex.")]
-    return {link for index in indexes for link in _gitlinks(index)}
+    return {link for index in _indexes(directory) for link in _gitlinks(index)}
+
+
+def _indexes(directory: Path) -> list[Path]:
+    shared = [Path(entry.path) for entry in _listed(directory) if entry.name.startswith("sharedindex.")]
+    return [directory / "index", *shared]
+
+
+def _is_hidden_index(index: Path) -> bool:
+    """Return True if git reads an index in which `gitlinks` does not look: behind a link, or too large."""
+    try:
+        found = index.lstat()
+    except OSError:
+        return False
+    return not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_INDEX
 
 
 def _gitlinks(index: Path) -> frozenset[str]:
@@ -450,7 +487,7 @@ class GitGuard:
         self._within = not os.path.lexists(root / ".git") and any(
             os.path.lexists(folder / ".git") for folder in root.parents
         )
-        self._known = set(self._linked())
+        self._known = {*self._linked(), *self._hidden_indexes()}
 
     def __enter__(self) -> Self:
         for git in self.files.directories:
@@ -464,10 +501,15 @@ class GitGuard:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
             os.close(lock)
+        if kind is not None:
+            # The command was interrupted: its caller did not come so far.
+            self.put_aside()
 
     def planted(self) -> list[Path]:
         """Return the new files and folders that make git run programs that an agent chose."""
         found = [path / ".git" for path in self._linked() if path not in self._known]
+        found += [path for path in self._hidden_indexes() if path not in self._known]
+        found += [path for path in self.files.programs if os.path.lexists(path)]
         redirects = [git / _REDIRECT for git in self.files.directories]
         found += [path for path in redirects if _mode(path) and _read(path, 4096) != _NO_REDIRECT]
         if self._within and os.path.lexists(self._root / ".git"):
@@ -489,6 +531,9 @@ class GitGuard:
         trees = [(git.parent, git) for git in self.files.directories]
         found = [tree / link for tree, git in trees for link in gitlinks(git)]
         return [path for path in found if os.path.lexists(path / ".git")]
+
+    def _hidden_indexes(self) -> list[Path]:
+        return [path for git in self.files.directories for path in _indexes(git) if _is_hidden_index(path)]
 
 
 def _placed(path: Path) -> int:

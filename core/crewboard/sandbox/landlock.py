@@ -140,7 +140,9 @@ def _all_but(kept_out: list[Path], folder: Path, rights: int) -> list[Grant]:
     """Return rights to everything in a folder except `kept_out`; the folders above those can be listed."""
     if folder in kept_out or is_below(folder, kept_out):
         return []
-    inside = [path for path in kept_out if folder in path.parents]
+    # Text, not Path.parents: there may be thousands of paths.
+    above = f"{str(folder).rstrip('/')}/"
+    inside = [path for path in kept_out if path != folder and str(path).startswith(above)]
     if not inside:
         return [(folder, rights)]
     try:

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from crewboard.agent_types import type_of
 from crewboard.records import Spec, StorageError
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.git import GitGuard, write_git_settings
+from crewboard.sandbox.host_paths import is_below
 from crewboard.sandbox.level import Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
@@ -76,6 +78,16 @@ class Sandbox:
         """Return the guard that prevents new files from making git run programs; keep it open while a command runs."""
         return GitGuard(self.policy.root) if self.policy.writes and self.level != "none" else None
 
+    def covered(self, guard: GitGuard | None) -> dict[Path, tuple[int, int]]:
+        """Return the files that mounts protect or hide, with the state of each.
+
+        If another process replaces one, as git does with its settings, the kernel removes the mount over it.
+        """
+        if self.level != "bubblewrap":
+            return {}
+        paths = [*(guard.files.kept if guard else ()), *self.policy.host.private_entries(self.policy.root)]
+        return {path: state_of(path) for path in paths if not is_below(path, paths)}
+
     def file_limits(self, *, writing: bool) -> dict[str, Any]:
         """Return what the file tools refuse (`workspace.Limits`), as it is at this moment."""
         protected = self.policy.git_files().protected if writing and self.policy.writes else []
@@ -107,6 +119,16 @@ class Sandbox:
         if self.level == "landlock":
             return landlock.start(policy, start)
         return Child(start.now())
+
+
+def state_of(path: Path) -> tuple[int, int]:
+    """Return what differs after a file was replaced: inode and time of change; zeros if there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return 0, 0
+    # The content of a folder may change: its mount stays.
+    return found.st_ino, 0 if stat.S_ISDIR(found.st_mode) else found.st_mtime_ns
 
 
 def _at_most(which: int, most: int) -> int:

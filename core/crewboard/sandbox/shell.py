@@ -6,12 +6,14 @@ import os
 import re
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from crewboard import linux
 from crewboard.sandbox.git import GitGuard
 from crewboard.sandbox.process import REAP_TIMEOUT, Child, reap
-from crewboard.sandbox.sandbox import Sandbox
+from crewboard.sandbox.sandbox import Sandbox, state_of
 
 HEAD = 8_000
 TAIL = 22_000
@@ -115,6 +117,7 @@ async def _try_guarded(
 ) -> tuple[CommandResult, bool]:
     output = Output()
     source, target = os.pipe2(os.O_CLOEXEC)
+    covered = sandbox.covered(guard)
     try:
         child = sandbox.command(command, target, guard)
     except (OSError, ValueError) as error:
@@ -125,7 +128,8 @@ async def _try_guarded(
     reading = asyncio.ensure_future(_read(source, output))
     why: str | None = None
     try:
-        why = await _watch(child, min(seconds, MAX_SECONDS), None if sandbox.contains_processes else keep, guard)
+        left = None if sandbox.contains_processes else keep
+        why = await _watch(child, min(seconds, MAX_SECONDS), left, guard, covered)
     finally:
         await child.end()
         if not sandbox.contains_processes:
@@ -140,10 +144,17 @@ async def _try_guarded(
     return CommandResult(text, is_error=why is not None, exit_code=exit_code), why is not None or not child.never_ran
 
 
-async def _watch(child: Child, seconds: float, keep: set[int] | None, guard: GitGuard | None) -> str | None:
+async def _watch(
+    child: Child,
+    seconds: float,
+    keep: set[int] | None,
+    guard: GitGuard | None,
+    covered: Mapping[Path, tuple[int, int]],
+) -> str | None:
     """Wait for the end of a command; return why it must be ended early, else None.
 
-    Its processes are those below `child` if `keep` is None, else those below this process that are not in `keep`.
+    `covered` are files that its sandbox protects or hides only while nothing replaces them. Its processes are those
+    below `child` if `keep` is None, else those below this process that are not in `keep`.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -158,6 +169,9 @@ async def _watch(child: Child, seconds: float, keep: set[int] | None, guard: Git
                 return f"with more than {MOST_PROCESSES} processes"
             if guard and (planted := guard.planted()):
                 return f"because git outside the sandbox would run programs that {planted[0].name} names"
+            replaced = next((path for path, state in covered.items() if state_of(path) != state), None)
+            if replaced is not None:
+                return f"because the protected file {replaced.name} was replaced outside the sandbox; run it again"
 
 
 async def _read(source: int, output: Output) -> None:
