@@ -30,6 +30,7 @@ COMMANDS = [
     (("limit", "fixer", "--memory", "2G"), "limit", "fixer"),
     (("settings", "max_agents", "4"), "setting", ""),
     (("rules", "revoke", "rule-1"), "revoke", ""),
+    (("rules", "add", "deny", "bash", "rm *", "--agent", "fixer"), "rule", "fixer"),
     (("approve", "plan-1"), "approve", "fixer"),
     (("reject", "plan-1", "--feedback", "no"), "reject", "fixer"),
     (("answer", "question-1", "secret words"), "answer", "fixer"),

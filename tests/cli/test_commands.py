@@ -270,6 +270,16 @@ def test_a_rule_is_agreed_to_by_the_beginning_of_an_id(cli: Cli, team: Team) -> 
     assert "may use bash for pytest" in cli("rules").out
 
 
+@pytest.mark.parametrize(
+    ("whom", "who"), [("type", "all agents of type code"), ("all", "all agents"), ("agent", "fixer")]
+)
+def test_a_rule_of_an_approval_is_for_the_chosen_agents(cli: Cli, team: Team, whom: str, who: str) -> None:
+    enlist(team, "fixer")
+    ask(team, "permission-1f", "permission", {"tool": "bash", "summary": "pytest -x", "scope": "pytest"})
+    assert cli("approve", "perm", "--rule-for", whom, "--json").json["id"] == "permission-1f"
+    assert f" · {who} may use bash for pytest without asking" in cli("rules").out
+
+
 def test_the_task_board(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     first = cli("task", "add", "find", "--description", "all of it", "--owner", "fixer", "--json").json

@@ -4,9 +4,11 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from crewboard.commands import Team
-from crewboard.records import Rule
-from crewboard.store import mailbox, roster, tasks
+from crewboard.records import Rule, ToolResult, ToolStart
+from crewboard.store import journal, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
@@ -93,6 +95,52 @@ def test_rules_are_listed_and_taken_back(cli: Cli, directory: TeamDirectory) -> 
     assert cli("rules", "revoke", "rule-1").code == 0
     assert cli("rules", "revoke", "rule-1").code == 2
     assert roster.load(directory).rules == []
+
+
+def test_rules_are_added_and_listed_with_their_hits(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    kim = cli.with_environment(CREWBOARD_OPERATOR="kim")
+    first = kim("rules", "add", "deny", "bash", "git push*", "--all", "--json").json
+    assert (first["effect"], first["agent"], first["agent_type"], first["by"]) == ("deny", None, None, "kim")
+    assert (
+        "fixer must ask before files for src/**"
+        in kim("rules", "add", "ask", "files", "src/**", "--agent", "fixer").out
+    )
+    assert "all agents of type code may use" in kim("rules", "add", "allow", "bash", "ls", "--type", "code").out
+    start = ToolStart(ts=7, tool_use_id="t", name="bash", input={}, rule=first["id"])
+    refused = ToolResult(ts=9, tool_use_id="u", name="bash", content="no", rule=first["id"])
+    for event in (start, refused):
+        journal.append(team.directory.agent("fixer").journal, event)
+    assert "all agents may not use bash for git push* · 2 hits, last " in cli("rules").out
+    listed = cli("rules", "--json").json
+    assert [(each["hits"], each["last_hit"]) for each in listed] == [(2, 9), (0, None), (0, None)]
+    acts = [(each["who"], each["act"], each["target"], each["detail"]) for each in cli("audit", "--json").json]
+    assert acts[0] == ("kim", "rule", "", f"{first['id']}: deny bash git push*, all agents")
+    assert cli("rules", "remove", first["id"]).code == 0
+    assert len(cli("rules", "--json").json) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("deny", "bash", "rm *"), "say for which agents"),
+        (("deny", "bash", "rm *", "--all", "--agent", "fixer"), "say for which agents"),
+        (("deny", "bash", "rm *", "--agent", "gone"), "no agent"),
+        (("deny", "bash", "rm *", "--type", "nothing"), "no agent type"),
+        (("deny", "bash", "a && rm *", "--all"), "for one command, without &"),
+        (("deny", "bash", "rm 'a", "--all"), "cannot be read"),
+        (("deny", "bash", "rm \n", "--all"), "control characters"),
+        (("deny", "bash", " ", "--all"), "1 to 500"),
+        (("deny", "files", "/etc/**", "--all"), "no path from"),
+        (("deny", "files", "../a", "--all"), "no path from"),
+    ],
+)
+def test_a_rule_that_could_match_nothing_is_refused(
+    cli: Cli, team: Team, arguments: tuple[str, ...], says: str
+) -> None:
+    enlist(team, "fixer")
+    cli("rules", "add", *arguments).refused(2, says)
+    assert team.config.rules == []
 
 
 def test_a_type_of_the_project_is_accepted_on_the_command_line(cli: Cli, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """The roster: each change applies to the present contents, and a damaged file is never overwritten."""
 
+from typing import get_args
+
 import pytest
 
 from crewboard.errors import BadDataError, UsageError
-from crewboard.records import Config, Member, Rule
+from crewboard.records import Config, Member, Rule, RuleEffect
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 
@@ -43,6 +45,16 @@ def test_a_removed_agent_leaves_no_standing_permission(directory: TeamDirectory)
     roster.change(directory, lambda config: config.rules.extend(rules))
     roster.drop(directory, "bob")
     assert [rule.agent for rule in roster.load(directory).rules] == ["ann"]
+
+
+def test_a_removed_agent_leaves_what_it_may_not_do(directory: TeamDirectory) -> None:
+    roster.put(directory, Member(name="bob", type="code"))
+    rules = [
+        Rule(id=f"rule-{each}", effect=each, agent="bob", tool="bash", pattern="ls") for each in get_args(RuleEffect)
+    ]
+    roster.change(directory, lambda config: config.rules.extend(rules))
+    roster.drop(directory, "bob")
+    assert [rule.effect for rule in roster.load(directory).rules] == ["ask", "deny"]
 
 
 def test_each_change_raises_the_revision(directory: TeamDirectory) -> None:

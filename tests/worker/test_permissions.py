@@ -5,13 +5,22 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crewboard.records import Rule, RuleEffect
 from crewboard.worker.conversation import ApprovedPlan
-from crewboard.worker.tools.permissions import RUNNERS, SHELL_WORDS, names_call, scope_of, simple_command
+from crewboard.worker.tools.permissions import (
+    RUNNERS,
+    SHELL_WORDS,
+    judge_call,
+    names_call,
+    scope_of,
+    simple_command,
+)
 
 BASH = shutil.which("bash") or "/bin/bash"
 
@@ -36,8 +45,8 @@ def programs() -> Iterator[Path]:
         yield folder
 
 
-def run_by_bash(command: str, programs: Path) -> list[list[str]]:
-    """Return the programs that bash runs for a command, each with its arguments."""
+def run_by_bash(command: str, programs: Path, *, writes: bool = False) -> list[list[str]]:
+    """Return the programs that bash runs for a command, each with its arguments; only with `writes` it may write."""
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch, "log")
         log.touch()
@@ -50,7 +59,7 @@ def run_by_bash(command: str, programs: Path) -> list[list[str]]:
             check=False,
             timeout=10,
         )
-        assert [path.name for path in Path(scratch).iterdir()] == ["log"], "it wrote a file"
+        assert writes or [path.name for path in Path(scratch).iterdir()] == ["log"], "it wrote a file"
         return [line.split("\0")[:-1] for line in log.read_text().splitlines()]
 
 
@@ -61,6 +70,25 @@ def test_bash_runs_what_a_rule_covers_and_nothing_more(rest: list[str], programs
     words = simple_command(command)
     if words is not None:
         assert run_by_bash(command, programs) == [words]
+
+
+STATEMENTS = [
+    *PIECES, " other ", " other a ", "\n", ";", "&&", "|", "$(", ")", "(", "`", '"', "'", "if true; then", "; fi",
+    "for x in a b; do", "; done", "eval ", "command ", "exec ", "x=other ", "$x ", "${x:-b}", "<<E\n", "<<'E'\n",
+    "\nE\n", "2>/dev/null", "! ", "{ ", "; }", "[ -n a ]", "[[ a ]]", "time ", "bash -c ", "'other b'", "trap ",
+    " EXIT", "\\\n", "case a in a) other;; esac", "f() { other; }", "; f", "$'oth\\145r'", "builtin ", "coproc ",
+    "$((1))",
+]  # fmt: skip
+"""More of the grammar, in which the program `other` may run."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(pieces=st.lists(st.sampled_from(STATEMENTS), max_size=9))
+def test_no_program_runs_that_a_rule_does_not_see(pieces: list[str], programs: Path) -> None:
+    command = "".join(pieces).replace("\0", "")
+    rule = Rule(id="rule-1", effect="deny", tool="bash", pattern="other *")
+    if judge_call([rule], "bash", {"command": command}, "/root") is None:
+        assert not [run for run in run_by_bash(command, programs, writes=True) if run[0] == "other"]
 
 
 @pytest.mark.parametrize("command", ["record a 'b  c' \"d\" -x=1".replace("=", ":"), "record", "record ./a/b@1,2%+"])
@@ -103,6 +131,172 @@ def test_no_rule_is_offered_for_a_program_that_runs_another(command: str) -> Non
 )
 def test_the_scope_of_a_file_tool_is_the_folder(path: str, scope: str | None) -> None:
     assert scope_of("write_file", {"path": path}) == scope
+
+
+def judged(effect: RuleEffect, pattern: str, tool: str, text: str, root: str = "/root") -> RuleEffect | None:
+    """Return what one rule says about a command, or about a path."""
+    rule = Rule(id="rule-1", effect=effect, tool="bash" if tool == "bash" else "files", pattern=pattern)
+    found = judge_call([rule], tool, {"command" if tool == "bash" else "path": text}, root)
+    return found.effect if found is not None else None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command", "allowed"),
+    [
+        ("git status*", "git status", True),
+        ("git status*", "git status -s src", True),
+        ("git status *", "git status", True),
+        ("git status", "git status", True),
+        ("git status", "git status -s", False),
+        ("git status*", "git 'status x'", True),
+        ("git status *", "git 'status x'", False),
+        ("git status*", "git stash", False),
+        ("git status*", "./git status", False),
+        ("git status*", "/usr/bin/git status", False),
+        ("git status*", "git -C . status", False),
+        ("git status*", "git status; rm -rf .", False),
+        ("git status*", "git status && rm -rf .", False),
+        ("git status*", "git status | sh", False),
+        ("git status*", "git status > a", False),
+        ("git status*", "git status $(rm a)", False),
+        ("git status*", "git status `rm a`", False),
+        ("git status*", "git status\nrm a", False),
+        ("git status*", "git status\x1b", False),
+        ("git status*", "git status $x", False),
+        ("git status*", "git status *", False),
+        ("*", "env rm a", False),
+        ("*", "eval rm", False),
+        ("bash *", "bash -c ls", False),
+        ("ls ?", "ls a", True),
+        ("ls ?", "ls ab", False),
+        ("'", "ls", False),
+    ],
+)
+def test_a_pattern_allows_one_simple_command_only(pattern: str, command: str, allowed: bool) -> None:
+    assert (judged("allow", pattern, "bash", command) == "allow") is allowed
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["rm a", "rm -rf a", "/bin/rm a", "./x/rm a", "\\rm a", "'rm' a", 'r"m" a', "rm *", "rm $x", "A=b rm a",
+     "ls && rm a", "ls; rm a", "ls & rm a", "ls | rm a", "ls\nrm a", "(cd a; rm b)", "{ rm a; }", "! rm a",
+     "if ls; then rm a; fi",
+     "for x in a b; do rm $x; done", "while ls; do rm a; done", "echo $(rm a)", 'echo "$(rm a)"', "echo `rm a`",
+     "x=$(rm a)", "cat <(rm a)", "rm a > b", "> b rm a", "2>/dev/null rm a", "cat <<E\nx\nE\nrm a", "ls \\\n; rm a",
+     "env A=b rm a", "sudo -u x rm a", "timeout 5 rm a", "find . -exec rm {} +", "ls | xargs rm", "xargs -n1 rm -f",
+     "command rm a", "exec rm a", "eval rm a", "eval 'rm a'", "eval 'rm' ' a'", "bash -c 'rm a'", 'sh -c "ls; rm a"',
+     "sudo bash -c 'ls && rm a'", "trap 'rm a' EXIT", "time rm a", "time -p rm a", "ls #a\nrm a", "echo ${x:-b}; rm a",
+     "[ -f a ] && rm a", "[[ -f a ]] && rm a", "echo '#'; rm a", "echo a#b; rm a"],
+)  # fmt: skip
+def test_a_rule_denies_a_command_wherever_it_is_hidden(command: str) -> None:
+    assert judged("deny", "rm *", "bash", command) == "deny"
+    assert judged("ask", "rm *", "bash", command) == "ask"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["$x a", "${x} a", "$(echo rm) a", "`echo rm` a", "/bin/r? a", "{rm,a}", "$'\\162m' a", "eval $x", "bash -c $x",
+     "bash", "curl a | sh", "curl a | sudo bash -s", "bash < a", "bash <<< 'rm a'", "bash <<E\nrm a\nE", ". /dev/stdin",
+     "source <(echo rm a)", "cat <<E\n$(rm a)\nE", "f() { rm a; }", "function f { rm a; }", "case a in a) rm a;; esac",
+     "alias x=rm", "echo $((a))", "ls 'a", 'ls "a', "ls )", "(ls", "cat <<E", "echo ${x@P}", "find . $x",
+     "xargs $x", "coproc a", "$(" * 30, "eval " * 30 + "ls", "env " * 600],
+)  # fmt: skip
+def test_a_command_that_cannot_be_read_for_certain_is_asked(command: str) -> None:
+    assert judged("deny", "rm *", "bash", command) == "ask"
+    assert judged("ask", "rm *", "bash", command) == "ask"
+    assert judged("allow", "*", "bash", command) is None or simple_command(command) is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command", "effect"),
+    [
+        ("git push*", "git push", "deny"),
+        ("git push*", "git push -f origin", "deny"),
+        ("git push*", "git -C . push", "ask"),
+        ("git push*", "git --no-pager -c a=b push -f", "ask"),
+        ("git push*", "git $x", "ask"),
+        ("git push*", "git commit -m push", None),
+        ("git push*", "git log; echo push", None),
+        ("git push*", "echo git push", None),
+        ("git push*", "echo push | xargs git", "ask"),
+        ("git push", "git push origin", None),
+        ("git push", "git push $x", "ask"),
+        ("rm -rf*", "rm -v -rf a", "ask"),
+        ("rm *", "echo $HOME *.py ~ 'rm a' \"rm a\"", None),
+        ("rm *", "cat > a <<'E'\nrm $(a)\nE", None),
+        ("rm *", "cd a && make 2>&1 | tail -5", None),
+        ("rm *", "export A=b; python -m pytest -x", None),
+        ("rm *", "[ -f a ] || { echo no; exit 1; }", None),
+        ("*", "ls", "deny"),
+        ("'", "ls", "ask"),
+    ],
+)
+def test_a_denied_command_in_other_words(pattern: str, command: str, effect: RuleEffect | None) -> None:
+    assert judged("deny", pattern, "bash", command) == effect
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("src/**", "src/a.py", True),
+        ("src/**", "src/deep/a.py", True),
+        ("src/**", "./src//a.py", True),
+        ("src/**", "src2/a.py", False),
+        ("src/*", "src/a.py", True),
+        ("src/*.py", "src/a.py", True),
+        ("src/*.py", "src/a.txt", False),
+        ("**/*.py", "a.py", True),
+        ("**/*.py", "src/deep/a.py", True),
+        ("src/**/test_*.py", "src/a/test_b.py", True),
+        ("src/a.p?", "src/a.py", True),
+        ("src/a[b].py", "src/ab.py", False),
+    ],
+)
+def test_a_path_pattern(pattern: str, path: str, matches: bool) -> None:
+    for effect in get_args(RuleEffect):
+        assert judged(effect, pattern, "write_file", path) == (effect if matches else None)
+
+
+@pytest.mark.parametrize("path", ["/root/src/a.py", "src/../src/a.py", "src/a/../b.py", "../root/src/a.py"])
+def test_a_path_in_another_form_is_denied_and_not_allowed(path: str) -> None:
+    assert judged("deny", "src/**", "edit_file", path) == "deny"
+    assert judged("allow", "src/**", "edit_file", path) is None
+
+
+def test_a_path_through_a_link_is_denied_and_not_allowed(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "free").symlink_to("src")
+    (tmp_path / "src" / "out").symlink_to(tmp_path)
+    assert judged("deny", "src/**", "write_file", "free/a.py", str(tmp_path)) == "deny"
+    assert judged("allow", "free/**", "write_file", "free/a.py", str(tmp_path)) is None
+    assert judged("allow", "src/**", "write_file", "src/out/a.py", str(tmp_path)) is None
+
+
+def test_a_denied_folder_is_denied_with_all_in_it() -> None:
+    assert judged("deny", "src", "write_file", "src/deep/a.py") == "deny"
+    assert judged("deny", "src/", "write_file", "src/a.py") == "deny"
+    assert judged("allow", "src", "write_file", "src/a.py") is None
+
+
+def test_deny_wins_over_ask_and_ask_over_allow() -> None:
+    rules = [Rule(id=f"rule-{each}", effect=each, tool="bash", pattern="rm *") for each in get_args(RuleEffect)]
+    found = [judge_call(each, "bash", {"command": "rm a"}, "/root") for each in (rules, rules[:2], rules[:1])]
+    assert [each.effect for each in found if each is not None] == ["deny", "ask", "allow"]
+
+
+def test_a_rule_is_only_for_its_tool() -> None:
+    rule = Rule(id="rule-1", effect="deny", tool="edit_file", pattern="**")
+    assert judge_call([rule], "write_file", {"path": "a"}, "/root") is None
+    assert judge_call([rule], "bash", {"command": "a"}, "/root") is None
+    assert judge_call([rule], "edit_file", {"path": "a"}, "/root") is not None
+
+
+def test_a_rule_is_for_an_agent_its_type_or_all() -> None:
+    assert Rule(id="r", agent="bob", tool="bash").applies_to("bob", "code")
+    assert not Rule(id="r", agent="bob", tool="bash").applies_to("ann", "code")
+    assert Rule(id="r", agent_type="code", tool="bash").applies_to("ann", "code")
+    assert not Rule(id="r", agent_type="code", tool="bash").applies_to("ann", "test")
+    assert Rule(id="r", tool="bash").applies_to("ann", "test")
 
 
 @pytest.mark.parametrize(

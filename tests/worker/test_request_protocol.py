@@ -3,19 +3,22 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from crewboard.commands import answers, control, hire, messages, stop
 from crewboard.commands.context import Team
-from crewboard.errors import BadDataError, TryLaterError
+from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records import Intake, Request, ToolResult
 from crewboard.store import mailbox
+from crewboard.store.journal import rule_usage
 from crewboard.worker.tools.base import Outcome
 from crewboard.worker.tools.executor import ToolExecutor
 from crewboard.worker.tools.files import WRITE_FILE
@@ -244,6 +247,85 @@ def test_each_write_asks_permission_until_a_rule_covers_it(shared_crew: Crew) ->
         assert letter.message.ts <= letter.picked_up_at <= letter.entered_turn_at
     answers.revoke(shared_crew.team, rule.id)
     assert shared_crew.team.config.rules == []
+
+
+@pytest.fixture
+def ruled(shared_crew: Crew) -> Iterator[Crew]:
+    """Return the shared team, and remove its rules afterwards."""
+    yield shared_crew
+    for rule in shared_crew.team.config.rules:
+        answers.revoke(shared_crew.team, rule.id)
+
+
+def test_a_rule_denies_calls_of_an_agent_that_need_not_ask(ruled: Crew) -> None:
+    deny = answers.add_rule(ruled.team, "deny", "bash", "touch *", agent_type="code")
+    closed = answers.add_rule(ruled.team, "deny", "files", "closed/**")
+    run = calls("bash", command="true && touch denied")
+    ruled.model.give("runner", run, write("closed/a.txt"), write("open.txt"), says("done"))
+    ruled.answer(ruled.hire("runner", "code", "go", unsafe_no_sandbox=True))
+    assert not (ruled.root / "denied").exists()
+    assert not (ruled.root / "closed").exists()
+    assert (ruled.root / "open.txt").exists()
+    found = tool_results(ruled, "runner")
+    assert [each.rule for each in found] == [deny.id, closed.id, None]
+    assert f"rule {deny.id} denies touch *" in found[0].content
+    used = rule_usage(ruled.directory)
+    assert (used[deny.id].hits, used[deny.id].last_hit) == (1, found[0].ts)
+
+
+def test_a_rule_has_calls_asked_for_of_an_agent_that_need_not_ask(ruled: Crew) -> None:
+    rule = answers.add_rule(ruled.team, "ask", "bash", "touch *")
+    ruled.model.give("watched", calls("bash", command="touch asked"), says("done"))
+    hired = ruled.hire("watched", "code", "go", unsafe_no_sandbox=True)
+    request = ruled.pending("permission", "watched")
+    assert (request.payload["rule"], request.payload["scope"]) == (f"{rule.id} asks before touch *", None)
+    with pytest.raises(UsageError, match="proposes no rule"):
+        answers.approve_with_rule(ruled.team, request.id)
+    answers.approve(ruled.team, request.id, sha256=request.sha256)
+    ruled.answer(hired)
+    assert (ruled.root / "asked").exists()
+    assert rule_usage(ruled.directory)[rule.id].hits == 1
+
+
+def test_a_rule_denies_a_call_that_waited_for_its_approval(ruled: Crew) -> None:
+    ruled.model.give("waiter", calls("bash", command="touch late"), says("done"))
+    hired = ruled.hire("waiter", "code", "go", ask=True, unsafe_no_sandbox=True)
+    request = ruled.pending("permission", "waiter")
+    rule = answers.add_rule(ruled.team, "deny", "bash", "touch *", agent="waiter")
+    answers.approve(ruled.team, request.id, sha256=request.sha256)
+    ruled.answer(hired)
+    assert not (ruled.root / "late").exists()
+    assert tool_results(ruled, "waiter")[0].rule == rule.id
+
+
+def test_a_rule_for_all_agents_of_a_type_covers_another_agent(ruled: Crew) -> None:
+    run = calls("bash", command="touch made")
+    ruled.model.give("first", run, says("done"))
+    ruled.model.give("second", calls("bash", command="touch more"), says("done"))
+    hired = ruled.hire("first", "code", "go", ask=True, unsafe_no_sandbox=True)
+    request = ruled.pending("permission", "first")
+    _, rule = answers.approve_with_rule(ruled.team, request.id, rule_for="type")
+    assert (rule.agent, rule.agent_type, rule.scope) == (None, "code", "touch")
+    ruled.answer(hired)
+    ruled.answer(ruled.hire("second", "code", "go", ask=True, unsafe_no_sandbox=True))
+    assert (ruled.root / "more").exists()
+    assert rule_usage(ruled.directory)[rule.id].hits == 1
+    stop.stop(ruled.team, "second")
+    stop.remove(ruled.team, "second")
+    assert rule_usage(ruled.directory)[rule.id].hits == 1
+
+
+def test_an_agent_can_neither_add_nor_remove_a_rule(ruled: Crew) -> None:
+    rule = answers.add_rule(ruled.team, "deny", "bash", "touch *")
+    lead = replace(ruled.team, by="lead")
+    for attempt in (
+        partial(answers.add_rule, lead, "allow", "bash", "*"),
+        partial(answers.revoke, lead, rule.id),
+        partial(answers.approve_with_rule, lead, "permission-1"),
+    ):
+        with pytest.raises(UsageError, match="only the operator"):
+            attempt()
+    assert ruled.team.config.rules == [rule]
 
 
 def test_bad_input_ends_one_call_and_not_the_worker(shared_crew: Crew) -> None:

@@ -1,15 +1,27 @@
-"""Answers to requests, and the team's settings about them: who reviews plans, the budget, standing permissions.
+"""Answers to requests, and the team's settings about them: who reviews plans, the budget, permission rules.
 
 The first valid answer wins; an answer that changes nothing is an error that says why.
 """
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from crewboard import protocol, store
 from crewboard.commands.context import Team, command_for
 from crewboard.pricing import parse_budget
-from crewboard.records import OPERATOR, REQUEST_ID_RULE, BadDataError, Config, Request, RequestStatus, Rule, UsageError
+from crewboard.records import (
+    OPERATOR,
+    REQUEST_ID_RULE,
+    BadDataError,
+    Config,
+    Request,
+    RequestStatus,
+    Rule,
+    RuleEffect,
+    UsageError,
+)
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
 """Checked before an id becomes part of a path."""
@@ -238,45 +250,138 @@ def scope_of(request: Request) -> str | None:
     return scope if request.type == "permission" and isinstance(scope, str) else None
 
 
-def covers(request: Request, scope: str) -> str:
+RuleFor = Literal["agent", "type", "all"]
+"""For which agents a rule is that an approval adds: the one that asks, all of its type, or all agents."""
+
+RULE_TOOLS = ("bash", "write_file", "edit_file", "files")
+"""The tools that a rule can be about; `files` is every file tool that writes."""
+
+_MAX_PATTERN = 500
+
+
+def covers(request: Request, scope: str, rule_for: RuleFor = "agent", agent_type: str = "") -> str:
     """Describe which further calls a rule of this scope allows."""
-    who, tool = request.from_, str(request.payload.get("tool", ""))
+    who = request.from_ if rule_for == "agent" else _describe_agents(agent_type if rule_for == "type" else None)
+    tool = str(request.payload.get("tool", ""))
     if tool == "bash":
         return f"any single command of {who} that starts {scope}"
     folder = "the top folder" if scope in (".", "") else f"{scope}/"
     return f"every {tool} of {who} directly in {folder}"
 
 
-def approve_with_rule(team: Team, request_id: str, *, sha256: str | None = None) -> tuple[Request, Rule]:
+def _describe_agents(agent_type: str | None) -> str:
+    return "all agents" if agent_type is None else f"all agents of type {agent_type}"
+
+
+def describe_rule(rule: Rule) -> str:
+    """Return a rule as a sentence."""
+    who = rule.agent or _describe_agents(rule.agent_type)
+    if rule.effect == "ask":
+        return f"{who} must ask before {rule.tool} for {rule.pattern}"
+    may = "may" if rule.effect == "allow" else "may not"
+    end = " without asking" if rule.effect == "allow" else ""
+    return f"{who} {may} use {rule.tool} for {rule.pattern or rule.scope}{end}"
+
+
+def approve_with_rule(
+    team: Team, request_id: str, *, sha256: str | None = None, rule_for: RuleFor = "agent"
+) -> tuple[Request, Rule]:
     """Approve a permission request, and add the rule that it proposes.
 
     Raises:
         BadDataError: The answer changed nothing.
-        UsageError: The request proposes no rule.
+        UsageError: The request proposes no rule, or an agent asks for one.
     """
+    _require_operator(team)
     request_id = find(team, request_id)
     request = protocol.requests.load(team.directory, request_id)
     if request is not None and scope_of(request) is None:
         raise UsageError(f"request {request_id} proposes no rule; approve it without --rule")
+    agent_type = team.member(request.from_).type if request is not None and rule_for == "type" else None
     decided = approve(team, request_id, sha256=sha256)
     rule = Rule(
-        id=f"rule-{store.mailbox.new_id()[:8]}",
-        agent=decided.from_,
+        id=_new_rule_id(),
+        agent=decided.from_ if rule_for == "agent" else None,
+        agent_type=agent_type,
         tool=str(decided.payload.get("tool")),
         scope=str(decided.payload.get("scope")),
         at=team.now(),
+        by=team.operator,
     )
-    store.roster.change(team.directory, lambda config: config.rules.append(rule))
-    team.note("rule", rule.agent, f"{rule.id}: {rule.tool} {rule.scope}")
+    _add(team, rule)
     return decided, rule
+
+
+def add_rule(
+    team: Team, effect: RuleEffect, tool: str, pattern: str, *, agent: str | None = None, agent_type: str | None = None
+) -> Rule:
+    """Add a rule for an agent, for a type of agents, or without both for all agents.
+
+    Raises:
+        UsageError: The pattern can match nothing, there is no such agent or tool, or an agent adds the rule.
+    """
+    _require_operator(team)
+    if agent is not None:
+        team.member(agent)
+    if tool not in RULE_TOOLS:
+        raise UsageError(f"there are no rules about {tool!r}; tools: {', '.join(RULE_TOOLS)}")
+    _check_pattern(tool, pattern)
+    rule = Rule(
+        id=_new_rule_id(),
+        effect=effect,
+        agent=agent,
+        agent_type=agent_type,
+        tool=tool,
+        pattern=pattern,
+        at=team.now(),
+        by=team.operator,
+    )
+    _add(team, rule)
+    return rule
+
+
+def _check_pattern(tool: str, pattern: str) -> None:
+    if not pattern.strip() or len(pattern) > _MAX_PATTERN or not pattern.isprintable():
+        raise UsageError(f"a pattern has 1 to {_MAX_PATTERN} characters, without control characters")
+    if tool == "bash":
+        if found := re.search(r"[;&|<>$`]", pattern):
+            raise UsageError(f"a pattern is for one command, without {found[0]}; make a rule for each command")
+        try:
+            shlex.split(pattern)
+        except ValueError as error:
+            raise UsageError(f"the pattern {pattern!r} cannot be read: {error}") from error
+    elif pattern.startswith(("/", "~")) or ".." in pattern.split("/"):
+        raise UsageError(f"{pattern!r} is no path from the workspace's root, such as src/**")
+
+
+def _require_operator(team: Team) -> None:
+    """Refuse an agent: a rule is the operator's decision.
+
+    Raises:
+        UsageError: An agent gives the command.
+    """
+    if team.by != OPERATOR:
+        raise UsageError("only the operator adds and removes rules")
+
+
+def _new_rule_id() -> str:
+    return f"rule-{store.mailbox.new_id()[:8]}"
+
+
+def _add(team: Team, rule: Rule) -> None:
+    store.roster.change(team.directory, lambda config: config.rules.append(rule))
+    effect = "" if rule.effect == "allow" else f"{rule.effect} "
+    whom = f", {_describe_agents(rule.agent_type)}" if rule.agent is None else ""
+    team.note("rule", rule.agent or "", f"{rule.id}: {effect}{rule.tool} {rule.pattern or rule.scope}{whom}")
 
 
 def revoke(team: Team, rule_id: str) -> None:
     """Remove a rule.
 
     Raises:
-        UsageError: There is no such rule.
+        UsageError: There is no such rule, or an agent gives the command.
     """
+    _require_operator(team)
 
     def edit(config: Config) -> None:
         left = [rule for rule in config.rules if rule.id != rule_id]

@@ -92,6 +92,7 @@ class ToolStart(_Event):
     """A tool call begins. Without a later `ToolResult` its outcome is unknown.
 
     `consumed` are the ids of the mail that permitted the call. `deviates` says that the approved plan does not name it.
+    `rule` is the id of the permission rule that allowed the call, or had it asked for.
     """
 
     kind: Literal["tool_start"] = "tool_start"
@@ -100,6 +101,7 @@ class ToolStart(_Event):
     input: dict[str, Any]
     consumed: list[str] = []
     deviates: bool = False
+    rule: str | None = None
 
 
 def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
@@ -115,7 +117,8 @@ class ToolResult(_Event):
     `seconds` is how long the call took, None if its worker ended first. `created` says that the call made a new file.
     `consumed` are ids of mail that the result already holds and that therefore never enters the conversation. `task`
     is the id of the task that the agent then has in progress. `exit_code` is that of the command that the call ran,
-    minus the number of the signal that ended it; None for other tools and for commands that were ended early.
+    minus the number of the signal that ended it; None for other tools and for commands that were ended early. `rule` is
+    the id of the permission rule because of which the call was refused.
     """
 
     kind: Literal["tool_result"] = "tool_result"
@@ -128,6 +131,7 @@ class ToolResult(_Event):
     consumed: list[str] = []
     task: int | None = None
     exit_code: int | None = None
+    rule: str | None = None
 
 
 class Gate(_Event):

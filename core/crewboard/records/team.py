@@ -34,18 +34,30 @@ def name_of_lead(agents: Iterable[tuple[str, str]]) -> str:
     return LEAD if LEAD in leads else next(iter(leads), LEAD)
 
 
-class Rule(Record):
-    """A standing permission: `agent`, hired with `--ask`, may use `tool` within `scope` without asking.
+RuleEffect = Literal["allow", "ask", "deny"]
 
-    The scope of bash is a program, for any single command that starts it. The scope of a file tool is a folder of the
-    workspace.
+
+class Rule(Record):
+    """A permission rule for one agent, for a type of agents, or without both for all agents.
+
+    `pattern` says which commands of bash, or which paths of a file tool, it is for; the tool `files` means every file
+    tool that writes. A rule that an approval made has a `scope` instead: for bash a program, for any single command
+    that starts it, for a file tool a folder of the workspace. `by` is the user who added it.
     """
 
     id: str
-    agent: Name
+    effect: RuleEffect = "allow"
+    agent: Name | None = None
+    agent_type: str | None = None
     tool: str
-    scope: str
+    scope: str = ""
+    pattern: str = ""
     at: Time = 0
+    by: str = ""
+
+    def applies_to(self, name: str, agent_type: str) -> bool:
+        """Return True if it is a rule for this agent."""
+        return self.agent in (None, name) and self.agent_type in (None, agent_type)
 
 
 class Removed(Record):

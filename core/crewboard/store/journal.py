@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crewboard.records import Answer, BadDataError, Event, RunStarted, ToolStart
+from crewboard.records import Answer, BadDataError, Event, RunStarted, ToolResult, ToolStart
 from crewboard.store import codec, files
-from crewboard.store.layout import AgentDirectory
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _DURABLE = (RunStarted, ToolStart, Answer)
 """Events that wait for the disk, with all before them: what follows them is seen outside the journal."""
@@ -123,3 +123,36 @@ class JournalTail:
                 self.damaged += 1
             else:
                 yield event
+
+
+@dataclass(frozen=True)
+class RuleUsage:
+    """How many calls a permission rule decided, and when the last one was."""
+
+    hits: int = 0
+    last_hit: float | None = None
+
+
+def rule_usage(team: TeamDirectory) -> dict[str, RuleUsage]:
+    """Return the usage of each rule by its id, from the journals of all agents, also of removed ones.
+
+    Raises:
+        StorageError: A journal cannot be read.
+    """
+    found: dict[str, RuleUsage] = {}
+    for path in (*team.agents.glob("*/journal.jsonl"), *team.path.glob("removed/*/agent/journal.jsonl")):
+        for line, _ in files.read_lines(path):
+            if line is None or _HAS_RULE not in line:
+                continue
+            try:
+                event = codec.decode_event(line)
+            except BadDataError:
+                continue
+            if isinstance(event, ToolStart | ToolResult) and event.rule is not None:
+                known = found.get(event.rule, RuleUsage())
+                found[event.rule] = RuleUsage(known.hits + 1, max(known.last_hit or 0, event.ts))
+    return found
+
+
+_HAS_RULE = b'"rule": "'
+"""Bytes of each line that names a rule. Decoding all others would take most of the time."""

@@ -86,16 +86,17 @@ def put(team: TeamDirectory, member: Member) -> Config:
 
 
 def drop(team: TeamDirectory, name: str, left: Removed | None = None) -> Config:
-    """Remove `name` from the roster, with its standing permissions: another agent may get the name.
+    """Remove `name` from the roster, with the rules that allow it something: another agent may get the name.
 
-    Add `left`, the agent's last run and what it used, to that of earlier agents of the name.
+    Rules that deny or ask stay. Add `left`, the agent's last run and what it used, to that of earlier agents of the
+    name.
     """
 
     def edit(config: Config) -> None:
         if left is not None and config.member(name) is not None:
             config.removed = {**config.removed, name: config.removed.get(name, Removed()) + left}
         config.members = [member for member in config.members if member.name != name]
-        config.rules = [rule for rule in config.rules if rule.agent != name]
+        config.rules = [rule for rule in config.rules if rule.agent != name or rule.effect != "allow"]
 
     return change(team, edit)
 

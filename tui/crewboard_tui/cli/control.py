@@ -257,27 +257,85 @@ def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: b
 @as_json
 @click.pass_context
 def rules(context: click.Context, as_json: bool) -> None:
-    """List standing permissions of agents hired with --ask."""
+    """List the permission rules: what agents may do without asking, must ask for, or may not do.
+
+    deny wins over ask, ask wins over allow. `allow` only matters for agents hired with --ask. Each line shows how many
+    calls the rule decided.
+    """
     if context.invoked_subcommand is not None:
         return
     session: Session = context.obj
-    found = core.store.roster.load(session.team.directory).rules if session.team.directory.exists() else []
+    directory = session.team.directory
+    found = core.store.roster.load(directory).rules if directory.exists() else []
+    usage = core.store.journal.rule_usage(directory) if found else {}
+    used = [(rule, usage.get(rule.id, core.store.journal.RuleUsage())) for rule in found]
     if as_json:
-        say_json([rule.model_dump() for rule in found])
+        say_json([{**rule.model_dump(), **asdict(each)} for rule, each in used])
         return
-    for rule in found:
-        say(safe_line(f"{rule.id} · {rule.agent} may use {rule.tool} for {rule.scope} without asking"))
+    for rule, each in used:
+        last = f", last {clock(each.last_hit)}" if each.last_hit is not None else ""
+        hits = f"{each.hits} hit{'' if each.hits == 1 else 's'}{last}"
+        added = f" · by {rule.by} {clock(rule.at)}" if rule.by else ""
+        say(safe_line(f"{rule.id} · {core.commands.answers.describe_rule(rule)} · {hits}{added}"))
     if not found:
-        note("no standing permissions")
+        note("no permission rules")
+
+
+@rules.command()
+@click.argument("effect", type=click.Choice(["allow", "ask", "deny"]))
+@click.argument("tool", type=click.Choice(core.commands.answers.RULE_TOOLS))
+@click.argument("pattern")
+@click.option("--agent", metavar="NAME", shell_complete=common.complete_agent, help="Only for this agent.")
+@click.option(
+    "--type", "agent_type", metavar="T", shell_complete=common.complete_agent_type, help="For agents of this type."
+)
+@click.option("--all", "all_agents", is_flag=True, help="For all agents, also those hired later.")
+@as_json
+@click.pass_obj
+def add(
+    session: Session,
+    effect: core.records.RuleEffect,
+    tool: str,
+    pattern: str,
+    agent: str | None,
+    agent_type: str | None,
+    all_agents: bool,
+    as_json: bool,
+) -> None:
+    """Add a rule about calls of TOOL that match PATTERN.
+
+    For bash a pattern is one command, `*` and `?` stand for characters of a word, and a pattern that ends in `*` allows
+    more words. For files it is a path from the workspace's root; `**` stands for any folders. `files` means write_file
+    and edit_file.
+
+    deny and ask also look into compound commands; what cannot be read for certain is asked. A rule is no sandbox: the
+    same effect can be had with another command.
+
+    Example: crewboard rules add deny bash 'git push*' --all
+    """
+    if [agent is not None, agent_type is not None, all_agents].count(True) != 1:
+        raise UsageError("say for which agents it is: --agent NAME, --type T or --all")
+    if agent_type is not None:
+        core.agent_types.find(session.root, agent_type)
+    rule = core.commands.answers.add_rule(
+        session.team.ensure(), effect, tool, pattern, agent=agent, agent_type=agent_type
+    )
+    if as_json:
+        say_json(rule.model_dump())
+    else:
+        say(safe_line(f"{rule.id}: {core.commands.answers.describe_rule(rule)}"))
 
 
 @rules.command()
 @click.argument("ident", metavar="ID")
 @click.pass_obj
 def revoke(session: Session, ident: str) -> None:
-    """Revoke the standing permission with this ID."""
+    """Remove the rule with this ID; `remove` does the same."""
     core.commands.answers.revoke(session.team, ident)
     say(f"{ident} is revoked")
+
+
+rules.add_command(revoke, "remove")
 
 
 @click.command()

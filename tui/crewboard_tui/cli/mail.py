@@ -213,6 +213,11 @@ def _call(request: Request) -> str:
 @click.option("--sha256", help="SHA-256 of what you reviewed; refused if the request has changed since.")
 @click.option("--edited-file", metavar="F", help="Approve this edited plan instead; `-` is standard input.")
 @click.option("--rule", is_flag=True, help="Also approve later calls that the rule covers; see `crewboard rules`.")
+@click.option(
+    "--rule-for",
+    type=click.Choice(["agent", "type", "all"]),
+    help="Like --rule, for this agent only (as --rule alone), for all agents of its type, or for all agents.",
+)
 @as_json
 @click.pass_obj
 def approve(
@@ -222,6 +227,7 @@ def approve(
     sha256: str | None,
     edited_file: str | None,
     rule: bool,
+    rule_for: core.commands.answers.RuleFor | None,
     as_json: bool,
 ) -> None:
     """Approve the plan or permission with this ID.
@@ -234,9 +240,11 @@ def approve(
     edited = common.read_text(edited_file) if edited_file is not None else None
     if edited is not None and not edited.strip():
         raise UsageError(f"the plan in {edited_file} is empty")
-    if rule:
-        decided, standing = core.commands.answers.approve_with_rule(session.team, ident, sha256=sha256)
-        note(safe_line(f"{standing.id}: {standing.agent} may use {standing.tool} for {standing.scope} without asking"))
+    if rule or rule_for is not None:
+        decided, standing = core.commands.answers.approve_with_rule(
+            session.team, ident, sha256=sha256, rule_for=rule_for or "agent"
+        )
+        note(safe_line(f"{standing.id}: {core.commands.answers.describe_rule(standing)}"))
         _report_answer(decided, as_json)
         return
     _report_answer(

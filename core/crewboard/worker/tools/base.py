@@ -32,6 +32,8 @@ class Outcome:
     """Ids of mail whose content this result shows, so that it does not enter the conversation again."""
     exit_code: int | None = None
     """The exit code of the command that the call ran."""
+    rule: str | None = None
+    """The id of the permission rule because of which the call was refused."""
 
 
 CALL_TIMEOUT = 20.0

@@ -13,7 +13,14 @@ from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome, Tool
-from crewboard.worker.tools.permissions import ask_permission, deviates, deviation_refusal, permission_refusal
+from crewboard.worker.tools.permissions import (
+    ask_permission,
+    deviates,
+    deviation_refusal,
+    judge,
+    permission_refusal,
+    rule_refusal,
+)
 from crewboard.worker.tools.registry import ToolRegistry
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran. Check before you run it again."
@@ -85,12 +92,27 @@ class ToolExecutor:
         if beyond_plan and run_state.spec.flags.strict_plan:
             self.result(block, deviation_refusal(tool.name))
             return
-        if run_state.spec.flags.ask and tool.name in GATED_TOOLS:
-            decided = await ask_permission(self._context(block), tool.name, block["input"])
-            if decided is not None and decided.status != "approved":
-                self.result(block, permission_refusal(tool.name, decided))
+        verdict = judge(self._context(block), tool.name, block["input"]) if tool.name in GATED_TOOLS else None
+        rule = verdict.rule if verdict is not None else None
+        if verdict is not None and verdict.effect == "deny":
+            self.result(block, rule_refusal(tool.name, verdict.rule))
+            return
+        asks = run_state.spec.flags.ask and tool.name in GATED_TOOLS
+        if (verdict is not None and verdict.effect == "ask") or (asks and verdict is None):
+            why = verdict.asks if verdict is not None else ""
+            decided = await ask_permission(self._context(block), tool.name, block["input"], why)
+            if decided.status != "approved":
+                self.result(block, permission_refusal(tool.name, decided, rule))
                 return
-            consumed = [protocol.approvals.response_id(decided)] if decided is not None else []
+            # A rule that was added while the agent waited denies the call, too.
+            now = judge(self._context(block), tool.name, block["input"])
+            if now is not None and now.effect == "deny":
+                self.result(block, rule_refusal(tool.name, now.rule, decided))
+                return
+            consumed = [protocol.approvals.response_id(decided)]
+        elif not asks:
+            # An agent that need not ask gains nothing by a rule that allows.
+            rule = None
         start = ToolStart(
             ts=run_state.now(),
             tool_use_id=block["id"],
@@ -98,6 +120,7 @@ class ToolExecutor:
             input=block["input"],
             consumed=consumed,
             deviates=beyond_plan,
+            rule=rule.id if rule is not None else None,
         )
         run_state.append(start)
         await self._run(block, tool, given)
@@ -132,6 +155,7 @@ class ToolExecutor:
                 created=outcome.created,
                 consumed=list(outcome.consumed),
                 exit_code=outcome.exit_code,
+                rule=outcome.rule,
                 seconds=seconds if seconds is None else round(seconds, 3),
             )
         )

@@ -1,23 +1,27 @@
-"""What an agent may do at the moment: the plan gate, and with `--ask` the operator's permission for each call.
+"""What an agent may do at the moment: the plan gate, the permission rules, and with `--ask` the operator's permission.
 
-A standing rule gives the permission for one program, or for the files of one folder.
+A rule that allows covers one simple command, read as strictly as possible. A rule that denies or asks also looks into
+compound commands, and where bash's reading of one is not certain, the operator is asked.
 """
 
 import difflib
 import posixpath
 import re
 import shlex
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
 from crewboard import protocol, store
 from crewboard.agent_types import GATED_TOOLS
-from crewboard.records import OPERATOR, Request
+from crewboard.records import OPERATOR, Request, Rule, RuleEffect
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Outcome
+from crewboard.worker.tools.workspace import unescape_name
 
 _PLAIN_COMMAND = re.compile(r"""[\w ./,:@%+'"-]+""", re.ASCII)
 """A command of these characters alone has no separator, substitution, expansion, redirection, assignment or control
@@ -40,6 +44,36 @@ RUNNERS = frozenset({
     "stdbuf", "strace", "sudo", "taskset", "timeout", "unshare", "watch", "xargs", "zsh",
 })  # fmt: skip
 """Programs that run the program in their arguments. A rule for one of them would allow every program."""
+
+_SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
+
+_WRAPPERS = frozenset({
+    *RUNNERS, "builtin", "command", "entr", "eval", "exec", "find", "flock", "hatch", "ksh", "npx", "nsenter",
+    "parallel", "pdm", "perf", "poetry", "runuser", "script", "su", "systemd-run", "time", "trap", "uv", "uvx",
+})  # fmt: skip
+"""Programs and builtins whose arguments are searched for what a rule denies or has asked for."""
+
+_RUNS_FILES = frozenset({*_SHELLS, ".", "source"})
+
+_IS_TEXT = re.compile(r"[\s;&|<>()$`'\"\\]")
+"""Characters of an argument that is more than one word of a command."""
+
+_MOST_WORDS = 500
+
+_FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+
+_REDEFINES = frozenset({
+    "alias", "bind", "case", "compgen", "complete", "coproc", "enable", "fc", "function", "mapfile", "readarray",
+})  # fmt: skip
+"""Words of bash after which a later word may mean or run something else than it says."""
+
+_BEFORE_COMMAND = frozenset({
+    "!", "do", "done", "elif", "else", "esac", "fi", "if", "then", "until", "while", "{", "}",
+})  # fmt: skip
+"""Words after which bash reads another command."""
+
+_DEEPEST = 20
+"""Substitutions and subshells inside of each other that are looked into."""
 
 
 def is_plan_required(run_state: RunState) -> bool:
@@ -134,28 +168,412 @@ def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
     return None if not path.name or path.is_absolute() or ".." in path.parts else str(path.parent)
 
 
-def is_covered(context: Context, tool: str, arguments: dict[str, Any]) -> bool:
-    """Return True if a standing rule allows the call."""
-    scope = scope_of(tool, arguments)
+class Verdict(NamedTuple):
+    """What the rules say about a call, and the rule that decides. `asks` says why a call is asked for."""
+
+    effect: RuleEffect
+    rule: Rule
+    asks: str = ""
+
+
+class _Match(IntEnum):
+    """How certain it is that a rule is for a call."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+def judge(context: Context, tool: str, arguments: dict[str, Any]) -> Verdict | None:
+    """Return what the rules say about a call; None if no rule is for it."""
+    spec = context.run_state.spec
     rules = store.roster.load(context.team).rules
-    return scope is not None and any((r.agent, r.tool, r.scope) == (context.name, tool, scope) for r in rules)
+    found = [rule for rule in rules if rule.applies_to(context.name, spec.type)]
+    return judge_call(found, tool, arguments, str(context.team.root))
 
 
-async def ask_permission(context: Context, tool: str, arguments: dict[str, Any]) -> Request | None:
-    """Ask the operator to allow one call. Return the decided request, or None if a standing rule allows it.
+def judge_call(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root: str) -> Verdict | None:
+    """Return what these rules of an agent say about a call: deny wins over ask, ask wins over allow.
+
+    What a rule may deny, but not for certain, is asked for.
+    """
+    rules = [rule for rule in rules if rule.tool == tool or (rule.tool == "files" and tool != "bash")]
+    strict = _strict_matches([rule for rule in rules if rule.effect != "allow"], tool, arguments, root)
+    for match, rule in strict:
+        if match is _Match.YES and rule.effect == "deny":
+            return Verdict("deny", rule)
+    for match, rule in strict:
+        certain = f"{rule.id} asks before {rule.pattern}"
+        possible = f"{rule.id} may be about it: {rule.effect} {rule.pattern}"
+        return Verdict("ask", rule, certain if match is _Match.YES else possible)
+    allowing = (rule for rule in rules if rule.effect == "allow" and _allows(rule, tool, arguments, root))
+    return next((Verdict("allow", rule) for rule in allowing), None)
+
+
+def _allows(rule: Rule, tool: str, arguments: dict[str, Any], root: str) -> bool:
+    """Return True if a rule allows a call for certain: one simple command, or a file to which no link leads."""
+    scope = scope_of(tool, arguments)
+    if scope is None or not rule.pattern:
+        return scope is not None and (rule.tool, rule.scope) == (tool, scope)
+    if tool == "bash":
+        words, pattern = simple_command(str(arguments.get("command", ""))), _pattern_words(rule)
+        return bool(words and pattern) and _match_words(pattern, words or [], any_folder=False) is _Match.YES
+    return all(_match_path(rule.pattern, name) for name in _names_of(str(arguments.get("path", "")), root))
+
+
+def _strict_matches(rules: list[Rule], tool: str, arguments: dict[str, Any], root: str) -> list[tuple[_Match, Rule]]:
+    """Return those of the rules that are, or may be, about a call, the certain ones first."""
+    found: list[tuple[_Match, Rule]] = []
+    if tool == "bash":
+        commands = _commands_or_none(str(arguments.get("command", ""))) if rules else []
+        for rule in rules:
+            pattern = _pattern_words(rule)
+            clear = commands if pattern else None
+            matches = [_Match.MAYBE] if clear is None else [_match_words(pattern, words) for words in clear]
+            found.append((max(matches, default=_Match.NO), rule))
+    else:
+        names = _names_of(str(arguments.get("path", "")), root) if rules else []
+        for rule in rules:
+            patterns = rule.pattern.rstrip("/"), f"{rule.pattern.rstrip('/')}/**"
+            matched = not rule.pattern or any(_match_path(each, name) for name in names for each in patterns)
+            found.append((_Match.YES if matched else _Match.NO, rule))
+    return sorted((each for each in found if each[0] is not _Match.NO), key=lambda each: -each[0])
+
+
+def _commands_or_none(text: str) -> list[list[str | None]] | None:
+    """Return the commands in a text; None if it is not certain what bash runs."""
+    try:
+        return list(commands_in(text))
+    except UnclearCommandError:
+        return None
+
+
+def _pattern_words(rule: Rule) -> list[str]:
+    """Return the words of a rule's pattern; none if it cannot be read, as in a file that was edited by hand."""
+    try:
+        return shlex.split(rule.pattern)
+    except ValueError:
+        return []
+
+
+def _match_words(pattern: list[str], words: Sequence[str | None], *, any_folder: bool = True) -> _Match:
+    """Compare a command with a pattern, word by word; a pattern that ends in `*` allows more words.
+
+    With `any_folder` the program may be in any folder, and options before a subcommand make the match possible.
+    """
+    more = pattern[-1].endswith("*")
+    if pattern[-1] == "*":
+        pattern = pattern[:-1]
+    for index, wanted in enumerate(pattern):
+        word = words[index] if index < len(words) else ""
+        if word is None:
+            return _Match.MAYBE
+        if index >= len(words):
+            return _Match.NO
+        name = posixpath.basename(word) if any_folder and index == 0 else word
+        if _matches(wanted, word) or _matches(wanted, name):
+            continue
+        has_option = any_folder and index > 0 and word.startswith("-")
+        return _Match.MAYBE if has_option and _in_order(pattern[index:], words[index:]) else _Match.NO
+    if more or len(words) == len(pattern):
+        return _Match.YES
+    return _Match.MAYBE if words[len(pattern)] is None else _Match.NO
+
+
+def _in_order(pattern: list[str], words: Sequence[str | None]) -> bool:
+    """Return True if the words may contain those of the pattern, in this order."""
+    left = iter(words)
+    return all(any(word is None or _matches(wanted, word) for word in left) for wanted in pattern)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return re.fullmatch(_glob(pattern, "."), text, re.DOTALL) is not None
+
+
+def _glob(pattern: str, character: str) -> str:
+    """Return a pattern with `*` and `?`, which stand for this `character`, as a regular expression."""
+    return "".join({"*": f"{character}*", "?": character}.get(each) or re.escape(each) for each in pattern)
+
+
+def _match_path(pattern: str, path: str) -> bool:
+    """Return True if a path relative to the root matches; `**` stands for any folders, at the end for all inside."""
+    *folders, last = posixpath.normpath(pattern).split("/")
+    steps = ["(?:[^/]+/)*" if each == "**" else _glob(each, "[^/]") + "/" for each in folders]
+    steps.append(".+" if last == "**" else _glob(last, "[^/]"))
+    return re.fullmatch("".join(steps), path, re.DOTALL) is not None
+
+
+def _names_of(path: str, root: str) -> list[str]:
+    """Return a path as it is given, and as the file tools resolve it, relative to the root."""
+    real = [posixpath.realpath(posixpath.join(root, each)) for each in (path, unescape_name(path))]
+    given = posixpath.relpath(posixpath.join(root, path), root)
+    return [given, *(posixpath.relpath(each, posixpath.realpath(root)) for each in real)]
+
+
+class UnclearCommandError(ValueError):
+    """It is not certain how bash reads a command."""
+
+
+def commands_in(text: str, depth: int = 0) -> Iterator[list[str | None]]:
+    """Yield the words of each command that bash may run for `text`: in compound commands, substitutions and arguments.
+
+    A word that is known only when bash runs is None.
+
+    Raises:
+        UnclearCommandError: It is not certain what bash runs.
+    """
+    reader = _CommandReader(text, depth)
+    reader.read_commands("")
+    for words in reader.found:
+        yield words
+        yield from _wrapped(words, depth)
+
+
+def _wrapped(words: list[str | None], depth: int) -> Iterator[list[str | None]]:
+    """Yield the commands that a program may run which takes them as its arguments."""
+    _require_clear(words)
+    name, given = posixpath.basename(words[0] or ""), words[1:]
+    if name not in _WRAPPERS:
+        return
+    if len(words) > _MOST_WORDS:
+        raise UnclearCommandError(f"{name} has too many arguments")
+    # These read more arguments from another process.
+    more = [None] if name in ("parallel", "xargs") else []
+    for index, word in enumerate(words[1:], start=1):
+        if name != "find" or words[index - 1] in _FIND_RUNS or word is None:
+            _require_clear(words[index:])
+            yield [*words[index:], *more]
+    texts = [word for word in given if word is not None and _IS_TEXT.search(word)]
+    if name == "eval":
+        texts.append(" ".join(word or "" for word in given))
+    for text in texts:
+        yield from commands_in(text, depth + 1)
+
+
+def _require_clear(words: list[str | None]) -> None:
+    """Refuse a command that changes what words mean, or whose text is not among its arguments."""
+    name, given = posixpath.basename(words[0] or ""), words[1:]
+    if name in _REDEFINES:
+        raise UnclearCommandError(f"{name} may change what other words mean")
+    reads_file = [word is None or word.startswith(("/dev/", "/proc/")) for word in given]
+    reads_input = all(word is not None and word.startswith(("-", "+")) for word in given)
+    if (name in _SHELLS and reads_input) or (name in _RUNS_FILES and any(reads_file)):
+        raise UnclearCommandError(f"{name} reads its commands from elsewhere")
+
+
+class _CommandReader:
+    """A reader of the part of bash's grammar that says where a command begins; it refuses what it is not sure of."""
+
+    _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+    _REDIRECTION = re.compile(r"<<<|<<-?|<>|<&|>&|>>|>\||<|>")
+    _DELIMITER = re.compile(r"""[ \t]*(?:'([^'\n]*)'|"([^"\n\\$`]*)"|(\\?)([\w.-]+))(?=[\s;&|<>]|$)""", re.ASCII)
+    _VARIABLE = re.compile(r"\$(?:\w+|[?#$!@*-]|\{[#]?\w+(?:[-:+=?#%/^,][^{}$`'\"\\@!\[]*)?\})", re.ASCII)
+    _QUOTED_C = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
+    _PLAIN = re.compile(
+        r"""[^\s;&|<>()\\'"$`*?\[{~]+|[^\S \t\n]+|(?<![^\s;&|()])(?:\{|\[\[?)(?=\s)|\{\}|(?<=[^\s;&|<>()=:])~"""
+    )
+    """Characters that stand for themselves: also a brace or bracket alone, and a tilde inside of a word."""
+    _RUNS_IN_TEXT = re.compile(r"`|\$[(\[]|\$\{[^}]*[^\w}]")
+
+    def __init__(self, text: str, depth: int = 0) -> None:
+        self.found: list[list[str | None]] = []
+        self._text = text
+        self._at = 0
+        self._depth = depth
+        self._heredocs: list[tuple[str, bool, bool]] = []
+        """Delimiter, whether it is quoted, and whether tabs are removed, of each here-document that has not begun."""
+
+    @property
+    def _next(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            raise UnclearCommandError(f"cannot read {what}")
+        self._at = found.end()
+        return found
+
+    def read_commands(self, end: str) -> None:
+        """Read commands up to the character `end`, or the end of the text."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise UnclearCommandError("nested too deep")
+        words: list[str | None] = []
+        while self._next != end:
+            words = self._read_part(words)
+        self._end_command(words)
+        if self._heredocs and not end:
+            raise UnclearCommandError("a here-document without a text")
+        self._at += 1
+        self._depth -= 1
+
+    def _read_part(self, words: list[str | None]) -> list[str | None]:
+        """Read a word or an operator; return the words of the command that is then being read."""
+        character = self._next
+        if self._text.startswith("&>", self._at) or character in (" ", "\t"):
+            self._at += 1
+        elif character in (";", "&", "|", "\n"):
+            self._at += 1
+            self._end_command(words)
+            if character == "\n":
+                self._skip_heredocs()
+            return []
+        elif character == "#":
+            line_end = self._text.find("\n", self._at)
+            self._at = line_end if line_end >= 0 else len(self._text)
+        elif character in ("<", ">"):
+            self._redirect(words)
+        elif character == "(" and not words and not self._text.startswith("((", self._at):
+            self._at += 1
+            self.read_commands(")")
+        elif character in ("", "(", ")"):
+            raise UnclearCommandError("a function, an array, arithmetic, or an early end")
+        else:
+            start = self._at
+            word = self._word()
+            is_prefix = word in _BEFORE_COMMAND or self._ASSIGNMENT.match(self._text, start)
+            if words or not is_prefix:
+                words.append(word)
+        return words
+
+    def _end_command(self, words: list[str | None]) -> None:
+        if words:
+            self.found.append(words)
+
+    def _redirect(self, words: list[str | None]) -> None:
+        start = self._at
+        if self._text.startswith(("<(", ">("), self._at):
+            self._at += 2
+            self.read_commands(")")
+            words.append(None)
+            return
+        # The number of the file that is redirected is no argument.
+        if words and (words[-1] or "").isdigit() and self._text[start - 1 : start].isdigit():
+            words.pop()
+        operator = self._take(self._REDIRECTION, "a redirection")[0]
+        if operator in ("<<", "<<-"):
+            single, double, escaped, bare = self._take(self._DELIMITER, "a here-document").groups()
+            name = next(each for each in (single, double, bare) if each is not None)
+            self._heredocs.append((name, bare is None or bool(escaped), operator == "<<-"))
+            return
+        while self._next and self._next in " \t":
+            self._at += 1
+        start = self._at
+        self._word()
+        if self._at == start:
+            raise UnclearCommandError("a redirection without a file")
+
+    def _skip_heredocs(self) -> None:
+        for name, quoted, strips in self._heredocs:
+            body: list[str] = []
+            while True:
+                if self._at >= len(self._text):
+                    raise UnclearCommandError("a here-document without an end")
+                end = self._text.find("\n", self._at)
+                end = end if end >= 0 else len(self._text)
+                line = self._text[self._at : end]
+                self._at = end + 1
+                line = line.lstrip("\t") if strips else line
+                if line == name:
+                    break
+                body.append(line)
+            if not quoted and self._RUNS_IN_TEXT.search("\n".join(body)):
+                raise UnclearCommandError("a here-document with a substitution")
+        self._heredocs = []
+
+    def _word(self) -> str | None:
+        """Read one word as bash does; return None if its text is known only when bash runs."""
+        known, text = True, list[str]()
+        while (character := self._next) and character not in " \t\n;&|<>()":
+            if character == "\\":
+                following = self._text[self._at + 1 : self._at + 2]
+                text.append("" if following == "\n" else following or "\\")
+                self._at += 2
+            elif character == "'":
+                close = self._text.find("'", self._at + 1)
+                if close < 0:
+                    raise UnclearCommandError("a quote without an end")
+                text.append(self._text[self._at + 1 : close])
+                self._at = close + 1
+            elif character == '"':
+                known &= self._double_quoted(text)
+            elif character in "$`":
+                known &= self._expansion(text, quoted=False)
+            elif (plain := self._PLAIN.match(self._text, self._at)) is not None:
+                text.append(plain[0])
+                self._at = plain.end()
+            else:
+                # Bash makes other words of it: names of files, a home, or what stands in braces.
+                known = False
+                text.append(character)
+                self._at += 1
+        return "".join(text) if known else None
+
+    def _double_quoted(self, text: list[str]) -> bool:
+        self._at += 1
+        known = True
+        while (character := self._next) != '"':
+            if not character:
+                raise UnclearCommandError("a quote without an end")
+            if character == "\\":
+                following = self._text[self._at + 1 : self._at + 2]
+                text.append("" if following == "\n" else following if following in tuple('$`"\\') else "\\" + following)
+                self._at += 2
+            elif character in "$`":
+                known &= self._expansion(text, quoted=True)
+            else:
+                text.append(character)
+                self._at += 1
+        self._at += 1
+        return known
+
+    def _expansion(self, text: list[str], *, quoted: bool) -> bool:
+        """Read what begins with `$` or a backtick; return True if it stands for itself."""
+        following = self._text[self._at + 1 : self._at + 2]
+        if self._next == "`":
+            close = self._text.find("`", self._at + 1)
+            inner = self._text[self._at + 1 : close]
+            if close < 0 or "\\" in inner:
+                raise UnclearCommandError("a substitution that is hard to read")
+            reader = _CommandReader(inner, self._depth)
+            reader.read_commands("")
+            self.found += reader.found
+            self._at = close + 1
+        elif following == "(":
+            if self._text.startswith("$((", self._at):
+                raise UnclearCommandError("arithmetic")
+            self._at += 2
+            self.read_commands(")")
+        elif following == "'" and not quoted:
+            self._take(self._QUOTED_C, "a quoted text")
+        elif following == '"' and not quoted:
+            self._at += 1
+            return True
+        elif following and (following.isalnum() or following in "_?#$!@*-{["):
+            self._take(self._VARIABLE, "an expansion")
+        else:
+            text.append("$")
+            self._at += 1
+            return True
+        return False
+
+
+async def ask_permission(context: Context, tool: str, arguments: dict[str, Any], why: str = "") -> Request:
+    """Ask the operator to allow one call, and return the decided request; `why` says which rule has it asked for.
 
     Raises:
         Interrupted: The agent must read its mail.
         WorkerExit: The run ends.
     """
-    if is_covered(context, tool, arguments):
-        return None
     payload: dict[str, JsonValue] = {
         "tool": tool,
         "input": arguments,
         "summary": _first_line(str(arguments.get("command") or arguments.get("path") or "")),
         "diff": await _diff(context, tool, arguments),
-        "scope": scope_of(tool, arguments),
+        # A rule that allows would change nothing where another one has the call asked for.
+        "scope": None if why else scope_of(tool, arguments),
+        **({"rule": why} if why else {}),
     }
     request = protocol.approvals.ask(
         context.team,
@@ -169,11 +587,21 @@ async def ask_permission(context: Context, tool: str, arguments: dict[str, Any])
     return await context.wait_for_decision(request, f"asks to use {tool}")
 
 
-def permission_refusal(tool: str, decided: Request) -> Outcome:
-    """Return what the model is told about a call that was not allowed."""
+def rule_refusal(tool: str, rule: Rule, decided: Request | None = None) -> Outcome:
+    """Return what the model is told about a call that a rule denies, also if it was approved meanwhile."""
+    text = (
+        f"{tool} was not run: the operator's rule {rule.id} denies {rule.pattern}. Do not try to do it in another way"
+    )
+    consumed = (protocol.approvals.response_id(decided),) if decided is not None else ()
+    return Outcome(f"{text}; ask the operator if you need it.", is_error=True, consumed=consumed, rule=rule.id)
+
+
+def permission_refusal(tool: str, decided: Request, rule: Rule | None = None) -> Outcome:
+    """Return what the model is told about a call that was not allowed; `rule` had it asked for."""
     reason = f": {decided.feedback}" if decided.feedback else ""
     text = f"{tool} was not run: permission {decided.status} by {decided.decided_by}{reason}"
-    return Outcome(text, is_error=True, consumed=(protocol.approvals.response_id(decided),))
+    consumed = (protocol.approvals.response_id(decided),)
+    return Outcome(text, is_error=True, consumed=consumed, rule=rule.id if rule is not None else None)
 
 
 def _first_line(text: str) -> str:
