@@ -209,8 +209,9 @@ async def test_the_dashboard_opens_before_there_is_a_team(crew_root: Path) -> No
 
 
 STUCK = """
-import signal, threading
+import io, signal, sys, threading
 from crewboard_tui import session
+sys.stderr = io.StringIO()  # as while Textual runs
 session.END_SECONDS = 0.2
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 threading.Thread(target=session._end_with_server, daemon=True).start()

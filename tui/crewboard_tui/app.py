@@ -161,8 +161,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._name_problems(self.settings.problems)
 
     def _terminate(self) -> None:
-        self._keep_drafts()
-        self.exit(return_code=ExitCode.TERMINATED)
+        try:
+            self._keep_drafts()
+        finally:  # a page that is just closing may raise
+            self.exit(return_code=ExitCode.TERMINATED)
 
     def on_ready(self) -> None:
         if not gc.isenabled():  # the start has put it off; frozen again and again, old objects would never be freed

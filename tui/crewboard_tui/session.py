@@ -19,6 +19,8 @@ from crewboard_tui.settings import Settings
 
 log = logging.getLogger(__name__)
 
+_STDERR = 2
+
 END_SECONDS = 10
 """Seconds that a dashboard has to end in order when its browser's server is gone."""
 
@@ -102,7 +104,8 @@ def _end_with_server() -> None:
     poll = select.poll()
     poll.register(sys.stdin.fileno(), 0)
     poll.poll()
-    faulthandler.dump_traceback_later(END_SECONDS, exit=True)  # works even if no thread of Python can run any more
+    # It ends the process even if no thread of Python can run any more. sys.stderr is Textual's, and no file.
+    faulthandler.dump_traceback_later(END_SECONDS, file=_STDERR, exit=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
