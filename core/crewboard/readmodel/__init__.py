@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from crewboard.readmodel.activity import Activity, ActivityReader, describe, why_failed
-from crewboard.readmodel.changes import Change, ChangeReader
+from crewboard.readmodel.changes import Absence, Change, ChangeReader, Happening, HappeningKind, read_absence
 from crewboard.readmodel.crash_report import CrashReport, examine, log_end
 from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, FileActivity, runs_on_your_machine
 from crewboard.readmodel.mail import (
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NEED_OF_REQUEST",
     "URGENCY",
+    "Absence",
     "Activity",
     "ActivityReader",
     "AgentView",
@@ -64,6 +65,8 @@ __all__ = [
     "FileAccess",
     "FileAccessReader",
     "FileActivity",
+    "Happening",
+    "HappeningKind",
     "KernelProbe",
     "Limit",
     "MailReader",
@@ -95,6 +98,7 @@ __all__ = [
     "log_end",
     "outage_end",
     "question_in",
+    "read_absence",
     "read_team",
     "response_times_today",
     "runs_on_your_machine",

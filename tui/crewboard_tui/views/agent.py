@@ -13,7 +13,7 @@ from crewboard_tui.compose import Composer, shown_composer
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render import Line, Span, format_age, line, look_of, matches, plain, say, width_of
 from crewboard_tui.views.agent_tabs import NAMES, TABS, Page, Tab, lead_mail
-from crewboard_tui.views.base import AppContext, BaseScreen, Panes
+from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.widgets import (
     CollapsibleList,
     CollapsibleRow,
@@ -81,7 +81,6 @@ class AgentPage(BaseScreen):
         self._foreground = Foreground(context, name, since) if since is not None else None
         self.search = Search(context, self.narrow, "words on this tab, also of what is folded")
         self._messaging = Messaging(context, partial(shown_composer, self))
-        self.panes = Panes(self)
         self.back_layers = (self.search.layer, self.panes.layer)
         own = [
             Action("view.tab", lambda _: self._turn(1)),
