@@ -13,6 +13,7 @@ from crewboard.readmodel.changes import Absence, Change, ChangeReader, Happening
 from crewboard.readmodel.crash_report import CrashReport, examine, log_end
 from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, FileActivity, runs_on_your_machine
 from crewboard.readmodel.mail import (
+    MailboxTail,
     MailReader,
     MessageView,
     describe_message,
@@ -70,6 +71,7 @@ __all__ = [
     "KernelProbe",
     "Limit",
     "MailReader",
+    "MailboxTail",
     "MessageView",
     "Need",
     "NeedKind",

@@ -25,6 +25,9 @@ from crewboard_tui.widgets import (
     title,
 )
 
+_TAB = "tab:"
+"""What a click on a tab means, with the name of the tab behind it."""
+
 _RESULTS = {
     "answer": (" it sent its result", "success bold"),
     "error": (" it failed; the reason is above", "error bold"),
@@ -201,7 +204,8 @@ class AgentPage(BaseScreen):
         if width_of(full) <= self.size.width:
             return full
         near = [(self._at + step) % len(TABS) for step in (-1, 0, 1)]
-        return (Span(" ‹", "dim"), *self._tab_line(near, agent), Span("›", "dim"))
+        back, on = Span(" ‹", "dim", "view.tab_back"), Span("›", "dim", "view.tab")
+        return (back, *self._tab_line(near, agent), on)
 
     def _tab_line(self, places: Iterable[int], agent: AgentView | None) -> Line:
         counts = {"Mail": agent.unread if agent else 0}
@@ -209,7 +213,8 @@ class AgentPage(BaseScreen):
         for at in places:
             name, here = NAMES[at], at == self._at
             count = f"·{counts[name]}" if counts.get(name) else ""
-            spans += [Span((f"[{name}]" if here else f" {name} ") + count, "tab" if here else ""), Span(" ")]
+            label = (f"[{name}]" if here else f" {name} ") + count
+            spans += [Span(label, "tab" if here else "", f"{_TAB}{name}"), Span(" ")]
         return tuple(spans)
 
     # ------------------------------------------------------------------------------------------------- turning
@@ -255,6 +260,11 @@ class AgentPage(BaseScreen):
         super().leave()
 
     # --------------------------------------------------------------------------------------------------- events
+
+    def on_click(self, event: events.Click) -> None:
+        clicked = str(event.style.meta.get("key", ""))
+        if clicked.startswith(_TAB):
+            self._turn(NAMES.index(clicked.removeprefix(_TAB)) - self._at)
 
     @on(LineView.Scrolled)
     @on(LineList.Moved, "#folds")

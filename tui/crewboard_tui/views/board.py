@@ -251,7 +251,8 @@ class BoardScreen(BaseScreen):
             nothing = "no mail" + (
                 "" if self.context.read_only else f"; {self.context.key('agent.message')} writes some"
             )
-            inbox.read(mailbox.letters, MailboxInfo(agent.name, unread=agent.unread), nothing, snapshot.view.asked)
+            box = MailboxInfo(agent.name, unread=agent.unread, now=self.context.now)
+            inbox.read(mailbox.letters, box, nothing, snapshot.view.asked)
 
     def _paint_needs(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#board-needs", LineList)

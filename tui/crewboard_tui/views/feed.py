@@ -32,7 +32,7 @@ _OLDER = "older"
 
 
 class FeedScreen(BaseScreen):
-    """One stream of all journals; Enter unfolds a line to all of it."""
+    """One stream of all journals, and of mail from other programs; Enter unfolds a line to all of it."""
 
     MODE = "feed"
     AUTO_FOCUS = "#feed"
@@ -66,7 +66,7 @@ class FeedScreen(BaseScreen):
             each for each in lines if matches(f"{each.agent} {each.what.kind} {each.what.text}", self.search.words)
         ]
         nothing = "nothing yet; what agents do will appear here" if snapshot.view.agents else first_hire(self.context)
-        rows = feed_rows(shown, pane.row_width)
+        rows = feed_rows(shown, self.context.now, pane.row_width)
         if older:
             words = f"{older} older lines are not loaded · {self.context.key('list.top')} loads {min(older, PAGE)}"
             rows.insert(0, CollapsibleRow(_OLDER, (Span(words, "warning"),)))

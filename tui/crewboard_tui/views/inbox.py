@@ -97,9 +97,8 @@ class InboxScreen(BaseScreen):
 
     def _box(self, view: TeamView) -> MailboxInfo:
         name = self._box_name() or OPERATOR
-        return MailboxInfo(
-            name, operators=core.protocol.is_operator_mailbox(name, view.names), unread=view.unread.get(name, 0)
-        )
+        mine = core.protocol.is_operator_mailbox(name, view.names)
+        return MailboxInfo(name, operators=mine, unread=view.unread.get(name, 0), now=self.context.now)
 
     def _shown(self, snapshot: Snapshot) -> list[core.readmodel.MessageView]:
         box = self._box(snapshot.view)
@@ -174,7 +173,7 @@ class InboxScreen(BaseScreen):
         if thread is not None:
             pane.show(story_lines(thread, pane.line_width))
         else:
-            pane.show(message_body(letter, pane.line_width, mail.void_of(letter)) if letter else [])
+            pane.show(message_body(letter, self.context.now, pane.line_width, mail.void_of(letter)) if letter else [])
 
     # ------------------------------------------------------------------------------------------------- events
 
