@@ -101,6 +101,24 @@ def test_a_link_within_the_workspace_is_followed(workspace: Workspace, root: Pat
     assert "hello" in ask(workspace, "read_file", path="code/main.py").content
 
 
+@pytest.mark.parametrize("path", ["code/main.py", "code/new.py", "main", "./code//main.py"])
+def test_no_file_is_written_through_a_link(workspace: Workspace, root: Path, path: str) -> None:
+    """A permission, a plan and a mark are about the path in the call."""
+    (root / "code").symlink_to("src")
+    (root / "main").symlink_to("src/main.py")
+    before = (root / "src/main.py").read_text()
+    assert "its real path, src/" in ask(workspace, "write_file", path=path, content="x").content
+    assert ask(workspace, "edit_file", path=path, old_text="hello", new_text="x").is_error
+    assert (root / "src/main.py").read_text() == before
+    assert not (root / "src/new.py").exists()
+
+
+def test_an_edit_counts_lines_as_a_diff_does(workspace: Workspace, root: Path) -> None:
+    (root / "lines").write_text("a\nb\nc\n")
+    told = ask(workspace, "edit_file", path="lines", old_text="a\nb\n", new_text="a\nnew\nb\n").content
+    assert told == "edited lines (+1 −0 lines)"
+
+
 @pytest.fixture(params=["pipe", "socket", "device", "directory"])
 def special(request: pytest.FixtureRequest, root: Path) -> Iterator[str]:
     path = root / "special"

@@ -314,6 +314,7 @@ def test_a_rule_is_for_an_agent_its_type_or_all() -> None:
         (["src/../b.py"], "src/b.py", False),
         (["*.py"], "a.py", False),
         ([" "], "a.py", False),
+        (["src/a.py"], "src/a.py ", False),
         ([], "a.py", False),
     ],
 )

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from crewboard.commands import answers, control, hire, messages, stop
+from crewboard.commands import answers, control, hire, messages, stop, tasks
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.offline.reply import Reply
@@ -552,6 +552,32 @@ def test_a_plan_asked_for_in_the_middle_of_work_shuts_the_gate(shared_crew: Crew
     answers.approve(shared_crew.team, request.id)
     shared_crew.answer(hired)
     assert (shared_crew.root / "midway.txt").exists()
+
+
+def test_a_reminder_of_a_task_does_not_open_the_gate(shared_crew: Crew) -> None:
+    """An agent that ends its turn instead of submitting a plan is reminded of its task, and needs the plan still."""
+    task = tasks.add_task(shared_crew.team, "write reminded.txt")
+    shared_crew.model.give("reminded", plan("reminded.txt"), says("done"), write("reminded.txt"), says("done again"))
+    hired = shared_crew.hire("reminded", "code", "write it", task=task.id, unsafe_no_sandbox=True)
+    answers.reject(shared_crew.team, shared_crew.pending("plan_approval", "reminded").id, "no")
+    shared_crew.answer(hired)
+    eventually(lambda: len(tool_results(shared_crew, "reminded")) > 1, "the write")
+    assert not (shared_crew.root / "reminded.txt").exists()
+    assert "write_file is not allowed" in tool_results(shared_crew, "reminded")[-1].content
+
+
+def test_a_rule_for_a_folder_covers_no_file_behind_a_link(shared_crew: Crew) -> None:
+    root = shared_crew.root
+    (root / "behind.py").write_text("old")
+    (root / "linked-docs").mkdir()
+    (root / "linked-docs/b.txt").symlink_to("../behind.py")
+    shared_crew.model.give("linker", write("linked-docs/a.txt"), write("linked-docs/b.txt"), says("done"))
+    hired = shared_crew.hire("linker", "code", "write it", ask=True, unsafe_no_sandbox=True)
+    answers.approve_with_rule(shared_crew.team, shared_crew.pending("permission", "linker").id)
+    shared_crew.answer(hired)
+    assert (root / "linked-docs/a.txt").read_text() == "hello"
+    assert (root / "behind.py").read_text() == "old"
+    assert "its real path, behind.py" in tool_results(shared_crew, "linker")[-1].content
 
 
 def test_a_lead_starts_at_the_end_of_its_mailbox(crew_on: Make) -> None:

@@ -123,6 +123,8 @@ class Conversation:
     """Why some of those tool calls must not be run, by id."""
     started: dict[str, float] = field(default_factory=dict)
     """When those tool calls began, by id."""
+    _plan_wanted: bool = False
+    """The last assignment needed a plan."""
     unsent: Answer | None = None
     """An answer whose mail may not be sent yet."""
     last_answer: Answer | None = None
@@ -189,6 +191,7 @@ class Conversation:
                 self._turn_gate(event)
             case Answer():
                 self.held = self.assignment if event.held else None
+                self._plan_wanted = self.assignment is not None and self.assignment.plan_wanted
                 self.assignment = None
                 self.unsent = self.last_answer = event
                 self.answers += 1
@@ -248,7 +251,9 @@ class Conversation:
         if event.assignment is not None and self.held is not None and event.assignment == self.held.id:
             self._continue_held()
         elif event.assignment is not None:
-            self.assignment, self.held = Assignment(event.assignment, []), None
+            # A reminder, or work after an outage, continues the work that needed a plan.
+            continues = event.assignment.startswith(("reminder-", "again-"))
+            self.assignment, self.held = Assignment(event.assignment, [], continues and self._plan_wanted), None
             self.deviations = None
             self.repeats, self._last_call = 0, None
             self.assignment_texts = self._newest_texts()

@@ -96,7 +96,17 @@ def edit_file(workspace: Workspace, path: str, old_text: str, new_text: str) -> 
     if count != 1:
         raise RefusedError(f"old_text occurs {count} times in {path}; it must occur exactly once")
     workspace.write(place, data.replace(old, new))
-    return f"edited {path} (+{len(new_text.splitlines())} −{len(old_text.splitlines())} lines)"
+    added, removed = _line_changes(old_text.splitlines(), new_text.splitlines())
+    return f"edited {path} (+{added} −{removed} lines)"
+
+
+def _line_changes(before: list[str], after: list[str]) -> tuple[int, int]:
+    """Return how many lines a diff shows as added and as removed."""
+    # Imported here, because the server starts for each agent and rarely edits.
+    from difflib import SequenceMatcher
+
+    changes = [step[1:] for step in SequenceMatcher(None, before, after).get_opcodes() if step[0] != "equal"]
+    return sum(to - at for _, _, at, to in changes), sum(to - at for at, to, _, _ in changes)
 
 
 def _encoded(text: str) -> bytes:

@@ -40,8 +40,12 @@ SHELL_WORDS = frozenset({
 """Reserved words and builtins of bash for which no rule is offered: several run what their arguments say."""
 
 RUNNERS = frozenset({
-    "bash", "busybox", "chroot", "dash", "doas", "env", "ionice", "nice", "nohup", "setpriv", "setsid", "sh", "ssh",
-    "stdbuf", "strace", "sudo", "taskset", "timeout", "unshare", "watch", "xargs", "zsh",
+    "bash", "busybox", "bwrap", "capsh", "chroot", "chrt", "csh", "dash", "dbus-run-session", "doas", "env",
+    "fakeroot", "firejail", "fish", "flock", "gdb", "i386", "ionice", "ksh", "linux32", "linux64", "ltrace", "mksh",
+    "nice", "nohup", "nsenter", "numactl", "parallel", "perf", "pkexec", "prlimit", "rbash", "run-parts", "runuser",
+    "script", "setarch", "setpriv", "setsid", "sh", "ssh", "start-stop-daemon", "stdbuf", "strace", "su", "sudo",
+    "systemd-run", "taskset", "tcsh", "timeout", "toybox", "uname26", "unbuffer", "unshare", "valgrind", "watch",
+    "x86_64", "xargs", "zsh",
 })  # fmt: skip
 """Programs that run the program in their arguments. A rule for one of them would allow every program."""
 
@@ -124,7 +128,7 @@ def names_call(plan: ApprovedPlan, tool: str, arguments: dict[str, Any], root: s
 def _names_file(named: str, path: str, root: str) -> bool:
     if not named.strip():
         return False
-    named, path = (posixpath.normpath(posixpath.join(root, each.strip())) for each in (named, path))
+    named, path = (posixpath.normpath(posixpath.join(root, each)) for each in (named.strip(), path))
     return path == named or path.startswith(named.rstrip("/") + "/")
 
 

@@ -158,8 +158,11 @@ class Workspace:
         """Refuse files that agents must not write.
 
         Raises:
-            RefusedError: It belongs to git or to the programs that run crewboard, or is the project's file.
+            RefusedError: It belongs to git or to the programs that run crewboard, is the project's file, or is reached
+                through a link: permissions, plans and marks go by the path in the call.
         """
+        if self._unescaped(os.path.normpath(place.given)) != self.root.joinpath(*place.steps):
+            raise RefusedError(f"{place.given} is reached through a symbolic link; use its real path, {place.name}")
         if ".git" in place.steps:
             raise RefusedError(f"{place.given} belongs to git; change it with git itself")
         real = self.root.joinpath(*place.steps)
