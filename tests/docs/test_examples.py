@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click import Context
 
 from crewboard import choose_team, create_team
 from crewboard.store import mailbox
+from crewboard_tui.cli.program import crewboard
 from tests.cli.shell import clean_environment
 from tests.docs.pages import REFERENCE, ROOT
 
@@ -54,3 +56,12 @@ def test_the_script_of_the_guide_drives_a_team(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["survey", "writer"]
     assert (tmp_path / "hello.md").read_text() == "hello"
+
+
+@pytest.mark.parametrize("command", ["answer", "approve"])
+def test_ids_in_help_texts_begin_as_ids_of_requests_do(command: str) -> None:
+    found = crewboard.get_command(Context(crewboard), command)
+    shown = (found and found.help) or ""
+    ids = re.findall(rf"Example: crewboard {command} (\S+)", shown)
+    assert ids
+    assert all(re.fullmatch(r"(?:question|permission|plan|shutdown)-[0-9a-f]+", each) for each in ids)

@@ -11,6 +11,7 @@ from crewboard.readmodel.file_activity import (
     FileAccess,
     FileAccessReader,
     FileActivity,
+    makes_repository,
     runs_on_your_machine,
 )
 from crewboard.records import Request
@@ -261,6 +262,32 @@ async def test_a_permission_to_write_what_runs_on_your_machine_says_so(frozen: F
     async with opened(frozen, 80, 24) as stage:
         await stage.app.open_need("permission:release:perm-1")
         await stage.sees("MACHINE   runs on your machine: .envrc")
+
+
+@pytest.mark.parametrize(
+    ("command", "marked"),
+    [
+        ("git init sub", True),
+        ("cd x && git -C y clone -q ../z", True),
+        ("git submodule add ./other", True),
+        ("cp settings sub/.git/config", True),
+        ("echo gitdir: x > sub/.git", True),
+        ("git status", False),
+        ("cat .gitignore .github/x", False),
+        ("echo git; npm init", False),
+        ("git commit -m 'clones less'", False),
+    ],
+)
+def test_a_command_that_makes_a_repository_is_known(command: str, marked: bool) -> None:
+    assert makes_repository(command) is marked
+
+
+async def test_a_permission_to_make_a_repository_says_that_it_runs_on_your_machine(frozen: Frozen) -> None:
+    call: dict[str, JsonValue] = {"tool": "bash", "input": {"command": "git init sub"}, "summary": "git init sub"}
+    frozen.asks("perm-1", "permission", "release", 22, call)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("permission:release:perm-1")
+        await stage.sees("MACHINE   runs on your machine: git init sub")
 
 
 async def test_the_files_tab_marks_what_runs_on_your_machine(frozen: Frozen) -> None:

@@ -9,11 +9,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from crewboard.readmodel.activity import Activity, ActivityReader, describe, why_failed
-from crewboard.readmodel.changes import Absence, Change, ChangeReader, Happening, HappeningKind, read_absence
+from crewboard.readmodel.changes import Change, ChangeReader
 from crewboard.readmodel.crash_report import CrashReport, examine, log_end
-from crewboard.readmodel.file_activity import FileAccess, FileAccessReader, FileActivity, runs_on_your_machine
+from crewboard.readmodel.file_activity import (
+    FileAccess,
+    FileAccessReader,
+    FileActivity,
+    makes_repository,
+    runs_on_your_machine,
+)
 from crewboard.readmodel.mail import (
-    MailboxTail,
     MailReader,
     MessageView,
     describe_message,
@@ -53,7 +58,6 @@ if TYPE_CHECKING:
 __all__ = [
     "NEED_OF_REQUEST",
     "URGENCY",
-    "Absence",
     "Activity",
     "ActivityReader",
     "AgentView",
@@ -66,12 +70,9 @@ __all__ = [
     "FileAccess",
     "FileAccessReader",
     "FileActivity",
-    "Happening",
-    "HappeningKind",
     "KernelProbe",
     "Limit",
     "MailReader",
-    "MailboxTail",
     "MessageView",
     "Need",
     "NeedKind",
@@ -98,9 +99,9 @@ __all__ = [
     "hit_rate",
     "is_notice",
     "log_end",
+    "makes_repository",
     "outage_end",
     "question_in",
-    "read_absence",
     "read_team",
     "response_times_today",
     "runs_on_your_machine",

@@ -3,6 +3,7 @@
 import difflib
 import fnmatch
 import posixpath
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,9 @@ _RUN_BY_FOLDER = frozenset({
     ".claude",
 })  # fmt: skip
 """Folders in which that is true of every file."""
+
+_MAKES_REPOSITORY = re.compile(r"\bgit\b[^;&|\n]*\s(?:init|clone|worktree|submodule)\b|(?<![\w-])\.git(?:/|(?![\w.-]))")
+"""A command that makes a repository, or writes into one. Git that the user runs in it runs its settings and hooks."""
 
 _MOST = 300
 """How many changes and how many reads are kept for each agent. Separate, so that many reads drop no change."""
@@ -144,6 +148,11 @@ def runs_on_your_machine(path: str) -> bool:
     if not _RUN_BY_FOLDER.isdisjoint(parts):
         return True
     return any(fnmatch.fnmatchcase(parts[-1], pattern) for pattern in _RUN_BY_NAME)
+
+
+def makes_repository(command: str) -> bool:
+    """Return True if a command says that it makes a git repository, or names a git directory."""
+    return _MAKES_REPOSITORY.search(command) is not None
 
 
 def _with_diff(access: FileAccess, before: str | None, after: str) -> FileAccess:

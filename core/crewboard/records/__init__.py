@@ -62,15 +62,7 @@ from crewboard.records.events import (
     ToolStart,
     describe_call,
 )
-from crewboard.records.messages import (
-    JOINS_NEXT_TURN,
-    MAX_MESSAGE_ID,
-    STARTS_WORK,
-    LastVisit,
-    Message,
-    RecentTexts,
-    Unsent,
-)
+from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_WORK, Message, RecentTexts, Unsent
 from crewboard.records.processes import (
     EXIT_REASONS,
     LIMIT_REASONS,
@@ -151,7 +143,6 @@ __all__ = [
     "HeldStarts",
     "HireOptions",
     "Intake",
-    "LastVisit",
     "Lease",
     "LimitError",
     "LostLeaseError",

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import click
 
 import crewboard as core
-from crewboard import AgentView, Team, TeamReader, TeamView, TryLaterError, UsageError
+from crewboard import AgentView, Need, Team, TeamReader, TeamView, TryLaterError, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import (
     Session,
@@ -135,8 +135,7 @@ def wait(
     if needs:
         if names or until is not None or every or first:
             raise UsageError("--needs takes no agent and no state: it is about the whole team")
-        view = _wait_for_need(team, timeout)
-        say_json(core.readmodel.as_json.need_in_view(view.needs[0], view))
+        say_json(core.readmodel.as_json.need(_wait_for_need(team, timeout), team.directory))
         return
     if until is None:
         raise UsageError("say what to wait for: --until STATE or --needs")
@@ -153,8 +152,8 @@ def wait(
         say(safe_line(f"{agent['name']} is {agent['state']}" + (f": {agent['reason']}" if agent["reason"] else "")))
 
 
-def _wait_for_need(team: Team, timeout: float | None) -> TeamView:
-    """Return the team as soon as something needs the user.
+def _wait_for_need(team: Team, timeout: float | None) -> Need:
+    """Return the most urgent need, as soon as there is one.
 
     Raises:
         TryLaterError: The time is over.
@@ -163,9 +162,8 @@ def _wait_for_need(team: Team, timeout: float | None) -> TeamView:
     with hints(team.directory) as wake:
         while True:
             wake.clear()
-            view = reader.read()
-            if view.needs:
-                return view
+            if needs := reader.read().needs:
+                return needs[0]
             left = core.readmodel.watcher.SWEEP if timeout is None else started + timeout - time.monotonic()
             if left <= 0:
                 raise TryLaterError(f"nothing needs you after {timeout:g} s")
@@ -394,8 +392,9 @@ def audit(session: Session, as_json: bool) -> None:
 
 
 def _show(event: core.records.Event) -> None:
+    from crewboard.readmodel import describe
 
-    for activity in core.readmodel.describe(event):
+    for activity in describe(event):
         seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
         first, *more = activity.text.splitlines() or [""]
         say(f"{clock(activity.ts)}  {activity.kind:<6}  {first}{seconds}")

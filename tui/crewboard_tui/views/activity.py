@@ -14,14 +14,12 @@ from crewboard_tui.render import (
     format_age,
     format_clock,
     format_duration,
-    format_moment,
     line,
     one_line,
     pad,
     plain,
     say,
     spread,
-    width_of,
     wrap,
 )
 from crewboard_tui.widgets import MARK, CollapsibleRow
@@ -57,17 +55,13 @@ def shown(
     what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, width: int, most: int
 ) -> tuple[Line, ...]:
     """Return one action with its outcome, if any; talk takes at most `most` lines, 0 means no limit."""
-    return _activity(what, outcome, width, most, format_clock(what.ts))
+    return _activity(what, outcome, width, most, None)
 
 
-def feed_lines(feed: Sequence[FeedLine], now: float, width: int) -> list[Line]:
-    """Return what all agents did, newest last, one line each; older lines have their date."""
+def feed_lines(feed: Sequence[FeedLine], width: int) -> list[Line]:
+    """Return what all agents did, newest last, one line each."""
     names = max((len(each.agent) for each in feed), default=0)
-    return [
-        line
-        for each in feed
-        for line in _activity(each.what, None, width, 1, format_moment(each.what.ts, now), each.agent.ljust(names))
-    ]
+    return [line for each in feed for line in _activity(each.what, None, width, 1, each.agent.ljust(names))]
 
 
 def paired(
@@ -98,16 +92,11 @@ def _said_again(run: Sequence[core.readmodel.Activity]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _activity(
-    what: core.readmodel.Activity,
-    outcome: core.readmodel.Activity | None,
-    width: int,
-    most: int,
-    moment: str,
-    author: str = "",
+    what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, width: int, most: int, author: str | None
 ) -> tuple[Line, ...]:
     tone = _TONES.get(what.kind, "")
-    begin = (Span(moment + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))
-    room = max(1, width - width_of(begin) - _KIND)
+    begin = (Span(format_clock(what.ts) + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))
+    room = max(1, width - _STAMP - (len(author) + 1 if author else 0) - _KIND)
     kind = Span(f"{what.kind:<{_KIND - 1}} ", tone)
     if what.kind in _TALK and most != 1:
         return _talk(what.text, (*begin, kind), tone, width, room, most)
@@ -170,10 +159,10 @@ def transcript_rows(
     return [*folds, *_live(live, width, caret=caret)]
 
 
-def feed_rows(feed: Sequence[FeedLine], now: float, width: int) -> list[CollapsibleRow]:
+def feed_rows(feed: Sequence[FeedLine], width: int) -> list[CollapsibleRow]:
     """Return what all agents did, newest last, one line each, unfolding to the full text."""
     width -= MARK
-    return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, now, width), strict=True)]
+    return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, width), strict=True)]
 
 
 @lru_cache(maxsize=4096)

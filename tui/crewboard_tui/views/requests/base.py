@@ -253,7 +253,9 @@ def plan_impact_lines(request: Request, touches: core.readmodel.FileActivity | N
         lines.append((_label("FILES"), *_touches(request, files, touches, now)))
     if commands := texts(payload.get("commands")):
         lines.append((_label("COMMANDS"), Span("bash: "), say(" · ".join(commands))))
-    if runs := [path for path in _written(payload) if core.readmodel.runs_on_your_machine(path)]:
+    runs = [path for path in _written(payload) if core.readmodel.runs_on_your_machine(path)]
+    runs += [command for command in _commands(payload) if core.readmodel.makes_repository(command)]
+    if runs:
         lines.append((Span(f"{'MACHINE':<{_LABEL}}", "warning bold"), say(f"{RUNS}: {' · '.join(runs)}", "warning")))
     if payload.get("risk"):
         lines.append((Span(f"{'RISK':<{_LABEL}}", "warning bold"), say(str(payload["risk"]))))
@@ -264,6 +266,12 @@ def _written(payload: Mapping[str, JsonValue]) -> list[str]:
     """Return the files that a plan names, or the file of a single call."""
     given = payload.get("input")
     return texts(payload.get("files")) + (texts(given.get("path")) if isinstance(given, dict) else [])
+
+
+def _commands(payload: Mapping[str, JsonValue]) -> list[str]:
+    """Return the commands that a plan names, or the command of a single call."""
+    given = payload.get("input")
+    return texts(payload.get("commands")) + (texts(given.get("command")) if isinstance(given, dict) else [])
 
 
 def deviation_line(request: Request, deviations: core.records.Deviations) -> Line:
