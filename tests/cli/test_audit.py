@@ -7,7 +7,7 @@ import pytest
 
 from crewboard.commands import Team, answers, messages
 from crewboard.records import Exit, Rule
-from crewboard.store import json_files, operators, roster
+from crewboard.store import json_files, operators, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli.program import READING, crewboard
 from tests.cli.files import alive, ask, enlist
@@ -19,7 +19,13 @@ BY_WORKERS = {"spawn", "resume", "lead"}
 COMMANDS = [
     (("send", "fixer", "secret words"), "message", "fixer"),
     (("broadcast", "secret words"), "broadcast", "fixer"),
-    (("task", "add", "paint"), "task add", "#1"),
+    (("task", "add", "varnish"), "task add", "#3"),
+    (
+        ("task", "update", "1", "--description", "secret words", "--priority", "2", "--blocked-by", ""),
+        "task update",
+        "#1",
+    ),
+    (("task", "reopen", "2"), "task reopen", "#2"),
     (("pause", "fixer"), "pause", "fixer"),
     (("unpause", "fixer"), "unpause", "fixer"),
     (("interrupt", "fixer"), "interrupt", "fixer"),
@@ -47,6 +53,9 @@ def kim(cli: Cli, team: Team) -> Iterator[Cli]:
     enlist(team, "gone")
     json_files.save(team.directory.agent("gone").exit, Exit(run=1, code=1, reason="died", buried=True))
     rule = Rule(id="rule-1", agent="fixer", tool="bash", scope="ls")
+    tasks.add(team.directory, "paint", 1.0)
+    tasks.add(team.directory, "sand", 1.0, owner="fixer")
+    tasks.update(team.directory, 2, "fixer", 2.0, status="failed")
     roster.change(team.directory, lambda config: config.rules.append(rule))
     ask(team, "plan-1", "plan_approval", {"plan": "x"})
     ask(team, "question-1", "question", {"question": "x?"})
@@ -64,6 +73,14 @@ def test_a_command_is_recorded_once(
     assert (seen["who"], seen["act"], seen["target"]) == ("kim", act, target)
     assert seen["ts"] > 0
     assert b"secret words" not in directory.audit.read_bytes()
+
+
+def test_the_audit_says_what_was_changed_of_a_task(kim: Cli) -> None:
+    kim("task", "update", "1", "--subject", "x", "--priority", "-1", "--owner", "fixer", "--blocked-by", "2")
+    kim("task", "reopen", "2")
+    edit, reopened = kim("audit", "--json").json
+    assert edit["detail"] == "fixer, subject, priority -1, blocked by 2"
+    assert reopened["detail"] == "was failed, fixer"
 
 
 def test_every_command_that_changes_a_team_is_covered() -> None:

@@ -86,7 +86,7 @@ def test_a_task(team: Team, reader: ChangeReader) -> None:
     tasks.add(team.directory, "new", 3.0)
     assert only(reader.read(), "task").as_json() == {
         "ts": 3.0, "kind": "task", "agent": None, "id": 2, "subject": "new", "status": "pending", "owner": None,
-        "last_owner": None, "blocked_by": [],
+        "last_owner": None, "blocked_by": [], "priority": 0,
     }  # fmt: skip
     tasks.claim(team.directory, 2, "fixer", "code", 4.0)
     change = only(reader.read(), "task")

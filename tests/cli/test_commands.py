@@ -296,6 +296,43 @@ def test_the_task_board(cli: Cli, team: Team) -> None:
     assert (told.type, told.metadata["task_id"]) == ("task_assignment", 1)
 
 
+def test_a_task_is_edited_and_prioritised(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    added = cli("task", "add", "find", "--owner", "fixer", "--priority", "2", "--json").json
+    assert added["priority"] == 2
+    assert "find (priority +2)" in cli("tasks").out
+    edit = ("--subject", "find all", "--description", "in src", "--priority", "-1")
+    edited = cli("task", "update", "1", *edit, "--json").json
+    assert (edited["subject"], edited["description"], edited["priority"]) == ("find all", "in src", -1)
+    assert (edited["owner"], edited["status"]) == ("fixer", "pending")
+    assert cli("task", "update", "1", "--description", "", "--priority", "0", "--json").json["description"] == ""
+    assert "priority" not in cli("tasks").out
+    cli("task", "update", "1", "--subject", " ").refused(2, "needs a subject")
+    cli("task", "update", "1", "--priority", "100").refused(2, "from -99 to 99")
+    cli("task", "update", "1", "--priority", "high").refused(2, "--priority")
+
+
+def test_a_failed_task_is_reopened_for_any_agent(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    cli("task", "add", "find", "--owner", "fixer", "--description", "all of it")
+    cli("task", "reopen", "1").refused(2, "task 1 is pending; only a closed task can be reopened")
+    cli("task", "update", "1", "--status", "failed")
+    assert "crewboard task reopen 1" in cli("status").out
+    task = cli("task", "reopen", "1", "--json").json
+    assert (task["status"], task["owner"], task["description"]) == ("pending", None, "all of it")
+    assert "task_failed" not in [need["kind"] for need in cli("status", "--json").json["needs_you"]]
+    cli("task", "reopen", "2").refused(2, "there is no task 2")
+
+
+def test_an_acknowledged_failure_stays_so_when_the_task_is_edited(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    cli("task", "add", "find", "--owner", "fixer")
+    cli("task", "update", "1", "--status", "failed")
+    cli("ack", "1")
+    cli("task", "update", "1", "--subject", "find all", "--priority", "1")
+    assert "task_failed" not in [need["kind"] for need in cli("status", "--json").json["needs_you"]]
+
+
 def test_a_task_that_cannot_begin_says_why_and_what_to_do(cli: Cli, team: Team) -> None:
     for name in ("scout", "idler", "fixer"):
         enlist(team, name)

@@ -1,11 +1,14 @@
 """The task board: ids are never reused, one task in progress per owner, and a damaged file is left alone."""
 
+import json
+
 import pytest
 
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records import Task, TaskStatus
 from crewboard.store import json_files, tasks
 from crewboard.store.layout import TeamDirectory
+from crewboard.store.tasks import Edit
 
 
 def claim(team: TeamDirectory, task_id: int, name: str = "a", kind: str = "code") -> Task:
@@ -14,6 +17,10 @@ def claim(team: TeamDirectory, task_id: int, name: str = "a", kind: str = "code"
 
 def add(team: TeamDirectory, *subjects: str, **how: object) -> list[Task]:
     return [tasks.add(team, subject, 1.0, **how) for subject in subjects]  # type: ignore[arg-type]
+
+
+def block(team: TeamDirectory, task_id: int, others: list[int]) -> Task:
+    return tasks.update(team, task_id, "operator", 2.0, blocked_by=others)
 
 
 # ---------------------------------------------------------------------------------------------------- ids
@@ -204,6 +211,75 @@ def test_a_dead_agents_task_is_released_with_its_name(directory: TeamDirectory) 
     assert tasks.load(directory, 2).owner == "b"
 
 
+# --------------------------------------------------------------------------------------------------- editing
+
+
+def test_an_edit_changes_only_what_is_given(directory: TeamDirectory) -> None:
+    tasks.add(directory, "x", 1.0, description="d", priority=3, owner="a")
+    assert tasks.update(directory, 1, "a", 2.0, edit=Edit(description="")).description == ""
+    assert tasks.update(directory, 1, "lead", 3.0, edit=Edit(subject="y", priority=-1)).subject == "y"
+    task = tasks.load(directory, 1)
+    assert (task.subject, task.description, task.priority, task.owner, task.status) == ("y", "", -1, "a", "pending")
+
+
+def test_an_edit_of_a_failed_task_is_no_new_failure(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    failed = tasks.update(directory, 1, "operator", 2.0, status="failed")
+    tasks.update(directory, 1, "operator", 3.0, edit=Edit(subject="y"))
+    edited = tasks.reprioritise(directory, 1, "operator", 4.0, 1)
+    assert (edited.rev, edited.updated_at, edited.edited_at) == (failed.rev, 2.0, 4.0)
+
+
+def test_an_edit_and_a_new_status_are_one_change(directory: TeamDirectory) -> None:
+    add(directory, "x")
+    claim(directory, 1)
+    task = tasks.update(directory, 1, "a", 7.0, status="failed", edit=Edit(priority=2))
+    assert (task.status, task.priority, task.rev, task.updated_at, task.edited_at) == ("failed", 2, 2, 7.0, 7.0)
+
+
+@pytest.mark.parametrize("edit", [Edit(subject=" \n"), Edit(priority=100), Edit(priority=-100)])
+def test_a_refused_edit_changes_nothing(directory: TeamDirectory, edit: Edit) -> None:
+    (before,) = add(directory, "x")
+    with pytest.raises(UsageError, match=r"needs a subject|from -99 to 99"):
+        tasks.update(directory, 1, "operator", 2.0, edit=edit)
+    with pytest.raises(UsageError, match="is not b's"):
+        tasks.update(directory, 1, "b", 2.0, edit=Edit(subject="y"))
+    assert tasks.load(directory, 1) == before
+
+
+def test_a_priority_is_raised_from_where_it_is(directory: TeamDirectory) -> None:
+    tasks.add(directory, "x", 1.0, priority=98)
+    assert tasks.reprioritise(directory, 1, "operator", 2.0, 1).priority == 99
+    with pytest.raises(UsageError, match="from -99 to 99"):
+        tasks.reprioritise(directory, 1, "operator", 3.0, 1)
+    with pytest.raises(UsageError, match="from -99 to 99"):
+        tasks.add(directory, "y", 1.0, priority=100)
+
+
+def test_a_task_without_priority_is_normal(directory: TeamDirectory) -> None:
+    (task,) = add(directory, "x")
+    old = task.model_dump(exclude={"priority", "edited_at"})
+    directory.task(1).write_text(json.dumps(old))
+    assert tasks.load(directory, 1) == task
+
+
+def test_work_is_ordered_by_priority_then_by_age(directory: TeamDirectory) -> None:
+    for priority in (0, -1, 2, 0):
+        tasks.add(directory, "x", 1.0, priority=priority)
+    assert [task.id for task in sorted(tasks.load_all(directory), key=tasks.order_of_work)] == [3, 1, 4, 2]
+
+
+@pytest.mark.parametrize("status", ["failed", "completed", "cancelled"])
+def test_reopening_keeps_all_but_status_and_owner(directory: TeamDirectory, status: TaskStatus) -> None:
+    tasks.add(directory, "x", 1.0, description="d", priority=2, owner="a")
+    closed = tasks.update(directory, 1, "operator", 2.0, status=status)
+    before, task = tasks.reopen(directory, 1, "operator", 3.0)
+    assert before == closed
+    assert task == closed.model_copy(update={"status": "pending", "owner": None, "updated_at": 3.0, "rev": 2})
+    with pytest.raises(UsageError, match="task 1 is pending; only a closed task can be reopened"):
+        tasks.reopen(directory, 1, "operator", 4.0)
+
+
 # --------------------------------------------------------------------------------------------------- damage
 
 
@@ -232,28 +308,28 @@ def test_fields_of_a_later_version_survive(directory: TeamDirectory) -> None:
 
 def test_a_task_can_be_blocked_and_unblocked(directory: TeamDirectory) -> None:
     add(directory, "x", "y", "z")
-    assert tasks.block(directory, 3, [1, 2, 1], 2.0).blocked_by == [1, 2]
+    assert block(directory, 3, [1, 2, 1]).blocked_by == [1, 2]
     with pytest.raises(UsageError, match="blocked by 1, 2"):
         claim(directory, 3)
-    assert tasks.block(directory, 3, [], 3.0).blocked_by == []
+    assert block(directory, 3, []).blocked_by == []
     claim(directory, 3)
 
 
 def test_two_tasks_never_wait_for_each_other(directory: TeamDirectory) -> None:
     add(directory, "x", "y", "z")
-    tasks.block(directory, 2, [1], 2.0)
-    tasks.block(directory, 3, [2], 2.0)
+    block(directory, 2, [1])
+    block(directory, 3, [2])
     with pytest.raises(UsageError, match="task 3 already waits for task 1"):
-        tasks.block(directory, 1, [3], 2.0)
+        block(directory, 1, [3])
     with pytest.raises(UsageError, match="cannot wait for itself"):
-        tasks.block(directory, 1, [1], 2.0)
+        block(directory, 1, [1])
     assert tasks.load(directory, 1).blocked_by == []
 
 
 def test_only_a_pending_task_can_be_blocked(directory: TeamDirectory) -> None:
     add(directory, "x", "y")
     with pytest.raises(UsageError, match="there is no task 9"):
-        tasks.block(directory, 2, [9], 2.0)
+        block(directory, 2, [9])
     claim(directory, 1)
     with pytest.raises(UsageError, match="task 1 is in progress"):
-        tasks.block(directory, 1, [2], 2.0)
+        block(directory, 1, [2])

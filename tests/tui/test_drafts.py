@@ -150,7 +150,7 @@ async def test_what_was_kept_is_named_as_a_person_calls_it(frozen: Frozen, tmp_p
         await stage.press(
             *API, "m", "x", "escape", "i", "x", "escape", "l", "x", "escape", "escape", "b", "x", "escape"
         )
-        await stage.press("3", "+", "x", "escape", "1", "n", "tab", "tab", "tab", "x", "escape")
+        await stage.press("3", "A", "x", "escape", "1", "n", "tab", "tab", "tab", "x", "escape")
         await stage.sees("not hired; n shows the prompt again")
         await stage.app.open_need("plan:auth-plan:req-004281")
         await stage.sees("PLAN v2")

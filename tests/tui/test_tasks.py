@@ -56,12 +56,23 @@ async def test_a_blocked_task_says_by_what_and_how_that_stands(frozen: Frozen) -
 
 async def test_a_new_task_is_put_on_the_board_and_is_under_the_cursor(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.press("3", "+")
+        await stage.press("3", "A")
         await stage.sees("new task ›")
         await stage.write("tidy up")
         await stage.press("enter")
         await stage.sees("task 24 is on the board: a assigns it", "┌─ #24 ─")
-    assert _task(frozen, 24).subject == "tidy up"
+    assert (_task(frozen, 24).subject, _task(frozen, 24).description) == ("tidy up", "")
+
+
+async def test_the_lines_after_the_first_describe_a_new_task(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("3", "A")
+        await stage.write("tidy up")
+        await stage.press("ctrl+j")
+        await stage.write("all rooms")
+        await stage.press("enter")
+        await stage.sees("┌─ #24 ─", "all rooms")
+    assert (_task(frozen, 24).subject, _task(frozen, 24).description) == ("tidy up", "all rooms")
 
 
 async def test_the_text_of_a_task_that_could_not_be_made_is_kept(
@@ -69,17 +80,17 @@ async def test_the_text_of_a_task_that_could_not_be_made_is_kept(
 ) -> None:
     monkeypatch.setattr(board, "add_task", Calls(StorageError("the disk is full")))
     async with opened(frozen, 80, 24) as stage:
-        await stage.press("3", "+")
+        await stage.press("3", "A")
         await stage.write("tidy up")
         await stage.press("enter")
         await stage.sees("the disk is full")
-        await stage.press("+")
+        await stage.press("A")
         await stage.sees("tidy up")
 
 
 async def test_a_new_tasks_text_is_kept_while_it_is_written(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.press("3", "+")
+        await stage.press("3", "A")
         await stage.write("tidy up")
         assert stage.app.context.drafts == {"new task": "tidy up"}
 
@@ -89,15 +100,15 @@ async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
 ) -> None:
     may_end, add = threading.Event(), board.add_task
 
-    def slow(team: Team, subject: str) -> Task:
+    def slow(team: Team, subject: str, **how: str) -> Task:
         assert may_end.wait(20)
-        return add(team, subject)
+        return add(team, subject, description=how["description"])
 
     monkeypatch.setattr(board, "add_task", slow)
     async with opened(frozen, 80, 24) as stage:
-        await stage.press("3", "+")
+        await stage.press("3", "A")
         await stage.write("tidy up")
-        await stage.press("enter", "+")
+        await stage.press("enter", "A")
         await stage.write("then rest")
         may_end.set()
         await stage.until(lambda: not stage.app.context.jobs.running(), "the task")
@@ -109,8 +120,8 @@ async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
 async def test_the_empty_board_says_which_key_makes_the_first(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press("3")
-        await stage.sees("no tasks yet; + puts the first one on the board")
-        await stage.can("+", "new task")
+        await stage.sees("no tasks yet; A puts the first one on the board")
+        await stage.can("A", "new task")
 
 
 async def test_a_task_is_given_to_an_agent_who_is_told(frozen: Frozen) -> None:
@@ -234,7 +245,7 @@ async def test_keys_that_could_mean_the_task_do_not_reach_its_owner(frozen: Froz
 async def test_read_only_changes_no_task(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, read_only=True) as stage:
         await _on(stage, 9)
-        await stage.press("C", "+")
+        await stage.press("C", "A")
         await stage.sees("Tasks · ")
         await stage.sees("new task: not while you only look (--read-only)")
     assert _task(frozen, 9).status == "in_progress"
@@ -301,6 +312,112 @@ async def test_what_an_agent_said_of_something_else_is_no_reason(frozen: Frozen)
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 9)
         await stage.sees("why        the journal of api does not say")
+
+
+async def test_e_edits_subject_and_description(frozen: Frozen) -> None:
+    frozen.task(30, "old", description="as before")
+    async with opened(frozen, 80, 36) as stage:
+        await _on(stage, 30)
+        await stage.can("e", "edit")
+        await stage.press("e")
+        await stage.sees("#30 › old", "as before")
+        await stage.press("up", "end", "ctrl+u")
+        await stage.write("new")
+        await stage.press("down", "end")
+        await stage.write(", and more")
+        await stage.press("enter")
+        await stage.sees("task 30 is changed", "as before, and more")
+    assert (_task(frozen, 30).subject, _task(frozen, 30).description) == ("new", "as before, and more")
+
+
+async def test_an_edit_keeps_what_was_changed_meanwhile(frozen: Frozen) -> None:
+    frozen.task(30, "old", description="as before")
+    async with opened(frozen, 80, 36) as stage:
+        await _on(stage, 30)
+        await stage.press("e")
+        await stage.sees("#30 › old")
+        tasks.update(frozen.directory, 30, "lead", NOW, edit=tasks.Edit(subject="the lead's"))
+        await stage.write(" and more")
+        await stage.press("enter")
+        await stage.sees("task 30 is changed", "the lead's")
+    assert (_task(frozen, 30).subject, _task(frozen, 30).description) == ("the lead's", "as before and more")
+
+
+async def test_an_edit_that_was_left_is_kept(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 23)
+        await stage.press("e")
+        await stage.write(" x")
+        await stage.press("escape")
+        await stage.sees_not("keeps it")
+        assert stage.app.context.drafts["#23"].endswith(" x")
+        await stage.press("e")
+        await stage.sees(" x", "#23 ›")
+        await stage.press("backspace", "backspace", "escape")
+        await stage.sees_not("keeps it")
+        assert "#23" not in stage.app.context.drafts
+
+
+async def test_a_task_cannot_lose_its_subject(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 23)
+        await stage.press("e", "ctrl+u", "enter")
+        await stage.sees("the first line is the subject", "#23 ›")
+
+
+async def test_an_edited_task_in_progress_says_that_its_owner_is_not_told(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 9)
+        await stage.press("e")
+        await stage.write("!")
+        await stage.press("enter")
+        await stage.sees("task 9 is changed: api is not told, m writes to it")
+
+
+async def test_plus_and_minus_change_the_priority(frozen: Frozen) -> None:
+    frozen.task(30, "later")
+    frozen.task(31, "sooner")
+    async with opened(frozen, 80, 36) as stage:
+        await _on(stage, 31)
+        await stage.can("+", "raise")
+        await stage.press("+")
+        await stage.sees("task 31: priority +1", "#31  +1 sooner")
+        await stage.until(lambda: stage.all.index("+1 sooner") < stage.all.index("later"), "it first")
+        await stage.press("-")
+        await stage.sees("task 31: normal priority")
+        await stage.press("-")
+        await stage.sees("task 31: priority -1", "#31  -1 sooner", "priority   -1")
+
+
+async def test_the_priority_of_marked_tasks_may_be_raised_again(frozen: Frozen) -> None:
+    frozen.task(30, "one")
+    frozen.task(31, "two")
+    async with opened(frozen, 80, 36) as stage:
+        await _on(stage, 30)
+        await stage.press("space", "space")
+        await stage.can("+", "raise ✓2")
+        await stage.press("+")
+        await stage.sees("2 raised: ", "2 marked")
+        await stage.press("+")
+        await stage.sees("+2 one", "+2 two")
+
+
+async def test_a_completed_task_has_no_priority_to_change(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 2)
+        await stage.settles()
+        assert "+ raise" not in stage.part("keys")
+
+
+async def test_a_failed_task_is_reopened_from_its_need(frozen: Frozen) -> None:
+    _failed(frozen)
+    async with opened(frozen, 120, 40) as stage:
+        await stage.app.open_view("needs", "task_failed:api:9")
+        await stage.can("o", "reopen")
+        await stage.press("o")
+        await stage.sees("task 9 is open again, for any agent to take")
+        await stage.sees_not("task #9 failed")
+    assert (_task(frozen, 9).status, _task(frozen, 9).owner) == ("pending", None)
 
 
 @pytest.mark.parametrize("status", ["failed", "completed", "cancelled"])

@@ -43,6 +43,40 @@ def test_idle_agents_claim_fitting_tasks_one_at_a_time(crew_on: Make) -> None:
     assert [m.metadata["task_id"] for m in claimed] == [1, 2]
 
 
+def test_an_idle_agent_claims_the_task_of_the_highest_priority(shared_crew: Crew) -> None:
+    crew = shared_crew
+    found = [board.add_task(crew.team, "x", required_type="plan", priority=priority) for priority in (0, -1, 2)]
+    order = [found[2].id, found[0].id, found[1].id]
+    crew.model.give("nora", says("hello"), *(reply for task_id in order for reply in done(task_id)))
+    crew.run("nora", "plan", "hello", autoclaim=True)
+    eventually(lambda: tasks.load(crew.directory, order[-1]).status == "completed", "the last task")
+    told = mailbox.read(crew.directory, "lead").messages
+    assert [m.metadata["task_id"] for m in told if (m.from_, m.type) == ("nora", "task_claimed")] == order
+    stop.stop_now(crew.team, "nora")
+
+
+def test_an_agent_describes_and_prioritises_tasks(shared_crew: Crew) -> None:
+    crew = shared_crew
+    task = board.add_task(crew.team, "find it", required_type="plan")
+    replies = [
+        calls("task_claim", task_id=task.id),
+        calls("task_update", task_id=task.id, description="in src/app.py", priority=3),
+        calls("task_update", task_id=task.id),
+        calls("task_list"),
+        calls("task_update", task_id=task.id, status="completed", description="it was in src/app.py"),
+        says("done"),
+    ]
+    crew.model.give("rene", *replies)
+    crew.run("rene", "plan", "describe it")
+    changed = tasks.load(crew.directory, task.id)
+    assert (changed.status, changed.description, changed.priority) == ("completed", "it was in src/app.py", 3)
+    said = str(crew.model.asked_by("rene")[-1]["messages"])
+    assert f"task {task.id} is in progress and changed" in said
+    assert "nothing to change: give a status, a description or a priority" in said
+    assert f"#{task.id} find it (in_progress, rene, for type plan, priority +3)" in said
+    stop.stop_now(crew.team, "rene")
+
+
 def test_a_killed_owner_gets_its_task_back_when_it_returns(shared_crew: Crew) -> None:
     shared_crew.model.give("ann", says("hello"), calls("bash", command="sleep 300"))
     shared_crew.run("ann", "test", "hello", autoclaim=True, unsafe_no_sandbox=True)

@@ -14,7 +14,7 @@ HIRE, TASK, ALL_AGENTS, TALK = "a new agent's prompt", "new task", "all", "talk"
 """Names of drafts that exist once. A draft for agents has their names, one about a request starts with its id."""
 
 _CALLED = {HIRE: "your prompt for a hire", TASK: "a new task", ALL_AGENTS: "to all agents", TALK: "to the lead"}
-_NO, _EDIT = " no", " plan"
+_NO, _EDIT, _EDITED_TASK = " no", " plan", "#"
 _KINDS = {"plan_approval": "plan"}
 
 
@@ -38,6 +38,11 @@ def edit_of(request_id: str) -> str:
     return request_id + _EDIT
 
 
+def edit_of_task(task_id: int) -> str:
+    """Return the name of the draft of an edited task."""
+    return f"{_EDITED_TASK}{task_id}"
+
+
 def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
     """Return the request among `asked` that a draft is about, if any."""
     return next((each for each in asked if draft in (each.id, for_no(each.id), edit_of(each.id))), None)
@@ -51,6 +56,8 @@ def called(draft: str, asked: Iterable[Request]) -> str:
         if draft == edit_of(request.id):
             return f"your edit of {what}"
         return f"your refusal of {what}" if draft == for_no(request.id) else f"your answer to {what}"
+    if draft.startswith(_EDITED_TASK):
+        return f"your edit of {draft}"
     if draft in _CALLED or draft.startswith(interrupting([""])):
         return _CALLED.get(draft, draft)
     return f"to {', '.join(draft.split())}"

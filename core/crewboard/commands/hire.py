@@ -187,7 +187,7 @@ def stop_waiting(team: Team, name: str) -> None:
 def _check_task(team: Team, task: Task, hire: Hire) -> None:
     """Check that an agent hired for this task could start it."""
     if task.status in store.tasks.CLOSED:
-        again = f"`{command_for(team, f'task update {task.id} --status pending')}` reopens it"
+        again = f"`{command_for(team, f'task reopen {task.id}')}` reopens it"
         raise UsageError(f"task {task.id} is {task.status}; {again}")
     store.tasks.check_type(f"task {task.id}", task.required_type, hire.name, hire.type)
     if waiting := store.tasks.blockers(task, {each.id: each for each in store.tasks.load_all(team.directory)}):

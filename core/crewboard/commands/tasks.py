@@ -3,7 +3,7 @@
 from crewboard import agent_types, store
 from crewboard.commands.context import Team, command_for
 from crewboard.commands.messages import post
-from crewboard.records import Exit, Task, TaskStatus, UsageError, is_orderly
+from crewboard.records import Exit, Task, TaskStatus, is_orderly
 
 
 def add_task(
@@ -11,6 +11,7 @@ def add_task(
     subject: str,
     *,
     description: str = "",
+    priority: int = 0,
     owner: str | None = None,
     blocked_by: list[int] | None = None,
     required_type: str | None = None,
@@ -18,11 +19,10 @@ def add_task(
     """Add a task to the board and notify its owner, if it has one. Creates the team if it does not exist yet.
 
     Raises:
-        UsageError: The subject is empty; the owner, the type or a blocking task does not exist; or the owner is of
-            another type.
+        UsageError: The subject is empty; the priority is out of range; the owner, the type or a blocking task does not
+            exist; or the owner is of another type.
     """
-    if not subject.strip():
-        raise UsageError("a task needs a subject")
+    store.tasks.check_words(subject, priority)
     if required_type is not None:
         agent_types.find(team.directory.root, required_type)
     if owner is not None:
@@ -30,7 +30,7 @@ def add_task(
     team.ensure()
     task = store.tasks.add(
         team.directory, subject, team.now(),
-        description=description, owner=owner, blocked_by=blocked_by, required_type=required_type,
+        description=description, priority=priority, owner=owner, blocked_by=blocked_by, required_type=required_type,
     )  # fmt: skip
     team.note("task add", f"#{task.id}", owner or "")
     if owner is not None:
@@ -38,18 +38,41 @@ def add_task(
     return task
 
 
-def update_task(team: Team, task_id: int, *, status: TaskStatus | None = None, owner: str | None = None) -> Task:
-    """Change a task, and notify a new owner, or the same one if a closed task is given to it again.
+def update_task(
+    team: Team,
+    task_id: int,
+    *,
+    status: TaskStatus | None = None,
+    owner: str | None = None,
+    subject: str | None = None,
+    description: str | None = None,
+    priority: int | None = None,
+    blocked_by: list[int] | None = None,
+) -> Task:
+    """Change the given fields of a task.
+
+    A new owner is notified, or the same one if a closed task is given to it again. An edit notifies no agent.
 
     Raises:
-        UsageError: The task or the owner does not exist, the owner is of another type, or `by` may not change it.
+        UsageError: The task or the owner does not exist, the owner is of another type, `by` may not change the task,
+            the subject is empty, the priority is out of range, or the task cannot be blocked by these tasks.
     """
     member = team.member(owner) if owner is not None else None
     before = store.tasks.load(team.directory, task_id)
     if member is not None:
         store.tasks.check_type(f"task {task_id}", before.required_type, member.name, member.type)
-    task = store.tasks.update(team.directory, task_id, team.by, team.now(), status=status, owner=owner)
-    team.note("task update", f"#{task_id}", " ".join(filter(None, (status, owner))))
+    task = store.tasks.update(
+        team.directory, task_id, team.by, team.now(),
+        status=status, owner=owner, blocked_by=blocked_by, edit=store.tasks.Edit(subject, description, priority),
+    )  # fmt: skip
+    done = (
+        " ".join(filter(None, (status, owner))),
+        "subject" if subject is not None else "",
+        "description" if description is not None else "",
+        describe_priority(priority) if priority is not None else "",
+        f"blocked by {', '.join(map(str, blocked_by)) or 'none'}" if blocked_by is not None else "",
+    )
+    team.note("task update", f"#{task_id}", ", ".join(filter(None, done)))
     reopened = before.status in store.tasks.CLOSED and task.status not in store.tasks.CLOSED
     if owner is not None and (owner != before.owner or reopened):
         _tell_owner(team, task, owner)
@@ -67,15 +90,41 @@ def retry_task(team: Team, task_id: int) -> Task:
     return update_task(team, task_id, status="pending", owner=owner if team.config.member(owner or "") else None)
 
 
+def reopen_task(team: Team, task_id: int) -> Task:
+    """Reopen a closed task for any agent: it is pending and has no owner. The audit log says how it had ended.
+
+    Raises:
+        UsageError: There is no such task, or it is not closed.
+    """
+    before, task = store.tasks.reopen(team.directory, task_id, team.by, team.now())
+    owner = before.owner or before.last_owner
+    team.note("task reopen", f"#{task_id}", f"was {before.status}" + (f", {owner}" if owner else ""))
+    return task
+
+
+def raise_priority(team: Team, task_id: int, change: int) -> Task:
+    """Add `change` to the priority of a task.
+
+    Raises:
+        UsageError: There is no such task, or its priority would be out of range.
+    """
+    task = store.tasks.reprioritise(team.directory, task_id, team.by, team.now(), change)
+    team.note("task update", f"#{task_id}", describe_priority(task.priority))
+    return task
+
+
+def describe_priority(priority: int) -> str:
+    """Return `priority +2`, or `normal priority`."""
+    return f"priority {priority:+d}" if priority else "normal priority"
+
+
 def block_task(team: Team, task_id: int, blocked_by: list[int]) -> Task:
     """Set the tasks that must be completed before this one may be claimed; an empty list unblocks it.
 
     Raises:
         UsageError: The task does not exist or is not pending, or it cannot be blocked by these tasks.
     """
-    task = store.tasks.block(team.directory, task_id, blocked_by, team.now())
-    team.note("task update", f"#{task_id}", f"blocked by {', '.join(map(str, blocked_by)) or 'none'}")
-    return task
+    return update_task(team, task_id, blocked_by=blocked_by)
 
 
 def blocking_reasons(team: Team, task: Task, *, owner_lives: bool | None = None) -> list[str]:

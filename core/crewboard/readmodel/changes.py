@@ -17,7 +17,7 @@ from crewboard.store import CachedFolder, TeamDirectory
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
 
 _RESULT = re.compile(r"(?P<agent>[a-z][a-z0-9_-]*?)-(?P<run>\d+)-\d+\.md")
-_SHOWN_OF_TASK = {"id", "subject", "status", "owner", "last_owner", "blocked_by"}
+_SHOWN_OF_TASK = {"id", "subject", "priority", "status", "owner", "last_owner", "blocked_by"}
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _tasks(before: TeamView, after: TeamView) -> Iterator[Change]:
     old = {task.id: _task(task) for task in before.tasks}
     for task in after.tasks:
         if old.get(task.id) != _task(task):
-            yield Change(task.updated_at, "task", task.owner, _task(task))
+            yield Change(max(task.updated_at, task.edited_at), "task", task.owner, _task(task))
 
 
 def _task(task: Task) -> dict[str, Any]:

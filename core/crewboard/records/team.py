@@ -127,11 +127,16 @@ class Config(Record):
 
 
 class Task(Record):
-    """`tasks/<id>.json`: one task of the task board."""
+    """`tasks/<id>.json`: one task of the task board.
+
+    The higher its `priority`, the earlier it is claimed; 0 is normal. `updated_at` and `rev` are about its status, its
+    owner and what blocks it, `edited_at` about its subject, description and priority: an edit is no new failure.
+    """
 
     id: Annotated[int, Field(ge=1)]
     subject: str
     description: str = ""
+    priority: int = 0
     status: TaskStatus = "pending"
     owner: Name | None = None
     last_owner: Name | None = None
@@ -139,6 +144,7 @@ class Task(Record):
     required_type: str | None = None
     created_at: Time = 0
     updated_at: Time = 0
+    edited_at: Time = 0
     rev: int = 0
 
 

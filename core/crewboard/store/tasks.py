@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
 from crewboard.records import LEAD, OPERATOR, BadDataError, CrewboardError, Task, TaskStatus, TryLaterError, UsageError
 from crewboard.store import files, json_files, roster
@@ -10,6 +11,24 @@ from crewboard.store.layout import TeamDirectory
 
 CLOSED = frozenset({"completed", "failed", "cancelled"})
 """Statuses that a task leaves only if the operator or the lead reopens it."""
+
+MAX_PRIORITY = 99
+"""The highest priority of a task; the lowest is its negative."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A new subject, description or priority of a task; None changes nothing."""
+
+    subject: str | None = None
+    description: str | None = None
+    priority: int | None = None
+
+    @property
+    def given(self) -> dict[str, object]:
+        """Return the fields that are changed, with their new values."""
+        return {field: value for field, value in asdict(self).items() if value is not None}
+
 
 _LOCK = "tasks"
 _FILE_NAME = re.compile(r"[1-9][0-9]{0,8}\.json")
@@ -48,6 +67,7 @@ def add(
     now: float,
     *,
     description: str = "",
+    priority: int = 0,
     owner: str | None = None,
     blocked_by: list[int] | None = None,
     required_type: str | None = None,
@@ -55,10 +75,9 @@ def add(
     """Add a task to the board.
 
     Raises:
-        UsageError: The subject is empty, or a blocking task does not exist.
+        UsageError: The subject is empty, the priority is out of range, or a blocking task does not exist.
     """
-    if not subject.strip():
-        raise UsageError("a task needs a subject")
+    check_words(subject, priority)
     blockers = blocked_by or []
     with files.locked(team.lock(_LOCK)):
         taken = ids(team)
@@ -68,6 +87,7 @@ def add(
             id=max([_last_id(team), *taken]) + 1,
             subject=subject,
             description=description,
+            priority=priority,
             owner=owner,
             blocked_by=blockers,
             required_type=required_type,
@@ -77,6 +97,23 @@ def add(
         files.replace_file(team.last_task_id, str(task.id).encode(), durable=True)
         json_files.save(team.task(task.id), task, durable=True)
         return task
+
+
+def check_words(subject: str | None, priority: int | None) -> None:
+    """Check a new subject and a new priority, if given.
+
+    Raises:
+        UsageError: The subject is empty, or the priority is out of range.
+    """
+    if subject is not None and not subject.strip():
+        raise UsageError("a task needs a subject")
+    if priority is not None and abs(priority) > MAX_PRIORITY:
+        raise UsageError(f"a priority is a number from -{MAX_PRIORITY} to {MAX_PRIORITY}; 0 is normal")
+
+
+def order_of_work(task: Task) -> tuple[int, int]:
+    """Return the place of an open task among others: the highest priority first, then the oldest."""
+    return -task.priority, task.id
 
 
 def _last_id(team: TeamDirectory) -> int:
@@ -155,20 +192,28 @@ def update(
     *,
     status: TaskStatus | None = None,
     owner: str | None = None,
+    blocked_by: list[int] | None = None,
+    edit: Edit | None = None,
 ) -> Task:
-    """Change a task's status or owner. Only its owner, the lead and the operator may do so.
+    """Change the given fields of a task. Only its owner, the lead and the operator may do so.
 
     A task that was in progress or closed and becomes pending has no owner any more: any agent may claim it.
 
     Raises:
-        UsageError: `by` may not change the task, or the task would be in progress without an owner.
+        UsageError: `by` may not change the task, the task would be in progress without an owner, the subject is empty,
+            the priority is out of range, or the task cannot be blocked by these tasks.
         TryLaterError: The owner has another task in progress.
     """
+    given = edit.given if edit is not None else {}
+    if edit is not None:
+        check_words(edit.subject, edit.priority)
     with files.locked(team.lock(_LOCK)):
-        task = load(team, task_id)
-        if by not in (OPERATOR, LEAD, task.owner) and not _is_lead(team, by):
-            raise UsageError(f"task {task_id} is not {by}'s: only its owner, the lead or the operator may change it")
-        changed = task.model_copy(update={"owner": owner or task.owner, "status": status or task.status})
+        task = _load_for(team, task_id, by)
+        if status is None and owner is None and blocked_by is None:
+            return _save_edit(team, task, now, **given)
+        changed = task.model_copy(update={"owner": owner or task.owner, "status": status or task.status, **given})
+        if given:
+            changed.edited_at = now
         if status == "pending" and owner is None and task.status != "pending":
             # The owner released the task, it did not die with it: no agent is preferred for it.
             changed.owner = changed.last_owner = None
@@ -178,7 +223,47 @@ def update(
             raise UsageError(f"task {task_id} has no owner; a task in progress needs one")
         if changed.status == "in_progress":
             _check_no_other_in_progress(team, changed)
+        if blocked_by is not None:
+            changed.blocked_by = _checked_blockers(team, changed, blocked_by)
         return _save(team, changed, now)
+
+
+def reprioritise(team: TeamDirectory, task_id: int, by: str, now: float, change: int) -> Task:
+    """Add `change` to the priority of a task. Only its owner, the lead and the operator may do so.
+
+    Raises:
+        UsageError: `by` may not change the task, or its priority would be out of range.
+    """
+    with files.locked(team.lock(_LOCK)):
+        task = _load_for(team, task_id, by)
+        priority = task.priority + change
+        check_words(None, priority)
+        return _save_edit(team, task, now, priority=priority)
+
+
+def reopen(team: TeamDirectory, task_id: int, by: str, now: float) -> tuple[Task, Task]:
+    """Make a closed task pending, without an owner. Return it as it was and as it is now.
+
+    Raises:
+        UsageError: The task is not closed, or `by` may not change it.
+    """
+    with files.locked(team.lock(_LOCK)):
+        task = _load_for(team, task_id, by)
+        if task.status not in CLOSED:
+            raise UsageError(f"task {task_id} is {task.status.replace('_', ' ')}; only a closed task can be reopened")
+        return task, _save(team, task, now, status="pending", owner=None, last_owner=None)
+
+
+def _load_for(team: TeamDirectory, task_id: int, by: str) -> Task:
+    """Return the task with this id.
+
+    Raises:
+        UsageError: There is no such task, or `by` may not change it.
+    """
+    task = load(team, task_id)
+    if by not in (OPERATOR, LEAD, task.owner) and not _is_lead(team, by):
+        raise UsageError(f"task {task_id} is not {by}'s: only its owner, the lead or the operator may change it")
+    return task
 
 
 def _check_no_other_in_progress(team: TeamDirectory, task: Task) -> None:
@@ -187,18 +272,16 @@ def _check_no_other_in_progress(team: TeamDirectory, task: Task) -> None:
             raise TryLaterError(f"{task.owner} has task {other.id} in progress; one at a time")
 
 
-def block(team: TeamDirectory, task_id: int, blocked_by: list[int], now: float) -> Task:
-    """Set the tasks that must be completed before this one may be claimed; an empty list unblocks it.
+def _checked_blockers(team: TeamDirectory, task: Task, blocked_by: list[int]) -> list[int]:
+    """Return the tasks that must be completed before this one may be claimed, each once.
 
     Raises:
         UsageError: The task is not pending, a blocking task does not exist, or they would wait for each other.
     """
-    with files.locked(team.lock(_LOCK)):
-        task = load(team, task_id)
-        if task.status != "pending":
-            raise UsageError(f"task {task_id} is {task.status.replace('_', ' ')}; only a pending task can be blocked")
-        check_blockers(task_id, blocked_by, {each.id: each for each in load_all(team)})
-        return _save(team, task, now, blocked_by=list(dict.fromkeys(blocked_by)))
+    if task.status != "pending":
+        raise UsageError(f"task {task.id} is {task.status.replace('_', ' ')}; only a pending task can be blocked")
+    check_blockers(task.id, blocked_by, {each.id: each for each in load_all(team)})
+    return list(dict.fromkeys(blocked_by))
 
 
 def check_blockers(task_id: int, blocked_by: list[int], tasks: dict[int, Task]) -> None:
@@ -248,6 +331,14 @@ def _first(team: TeamDirectory, wanted: Callable[[Task], bool]) -> Task | None:
 
 
 def _save(team: TeamDirectory, task: Task, now: float, **changes: object) -> Task:
-    saved = task.model_copy(update={**changes, "updated_at": now, "rev": task.rev + 1})
+    return _write(team, task, {**changes, "updated_at": now, "rev": task.rev + 1})
+
+
+def _save_edit(team: TeamDirectory, task: Task, now: float, **changes: object) -> Task:
+    return _write(team, task, {**changes, "edited_at": now})
+
+
+def _write(team: TeamDirectory, task: Task, changes: dict[str, object]) -> Task:
+    saved = task.model_copy(update=changes)
     json_files.save(team.task(task.id), saved, durable=True)
     return saved

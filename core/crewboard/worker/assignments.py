@@ -203,7 +203,7 @@ class Assignments:
         return False
 
     def _suitable_tasks(self) -> list[Task]:
-        """Return the open tasks that this agent may claim: first its own, then in the order of the board."""
+        """Return the open tasks that this agent may claim: first its own, then by priority, then the oldest."""
         board = {task.id: task for task in store.tasks.load_all(self._team)}
         suitable = [
             task
@@ -214,7 +214,10 @@ class Assignments:
             and not store.tasks.blockers(task, board)
             and not self._last_owner_returns(task)
         ]
-        return sorted(suitable, key=lambda task: (self._name not in (task.owner, task.last_owner), task.id))
+        return sorted(
+            suitable,
+            key=lambda task: (self._name not in (task.owner, task.last_owner), *store.tasks.order_of_work(task)),
+        )
 
     def _last_owner_returns(self, task: Task) -> bool:
         """Return True if the agent that lost this task by dying is being started: it claims the task again itself."""

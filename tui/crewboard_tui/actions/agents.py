@@ -284,6 +284,7 @@ class NeedActions:
         self.actions = (
             either(tasks.retry, by_id["agent.resume"], "retry"),
             either(by_id["task.assign"], by_id["agent.answer"], BY_ID["task.assign"].label),
+            tasks.reopen,
             *agents.actions,
         )
 

@@ -1,6 +1,7 @@
-"""Actions on tasks. Each does what a shell command does: new, assign, block, cancel, reopen."""
+"""Actions on tasks. Each does what a shell command does: new, assign, block, edit, raise, lower, cancel, reopen."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import crewboard as core
@@ -8,9 +9,13 @@ from crewboard import Task, TeamView, UsageError
 from crewboard_tui.actions.messaging import keep_unsent
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, aimed
 from crewboard_tui.background import run_for_each
-from crewboard_tui.compose import TASK, PromptLine, resolve_prefix
+from crewboard_tui.compose import TASK, PromptLine, Prose, edit_of_task, resolve_prefix
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import BY_ID
+from crewboard_tui.render import one_line
+
+_TO_DO = frozenset({"pending", "in_progress", "failed"})
+"""Statuses of tasks whose priority matters: a failed task may be tried again."""
 
 
 class TaskActions:
@@ -18,35 +23,40 @@ class TaskActions:
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
+        self.reopen = _on_tasks("task.reopen", self._reopen, lambda task: task.status in core.store.CLOSED)
         self.actions = (
             Action("task.new", self._new),
             _on_tasks("task.assign", self._assign, lambda task: _is_open(task) or task.status == "failed"),
             _on_tasks("task.block", self._block, lambda task: task.status == "pending", one=True),
+            _on_tasks("task.edit", self._edit, lambda _: True, one=True),
+            _on_tasks("task.raise", partial(self._reprioritise, change=1), lambda task: task.status in _TO_DO),
+            _on_tasks("task.lower", partial(self._reprioritise, change=-1), lambda task: task.status in _TO_DO),
             _on_tasks("task.cancel", self._cancel, _is_open),
-            _on_tasks("task.reopen", self._reopen, lambda task: task.status in core.store.CLOSED),
+            self.reopen,
         )
         self.retry = _on_tasks("agent.resume", self._retry, lambda task: task.status == "failed")
         """Reopens a failed task for the agent that had it. Needs-you offers it in the place of `agent.resume`."""
 
     def _new(self, selection: Selection) -> None:
-        def done(subject: str | None) -> None:
-            if subject is not None and subject.strip():
+        def done(text: str | None) -> None:
+            if text is not None and text.strip():
                 self._context.drafts.pop(TASK, None)
-                self._add(subject.strip(), selection)
+                self._add(text, selection)
 
-        def keep(subject: str) -> None:
-            self._context.drafts[TASK] = subject
+        def keep(text: str) -> None:
+            self._context.drafts[TASK] = text
 
-        puts, leaves = self._context.key("draft.send"), self._context.key("line.leave")
-        hint = f"what is to be done · {puts} puts it on the board · {leaves} keeps it"
-        prompt = PromptLine(TASK, lambda: self._context.drafts.get(TASK, ""), hint=hint, changed=keep)
+        hint, prose = self._text_hint("puts it on the board"), Prose.of(self._context)
+        prompt = PromptLine(TASK, lambda: self._context.drafts.get(TASK, ""), hint=hint, changed=keep, prose=prose)
+        prompt.pressed = self._context.key
         self._context.navigator.ask(prompt, done)
 
-    def _add(self, subject: str, selection: Selection) -> None:
+    def _add(self, text: str, selection: Selection) -> None:
         made: list[int] = []
+        subject, description = split_text(text)
 
         def add() -> str:
-            made.append(core.commands.tasks.add_task(self._context.team, subject).id)
+            made.append(core.commands.tasks.add_task(self._context.team, subject, description=description).id)
             assign, block = self._context.key("task.assign"), self._context.key("task.block")
             return f"task {made[0]} is on the board: {assign} assigns it, {block} lets it wait for others"
 
@@ -54,7 +64,7 @@ class TaskActions:
             if worked:
                 selection.show_task(made[0])
 
-        keep = keep_unsent(self._context, lambda: TASK, subject)
+        keep = keep_unsent(self._context, lambda: TASK, text)
         self._context.do("putting a task on the board", add, added, settle=keep)
 
     def _for_each(
@@ -125,6 +135,57 @@ class TaskActions:
             return f"task {ident} waits: {'; '.join(hindrances)}"
         return f"task {ident} waits for {others}" if others else f"task {ident} waits for no other"
 
+    def _edit(self, chosen: list[Task], _: Selection) -> None:
+        task, drafts = chosen[0], self._context.drafts
+        name, shown = edit_of_task(task.id), as_text(task.subject, task.description)
+
+        def keep(text: str) -> None:
+            if text == shown:
+                drafts.pop(name, None)
+            else:
+                drafts[name] = text
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                drafts.pop(name, None)
+                if text != shown:
+                    settle = keep_unsent(self._context, lambda: name, text)
+                    self._context.do(f"editing #{task.id}", partial(self._save, task, text), settle=settle)
+
+        prompt = PromptLine(
+            f"#{task.id}", lambda: drafts.get(name, shown), hint=self._text_hint("saves"), changed=keep,
+            check=lambda text: None if split_text(text)[0] else "the first line is the subject",
+            prose=Prose.of(self._context),
+        )  # fmt: skip
+        prompt.pressed = self._context.key
+        self._context.navigator.ask(prompt, done)
+
+    def _text_hint(self, sends: str) -> str:
+        send, line, edit, leave = map(self._context.key, ("draft.send", "draft.newline", "draft.edit", "line.leave"))
+        return f"{send} {sends} · after the first line ({line}): the description · {edit} editor · {leave} keeps it"
+
+    def _save(self, task: Task, text: str) -> str:
+        """Save what differs from the task as it was shown, so that no other change is lost."""
+        subject, description = split_text(text)
+        new_subject = subject if subject != one_line(task.subject) else None
+        new_description = description if description != task.description.strip() else None
+        if new_subject is None and new_description is None:
+            return f"task {task.id} is as it was"
+        changed = core.commands.tasks.update_task(
+            self._context.team, task.id, subject=new_subject, description=new_description
+        )
+        told = f": {changed.owner} is not told, {self._context.key('agent.message')} writes to it"
+        return f"task {task.id} is changed" + (told if changed.status == "in_progress" else "")
+
+    def _reprioritise(self, chosen: list[Task], selection: Selection, change: int) -> None:
+        def reprioritise(task: Task) -> str:
+            changed = core.commands.tasks.raise_priority(self._context.team, task.id, change)
+            return f"task {task.id}: {core.commands.tasks.describe_priority(changed.priority)}"
+
+        # The marks stay: the key may be pressed several times.
+        doing, done = ("raising", "raised") if change > 0 else ("lowering", "lowered")
+        self._for_each(doing, chosen, reprioritise, done, replace(selection, unmark=lambda _: None))
+
     def _cancel(self, chosen: list[Task], selection: Selection) -> None:
         def cancel(task: Task) -> str:
             core.commands.tasks.update_task(self._context.team, task.id, status="cancelled")
@@ -137,7 +198,7 @@ class TaskActions:
 
     def _reopen(self, chosen: list[Task], selection: Selection) -> None:
         def reopen(task: Task) -> str:
-            core.commands.tasks.update_task(self._context.team, task.id, status="pending")
+            core.commands.tasks.reopen_task(self._context.team, task.id)
             assign = self._context.key("task.assign")
             return f"task {task.id} is open again, for any agent to take; {assign} assigns it"
 
@@ -174,6 +235,17 @@ def _on_tasks(
         return aimed(BY_ID[ident].label, found) if len(selection.tasks) > 1 and found else None
 
     return Action(ident, act, available, label)
+
+
+def as_text(subject: str, description: str) -> str:
+    """Return a task as one text to edit: the subject is the first line."""
+    return "\n".join(filter(None, (one_line(subject), description.strip())))
+
+
+def split_text(text: str) -> tuple[str, str]:
+    """Return the subject and the description that `as_text` joined."""
+    subject, _, description = text.strip().partition("\n")
+    return subject.strip(), description.strip()
 
 
 def _is_open(task: Task) -> bool:

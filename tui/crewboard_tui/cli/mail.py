@@ -308,6 +308,7 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "task_failed": (
         ("try again", "task update {task} --status pending --owner {agent}"),
         ("give it to another agent", "task update {task} --status pending --owner NAME"),
+        ("reopen it for any agent", "task reopen {task}"),
         ("acknowledge", "ack {task}"),
     ),
     "result": ((READ, "inbox {mailbox}"), _ACKNOWLEDGE),

@@ -38,6 +38,7 @@ def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
         word = "cannot start, " if any(fates.values()) else ""
         notes = [f"{word}after {after}" if waits else ""]
         notes += [f"for {task.required_type}" if task.required_type else ""]
+        notes += [core.commands.tasks.describe_priority(task.priority) if task.priority else ""]
         rest = f" ({'; '.join(part for part in notes if part)})" if any(notes) else ""
         plight = (
             core.commands.tasks.owner_problem(team, task.owner)
@@ -51,7 +52,13 @@ def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
     return table(("ID", "STATUS", "OWNER", "SUBJECT"), rows, indent=indent)
 
 
-@click.group(cls=LazyGroup, sections={"Commands": {"add": "tasks:add", "update": "tasks:update"}})
+_MAX = core.store.tasks.MAX_PRIORITY
+_PRIORITY = f"From -{_MAX} to {_MAX}; 0 is normal, a higher one is claimed first."
+
+
+@click.group(
+    cls=LazyGroup, sections={"Commands": {"add": "tasks:add", "update": "tasks:update", "reopen": "tasks:reopen"}}
+)
 def task() -> None:
     """Add tasks to the task board, or change them."""
 
@@ -59,6 +66,7 @@ def task() -> None:
 @click.command()
 @click.argument("subject", type=common.text)
 @click.option("--description", type=common.text, default="", help="What to do, in detail.")
+@click.option("--priority", type=int, default=0, metavar="N", help=_PRIORITY)
 @click.option("--owner", help="Agent to assign it to; it gets a message.")
 @click.option("--blocked-by", type=common.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
 @click.option("--type", "required_type", metavar="T", help="Only agents of this type may claim it.")
@@ -68,6 +76,7 @@ def add(
     session: Session,
     subject: str,
     description: str,
+    priority: int,
     owner: str | None,
     blocked_by: list[int],
     required_type: str | None,
@@ -82,6 +91,7 @@ def add(
         team,
         subject,
         description=description,
+        priority=priority,
         owner=owner,
         blocked_by=blocked_by,
         required_type=required_type,
@@ -94,6 +104,9 @@ def add(
 @click.option("--status", type=click.Choice(get_args(core.records.TaskStatus)), help="New status.")
 @click.option("--owner", help="New owner; it gets a message.")
 @click.option("--blocked-by", type=common.ids, metavar="1,2", help="Tasks that must be completed first; '' for none.")
+@click.option("--subject", type=common.text, help="New subject.")
+@click.option("--description", type=common.text, help="New description; '' for none.")
+@click.option("--priority", type=int, metavar="N", help=_PRIORITY)
 @as_json
 @click.pass_obj
 def update(
@@ -102,18 +115,40 @@ def update(
     status: core.records.TaskStatus | None,
     owner: str | None,
     blocked_by: list[int] | None,
+    subject: str | None,
+    description: str | None,
+    priority: int | None,
     as_json: bool,
 ) -> None:
     """Change a task. Completing it unblocks the tasks that wait for it.
 
+    An agent that works on the task is not told of an edit.
+
     Example: crewboard task update 3 --status completed
+
+    Example: crewboard task update 3 --subject "paginate /users too" --priority 2
     """
-    if status is None and owner is None and blocked_by is None:
-        raise UsageError("nothing to change: use --status, --owner or --blocked-by")
-    team = session.team
-    if blocked_by is not None:
-        core.commands.tasks.block_task(team, task_id, blocked_by)
-    _tell(team, core.commands.tasks.update_task(team, task_id, status=status, owner=owner), as_json)
+    if all(given is None for given in (status, owner, blocked_by, subject, description, priority)):
+        raise UsageError(
+            "nothing to change: use --status, --owner, --blocked-by, --subject, --description or --priority"
+        )
+    changed = core.commands.tasks.update_task(
+        session.team, task_id, status=status, owner=owner, blocked_by=blocked_by,
+        subject=subject, description=description, priority=priority,
+    )  # fmt: skip
+    _tell(session.team, changed, as_json)
+
+
+@click.command()
+@click.argument("task_id", metavar="ID", type=common.task_id, shell_complete=common.complete_task)
+@as_json
+@click.pass_obj
+def reopen(session: Session, task_id: int, as_json: bool) -> None:
+    """Reopen a task that failed, was completed or cancelled, for any agent.
+
+    Example: crewboard task reopen 3
+    """
+    _tell(session.team, core.commands.tasks.reopen_task(session.team, task_id), as_json)
 
 
 def _tell(team: Team, changed: Task, as_json: bool) -> None:

@@ -427,9 +427,10 @@ _WHY_FROM = 60
 """From this width a row also shows how the last owner ended and the state of blockers."""
 
 
-def task_rank(task: Task) -> tuple[int, float]:
-    """Return the place of a task on the board: in progress first, closed last."""
-    return _ORDER[task.status], -task.updated_at if task.status in core.store.CLOSED else task.id
+def task_rank(task: Task) -> tuple[float, ...]:
+    """Return the place of a task on the board: in progress first, closed last; open ones by priority."""
+    closed = task.status in core.store.CLOSED
+    return _ORDER[task.status], *((-task.updated_at,) if closed else core.store.tasks.order_of_work(task))
 
 
 def task_rows(view: TeamView, now: float, width: int) -> list[Row]:
@@ -446,6 +447,7 @@ def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: boo
         Span(look.glyph, look.tone),
         mark_span(marked=marked),
         Span(pad(f"#{task.id}", 4) + " ", "dim"),
+        Span(f"{task.priority:+d} " if task.priority else "", "dim" if closed or task.priority < 0 else "warning"),
         say(task.subject, "dim" if closed else ""),
     )
     return spread(left, (Span("  "), *_whose(task, view, waiting, now, why=width >= _WHY_FROM)), width)
@@ -541,12 +543,13 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
         ("owner", task.owner or unowned),
         ("blocked by", "\n".join(_how_it_stands(view, other) for other in waiting)),
         ("only for", task.required_type or ""),
+        ("priority", f"{task.priority:+d}" if task.priority else ""),
+        ("details", task.description),
         ("created", f"{format_clock(task.created_at)}, {format_age(now - task.created_at)} ago"),
         ("changed", f"{format_clock(task.updated_at)}, {format_age(now - task.updated_at)} ago"),
-        ("", ""),
-        ("", task.description),
+        ("edited", f"{format_clock(task.edited_at)}, {format_age(now - task.edited_at)} ago" if task.edited_at else ""),
     ]
-    return [(name, value) for name, value in facts if value or not name]
+    return [(name, value) for name, value in facts if value]
 
 
 def _why_failed(task: Task, snapshot: Snapshot) -> str:

@@ -36,7 +36,7 @@ SORTS: dict[str, Callable[[Task], Any]] = {
     "status": task_rank,
     "number": lambda task: task.id,
     "owner": lambda task: (task.owner or task.last_owner or "~", task.id),
-    "changed": lambda task: -task.updated_at,
+    "changed": lambda task: -max(task.updated_at, task.edited_at),
 }
 """The sort keys."""
 

@@ -15,7 +15,9 @@ class TaskClaim(Input):
 
 class TaskUpdate(Input):
     task_id: int
-    status: Literal["pending", "in_progress", "completed", "failed", "cancelled"]
+    status: Literal["pending", "in_progress", "completed", "failed", "cancelled"] | None = None
+    description: str | None = Field(default=None, description="replaces the old one")
+    priority: int | None = Field(default=None, description="0 is normal, a higher one is claimed first")
 
 
 def describe(task: Task, board: dict[int, Task]) -> str:
@@ -24,7 +26,8 @@ def describe(task: Task, board: dict[int, Task]) -> str:
     kind = f", for type {task.required_type}" if task.required_type else ""
     blockers = store.tasks.blockers(task, board) if task.status == "pending" else []
     blocked = f", blocked by {', '.join(map(str, blockers))}" if blockers else ""
-    return f"#{task.id} {task.subject} ({task.status}{owner}{kind}{blocked})"
+    priority = f", priority {task.priority:+d}" if task.priority else ""
+    return f"#{task.id} {task.subject} ({task.status}{owner}{kind}{priority}{blocked})"
 
 
 async def _task_list(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
@@ -40,24 +43,31 @@ async def _task_claim(context: Context, given: TaskClaim) -> Outcome:
 
 
 async def _task_update(context: Context, given: TaskUpdate) -> Outcome:
+    edit = store.tasks.Edit(description=given.description, priority=given.priority)
+    if given.status is None and not edit.given:
+        raise UsageError("nothing to change: give a status, a description or a priority")
     if given.status == "in_progress":
-        return await _task_claim(context, TaskClaim(task_id=given.task_id))
-    task = store.tasks.update(context.team, given.task_id, context.name, context.now(), status=given.status)
+        claimed = await _task_claim(context, TaskClaim(task_id=given.task_id))
+        if edit.given:
+            store.tasks.update(context.team, given.task_id, context.name, context.now(), edit=edit)
+        return claimed
+    task = store.tasks.update(context.team, given.task_id, context.name, context.now(), status=given.status, edit=edit)
     context.run_state.set_task(store.tasks.in_progress(context.team, context.name))
-    return Outcome(f"task {task.id} is {task.status.replace('_', ' ')}")
+    return Outcome(f"task {task.id} is {task.status.replace('_', ' ')}" + (" and changed" if edit.given else ""))
 
 
 TASK_LIST: Tool[NoInput] = Tool("task_list", "List the tasks on the board.", NoInput, _task_list)
 TASK_CLAIM: Tool[TaskClaim] = Tool(
     "task_claim",
-    "Take a pending task. You can have one task in progress at a time.",
+    "Take a pending task, one with a high priority first. You can have one task in progress at a time.",
     TaskClaim,
     _task_claim,
     repeatable=True,
 )
 TASK_UPDATE: Tool[TaskUpdate] = Tool(
     "task_update",
-    "Report the outcome of your task: completed, failed, or pending to give it back.",
+    "Report the outcome of your task: completed, failed, or pending to give it back. Or change its description or "
+    "priority.",
     TaskUpdate,
     _task_update,
 )

@@ -24,6 +24,7 @@ class TaskCreate(Input):
     description: str = ""
     assigned_to: str | None = None
     blocked_by: list[int] = Field(default=[])
+    priority: int = Field(default=0, description="0 is normal, a higher one is claimed first")
 
 
 class CreateTeam(Input):
@@ -71,6 +72,7 @@ async def _task_create(context: Context, given: TaskCreate) -> Outcome:
         description=given.description,
         owner=given.assigned_to,
         blocked_by=given.blocked_by,
+        priority=given.priority,
     )
     assigned = f", assigned to {task.owner}{_not_running(context, task.owner)}" if task.owner else ""
     return Outcome(f"task {task.id} is on the board{assigned}")
