@@ -124,7 +124,7 @@ def test_a_name_that_is_taken_by_another_type(cli: Cli, team: Team) -> None:
 def test_no_agent_is_hired_for_a_closed_task(cli: Cli, team: Team) -> None:
     board.add_task(team, "write it")
     board.update_task(team, 1, status="completed")
-    cli(*SPAWN, "--task", "1").refused(2, "task 1 is completed", "--status pending")
+    cli(*SPAWN, "--task", "1").refused(2, "task 1 is completed", "crewboard task reopen 1")
 
 
 def test_no_agent_gets_a_task_for_another_type(cli: Cli, team: Team) -> None:

@@ -46,7 +46,7 @@ class TaskActions:
         def keep(text: str) -> None:
             self._context.drafts[TASK] = text
 
-        hint, prose = self._text_hint("puts it on the board"), Prose.of(self._context)
+        hint, prose = self._text_hint("adds it"), Prose.of(self._context)
         prompt = PromptLine(TASK, lambda: self._context.drafts.get(TASK, ""), hint=hint, changed=keep, prose=prose)
         prompt.pressed = self._context.key
         self._context.navigator.ask(prompt, done)
@@ -162,7 +162,7 @@ class TaskActions:
 
     def _text_hint(self, sends: str) -> str:
         send, line, edit, leave = map(self._context.key, ("draft.send", "draft.newline", "draft.edit", "line.leave"))
-        return f"{send} {sends} · after the first line ({line}): the description · {edit} editor · {leave} keeps it"
+        return f"{send} {sends} · {line} adds a line: the description · {edit} editor · {leave} keeps it"
 
     def _save(self, task: Task, text: str) -> str:
         """Save what differs from the task as it was shown, so that no other change is lost."""
