@@ -53,7 +53,7 @@ def test_every_binding_has_an_id_and_a_tooltip() -> None:
     [
         ("1", "n  hires an agent"),
         ("2", "no mail; messages to you appear here"),
-        ("3", "no tasks yet; + puts the first one on the board"),
+        ("3", "no tasks yet; A puts the first one on the board"),
         ("4", "nothing needs you; plans to approve, questions and crashes appear here"),
         ("5", "no agents yet; n hires an agent"),
         ("6", "no agents yet; n hires an agent"),
@@ -72,12 +72,12 @@ async def test_the_panes_of_an_empty_board_say_what_will_stand_there(
     async with opened(empty, 120, 40) as stage:
         said = " ".join(stage.all.replace("│", " ").split())
         assert "It becomes a process of its own and goes to work in ~/inkpot" in said
-        await stage.sees("no tasks yet; 3 and then + adds one", "the selected agent's mail stands here")
+        await stage.sees("no tasks yet; 3 and then A adds one", "the selected agent's mail stands here")
         empty.hire("scout", "explore", "idle", "", ago=5, pid=77)
         await stage.sees("no mail; m writes some", "no tasks yet")
         await stage.settles()
         await stage.pilot.click("#board-tasks", offset=(3, 1), times=2)
-        await stage.sees("┌─ Tasks ─", "no tasks yet; + puts the first one on the board")
+        await stage.sees("┌─ Tasks ─", "no tasks yet; A puts the first one on the board")
 
 
 async def test_it_names_the_users_own_keys(empty: Frozen) -> None:
