@@ -343,6 +343,19 @@ async def test_an_edit_keeps_what_was_changed_meanwhile(frozen: Frozen) -> None:
     assert (_task(frozen, 30).subject, _task(frozen, 30).description) == ("the lead's", "as before and more")
 
 
+async def test_an_edit_of_the_description_leaves_an_odd_subject_alone(frozen: Frozen) -> None:
+    odd = "two  spaces,\ttab\nand a line" + "x" * 9000
+    frozen.task(30, odd, description="as before")
+    async with opened(frozen, 80, 36) as stage:
+        await _on(stage, 30)
+        await stage.press("e")
+        await stage.sees("as before")
+        await stage.write("!")
+        await stage.press("enter")
+        await stage.sees("task 30 is changed")
+    assert (_task(frozen, 30).subject, _task(frozen, 30).description) == (odd, "as before!")
+
+
 async def test_an_edit_that_was_left_is_kept(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 23)

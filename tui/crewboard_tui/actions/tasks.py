@@ -9,10 +9,9 @@ from crewboard import Task, TeamView, UsageError
 from crewboard_tui.actions.messaging import keep_unsent
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection, aimed
 from crewboard_tui.background import run_for_each
-from crewboard_tui.compose import TASK, PromptLine, Prose, edit_of_task, resolve_prefix
+from crewboard_tui.compose import TASK, PromptLine, Prose, clean, edit_of_task, resolve_prefix
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import BY_ID
-from crewboard_tui.render import one_line
 
 _TO_DO = frozenset({"pending", "in_progress", "failed"})
 """Statuses of tasks whose priority matters: a failed task may be tried again."""
@@ -150,7 +149,7 @@ class TaskActions:
                 drafts.pop(name, None)
                 if text != shown:
                     settle = keep_unsent(self._context, lambda: name, text)
-                    self._context.do(f"editing #{task.id}", partial(self._save, task, text), settle=settle)
+                    self._context.do(f"editing #{task.id}", partial(self._save, task.id, shown, text), settle=settle)
 
         prompt = PromptLine(
             f"#{task.id}", lambda: drafts.get(name, shown), hint=self._text_hint("saves"), changed=keep,
@@ -164,18 +163,19 @@ class TaskActions:
         send, line, edit, leave = map(self._context.key, ("draft.send", "draft.newline", "draft.edit", "line.leave"))
         return f"{send} {sends} · {line} adds a line: the description · {edit} editor · {leave} keeps it"
 
-    def _save(self, task: Task, text: str) -> str:
-        """Save what differs from the task as it was shown, so that no other change is lost."""
-        subject, description = split_text(text)
-        new_subject = subject if subject != one_line(task.subject) else None
-        new_description = description if description != task.description.strip() else None
-        if new_subject is None and new_description is None:
-            return f"task {task.id} is as it was"
+    def _save(self, task_id: int, shown: str, text: str) -> str:
+        """Save what differs from the text that was shown, so that no other change is lost."""
+        (old_subject, old_description), (subject, description) = split_text(shown), split_text(text)
+        if (subject, description) == (old_subject, old_description):
+            return f"task {task_id} is as it was"
         changed = core.commands.tasks.update_task(
-            self._context.team, task.id, subject=new_subject, description=new_description
+            self._context.team,
+            task_id,
+            subject=subject if subject != old_subject else None,
+            description=description if description != old_description else None,
         )
         told = f": {changed.owner} is not told, {self._context.key('agent.message')} writes to it"
-        return f"task {task.id} is changed" + (told if changed.status == "in_progress" else "")
+        return f"task {task_id} is changed" + (told if changed.status == "in_progress" else "")
 
     def _reprioritise(self, chosen: list[Task], selection: Selection, change: int) -> None:
         def reprioritise(task: Task) -> str:
@@ -239,7 +239,7 @@ def _on_tasks(
 
 def as_text(subject: str, description: str) -> str:
     """Return a task as one text to edit: the subject is the first line."""
-    return "\n".join(filter(None, (one_line(subject), description.strip())))
+    return "\n".join(filter(None, (clean(subject, one_line=True).strip(), clean(description).strip())))
 
 
 def split_text(text: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Write to agents: the composer, the prompt line, their input, the syntax of a text, and unsent texts."""
 
 from crewboard_tui.compose.composer import Composer, ComposeTarget, PromptLine, shown_composer
-from crewboard_tui.compose.draft_input import DraftInput, Prose
+from crewboard_tui.compose.draft_input import DraftInput, Prose, clean
 from crewboard_tui.compose.parser import Note, Visit, openings, parse_line, resolve_prefix
 from crewboard_tui.drafts import (
     ALL_AGENTS,
@@ -34,6 +34,7 @@ __all__ = [
     "SentTexts",
     "Visit",
     "called",
+    "clean",
     "edit_of",
     "edit_of_task",
     "file_for",
