@@ -147,3 +147,13 @@ def test_a_hire_and_a_resume_are_recorded(offline: Cli) -> None:
     assert offline("resume", "scout").code == 0
     seen = [(act["act"], act["target"], act["detail"]) for act in offline("audit", "--json").json]
     assert seen == [("hire", "scout", "explore, run 1"), ("resume", "scout", "run 2")]
+
+
+def test_an_accepted_type_is_recorded_also_before_there_is_a_team(cli: Cli, directory: TeamDirectory) -> None:
+    folder = directory.root / ".claude" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "auditor.md").write_text("---\nname: auditor\ndescription: reads\ntools: Read\n---\nRead.\n")
+    assert cli("types", "trust", "auditor").code == 0
+    (act,) = cli("audit", "--json").json
+    assert (act["act"], act["target"]) == ("trust", "auditor")
+    assert act["detail"].startswith(".claude/agents/auditor.md, SHA-256 ")

@@ -477,6 +477,31 @@ def test_the_operators_mailboxes_can_be_looked_into(cli: Cli, team: Team, name: 
     assert "fixer → " + name in cli("inbox", name).out
 
 
+def test_doctor_checks_the_hook_of_the_user(cli: Cli, tmp_path: Path) -> None:
+    mine = cli.with_environment(XDG_CONFIG_HOME=str(tmp_path / "config"))
+
+    def checked() -> list[dict[str, str]]:
+        return [check for check in mine("doctor", "--json").json if check["name"] == "hook"]
+
+    assert checked() == []
+    file = tmp_path / "config" / "crewboard" / "hook.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('command = ["cat", "https://chat.example/secret"]')
+    file.chmod(0o600)
+    (found,) = checked()
+    assert (found["mark"], "secret" in found["detail"]) == ("ok", False)
+    file.chmod(0o644)
+    (found,) = checked()
+    assert (found["mark"], found["remedy"]) == ("note", f"chmod 600 {file}")
+    file.chmod(0o666)
+    assert checked()[0]["mark"] == "bad"
+    file.chmod(0o600)
+    file.write_text('command = ["no-such-program"]')
+    (found,) = checked()
+    assert found["mark"] == "bad"
+    assert "no-such-program is not there" in found["detail"]
+
+
 def test_doctor_names_a_file_of_keys_and_what_is_wrong_with_it(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "config" / "crewboard"
     mine = cli.with_environment(XDG_CONFIG_HOME=str(folder.parent))

@@ -17,7 +17,7 @@ from crewboard.protocol import requests
 from crewboard.readmodel.states import Shown
 from crewboard.records import Exit, Spec, State
 from crewboard.store import agents, mailbox, tasks
-from tests.cli.files import alive, enlist, set_status
+from tests.cli.files import alive, ask, enlist, set_status
 from tests.cli.shell import Cli, finish
 
 
@@ -81,6 +81,20 @@ def test_wait_for_needs_prints_the_most_urgent_one(cli: Cli, shell: Cli, team: T
         assert cli("wait", "--needs").json["kind"] == "question"
     assert cli("wait", "fixer", "--needs").code == 2
     assert cli("wait", "fixer").code == 2
+
+
+def test_a_need_says_how_many_agents_and_tasks_wait_behind_it(cli: Cli, team: Team) -> None:
+    for name in ("fixer", "tester", "scout"):
+        enlist(team, name)
+    with alive(team, "fixer"), alive(team, "tester"), alive(team, "scout"):
+        cli("task", "add", "build", "--owner", "fixer")
+        cli("task", "add", "test", "--owner", "tester", "--blocked-by", "1")
+        cli("task", "add", "release", "--blocked-by", "2")
+        cli("task", "update", "1", "--status", "in_progress")
+        ask(team, "question-1", "question", {"question": "x?"})
+        found = cli("wait", "--needs").json
+        assert (found["kind"], found["waiting"]) == ("question", {"agents": 1, "tasks": 3})
+        assert cli("status", "--json").json["needs_you"][0]["waiting"] == found["waiting"]
 
 
 def test_wait_gives_up_with_75(cli: Cli, team: Team) -> None:

@@ -78,3 +78,16 @@ async def test_a_double_click_on_a_choice_answers_with_that_choice(
     answered = load(frozen.directory, "q-1")
     assert answered is not None
     assert answered.feedback == "trash"
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+async def test_a_click_on_a_tab_opens_it(frozen: Frozen, width: int) -> None:
+    async with opened(frozen, width, 24) as stage:
+        stage.app.open_agent("api")
+        await stage.sees("[Now]")
+        await stage.settles()
+        await click(stage, stage.text[2].index("Mail") + 1, 2)
+        await stage.sees("[Mail]")
+        way = "›" if width == 40 else "Transcript"
+        await click(stage, stage.text[2].index(way), 2)
+        await stage.sees("[Transcript]")

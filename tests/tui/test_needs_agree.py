@@ -96,7 +96,7 @@ async def test_every_place_tells_of_the_same_need(
     monkeypatch.setattr(
         watching, "TeamReader", lambda _: TeamReader(empty.directory, clock=lambda: NOW, probe=empty.probe)
     )
-    assert watching._wait_for_need(empty.team, 0) == need
+    assert watching._wait_for_need(empty.team, 0).needs == (need,)
     async with opened(empty, 170, 50) as stage:
         await stage.until(lambda: need.summary[:20] in stage.part("alert"), "the need on the alert line")
         shown = stage.app.screen.query_one("#board-needs", LineList)

@@ -395,3 +395,40 @@ async def test_the_feed_says_what_it_cut_and_loads_older_lines(empty: Frozen, mo
         await stage.sees("┌─ Feed ─", "thought number 10")
         await stage.press("g")
         await stage.sees("thought number 0")
+
+
+DAY = 86_400.0
+
+
+@pytest.mark.parametrize(("width", "moment"), [(80, "11-19"), (120, "11-19 15:04")])
+async def test_older_mail_shows_its_date_in_the_inbox(frozen: Frozen, width: int, moment: str) -> None:
+    frozen.mail(900, "ui", "operator", "message", "from yesterday", DAY)
+    frozen.mail(901, "ui", "operator", "message", "from last year", 400 * DAY)
+    async with opened(frozen, width, 36) as stage:
+        await stage.press("2")
+        await stage.sees("from yesterday", "from last year")
+        (line,) = [line for line in stage.text if "from yesterday" in line and "ui" in line]
+        assert moment in line
+        (older,) = [line for line in stage.text if "from last year" in line and "ui" in line]
+        assert "2025" in older
+        await stage.press("enter", "g", "G", "enter")
+        await stage.sees("sent 2025-10-16")
+
+
+async def test_the_feed_dates_older_lines_and_shows_mail_of_other_programs(frozen: Frozen) -> None:
+    frozen.mail(900, "ci", "api", "message", "build 17 is red", 2)
+    frozen.mail(901, "ci", "operator", "message", "build 16 was red", DAY)
+    frozen.mail(902, "operator", "api", "message", "what I wrote myself", 1)
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("6")
+        await stage.sees("→ api: build 17 is red")
+        (line,) = [line for line in stage.text if "build 17" in line]
+        assert "15:04:20 ci " in line
+        await stage.press("g")
+        await stage.sees("→ you: build 16 was red")
+        (line,) = [line for line in stage.text if "build 16" in line]
+        assert "11-19 15:04 ci " in line
+        assert "what I wrote myself" not in stage.all
+        frozen.mail(903, "ci", "ui", "message", "build 18 is green", 0)
+        await stage.press("G")
+        await stage.sees("→ ui: build 18 is green")

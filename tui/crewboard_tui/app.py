@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
@@ -26,16 +27,14 @@ import crewboard as core
 from crewboard import AgentView, CrewboardError, ExitCode, Request, Team, TeamReader, TeamView, UsageError, create_team
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
 from crewboard_tui.compose import Composer, Drafts, PromptLine, SentTexts, called, file_for
-from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import BY_ID, bindings_of
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
-from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import one_line
 from crewboard_tui.render.themes import THEMES, AsciiFilter, SteadyStylesheet, after
-from crewboard_tui.settings import Settings
+from crewboard_tui.settings import Settings, keep_visit, read_visit
 from crewboard_tui.views import registry
-from crewboard_tui.views.base import BaseScreen, is_form
+from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, is_form
 from crewboard_tui.views.palette import Commands
 
 if TYPE_CHECKING:
@@ -48,6 +47,9 @@ _FIRST = "board"
 
 TICK = 1.0
 """Seconds between two looks at the ages on the screen."""
+
+VISIT_KEPT_EVERY = 60.0
+"""Seconds between two writes of how the team was left, while something changes."""
 
 _NEEDS = "needs"
 """The mode of the view that lists what needs the operator."""
@@ -84,9 +86,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
         probe: core.readmodel.Probe | None = None,
         settings: Settings | None = None,
     ) -> None:
+        self.settings = settings or Settings()
+        visit = read_visit(self._visit_file(team))
+        # Textual reads it once, now.
+        self.DEFAULT_MODE = visit.view if visit.view in registry.VIEWS else _FIRST  # type: ignore[misc]
         super().__init__()
         self.stylesheet = SteadyStylesheet(variables=self.get_css_variables())
-        self.settings = settings or Settings()
         self.title = f"crewboard · {team.directory.path.name}"
         self.animation_level = "none"
         for theme in THEMES.values():
@@ -97,12 +102,20 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.ascii_only = ascii_only
         """Whether the terminal shows ASCII alone."""
         self._unshown = False
+        self._has_news = False
+        """Whether something changed since the visit was stored."""
+        self._kept_at = monotonic()
         self._probe = probe
         self.drafts: dict[Path, Drafts] = {}
         """Texts that were not sent, by team and by recipient."""
         self._read_only = read_only
         self.context = self._context_for(team, BackgroundJobs(self.post_message))
+        self.context.visit = visit
         self._add_views()
+
+    def _visit_file(self, team: Team) -> Path | None:
+        """Return the file that says how the user left a team; None if that is not kept."""
+        return file_for(self.settings.visits, team.directory.path)
 
     def _context_for(self, team: Team, errands: BackgroundJobs) -> AppContext:
         """Return the context for a team; its poller is not started yet."""
@@ -163,6 +176,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def _terminate(self) -> None:
         try:
             self._keep_drafts()
+            self._keep_visit()
         finally:  # a page that is just closing may raise
             self.exit(return_code=ExitCode.TERMINATED)
 
@@ -171,6 +185,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             gc.freeze()
             gc.enable()
         self.context.reading.start()
+        self._read_absence()
         threading.Thread(target=registry.load_all, name="crewboard-load", daemon=True).start()
 
     def _add_views(self) -> None:
@@ -179,6 +194,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     async def turn_to(self, directory: core.store.TeamDirectory, says: str = "") -> None:
         """Show another team, with new context and views. Jobs of the old team continue. `says` is shown to the user."""
+        self._keep_visit()
         old = self.context
         old.left = True
         old.reading.stop()
@@ -186,6 +202,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             old.dashboard.close()
         team = replace(old.team, directory=directory)
         self.context = await asyncio.to_thread(self._context_for, team, old.jobs)
+        self.context.visit = read_visit(self._visit_file(team))
         self._unshown = False
         self.title = f"crewboard · {directory.path.name}"
         self.add_mode(_BETWEEN, Screen)
@@ -197,6 +214,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         await self.remove_mode(_BETWEEN)
         self.outside.turn(self.context.snapshot.view)
         self.context.reading.start()
+        self._read_absence()
         if says:
             self.context.say(says)
 
@@ -254,6 +272,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             return  # read for a team that was left meanwhile, be it for this one
         before, self.context.snapshot = self.context.snapshot, message.snapshot
         self.outside.read(message.snapshot.view)
+        self._has_news = True
         # Where motion is reduced, what moves by itself waits for the tick; what the user asked to see does not.
         self._unshown = self.settings.reduced_motion and before.answers.keys() == message.snapshot.answers.keys()
         if not self._unshown:
@@ -287,6 +306,49 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if any(news):
             self._reload_drafts()
 
+    def _keep_visit(self) -> None:
+        """Store how the team is left now; a dashboard that only looks stores nothing."""
+        context = self.context
+        if context.read_only or not context.team.directory.exists():
+            return
+        self._has_news, self._kept_at = False, monotonic()
+        orders, zoomed = dict(context.visit.orders), dict(context.visit.zoomed)
+        for mode, stack in self._screen_stacks.items():
+            view = stack[0] if stack else None
+            if isinstance(view, BaseScreen) and view.is_ready:
+                orders |= view.orders
+                zoomed[mode] = view.panes.chosen
+        visit = core.records.LastVisit(
+            at=context.now,
+            cost_usd=core.readmodel.bill_team(context.snapshot.view).usd,
+            view=self.current_mode,
+            orders={name: order for name, order in orders.items() if order},
+            zoomed={mode: pane for mode, pane in zoomed.items() if pane},
+        )
+        keep_visit(self._visit_file(context.team), visit)
+
+    def _read_absence(self) -> None:
+        """Read in a thread what happened since the user left this team; nothing if the user has it open elsewhere."""
+        context, found = self.context, list[core.readmodel.Absence]()
+        team, visit, view = context.team, context.visit, context.snapshot.view
+        if not visit.at or any(each.who == team.operator for each in context.others):
+            return
+
+        def read() -> str:
+            found.append(
+                core.readmodel.read_absence(
+                    team.directory, view, visit.at, cost_usd=visit.cost_usd, operator=team.operator
+                )
+            )
+            return ""
+
+        def show(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if worked and not context.left:
+                context.absence = found[0] or None
+                self._paint_status()
+
+        context.jobs.start("reading what happened", read, show)
+
     def _show_presence(self) -> None:
         """Record for other dashboards that this one is open, and which request it shows."""
         if self.context.dashboard is not None and self.context.team.directory.exists():
@@ -297,6 +359,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._keep_drafts()
         self.outside.tick()
         self._show_presence()
+        if self._has_news and monotonic() - self._kept_at >= VISIT_KEPT_EVERY:
+            self._keep_visit()  # a killed dashboard cannot say how it was left
         hushed = self.context.hush()
         if self._unshown:
             self._show()
@@ -336,6 +400,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
             return not self.context.read_only and any(agent.alive for agent in self.context.snapshot.view.agents)
         if action == "restart_supervisor":
             return not self.context.read_only and self.context.snapshot.view.supervisor.silent_since is not None
+        if action == "absence":
+            return bool(self.context.absence) and not is_form(self.screen)
         return bool(self.context.snapshot.view.needs) if action == "next_need" else True
 
     def switch_mode(self, mode: str) -> AwaitMount:
@@ -454,6 +520,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
     async def action_next_need(self) -> None:
         await self.open_next_need()
 
+    def action_absence(self) -> None:
+        """Show what happened while the user was away."""
+        self.context.absence_seen = True
+        self.push_screen(registry.absence_page(self.context))
+
     def action_help(self) -> None:
         self.push_screen(registry.help_screen(self.screen, self.context.key))
 
@@ -504,6 +575,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     async def action_leave(self) -> None:
         if not await self._goes_to_form():
+            self._keep_visit()
             self.exit()
 
     # ------------------------------------------------------------------------------------------- opening views

@@ -90,6 +90,11 @@ class AppContext:
     sent: SentTexts = field(default_factory=SentTexts)
     unsent_hire: tuple[str, core.records.Profile] | None = None
     """The name and the terms in the hire form when it was left without hiring."""
+    visit: core.records.LastVisit = field(default_factory=core.records.LastVisit)
+    """How the user left this team the last time."""
+    absence: core.readmodel.Absence | None = None
+    """What happened since then; None while it is not read, or if nothing did."""
+    absence_seen: bool = False
     dashboard: core.store.operators.OpenDashboard | None = None
     """What others see of this dashboard; None if it only looks."""
 

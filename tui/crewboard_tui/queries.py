@@ -18,6 +18,9 @@ _KEPT = 64
 _SEATS = 2
 """Mailboxes beside those of the agents: the operator's and the lead's."""
 
+_OUTSIDE_KEPT = 500
+"""Messages of a mailbox among which the feed looks for mail from other programs."""
+
 _LIVE_TAIL = 16 * 1024
 
 R = TypeVar("R")
@@ -295,6 +298,29 @@ class FeedLine:
     what: core.readmodel.Activity
 
 
+class OutsideMailReader:
+    """The mail in a mailbox that no journal tells of: from other programs, and from agents that were removed."""
+
+    def __init__(self, team: core.store.TeamDirectory, name: str) -> None:
+        self._tail = core.readmodel.MailboxTail(
+            team, name, core.store.files.tail_offset(team.inbox(name), core.readmodel.mail.TAIL)
+        )
+        self._found: deque[core.records.Message] = deque(maxlen=_OUTSIDE_KEPT)
+
+    def read(self, names: list[str]) -> list[FeedLine]:
+        """Return what was sent by others than `names`, the user and the system: what these do, the feed shows."""
+        if self._tail.restarted():
+            self._found.clear()
+        self._found += self._tail.read_new({message.id for message in self._found}).messages
+        known = {*names, OPERATOR, core.records.SYSTEM}
+        return [FeedLine(message.from_, _sent(message)) for message in self._found if message.from_ not in known]
+
+
+def _sent(message: core.records.Message) -> core.readmodel.Activity:
+    said = f"→ {core.readmodel.display_name(message.to)}: {core.readmodel.describe_message(message)}"
+    return core.readmodel.Activity(message.ts, "sent", said)
+
+
 @dataclass(frozen=True)
 class Feed:
     """The latest work of all agents: the newest `most` lines, and the number of older ones."""
@@ -304,6 +330,12 @@ class Feed:
     def read(self, readers: Readers, view: TeamView) -> tuple[tuple[FeedLine, ...], int]:
         """Return it, oldest first."""
         lines = [FeedLine(name, what) for name in view.names for what in readers.activity(name)]
+        for name in core.protocol.mailboxes(view.names):
+            lines += readers.keep(
+                OutsideMailReader,
+                name,
+                lambda name=name: OutsideMailReader(readers.team, name),  # type: ignore[misc]
+            ).read(view.names)
         newest = sorted(lines, key=lambda each: each.what.ts)[-self.most :]
         return tuple(newest), len(lines) - len(newest)
 

@@ -79,9 +79,11 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
 
     if not read_only and team.directory.exists() and not team.directory.is_foreign():
         threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
-    app = CrewboardApp(
-        team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=Settings.read(os.environ)
-    )
+    settings = Settings.read(os.environ)
+    if on_leave is not None:
+        # A demo's scratch copy is never opened again.
+        settings = replace(settings, visits=None)
+    app = CrewboardApp(team, ascii_only=ascii or not speaks_utf8(), read_only=read_only, settings=settings)
     terminated = signal.getsignal(signal.SIGTERM)
     if core.env.is_in_browser():
         threading.Thread(target=_end_with_server, name="crewboard-serve", daemon=True).start()

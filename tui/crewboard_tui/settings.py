@@ -1,14 +1,21 @@
-"""The user's settings of the dashboard, from environment variables and files. Invalid ones are reported."""
+"""The user's settings of the dashboard, from environment variables and files, and how each team was left.
 
+Invalid settings are reported.
+"""
+
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
 import crewboard as core
+from crewboard import CrewboardError
 from crewboard_tui.keymap import keymap_path, read_keymap
 from crewboard_tui.notifications import WAYS, Notify
 from crewboard_tui.render.themes import THEMES, ThemeName
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=str)
 
@@ -18,8 +25,8 @@ class Settings:
     """The dashboard's settings.
 
     `keys` are those that differ from the default, by id. `remembers` is the file that stores the theme, `drafts` the
-    directory of unsent texts, `sent` the directory of texts sent last; None if they are not stored. `problems` are
-    sentences about invalid settings.
+    directory of unsent texts, `sent` the directory of texts sent last, `visits` the directory of how teams were left;
+    None if they are not stored. `problems` are sentences about invalid settings.
     """
 
     notify: Notify = "off"
@@ -28,6 +35,7 @@ class Settings:
     remembers: Path | None = None
     drafts: Path | None = None
     sent: Path | None = None
+    visits: Path | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -46,6 +54,7 @@ class Settings:
             remembers=remembers,
             drafts=core.env.state_home(environment) / "drafts",
             sent=core.env.state_home(environment) / "sent",
+            visits=core.env.state_home(environment) / "visits",
             keys=keymap.keys,
             problems=(*problems, *keymap.problems),
         )
@@ -59,6 +68,27 @@ class Settings:
         if self.remembers is not None:
             core.store.files.make_private_folders(self.remembers.parent)
             core.store.files.replace_file(self.remembers, f"{theme}\n".encode())
+
+
+def read_visit(file: Path | None) -> core.records.LastVisit:
+    """Return how the user left a team; the default if that is not known."""
+    try:
+        found = core.store.json_files.load_or_none(file, core.records.LastVisit) if file is not None else None
+    except CrewboardError as error:
+        log.warning("how the team was left cannot be read: %s", error)
+        found = None
+    return found or core.records.LastVisit()
+
+
+def keep_visit(file: Path | None, visit: core.records.LastVisit) -> None:
+    """Store how the user leaves a team."""
+    if file is None:
+        return
+    try:
+        core.store.files.make_private_folders(file.parent)
+        core.store.json_files.save(file, visit)
+    except (CrewboardError, OSError) as error:
+        log.warning("how the team was left is not kept: %s", error)
 
 
 def _remembered(file: Path) -> ThemeName:

@@ -230,6 +230,19 @@ def _check_sandbox(team: Team, kind: AgentType, flags: HireOptions) -> None:
     level.check(team.directory.root, kind, flags, team.environment)
 
 
+def trust(team: Team, kind: AgentType) -> None:
+    """Accept a project's own type for this user, until its file changes, and record that in the team.
+
+    Raises:
+        StorageError: It could not be recorded.
+    """
+    agent_types.trust(kind, team.environment)
+    if not team.directory.is_foreign():
+        # A type is accepted before the first agent is hired, so before there is a team.
+        team.ensure()
+        team.note("trust", kind.name, f"{kind.file}, SHA-256 {kind.sha256[:12]}…")
+
+
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
     agent_types.require_trusted(kind, team.environment, command_for(team, f"types trust {kind.name}"))
     check_credentials(team.environment)

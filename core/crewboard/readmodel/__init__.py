@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from crewboard.readmodel.activity import Activity, ActivityReader, describe, why_failed
-from crewboard.readmodel.changes import Change, ChangeReader
+from crewboard.readmodel.changes import Absence, Change, ChangeReader, Happening, HappeningKind, read_absence
 from crewboard.readmodel.crash_report import CrashReport, examine, log_end
 from crewboard.readmodel.file_activity import (
     FileAccess,
@@ -19,6 +19,7 @@ from crewboard.readmodel.file_activity import (
     runs_on_your_machine,
 )
 from crewboard.readmodel.mail import (
+    MailboxTail,
     MailReader,
     MessageView,
     describe_message,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NEED_OF_REQUEST",
     "URGENCY",
+    "Absence",
     "Activity",
     "ActivityReader",
     "AgentView",
@@ -70,9 +72,12 @@ __all__ = [
     "FileAccess",
     "FileAccessReader",
     "FileActivity",
+    "Happening",
+    "HappeningKind",
     "KernelProbe",
     "Limit",
     "MailReader",
+    "MailboxTail",
     "MessageView",
     "Need",
     "NeedKind",
@@ -102,6 +107,7 @@ __all__ = [
     "makes_repository",
     "outage_end",
     "question_in",
+    "read_absence",
     "read_team",
     "response_times_today",
     "runs_on_your_machine",

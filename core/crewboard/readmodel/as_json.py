@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from crewboard.readmodel.crash_report import log_end
+from crewboard.readmodel.needs import waiting_behind
 from crewboard.readmodel.team import AgentView, Need, TeamView
 from crewboard.readmodel.usage import bill_team
 from crewboard.store import TeamDirectory
@@ -20,7 +21,7 @@ def status(view: TeamView) -> dict[str, Any]:
         "agents": [agent(each) for each in view.agents],
         "requests": [request.model_dump() for request in view.requests],
         "tasks": [task.model_dump() for task in view.tasks],
-        "needs_you": [need(each, TeamDirectory(view.path)) for each in view.needs],
+        "needs_you": [need_in_view(each, view) for each in view.needs],
         "damaged": view.damaged,
         "storage": view.storage,
         "present": [each.model_dump(include={"who", "since", "looking_at"}) for each in view.present],
@@ -74,3 +75,10 @@ def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
         **({"file": each.file} if each.kind in ("damaged", "result") else {}),
         **log,
     }
+
+
+def need_in_view(each: Need, view: TeamView) -> dict[str, Any]:
+    """Return one need, with the number of agents and tasks that wait behind it."""
+    behind = waiting_behind(view, each)
+    waiting = {"agents": len(behind.agents), "tasks": len(behind.tasks)}
+    return {**need(each, TeamDirectory(view.path)), "waiting": waiting}

@@ -1,18 +1,32 @@
-"""The changes of a team, one by one, as `watch` prints them: two views compared, and new mail."""
+"""The changes of a team: one by one, as `watch` prints them, and all that happened while the user was away."""
 
 import re
+import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from crewboard import store
 from crewboard.protocol import mailboxes
-from crewboard.readmodel.mail import MailboxTail
-from crewboard.readmodel.needs import summarise
+from crewboard.readmodel.mail import MAX_HEADLINE, MailboxTail
+from crewboard.readmodel.needs import format_minute, summarise
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView
-from crewboard.records import Request, Task, describe_exit
-from crewboard.store import CachedFolder, TeamDirectory
+from crewboard.readmodel.usage import bill_team
+from crewboard.records import (
+    LIMIT_REASONS,
+    BadDataError,
+    Exit,
+    Request,
+    RunEnded,
+    RunStarted,
+    Task,
+    describe_exit,
+    is_orderly,
+)
+from crewboard.store import AgentDirectory, CachedFolder, TeamDirectory
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
 
@@ -157,3 +171,175 @@ def _exits(before: TeamView, after: TeamView) -> Iterator[Change]:
         if agent.exit is not None and agent.exit.run > known:
             what = {**agent.exit.model_dump(exclude={"at", "buried"}), "how": describe_exit(agent.exit)}
             yield Change(agent.exit.at, "exit", agent.name, what)
+
+
+TAIL = 256 * 1024
+"""Bytes at the end of a journal that are searched for ends of runs."""
+
+_HEAD = 1024
+"""Bytes of a result that are read for its first line."""
+
+_RUN_EVENTS = (b'"run_started"', b'"run_ended"')
+"""Text in each line of a journal that says how a run ended."""
+
+HappeningKind = Literal[
+    "result", "death", "failure", "plan", "permission", "question", "task_done", "task_failed", "act",
+]  # fmt: skip
+
+_COUNTED: dict[HappeningKind, tuple[str, str]] = {
+    "result": ("result", "results"),
+    "death": ("death", "deaths"),
+    "failure": ("failure", "failures"),
+    "plan": ("plan", "plans"),
+    "permission": ("permission", "permissions"),
+    "question": ("question", "questions"),
+    "task_failed": ("failed task", "failed tasks"),
+    "task_done": ("task done", "tasks done"),
+    "act": ("act by others", "acts by others"),
+}
+"""The words for one and for several, in the order in which they are told."""
+
+_KINDS_OF_REQUESTS: dict[str, HappeningKind] = {
+    "plan_approval": "plan", "permission": "permission", "question": "question",
+}  # fmt: skip
+
+_LEAST_COST = 0.005
+"""Dollars below which a cost would be shown as $0.00."""
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One thing that happened: when (epoch seconds), of what kind, with which agent, and in words.
+
+    `task` and `request_id` name the task or the request that it is about.
+    """
+
+    ts: float
+    kind: HappeningKind
+    agent: str
+    text: str
+    task: int | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Absence:
+    """What happened in a team since `since`, oldest first, and what it cost; None if that is not known."""
+
+    since: float
+    happenings: tuple[Happening, ...] = ()
+    cost_usd: float | None = None
+
+    def __bool__(self) -> bool:
+        """Return True if anything happened."""
+        return bool(self.happenings) or self.cost_usd is not None
+
+    def describe(self, now: float) -> str:
+        """Return it on one line: `since 14:02: 3 results, 1 death, 2 plans, $2.10`."""
+        counts = Counter(each.kind for each in self.happenings)
+        parts = [f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _COUNTED.items() if counts[kind]]
+        parts += [f"${self.cost_usd:.2f}"] if self.cost_usd is not None else []
+        left, today = time.localtime(self.since), time.localtime(now)
+        day = "" if left[:3] == today[:3] else time.strftime("%m-%d " if left[0] == today[0] else "%Y-%m-%d ", left)
+        return f"since {day}{format_minute(self.since)}: {', '.join(parts)}"
+
+
+def read_absence(
+    team: TeamDirectory, view: TeamView, since: float, *, cost_usd: float | None = None, operator: str = ""
+) -> Absence:
+    """Return what happened since `since` (epoch seconds), when the team had cost `cost_usd`.
+
+    Acts of the user called `operator` are left out. Only files that changed since are read, and of a journal the last
+    `TAIL` bytes.
+    """
+    found = [
+        *_finished_results(team, since),
+        *(each for agent in view.agents for each in _ends(team.agent(agent.name), agent, since)),
+        *_requests_since(view, since),
+        *_tasks_since(view, since),
+        *_acts_by_others(team, since, operator),
+    ]
+    now_usd = bill_team(view).usd
+    spent = None if now_usd is None or cost_usd is None else now_usd - cost_usd
+    return Absence(
+        since,
+        tuple(sorted(found, key=lambda each: each.ts)),
+        spent if spent is not None and spent >= _LEAST_COST else None,
+    )
+
+
+def _finished_results(team: TeamDirectory, since: float) -> Iterator[Happening]:
+    for path in team.results.glob("*.md"):
+        named = _RESULT.fullmatch(path.name)
+        written = store.files.changed_at(path) if named else 0.0
+        if named and written > since:
+            yield Happening(written, "result", named["agent"], _first_line(path))
+
+
+def _first_line(path: Path) -> str:
+    try:
+        with open(path, "rb", opener=store.files.open_existing) as file:
+            head = file.read(_HEAD).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return next((line for line in head.splitlines() if line.strip()), "").strip("# ")[:MAX_HEADLINE]
+
+
+def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator[Happening]:
+    """Yield the crashes of an agent, and the assignments that ended with an error."""
+    ends = _journalled_ends(directory) if store.files.changed_at(directory.journal) > since else {}
+    if agent.exit is not None:
+        ends[agent.exit.run] = agent.exit
+    for record in ends.values():
+        if record.at > since and not (is_orderly(record) and record.reason not in LIMIT_REASONS):
+            kind: HappeningKind = "failure" if record.reason in LIMIT_REASONS else "death"
+            yield Happening(record.at, kind, agent.name, describe_exit(record))
+    if agent.is_dead and agent.exit is None and agent.since > since:
+        yield Happening(agent.since, "death", agent.name, agent.reason)
+    if agent.alive and agent.failed is not None and agent.failed_at > since:
+        yield Happening(agent.failed_at, "failure", agent.name, agent.last_error or agent.reason)
+
+
+def _journalled_ends(directory: AgentDirectory) -> dict[int, Exit]:
+    """Return how the last runs of an agent ended, as far as its journal says."""
+    ends = {}
+    for line, _ in store.files.read_lines(directory.journal, store.journal.tail_offset(directory.journal, TAIL)):
+        # Decoding every event of a busy team would take as long as a read of the whole team.
+        if line is None or not any(kind in line for kind in _RUN_EVENTS):
+            continue
+        try:
+            event = store.codec.decode_event(line)
+        except BadDataError:
+            continue
+        if isinstance(event, RunEnded):
+            ends[event.run] = Exit(run=event.run, code=event.code, reason=event.reason, at=event.ts)
+        elif isinstance(event, RunStarted) and event.before is not None:
+            ends[event.before.run] = event.before
+    return ends
+
+
+def _requests_since(view: TeamView, since: float) -> Iterator[Happening]:
+    for request in view.asked:
+        kind = _KINDS_OF_REQUESTS.get(request.type)
+        if kind is not None and request.created_at > since:
+            decided = "" if request.status == "pending" else f" · {request.status}"
+            text = f"{summarise(request)}{decided}"
+            yield Happening(request.created_at, kind, request.from_, text, request_id=request.id)
+
+
+def _tasks_since(view: TeamView, since: float) -> Iterator[Happening]:
+    kinds: dict[str, HappeningKind] = {"completed": "task_done", "failed": "task_failed"}
+    for task in view.tasks:
+        kind = kinds.get(task.status)
+        if kind is not None and task.updated_at > since:
+            owner = task.owner or task.last_owner or ""
+            yield Happening(task.updated_at, kind, owner, f"#{task.id} {task.subject}", task.id)
+
+
+def _acts_by_others(team: TeamDirectory, since: float, operator: str) -> Iterator[Happening]:
+    if store.files.changed_at(team.audit) <= since:
+        return
+    for act in store.operators.acts(team)[0]:
+        if act.ts > since and act.who != operator:
+            words = " ".join(filter(None, (f"{act.who}:", act.act, act.target, act.detail)))
+            yield Happening(act.ts, "act", act.target, words)

@@ -62,7 +62,15 @@ from crewboard.records.events import (
     ToolStart,
     describe_call,
 )
-from crewboard.records.messages import JOINS_NEXT_TURN, MAX_MESSAGE_ID, STARTS_WORK, Message, RecentTexts, Unsent
+from crewboard.records.messages import (
+    JOINS_NEXT_TURN,
+    MAX_MESSAGE_ID,
+    STARTS_WORK,
+    LastVisit,
+    Message,
+    RecentTexts,
+    Unsent,
+)
 from crewboard.records.processes import (
     EXIT_REASONS,
     LIMIT_REASONS,
@@ -143,6 +151,7 @@ __all__ = [
     "HeldStarts",
     "HireOptions",
     "Intake",
+    "LastVisit",
     "Lease",
     "LimitError",
     "LostLeaseError",

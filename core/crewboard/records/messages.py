@@ -28,6 +28,20 @@ class RecentTexts(Record):
     texts: list[str] = []
 
 
+class LastVisit(Record):
+    """How the user left the dashboard of a team: a file of the user, not of the team.
+
+    `at` is the time, `cost_usd` what the team had cost by then, `view` the numbered view that was shown. `orders` are
+    the chosen sort keys by list, with a `-` in front of a reversed one; `zoomed` are the panes that filled their views.
+    """
+
+    at: Time = 0
+    cost_usd: float | None = None
+    view: str = ""
+    orders: dict[str, str] = {}
+    zoomed: dict[str, str] = {}
+
+
 class Message(Record):
     """One line of a mailbox (docs/reference/messages.md)."""
 

@@ -59,6 +59,7 @@ def all_checks(session: Session) -> list[Check]:
         files(session.root),
         terminal(),
         *keymap(),
+        *hook(),
         git(session.root),
     ]
 
@@ -175,6 +176,23 @@ def keymap() -> list[Check]:
     return [Check("keys", "ok", f"{file}: {len(found.keys)} of your own")]
 
 
+def hook() -> list[Check]:
+    """Check the user's hook, if there is one, without running it."""
+    from crewboard.supervisor.notifier import HOOK_FILE, read_hook
+
+    path = core.env.config_home(os.environ) / HOOK_FILE
+    try:
+        found = read_hook(path)
+    except ValueError as error:
+        return [Check("hook", "bad", str(error), "correct it: nothing is told while you are away; see the guide")]
+    if found is None:
+        return []
+    # Its arguments, often the address of a chat, are a secret.
+    if path.stat().st_mode & 0o077:
+        return [Check("hook", "note", f"{path}: other users can read it", f"chmod 600 {path}")]
+    return [Check("hook", "ok", f"{path}: runs {found.command[0]} (not tried)")]
+
+
 def _colours() -> str:
     if os.environ.get("COLORTERM") in ("truecolor", "24bit"):
         return "16 million colours"
@@ -219,8 +237,8 @@ def _output(command: list[str]) -> str:
 def doctor(session: Session, as_json: bool) -> None:
     """Check the setup and suggest fixes.
 
-    Looks at Python, the API key, the sandbox, file events, the workspace, the terminal, your keys and git. The exit
-    code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
+    Looks at Python, the API key, the sandbox, file events, the workspace, the terminal, your keys, your hook and git.
+    The exit code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
     """
     found = all_checks(session)
     if as_json:

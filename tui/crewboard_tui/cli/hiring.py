@@ -12,7 +12,6 @@ from click.core import ParameterSource
 
 import crewboard as core
 from crewboard import Assignment, CrewboardError, ExitCode, Hire, HireOptions, Team, UsageError
-from crewboard.records import describe_exit
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, columns, cut, note, say, say_json
 from crewboard_tui.cli.mail import answers, in_a_row
@@ -163,10 +162,9 @@ def _early_end(team: Team, agent: core.store.AgentDirectory, assignment: Assignm
         return 0
     if ended.code == 0 and not ended.signal:
         return 0
-    from crewboard.records import describe_exit
 
     log = core.commands.command_for(team, f"log {agent.name}")
-    note(f"{agent.name} did not start: {describe_exit(ended)}; `{log}` may show why")
+    note(f"{agent.name} did not start: {core.records.describe_exit(ended)}; `{log}` may show why")
     return ended.code or 1
 
 
@@ -255,13 +253,11 @@ def types(context: click.Context, as_json: bool) -> None:
     A project can add types in .crewboard/agents/*.md or .claude/agents/*.md; files that cannot be used are named.
     Accept each with `crewboard types trust` before you hire it.
     """
-    from crewboard import agent_types
-
     if context.invoked_subcommand is not None:
         return
     session: Session = context.obj
-    trusted = partial(agent_types.is_trusted, environment=os.environ)
-    known, broken = agent_types.find_all(session.root)
+    trusted = partial(core.agent_types.is_trusted, environment=os.environ)
+    known, broken = core.agent_types.find_all(session.root)
     for file in broken:
         note(f"skipped {file.path}: {file.why}")
     if as_json:
@@ -300,13 +296,11 @@ def types(context: click.Context, as_json: bool) -> None:
 @click.pass_obj
 def trust(session: Session, name: str) -> None:
     """Accept the project's own type NAME, until its file changes."""
-    from crewboard import agent_types
-
-    kind = agent_types.find(session.root, name)
+    kind = core.agent_types.find(session.root, name)
     if not kind.file:
         raise UsageError(f"{name} is a built-in type; there is nothing to accept")
-    agent_types.trust(kind, os.environ)
-    say(f"{name} ({kind.file}) is accepted until its file changes: {agent_types.describe_powers(kind)}")
+    core.commands.hire.trust(session.team, kind)
+    say(f"{name} ({kind.file}) is accepted until its file changes: {core.agent_types.describe_powers(kind)}")
 
 
 ASK_EVERY = 0.25
@@ -472,7 +466,7 @@ def _judge(
     again = f"`{typed(f'resume {name}')}` resumes it"
     if outcome is None:
         return ExitCode.FAILED, f"{name} vanished without a result; {again}"
-    how = describe_exit(outcome)
+    how = core.records.describe_exit(outcome)
     return outcome.code or ExitCode.FAILED, f"{name} ended without an answer: {how}; {again}"
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import click
 
 import crewboard as core
-from crewboard import AgentView, Need, Team, TeamReader, TeamView, TryLaterError, UsageError
+from crewboard import AgentView, Team, TeamReader, TeamView, TryLaterError, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import (
     Session,
@@ -135,7 +135,8 @@ def wait(
     if needs:
         if names or until is not None or every or first:
             raise UsageError("--needs takes no agent and no state: it is about the whole team")
-        say_json(core.readmodel.as_json.need(_wait_for_need(team, timeout), team.directory))
+        view = _wait_for_need(team, timeout)
+        say_json(core.readmodel.as_json.need_in_view(view.needs[0], view))
         return
     if until is None:
         raise UsageError("say what to wait for: --until STATE or --needs")
@@ -152,8 +153,8 @@ def wait(
         say(safe_line(f"{agent['name']} is {agent['state']}" + (f": {agent['reason']}" if agent["reason"] else "")))
 
 
-def _wait_for_need(team: Team, timeout: float | None) -> Need:
-    """Return the most urgent need, as soon as there is one.
+def _wait_for_need(team: Team, timeout: float | None) -> TeamView:
+    """Return the team as soon as something needs the user.
 
     Raises:
         TryLaterError: The time is over.
@@ -162,8 +163,9 @@ def _wait_for_need(team: Team, timeout: float | None) -> Need:
     with hints(team.directory) as wake:
         while True:
             wake.clear()
-            if needs := reader.read().needs:
-                return needs[0]
+            view = reader.read()
+            if view.needs:
+                return view
             left = core.readmodel.watcher.SWEEP if timeout is None else started + timeout - time.monotonic()
             if left <= 0:
                 raise TryLaterError(f"nothing needs you after {timeout:g} s")
@@ -392,9 +394,8 @@ def audit(session: Session, as_json: bool) -> None:
 
 
 def _show(event: core.records.Event) -> None:
-    from crewboard.readmodel import describe
 
-    for activity in describe(event):
+    for activity in core.readmodel.describe(event):
         seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
         first, *more = activity.text.splitlines() or [""]
         say(f"{clock(activity.ts)}  {activity.kind:<6}  {first}{seconds}")

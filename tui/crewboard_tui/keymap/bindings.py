@@ -184,6 +184,7 @@ KEYS: tuple[Key, ...] = (
     Key("app.processes", "5", "app.view('processes')", "", "show the worker processes", "app"),
     Key("app.feed", "6", "app.view('feed')", "", "show all activity, newest last", "app"),
     Key("app.cost", "7", "app.view('cost')", "", "show what each agent costs", "app"),
+    Key("app.absence", "0", "app.absence", "while away", "show what happened while you were away", "app"),
     Key("app.teams", "t", "app.teams", "teams", "switch to another team", "app"),
     Key("app.palette", ":,ctrl+p", "app.command_palette", "command", "open the command palette", "app", 62),
     Key("app.help", "?", "app.help", "help", "show the keys of this pane", "app", 64),

@@ -43,6 +43,19 @@ def format_clock(ts: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(ts))
 
 
+def is_same_day(ts: float, now: float) -> bool:
+    """Return True if two times are on one day, local time."""
+    return time.localtime(ts)[:3] == time.localtime(now)[:3]
+
+
+def format_moment(ts: float, now: float) -> str:
+    """Format a time of today as `15:04:22`, and an earlier one with its date: `11-20 15:04`, `2025-11-20 15:04`."""
+    if is_same_day(ts, now):
+        return format_clock(ts)
+    moment = time.localtime(ts)
+    return time.strftime("%m-%d %H:%M" if moment[0] == time.localtime(now)[0] else "%Y-%m-%d %H:%M", moment)
+
+
 def format_duration(seconds: float | None) -> str:
     """Format a duration: `0.1s`, `12s`, `4m12s`; empty if unknown."""
     if seconds is None:

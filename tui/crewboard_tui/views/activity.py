@@ -14,12 +14,14 @@ from crewboard_tui.render import (
     format_age,
     format_clock,
     format_duration,
+    format_moment,
     line,
     one_line,
     pad,
     plain,
     say,
     spread,
+    width_of,
     wrap,
 )
 from crewboard_tui.widgets import MARK, CollapsibleRow
@@ -55,13 +57,17 @@ def shown(
     what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, width: int, most: int
 ) -> tuple[Line, ...]:
     """Return one action with its outcome, if any; talk takes at most `most` lines, 0 means no limit."""
-    return _activity(what, outcome, width, most, None)
+    return _activity(what, outcome, width, most, format_clock(what.ts))
 
 
-def feed_lines(feed: Sequence[FeedLine], width: int) -> list[Line]:
-    """Return what all agents did, newest last, one line each."""
+def feed_lines(feed: Sequence[FeedLine], now: float, width: int) -> list[Line]:
+    """Return what all agents did, newest last, one line each; older lines have their date."""
     names = max((len(each.agent) for each in feed), default=0)
-    return [line for each in feed for line in _activity(each.what, None, width, 1, each.agent.ljust(names))]
+    return [
+        line
+        for each in feed
+        for line in _activity(each.what, None, width, 1, format_moment(each.what.ts, now), each.agent.ljust(names))
+    ]
 
 
 def paired(
@@ -92,11 +98,16 @@ def _said_again(run: Sequence[core.readmodel.Activity]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _activity(
-    what: core.readmodel.Activity, outcome: core.readmodel.Activity | None, width: int, most: int, author: str | None
+    what: core.readmodel.Activity,
+    outcome: core.readmodel.Activity | None,
+    width: int,
+    most: int,
+    moment: str,
+    author: str = "",
 ) -> tuple[Line, ...]:
     tone = _TONES.get(what.kind, "")
-    begin = (Span(format_clock(what.ts) + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))
-    room = max(1, width - _STAMP - (len(author) + 1 if author else 0) - _KIND)
+    begin = (Span(moment + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))
+    room = max(1, width - width_of(begin) - _KIND)
     kind = Span(f"{what.kind:<{_KIND - 1}} ", tone)
     if what.kind in _TALK and most != 1:
         return _talk(what.text, (*begin, kind), tone, width, room, most)
@@ -159,10 +170,10 @@ def transcript_rows(
     return [*folds, *_live(live, width, caret=caret)]
 
 
-def feed_rows(feed: Sequence[FeedLine], width: int) -> list[CollapsibleRow]:
+def feed_rows(feed: Sequence[FeedLine], now: float, width: int) -> list[CollapsibleRow]:
     """Return what all agents did, newest last, one line each, unfolding to the full text."""
     width -= MARK
-    return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, width), strict=True)]
+    return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, now, width), strict=True)]
 
 
 @lru_cache(maxsize=4096)

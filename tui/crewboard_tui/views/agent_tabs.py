@@ -49,6 +49,7 @@ from crewboard_tui.views.message_list import (
     AUTHOR,
     MailboxInfo,
     clock_width,
+    format_sent,
     message_body,
     times_line,
     unread_of,
@@ -113,7 +114,7 @@ def _now(page: Page) -> list[Line]:
 
 def _mail(page: Page) -> list[CollapsibleRow]:
     agent, snapshot = page.agent, page.snapshot
-    box = MailboxInfo(agent.name, unread=agent.unread)
+    box = MailboxInfo(agent.name, unread=agent.unread, now=page.now)
     mailbox, sent = snapshot.get(MailTo(agent.name)) or Mailbox(), snapshot.get(MailFrom(agent.name)) or ()
     received = [*mailbox.prompts, *mailbox.letters]
     yours, lead = core.protocol.operator_mailboxes(snapshot.view.names), snapshot.view.lead
@@ -122,7 +123,8 @@ def _mail(page: Page) -> list[CollapsibleRow]:
 
 def lead_mail(snapshot: Snapshot, width: int) -> list[CollapsibleRow]:
     """Return the mail for the lead while there is no lead."""
-    box = MailboxInfo(LEAD, operators=True, unread=snapshot.view.unread.get(LEAD, 0))
+    unread = snapshot.view.unread.get(LEAD, 0)
+    box = MailboxInfo(LEAD, operators=True, unread=unread, now=snapshot.view.now)
     mailbox, sent = snapshot.get(MailTo(LEAD)) or Mailbox(), snapshot.get(MailFrom(LEAD)) or ()
     return mail_rows(
         mailbox.letters, sent, box, core.protocol.operator_mailboxes(snapshot.view.names), width, snapshot.view.asked
@@ -332,7 +334,8 @@ def _label(text: str) -> Span:
     return Span(f"{text:<{_LABEL}}", "dim")
 
 
-_BEGIN = 9 + AUTHOR + 1
+_SENT = 8
+_BEGIN = _SENT + 1 + AUTHOR + 1
 _RULE = "unread"
 
 
@@ -352,7 +355,6 @@ def mail_rows(
     where no worker picks up mail. `asked` are the requests that messages may refer to.
     """
     width -= MARK
-    name = box.name
     first_unread = next((each.message.id for each in unread_of(letters, box)), None)
     void = void_of([*letters, *sent], asked)
     folds: list[CollapsibleRow] = []
@@ -360,29 +362,29 @@ def mail_rows(
         if letter.message.id == first_unread:
             folds.append(CollapsibleRow(_RULE, (Span(" not read yet ".center(width, "─"), "dim"),)))
         if {letter.message.from_, letter.message.to} == {OPERATOR, lead}:
-            folds.append(_spoken(letter, name, width))
+            folds.append(_spoken(letter, box, width))
         else:
-            folds.append(_folded(letter, name, yours, width, void.get(letter.message.id)))
+            folds.append(_folded(letter, box, yours, width, void.get(letter.message.id)))
     return folds
 
 
 def mail_head(width: int) -> Line:
     """Return the column titles."""
     clock = clock_width(width - MARK)
-    left = (Span(f"{'SENT':<8} {'WHO':<{AUTHOR}} MESSAGE", "dim"),)
+    left = (Span(f"{'SENT':<{_SENT}} {'WHO':<{AUTHOR}} MESSAGE", "dim"),)
     return spread(left, (Span(f" {'PICKED':>{clock}} {'TURN':>{clock}}", "dim"),), width - MARK)
 
 
 def _folded(
-    letter: core.readmodel.MessageView, name: str, yours: Container[str], width: int, void: str | None
+    letter: core.readmodel.MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None
 ) -> CollapsibleRow:
     message = letter.message
     left = (
-        Span(format_clock(message.ts) + " ", "dim"), _who(letter, name), *void_mark(void),
+        Span(format_sent(message.ts, box.now, _SENT) + " ", "dim"), _who(letter, box.name), *void_mark(void),
         Span(core.readmodel.mail.verb(message), "dim"), say(core.readmodel.headline(message)),
     )  # fmt: skip
     times = (Span(" " * (2 * clock_width(width) + 2)),) if message.to in yours else times_line(letter, width)
-    body = partial(message_body, letter, width, void)
+    body = partial(message_body, letter, box.now, width, void)
     return CollapsibleRow(f"{message.to} {message.id}", spread(left, times, width), body=body, text=message.content)
 
 
@@ -397,15 +399,16 @@ def _who(letter: core.readmodel.MessageView, name: str) -> Span:
     return Span(pad_name(one_line(who), AUTHOR) + " ", "info" if message.from_ == name else "accent")
 
 
-def _spoken(letter: core.readmodel.MessageView, name: str, width: int) -> CollapsibleRow:
+def _spoken(letter: core.readmodel.MessageView, box: MailboxInfo, width: int) -> CollapsibleRow:
     """Return a message of the talk with the lead, in full."""
     message = letter.message
     words = message.content if message.type == "result" else core.readmodel.describe_message(message)
-    times = times_line(letter, width) if message.to == name else ()
+    times = times_line(letter, width) if message.to == box.name else ()
     room = width - _BEGIN - 2 * (clock_width(width) + 1) - 1
     first, *more = wrap(words.strip(), max(1, room)) or ("",)
     author = Span(pad_name(one_line(core.readmodel.display_name(message.from_)), AUTHOR) + " ", "accent bold")
-    head = spread((Span(format_clock(message.ts) + " ", "dim"), author, Span(first)), times, width)
+    sent = Span(format_sent(message.ts, box.now, _SENT) + " ", "dim")
+    head = spread((sent, author, Span(first)), times, width)
     rest = tuple((Span(" " * _BEGIN + piece),) for piece in more)
     return CollapsibleRow(f"{message.to} {message.id}", head, rest, text=message.content)
 

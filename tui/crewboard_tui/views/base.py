@@ -19,7 +19,19 @@ from crewboard_tui.compose import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap import BY_ID, KEYS, WHERE, Key, bindings_of, command_name
 from crewboard_tui.queries import Query, Snapshot
-from crewboard_tui.render import Line, Span, clip, format_path, format_places, line, safe_text, say, width_of, wrap
+from crewboard_tui.render import (
+    Line,
+    Span,
+    clip,
+    format_path,
+    format_places,
+    line,
+    safe_text,
+    say,
+    spread,
+    width_of,
+    wrap,
+)
 from crewboard_tui.views.rows import HUGE, MEDIUM, SHORT, TALL, WIDE
 from crewboard_tui.widgets import (
     VIEWS,
@@ -52,6 +64,9 @@ ONLY_LOOKING = "not while you only look (--read-only)"
 """Why a key that changes the team does nothing where the dashboard is read-only."""
 
 _CAME_BY_ITSELF = "not taken: what is under the cursor has only just come there; press it again"
+
+_WHY_NOTHING = {"app.next": "nothing needs you", "app.absence": "nothing happened while you were away"}
+"""Why a key that works everywhere does nothing now."""
 
 _NOTHING_TO_FIND = "nothing to find here"
 
@@ -106,6 +121,8 @@ class BaseScreen(Screen[None]):
         """The layers that the key `view.back` closes, the first open one each time, before it leaves the screen."""
         self.search = Search(context, self.narrow)
         """The filter of the view's list."""
+        self.panes = Panes(self)
+        """The panes of the body, one of which may fill the screen."""
         self._is_due = False
         """Whether all is shown anew after the next refresh."""
 
@@ -194,7 +211,23 @@ class BaseScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.bindings_updated_signal.subscribe(self, lambda _: self.paint_keys())
+        if self.MODE:
+            self._restore_look()
         self.refresh_all()
+
+    def _restore_look(self) -> None:
+        """Give the view the orders and the zoom in which the user left it the last time."""
+        visit = self.context.visit
+        for rows in self.query(LineList):
+            rows.choose_order(visit.orders.get(rows.id or "", ""))
+        pane = visit.zoomed.get(self.MODE)
+        if pane:
+            self.call_after_refresh(self.panes.zoom_again, pane)
+
+    @property
+    def orders(self) -> dict[str, str]:
+        """Return the chosen order of each list that the user sorts, by its id; empty for the default."""
+        return {rows.id: rows.chosen_order for rows in self.query(LineList) if rows.id and rows.is_sortable}
 
     def on_descendant_focus(self) -> None:
         # What a pane's border offers depends on where the keys go.
@@ -316,6 +349,10 @@ class BaseScreen(Screen[None]):
 
     def _facts(self) -> Line:
         view = self.context.snapshot.view
+        if self.MODE and self.context.absence and not self.context.absence_seen:
+            shows = (Span(self.context.key("app.absence"), "key", "app.absence"), Span(" lists it ", "", "app.absence"))
+            said = clip(self.context.absence.describe(self.context.now), self.size.width - width_of(shows) - 2)
+            return spread((Span(f" {said}", "info"),), shows, self.size.width)
         team = f"{len(view.agents)} agent{'' if len(view.agents) == 1 else 's'}"
         damage = (say(f"damaged: {format_places(view.damage)}", "error"), Span(" · ", "dim")) if view.damage else ()
         return (Span(" "), *damage, say(f"{format_path(view.root)} · {view.supervisor.describe()} · {team}", "dim"))
@@ -385,8 +422,8 @@ class BaseScreen(Screen[None]):
             return ONLY_LOOKING
         if self.IS_FORM and key.scope == "app":
             return "not while this form is open"
-        if key.id == "app.next":
-            return "nothing needs you"
+        if key.id in _WHY_NOTHING:
+            return _WHY_NOTHING[key.id]
         is_bound = any(active.binding.id == key.id for active in self.active_bindings.values())
         return NOT_NOW if is_bound else f"only {WHERE[key.scope]}"
 
@@ -504,6 +541,18 @@ class Panes:
         self._opened_from = self._screen.focused
         self._zoom(pane)
         self._screen.call_after_refresh(pane.focus)
+
+    @property
+    def chosen(self) -> str:
+        """Return the id of the pane that the user zoomed; empty if none is, or one was opened to be read."""
+        return self.zoomed.id or "" if self.zoomed is not None and self._opened_from is None else ""
+
+    def zoom_again(self, ident: str) -> None:
+        """Zoom the pane with this id if it is shown at this size."""
+        pane = next((pane for pane in self._screen.query(".pane") if pane.id == ident), None)
+        if self.zoomed is None and pane is not None and pane.size.width and pane.size.height:
+            self._zoom(pane)
+            self._screen.call_after_refresh(pane.focus)
 
     def _zoom(self, pane: Widget) -> None:
         self.zoomed = pane

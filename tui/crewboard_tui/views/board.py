@@ -42,7 +42,7 @@ from crewboard_tui.render import (
     tally,
 )
 from crewboard_tui.views.activity import activity_lines
-from crewboard_tui.views.base import AppContext, BaseScreen, Panes
+from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.cost import CostRows
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.rows import HIGH, HUGE, MEDIUM, SHORT, WIDE, lay_out, need_rows, task_rows
@@ -75,15 +75,20 @@ class BoardScreen(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
-        self.panes = Panes(self)
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
         self._messaging = Messaging(context, partial(shown_composer, self))
         marks = Layer(lambda: bool(self._marked), lambda: self.query_one(Roster).unmark(self._marked), "unmark")
-        self.back_layers = (marks, self.panes.layer, self.search.layer)
+        away = Layer(lambda: bool(context.absence) and not context.absence_seen, self._forget_absence, "seen")
+        self.back_layers = (marks, self.panes.layer, self.search.layer, away)
         self.offer(NeedActions(context).actions, self._messaging.actions, self.search.actions, self.panes.actions)
 
     def begin(self) -> None:
         self.panes.begin()
+
+    def _forget_absence(self) -> None:
+        self.context.absence_seen = True
+        self.context.announce()
+        self.refresh_bindings()
 
     def body(self) -> Iterable[Widget]:
         yield Roster(self.context.key, id="roster", classes="pane")
@@ -246,7 +251,8 @@ class BoardScreen(BaseScreen):
             nothing = "no mail" + (
                 "" if self.context.read_only else f"; {self.context.key('agent.message')} writes some"
             )
-            inbox.read(mailbox.letters, MailboxInfo(agent.name, unread=agent.unread), nothing, snapshot.view.asked)
+            box = MailboxInfo(agent.name, unread=agent.unread, now=self.context.now)
+            inbox.read(mailbox.letters, box, nothing, snapshot.view.asked)
 
     def _paint_needs(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#board-needs", LineList)

@@ -38,7 +38,7 @@ from crewboard_tui.render import (
     one_line,
     pad,
 )
-from crewboard_tui.views.base import AppContext, BaseScreen, Panes
+from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.widgets import LineList, Row, title
 
 
@@ -175,7 +175,6 @@ class CostScreen(BaseScreen):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self._priced = ""
-        self.panes = Panes(self)
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)

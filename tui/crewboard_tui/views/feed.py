@@ -1,16 +1,28 @@
-"""`6` Feed: everything that agents do, newest last."""
+"""`6` Feed: everything that agents do, newest last; and the page of what happened while the user was away."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from textual import on
 from textual.widget import Widget
 
-from crewboard_tui.actions import AgentActions, Messaging, Search
+import crewboard as core
+from crewboard_tui.actions import AgentActions, Messaging, Search, Selection, select
 from crewboard_tui.queries import Feed, FeedLine, Query, Snapshot
-from crewboard_tui.render import Span, matches
+from crewboard_tui.render import (
+    NEED_LOOKS,
+    TASK_LOOKS,
+    Line,
+    Look,
+    Span,
+    clip_middle,
+    format_moment,
+    matches,
+    pad,
+    say,
+)
 from crewboard_tui.views.activity import feed_rows
-from crewboard_tui.views.base import AppContext, BaseScreen, Panes, first_hire
-from crewboard_tui.widgets import CollapsibleList, CollapsibleRow, LineList, follow_words, title
+from crewboard_tui.views.base import AppContext, BaseScreen, first_hire, nothing_row
+from crewboard_tui.widgets import CollapsibleList, CollapsibleRow, LineList, Row, crumbs_line, follow_words, title
 
 PAGE = 400
 """Lines of the feed that are loaded at once."""
@@ -20,7 +32,7 @@ _OLDER = "older"
 
 
 class FeedScreen(BaseScreen):
-    """One stream of all journals; Enter unfolds a line to all of it."""
+    """One stream of all journals, and of mail from other programs; Enter unfolds a line to all of it."""
 
     MODE = "feed"
     AUTO_FOCUS = "#feed"
@@ -29,7 +41,6 @@ class FeedScreen(BaseScreen):
         super().__init__(context)
         self._most = PAGE
         self._read: tuple[tuple[FeedLine, ...], int] = ((), 0)
-        self.panes = Panes(self)
         self.search = Search(context, self.narrow, groups=())
         self.back_layers = (self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
@@ -55,7 +66,7 @@ class FeedScreen(BaseScreen):
             each for each in lines if matches(f"{each.agent} {each.what.kind} {each.what.text}", self.search.words)
         ]
         nothing = "nothing yet; what agents do will appear here" if snapshot.view.agents else first_hire(self.context)
-        rows = feed_rows(shown, pane.row_width)
+        rows = feed_rows(shown, self.context.now, pane.row_width)
         if older:
             words = f"{older} older lines are not loaded · {self.context.key('list.top')} loads {min(older, PAGE)}"
             rows.insert(0, CollapsibleRow(_OLDER, (Span(words, "warning"),)))
@@ -86,3 +97,90 @@ class FeedScreen(BaseScreen):
             self._load_older()
         self._say_whether_it_follows()
         self.paint_keys()
+
+
+_LOOKS: Mapping[core.readmodel.HappeningKind, Look] = {
+    "result": NEED_LOOKS["result"],
+    "death": NEED_LOOKS["death"],
+    "failure": NEED_LOOKS["failed"],
+    "plan": NEED_LOOKS["plan"],
+    "permission": NEED_LOOKS["permission"],
+    "question": NEED_LOOKS["question"],
+    "task_failed": TASK_LOOKS["failed"],
+    "task_done": TASK_LOOKS["completed"],
+    "act": Look("·", "-", "info", "act"),
+}
+
+_NAME = 12
+"""Cells for the agent that something happened to."""
+
+
+class AbsencePage(BaseScreen):
+    """What happened while the user was away, newest last. Enter opens the agent, the request or the task."""
+
+    AUTO_FOCUS = "#absence"
+
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self._absence = context.absence or core.readmodel.Absence(context.now)
+        self.search = Search(context, self.narrow)
+        self.back_layers = (self.search.layer,)
+        self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions)
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:
+        return crumbs_line([snapshot.view.name, "while you were away"], "", width)
+
+    def body(self) -> Iterable[Widget]:
+        yield LineList(id="absence", classes="pane")
+
+    @property
+    def _selected(self) -> core.readmodel.Happening | None:
+        """What is under the cursor."""
+        key = self.query_one("#absence", LineList).selected if self.is_mounted else None
+        return self._absence.happenings[int(key)] if key else None
+
+    def selection(self) -> Selection:
+        here = self._selected
+        return select(self.context.snapshot.view, here.agent if here else None)
+
+    def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002  it tells of the past
+        rows = self.query_one("#absence", LineList)
+        found = [
+            Row(str(at), self._line(each))
+            for at, each in enumerate(self._absence.happenings)
+            if matches(f"{each.agent} {each.kind} {each.text}", self.search.words)
+        ]
+        rows.show(found or [nothing_row(self.search.nothing("only money was spent"))])
+        said = self._absence.describe(self.context.now)
+        title(rows, f"{said[:1].upper()}{said[1:]}", self.search.narrowed_to.removeprefix(" · "))
+
+    def _line(self, each: core.readmodel.Happening) -> Line:
+        look = _LOOKS[each.kind]
+        return (
+            Span(f"{format_moment(each.ts, self.context.now)} ", "dim"),
+            Span(f"{look.glyph} ", look.tone),
+            Span(pad(clip_middle(each.agent, _NAME), _NAME) + " ", "bold"),
+            say(each.text),
+        )
+
+    def tick(self) -> None:
+        """Nothing here has an age."""
+
+    @on(LineList.Moved, "#absence")
+    def _moved(self) -> None:
+        self.paint_keys()
+
+    @on(LineList.Opened, "#absence")
+    async def _open(self) -> None:
+        here, view = self._selected, self.context.snapshot.view
+        if here is None:
+            return
+        request = view.request(here.request_id) if here.request_id else None
+        if request is not None:
+            self.context.navigator.open_request(request)
+        elif here.task is not None:
+            await self.context.navigator.open_view("tasks", str(here.task))
+        elif view.agent(here.agent) is not None:
+            self.context.navigator.open_agent(here.agent, "Mail" if here.kind == "result" else "Now")
+        else:
+            self.context.say(f"{here.agent or 'this'} is no longer on the team", "dim")

@@ -212,7 +212,7 @@ class HireScreen(BaseScreen):
         def spawn() -> str:
             """Runs in a thread."""
             if kind is not None and kind.sha256 == self._shown_type != "":
-                core.agent_types.trust(kind, self.context.team.environment)
+                core.commands.hire.trust(self.context.team, kind)
             assignment = core.commands.hire.spawn(self.context.team, hire)
             waits = core.commands.hire.queued(self.context.team, assignment.agent, assignment.run)
             return f"hired {assignment.agent}: {waits or f'run {assignment.run} is up'}"

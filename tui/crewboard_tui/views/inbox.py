@@ -25,7 +25,7 @@ from crewboard_tui.actions import (
 )
 from crewboard_tui.queries import Mailbox, MailTo, Query, Snapshot
 from crewboard_tui.render import Span, clip_middle, look_of, spread, width_of
-from crewboard_tui.views.base import AppContext, BaseScreen, Panes
+from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.message_list import SORTS, MailboxInfo, MessageList, message_body, story_lines, unread_of
 from crewboard_tui.widgets import LineList, LineView, Row, follow_words, title
 
@@ -44,7 +44,6 @@ class InboxScreen(BaseScreen):
         self._unread_only = False
         self._seen: dict[str, int] = {}
         self._came_at = monotonic()
-        self.panes = Panes(self)
         self.search = Search(context, self.narrow, "words of a message, its author or its type", MAIL_GROUPS)
         self._messaging = Messaging(context)
         self.back_layers = (self.panes.layer, self.search.layer, Layer(self._is_in_mail, self._leave_mail))
@@ -70,6 +69,11 @@ class InboxScreen(BaseScreen):
         name = self._box_name()
         return (MailTo(name),) if name else ()
 
+    @property
+    def orders(self) -> dict[str, str]:
+        """Return nothing: in a sorted mailbox no mail is noted as read, so the order ends with the dashboard."""
+        return {}
+
     def _box_name(self) -> str | None:
         return (self.query_one("#boxes", LineList).selected or OPERATOR) if self.is_mounted else None
 
@@ -93,9 +97,8 @@ class InboxScreen(BaseScreen):
 
     def _box(self, view: TeamView) -> MailboxInfo:
         name = self._box_name() or OPERATOR
-        return MailboxInfo(
-            name, operators=core.protocol.is_operator_mailbox(name, view.names), unread=view.unread.get(name, 0)
-        )
+        mine = core.protocol.is_operator_mailbox(name, view.names)
+        return MailboxInfo(name, operators=mine, unread=view.unread.get(name, 0), now=self.context.now)
 
     def _shown(self, snapshot: Snapshot) -> list[core.readmodel.MessageView]:
         box = self._box(snapshot.view)
@@ -170,7 +173,7 @@ class InboxScreen(BaseScreen):
         if thread is not None:
             pane.show(story_lines(thread, pane.line_width))
         else:
-            pane.show(message_body(letter, pane.line_width, mail.void_of(letter)) if letter else [])
+            pane.show(message_body(letter, self.context.now, pane.line_width, mail.void_of(letter)) if letter else [])
 
     # ------------------------------------------------------------------------------------------------- events
 

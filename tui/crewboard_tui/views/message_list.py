@@ -1,13 +1,27 @@
 """The messages of a mailbox, with the times they were sent, picked up, and entered a turn."""
 
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import crewboard as core
 from crewboard import Request
-from crewboard_tui.render import Line, Span, clip, format_age, format_clock, one_line, pad_name, say, spread, wrap
+from crewboard_tui.render import (
+    Line,
+    Span,
+    clip,
+    format_age,
+    format_clock,
+    format_moment,
+    is_same_day,
+    one_line,
+    pad_name,
+    say,
+    spread,
+    wrap,
+)
 from crewboard_tui.views.rows import mark_span
 from crewboard_tui.widgets import LineList, Row
 
@@ -138,11 +152,17 @@ def subject(thread: Thread) -> str:
 
 @dataclass(frozen=True)
 class MailboxInfo:
-    """The mailbox that is shown. `operators` means that the user reads it, so that the user's read position counts."""
+    """The mailbox that is shown at the time `now`.
+
+    `operators` means that the user reads it, so that the user's read position counts. `dated` means that some of its
+    mail is of an earlier day.
+    """
 
     name: str
     operators: bool = False
     unread: int = 0
+    now: float = 0
+    dated: bool = False
 
 
 def unread_of(letters: Sequence[core.readmodel.MessageView], box: MailboxInfo) -> list[core.readmodel.MessageView]:
@@ -155,13 +175,26 @@ def letter_head(box: MailboxInfo, width: int) -> Line:
     """Return the column titles."""
     clock = clock_width(width)
     right = "" if box.operators or width < _TIMES_FROM else f" {'PICKED':>{clock}} {'TURN':>{clock}}"
-    left = f"{'SENT':<{len(_sent(0, width))}} {'FROM':<{AUTHOR}} MESSAGE"
+    left = f"{'SENT':<{_sent_width(box, width)}} {'FROM':<{AUTHOR}} MESSAGE"
     return spread((Span(left, "dim"),), (Span(right, "dim"),), width)
 
 
-def _sent(at: float, width: int) -> str:
-    """Return a message's time of day, to the minute if space is short."""
-    return format_clock(at) if width >= _ABSOLUTE_FROM else format_clock(at)[:5]
+def _sent_width(box: MailboxInfo, width: int) -> int:
+    """Return the cells for when a message was sent: with the date of older mail if there is space."""
+    return 5 if width < _ABSOLUTE_FROM else 11 if box.dated else 8
+
+
+def format_sent(at: float, now: float, width: int) -> str:
+    """Return when a message was sent, in `width` cells: the time of day, or its date if it is older.
+
+    The time is to the minute, or left out behind a date, if space is short.
+    """
+    moment = format_moment(at, now)
+    return f"{(moment if len(moment) <= width else moment[:5]).rstrip('-'):<{width}}"
+
+
+def _sent(at: float, box: MailboxInfo, width: int) -> str:
+    return format_sent(at, box.now, _sent_width(box, width))
 
 
 def void_of(letters: Sequence[core.readmodel.MessageView], asked: Sequence[Request]) -> dict[str, str]:
@@ -193,7 +226,7 @@ def message_line(
     """Return one message; `fresh` marks it as unread, `void` is the reason why it has no effect."""
     message = letter.message
     left = (
-        Span(_sent(message.ts, width), "dim"),
+        Span(_sent(message.ts, box, width), "dim"),
         mark_span(marked=marked),
         Span(pad_name(one_line(core.readmodel.display_name(message.from_)), AUTHOR) + " ", "accent"),
         *void_mark(void),
@@ -209,7 +242,7 @@ def thread_line(
     """Return all messages of a request on one line: its status and subject."""
     message = thread.newest.message
     left = (
-        Span(_sent(message.ts, width), "dim"),
+        Span(_sent(message.ts, box, width), "dim"),
         mark_span(marked=marked),
         Span(pad_name(one_line(core.readmodel.display_name(message.from_)), AUTHOR) + " ", "accent"),
         Span("− " if unfolded else "+ ", "key"),
@@ -247,17 +280,17 @@ def _time(at: float | None, sent: float, width: int) -> Span:
     return Span(f" {text:>{width}}", "dim")
 
 
-def message_body(letter: core.readmodel.MessageView, width: int, void: str | None = None) -> list[Line]:
+def message_body(letter: core.readmodel.MessageView, now: float, width: int, void: str | None = None) -> list[Line]:
     """Return one message in full, with its head and, if it has no effect, the reason."""
     message = letter.message
     kind = core.readmodel.mail.verb(message).rstrip(" :")
     sender, recipient = map(core.readmodel.display_name, (message.from_, message.to))
     head = f"{sender} → {recipient}{' · ' if kind else ''}{kind}"
-    times = [f"sent {format_clock(message.ts)}"]
+    times = [f"sent {format_moment(message.ts, now)}"]
     if letter.picked_up_at is not None:
-        times.append(f"picked up {format_clock(letter.picked_up_at)}")
+        times.append(f"picked up {format_moment(letter.picked_up_at, now)}")
     if letter.entered_turn_at is not None:
-        times.append(f"in turn {format_clock(letter.entered_turn_at)}")
+        times.append(f"in turn {format_moment(letter.entered_turn_at, now)}")
     lines: list[Line] = [(say(clip(one_line(head), width), "accent bold"),), (Span(" · ".join(times), "dim"),)]
     lines += [(*void_mark(void), say(void, "warning"))] if void is not None else []
     lines += [(), *((Span(piece),) for piece in wrap(message.content, width))]
@@ -288,6 +321,7 @@ class MessageList(LineList):
         self._void: dict[str, str] = {}
         self._box = MailboxInfo("")
         self._nothing = ""
+        self._day: tuple[int, ...] = ()
         self._ends: list[int] = []
         self._row_is_fresh: list[bool] = []
         self._width = 0
@@ -310,7 +344,9 @@ class MessageList(LineList):
             self._entries = self.in_order(
                 self._entries, _key_of, lambda entry: SORTS[self.order.by](_letters_of(entry)[-1])
             )
-        self._box, self._nothing = box, nothing
+        oldest = min((each.message.ts for each in letters), default=box.now)
+        self._box, self._nothing = replace(box, dated=not is_same_day(oldest, box.now)), nothing
+        self._day = time.localtime(box.now)[:3]
         self._fresh = frozenset(each.message.id for each in unread_of(letters, box))
         self._stay_in_thread()
         self._show_entries()
@@ -413,7 +449,7 @@ class MessageList(LineList):
         ident, width = letter.message.id, self._width - len(indent)
         fresh, void = ident in self._fresh, self._void.get(ident)
         marked = ident in self.marked
-        made_of = letter, self._box.operators, width, indent, fresh, void, marked
+        made_of = letter, self._box.operators, self._box.dated, self._day, width, indent, fresh, void, marked
         before, row = made.get(ident, (None, Row(ident, ())))
         if before != made_of:
             content = message_line(letter, self._box, width, fresh=fresh, void=void, marked=marked)

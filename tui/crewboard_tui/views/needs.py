@@ -22,7 +22,7 @@ from crewboard_tui.actions import (
 )
 from crewboard_tui.queries import CrashOf, MailTo, Query, Snapshot, WorkOf
 from crewboard_tui.render import format_long_age
-from crewboard_tui.views.base import AppContext, BaseScreen, Panes, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, nothing_row
 from crewboard_tui.views.rows import explanation_lines, need_rows
 from crewboard_tui.widgets import LineList, LineView, keep_order, title
 
@@ -48,7 +48,6 @@ class NeedsScreen(BaseScreen):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self._order: list[str] = []
-        self.panes = Panes(self)
         self.search = Search(context, self.narrow, "words of a need, its agent or its kind", NEED_GROUPS)
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(NeedActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)

@@ -23,7 +23,7 @@ from crewboard_tui.actions import (
 from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
 from crewboard_tui.render import Line, Span, clip_middle, format_size, look_of, pad, say
 from crewboard_tui.views.agent_tabs import process_lines
-from crewboard_tui.views.base import AppContext, BaseScreen, Panes, first_hire, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, first_hire, nothing_row
 from crewboard_tui.widgets import LineList, LineView, Row, title
 
 _HEAD = (("", 2), ("AGENT", 15), ("PID", 8), ("RUN", 4), ("CPU", 6), ("RSS", 6), ("CHILDREN", 9), ("SANDBOX", 11))
@@ -48,7 +48,6 @@ class ProcessesScreen(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
-        self.panes = Panes(self)
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)

@@ -62,6 +62,13 @@ def foreground_page(context: AppContext, name: str, since: float) -> Screen[None
     return AgentPage(context, name, since=since)
 
 
+def absence_page(context: AppContext) -> Screen[None]:
+    """Return the list of what happened while the user was away."""
+    from crewboard_tui.views.feed import AbsencePage
+
+    return AbsencePage(context)
+
+
 def hire_screen(context: AppContext, hired: Callable[[str], None], like: AgentView | None) -> Screen[None]:
     """Return the form that hires, filled as for the agent `like`."""
     from crewboard_tui.views.hire import HireScreen

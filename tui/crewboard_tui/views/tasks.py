@@ -24,7 +24,7 @@ from crewboard_tui.actions import (
 )
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render import Line, tally
-from crewboard_tui.views.base import AppContext, BaseScreen, Panes, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, nothing_row
 from crewboard_tui.views.rows import fact_lines, is_orphan, task_detail, task_line, task_rank
 from crewboard_tui.widgets import LineList, LineView, Row, title
 
@@ -49,7 +49,6 @@ class TasksScreen(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
-        self.panes = Panes(self)
         self.search = Search(context, self.narrow, FINDS_TASKS, TASK_GROUPS)
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(

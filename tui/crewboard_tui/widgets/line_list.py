@@ -294,6 +294,22 @@ class LineList(ScrollView, can_focus=True):
         """Return True if the list can show more columns, None if it can on a narrower terminal only."""
         return False
 
+    @property
+    def is_sortable(self) -> bool:
+        """Return True if the user can choose an order."""
+        return bool(self._sorts)
+
+    @property
+    def chosen_order(self) -> str:
+        """Return the chosen order in one word, with `-` in front if it is reversed; empty for the default."""
+        return f"{'-' * self.order.reverse}{self.order.by}" if self.is_sorted else ""
+
+    def choose_order(self, chosen: str) -> None:
+        """Set an order that `chosen_order` returned; an unknown sort key changes nothing."""
+        by = chosen.removeprefix("-")
+        if by in self._sorts:
+            self.order = Order(by, reverse=chosen != by)
+
     def in_order(self, items: Iterable[T], name: Callable[[T], str], rank: Callable[[T], Any]) -> list[T]:
         """Return items by `rank` in the chosen direction; in the previous order while the user moves in the list."""
         by_name = {name(item): item for item in sorted(items, key=rank)}

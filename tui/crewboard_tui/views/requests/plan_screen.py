@@ -13,7 +13,7 @@ from crewboard_tui.actions import NOT_NOW, Action, Layer, Selection, newest_of, 
 from crewboard_tui.compose import DraftInput
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render import Line, Span, exact_lines, one_line, say
-from crewboard_tui.views.base import AppContext, BaseScreen, Panes
+from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.requests.base import (
     RequestPage,
     deviation_line,
@@ -54,7 +54,6 @@ class ReviewScreen(BaseScreen):
         self._warned_unread = False
         self.editor = PlanEditor(context, request)
         self.feedback = Feedback(context, request.id, self._leave_feedback)
-        self.panes = Panes(self)
         self.back_layers = (
             Layer(lambda: self.feedback.denying or self.feedback.has_cursor, self._leave_feedback),
             Layer(lambda: self._editing, self._read_on),

@@ -15,7 +15,7 @@ from crewboard_tui.actions import Action, Layer, unavailable
 from crewboard_tui.compose import DraftInput, Prose
 from crewboard_tui.keymap import Key, bindings_of
 from crewboard_tui.render import Line, Span, crop, markdown_lines, say, width_of, wrap
-from crewboard_tui.views.base import ONLY_LOOKING, AppContext, BaseScreen, Panes, Snapshot
+from crewboard_tui.views.base import ONLY_LOOKING, AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
 from crewboard_tui.views.rows import TALL
 from crewboard_tui.widgets import LineList, LineView, Row, StaticLines, title
@@ -41,7 +41,6 @@ class QuestionScreen(BaseScreen):
             lambda _: self.page.why_over() if self.page.outcome else None,
             lambda _: None if self.options else "answer",
         )
-        self.panes = Panes(self)
         self.back_layers = (Layer(self._is_writing, self._stop_writing), self.panes.layer)
         self.offer((words,), self.panes.actions, self.page.actions, unavailable(self.page.why_over, *_ABOUT_PLANS))
 

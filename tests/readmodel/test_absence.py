@@ -1,0 +1,127 @@
+"""What happened in a team while the user was away: counted from its files, and told on one line."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from crewboard.commands import answers
+from crewboard.commands import tasks as board
+from crewboard.commands.context import Team
+from crewboard.protocol import requests
+from crewboard.readmodel import Absence, Happening, read_absence, read_team
+from crewboard.records import Act, Exit, RunEnded, RunStarted, Tokens
+from crewboard.store import agents, files, journal, operators
+from crewboard.store.layout import TeamDirectory
+from tests.cli.files import enlist, set_status
+
+LEFT = 1_000_000.0
+"""When the user left."""
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Team:
+    made = Team(TeamDirectory(tmp_path / ".crewboard" / "default"), environment={"CREWBOARD_OPERATOR": "Ann"}).ensure()
+    enlist(made, "fixer")
+    enlist(made, "scout")
+    return made
+
+
+def absence(team: Team, *, cost_usd: float | None = None) -> Absence:
+    return read_absence(team.directory, read_team(team.directory), LEFT, cost_usd=cost_usd, operator="Ann")
+
+
+def put_result(team: Team, name: str, text: str, at: float) -> None:
+    path = team.directory.results / name
+    files.make_folder(path.parent)
+    files.replace_file(path, text.encode())
+    os.utime(path, (at, at))
+
+
+def run_started(run: int, before: Exit | None) -> RunStarted:
+    return RunStarted(
+        ts=LEFT, run=run, pid=1, type="code", model="m", fresh=False, prompt_id="p", before=before
+    )  # fmt: skip
+
+
+def told(absence: Absence) -> list[tuple[str, str, str]]:
+    return [(each.kind, each.agent, each.text) for each in absence.happenings]
+
+
+def test_nothing_happened_while_the_user_was_away(team: Team) -> None:
+    put_result(team, "fixer-1-1.md", "seen before", LEFT - 1)
+    agents.write_exit(team.directory.agent("fixer"), Exit(run=1, signal=9, reason="died", at=LEFT - 1))
+    requests.open_request(team.directory, "p1", "plan_approval", "fixer", "operator", {"plan": "# Old"}, LEFT - 1)
+    operators.note_act(team.directory, Act(ts=LEFT - 1, who="Kim", act="stop", target="fixer"))
+    found = absence(team)
+    assert told(found) == []
+    assert not found
+
+
+def test_results_plans_and_questions_are_counted(team: Team) -> None:
+    put_result(team, "fixer-1-1.md", "\n# Done: the parser\nmore", LEFT + 1)
+    put_result(team, "fixer-mail-0123456789abcdef.md", "a long message, no result", LEFT + 1)
+    requests.open_request(team.directory, "p1", "plan_approval", "fixer", "operator", {"plan": "# Split it"}, LEFT + 2)
+    answers.approve(team, "p1")
+    requests.open_request(team.directory, "q1", "question", "scout", "operator", {"question": "keep 1.x?"}, LEFT + 3)
+    assert told(absence(team)) == [
+        ("result", "fixer", "Done: the parser"),
+        ("plan", "fixer", "plan: Split it · approved"),
+        ("question", "scout", "asks: keep 1.x?"),
+    ]
+
+
+def test_each_death_counts_also_before_a_restart(team: Team) -> None:
+    fixer = team.directory.agent("fixer")
+    journal.append(fixer.journal, run_started(2, Exit(run=1, signal=9, reason="died", at=LEFT + 1)))
+    journal.append(fixer.journal, RunEnded(ts=LEFT + 2, run=2, code=70, reason="internal"))
+    journal.append(fixer.journal, run_started(3, None))
+    agents.write_exit(fixer, Exit(run=3, signal=11, reason="died", at=LEFT + 3))
+    set_status(team, "fixer", run=3)
+    scout = team.directory.agent("scout")
+    journal.append(scout.journal, RunEnded(ts=LEFT + 2, run=1, code=0, reason="finished"))
+    agents.write_exit(scout, Exit(run=1, code=79, reason="budget", at=LEFT + 4))
+    assert told(absence(team)) == [
+        ("death", "fixer", "killed by SIGKILL"),
+        ("death", "fixer", "exit 70: an error in crewboard"),
+        ("death", "fixer", "killed by SIGSEGV"),
+        ("failure", "scout", "reached its budget"),
+    ]
+
+
+def test_tasks_and_acts_of_other_users_are_told(team: Team) -> None:
+    board.add_task(team, "Write the tests")
+    board.update_task(team, 1, status="failed")
+    for who in ("Ann", "Kim"):
+        operators.note_act(team.directory, Act(ts=LEFT + 9, who=who, act="stop", target="scout"))
+    found = absence(team).happenings
+    acts = [each.text for each in found if each.kind == "act" and "stop" in each.text]
+    assert acts == ["Kim: stop scout"]
+    assert [(each.text, each.task) for each in found if each.kind == "task_failed"] == [("#1 Write the tests", 1)]
+
+
+def test_the_cost_is_what_was_spent_since(team: Team) -> None:
+    set_status(team, "fixer", cost_usd=3.5, tokens=Tokens(input=1))
+    assert absence(team).cost_usd is None
+    assert absence(team, cost_usd=3.5).cost_usd is None
+    found = absence(team, cost_usd=1.4)
+    assert found
+    assert found.cost_usd == pytest.approx(2.1)
+
+
+def test_an_absence_is_told_on_one_line() -> None:
+    left = time.mktime((2026, 11, 20, 14, 2, 0, 0, 0, -1))
+    kinds = ("plan", "death", "result", "plan", "result", "result", "act")
+    happenings = tuple(Happening(left, kind, "api", "") for kind in kinds)  # type: ignore[arg-type]
+    found = Absence(left, happenings, 2.1)
+    assert found.describe(left + 3600) == "since 14:02: 3 results, 1 death, 2 plans, 1 act by others, $2.10"
+    assert found.describe(left + 86_400).startswith("since 11-20 14:02: ")
+    assert found.describe(left + 100 * 86_400).startswith("since 2026-11-20 14:02: ")
+
+
+def test_a_damaged_journal_hides_nothing_else(team: Team) -> None:
+    fixer = team.directory.agent("fixer")
+    fixer.journal.write_bytes(b'{"kind": "run_ended", broken\n')
+    put_result(team, "scout-1-1.md", "found it", LEFT + 1)
+    assert told(absence(team)) == [("result", "scout", "found it")]
