@@ -336,7 +336,7 @@ async def test_the_key_line_says_how_to_go_on_in_each_field(frozen: Frozen, size
 async def test_nothing_of_the_form_is_cut_at_sixty_columns(frozen: Frozen) -> None:
     async with opened(frozen, 60, 30) as stage:
         await stage.press("n", "enter")
-        await stage.sees("no", "network", "foreground: watch it", "[ ] run once", "budget none")
+        await stage.sees("no", "network", "foreground: watch it", "[ ] run once", "budget none", "memory no limit")
         await stage.sees("it needs a prompt")
         await stage.settles()
         form = "\n".join(stage.text[2 : stage.all.count("\n", 0, stage.all.index("it needs a prompt"))])
@@ -393,8 +393,9 @@ async def test_the_form_is_whole_at_80_by_24(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")
         await stage.sees(
-            "Name", "Type", "Role", "Prompt", "Mode", "Require", "my approval", "Allow", "Model", "budget", "Task"
-        )
+            "Name", "Type", "Role", "Prompt", "Mode", "Require", "my approval", "Allow", "Model", "budget", "Task",
+            "restart", "memory no limit",
+        )  # fmt: skip
         await stage.can("^o", "load profile")
 
 
@@ -405,6 +406,21 @@ async def test_every_tick_is_a_flag_of_the_command(frozen: Frozen) -> None:
         for _ in range(6):
             await stage.press("tab", "space")
         await stage.sees("--strict-plan --ask --network --autoclaim --once --background")
+
+
+async def test_restart_and_memory_limit_are_options_of_the_hire(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await _fill(stage, "fixer2", "go")
+        form = stage.app.screen.query_one(HireForm)
+        form.query_one("#hire-restart", Checkbox).value = True
+        memory = form.query_one("#hire-memory", Input)
+        memory.value = "much"
+        await stage.sees("'much' is no size in memory: give one such as 512M or 2G", "fix the memory")
+        memory.value = "1.5g"
+        await stage.sees("--restart --max-memory 1.5G", "✓ ready")
+        assert (form.hire().flags.restart, form.hire().flags.max_memory) == (True, 3 * 2**29)
+        form.fill("other", form.profile())
+        assert memory.value == "1.5G"
 
 
 async def test_the_field_that_one_is_in_is_in_sight_on_a_small_screen(frozen: Frozen) -> None:

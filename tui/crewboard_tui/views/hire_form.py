@@ -20,7 +20,7 @@ from crewboard_tui.widgets import Checkbox, Radio, SegmentedControl, Select
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
 _LONGEST_STEM = 28
-_MARKED = ("name", "limits")
+_MARKED = ("name", "limits", "memory")
 """Fields with space below for an error message."""
 
 
@@ -100,6 +100,9 @@ class HireForm(Vertical):
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
         yield _row("", Label("", classes="wrong"), id="wrong-limits")
         yield _row("Task", Select(_task_options(self._view), id="hire-task"))
+        restart = Checkbox("restart after a crash", id="hire-restart")
+        yield _row("Process", restart, Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
+        yield _row("", Label("", classes="wrong"), id="wrong-memory")
 
     @property
     def kind(self) -> core.agent_types.AgentType:
@@ -157,7 +160,9 @@ class HireForm(Vertical):
         for ident, text in (("role", profile.role), ("model", profile.model), ("budget", flags.budget)):
             self.query_one(f"#hire-{ident}", Input).value = one_line(text or "")
         self.query_one("#hire-turns", Input).value = str(flags.max_turns)
-        for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once"):
+        memory = core.store.roster.format_size(flags.max_memory) if flags.max_memory else ""
+        self.query_one("#hire-memory", Input).value = memory
+        for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart"):
             self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
@@ -192,6 +197,8 @@ class HireForm(Vertical):
             network=kind.executes and self._ticked("network"),
             autoclaim=self._ticked("autoclaim"),
             once=self._ticked("once"),
+            restart=self._ticked("restart"),
+            max_memory=self._memory()[0],
             budget=self._text("budget") or None,
             max_turns=max_turns or self._turns(),
             task=int(task) if task else None,
@@ -199,6 +206,18 @@ class HireForm(Vertical):
         return core.commands.hire.Hire(
             self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags
         )
+
+    @property
+    def wrong_memory(self) -> str | None:
+        """Return why the memory limit is invalid; None if it is valid. Until then, `hire` has no such limit."""
+        return self._memory()[1]
+
+    def _memory(self) -> tuple[int | None, str | None]:
+        text = self._text("memory")
+        try:
+            return core.store.roster.parse_size(text) if text else None, None
+        except UsageError as error:
+            return None, str(error)
 
     def _turns(self) -> int:
         turns = self._text("turns")
@@ -239,6 +258,8 @@ def spawn_words(hire: Hire, typed: core.commands.CommandLine, *, foreground: boo
         ("--network", flags.network),
         ("--autoclaim", flags.autoclaim),
         ("--once", flags.once),
+        ("--restart", flags.restart),
+        ("--max-memory", core.store.roster.format_size(flags.max_memory) if flags.max_memory else None),
         ("--max-turns", flags.max_turns if flags.max_turns != HireOptions().max_turns else None),
         ("--budget", flags.budget),
         ("--task", flags.task),

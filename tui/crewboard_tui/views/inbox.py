@@ -171,7 +171,7 @@ class InboxScreen(BaseScreen):
         thread, letter = mail.thread, mail.letter
         title(pane, "Thread" if thread else "Message")
         if thread is not None:
-            pane.show(story_lines(thread, pane.line_width))
+            pane.show(story_lines(thread, self.context.now, pane.line_width))
         else:
             pane.show(message_body(letter, self.context.now, pane.line_width, mail.void_of(letter)) if letter else [])
 

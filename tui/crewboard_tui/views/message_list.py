@@ -117,17 +117,16 @@ def standing(thread: Thread) -> str:
     return ", ".join([*words, *(["waits"] if thread.requests[-1].status == "pending" else [])])
 
 
-def story_lines(thread: Thread, width: int) -> list[Line]:
+def story_lines(thread: Thread, now: float, width: int) -> list[Line]:
     """Return all questions and answers from the beginning."""
     lines: list[Line] = []
     for request in thread.requests:
-        lines += _said(
-            request.created_at, core.readmodel.display_name(request.from_), core.readmodel.summarise(request), width
-        )
+        asked_at = format_moment(request.created_at, now)
+        lines += _said(asked_at, core.readmodel.display_name(request.from_), core.readmodel.summarise(request), width)
         replaced = request.status == "cancelled" and request is not thread.requests[-1]
         if not replaced and request.decided_at is not None and request.decided_by is not None:
-            words = _decision(request)
-            lines += _said(request.decided_at, core.readmodel.display_name(request.decided_by), words, width)
+            words, decided_at = _decision(request), format_moment(request.decided_at, now)
+            lines += _said(decided_at, core.readmodel.display_name(request.decided_by), words, width)
     return lines
 
 
@@ -138,9 +137,9 @@ def _decision(request: Request) -> str:
     return f"{request.status}{': ' + request.feedback if request.feedback else ''}"
 
 
-def _said(ts: float, who: str, words: str, width: int) -> list[Line]:
-    begin: Line = (Span(format_clock(ts) + " ", "dim"), say(who, "accent"), Span(" "))
-    indent = 9 + len(who) + 1
+def _said(moment: str, who: str, words: str, width: int) -> list[Line]:
+    begin: Line = (Span(moment + " ", "dim"), say(who, "accent"), Span(" "))
+    indent = len(moment) + 1 + len(who) + 1
     first, *rest = wrap(words, max(1, width - indent)) or ("",)
     return [(*begin, Span(first)), *((Span(" " * indent + piece),) for piece in rest)]
 
