@@ -240,6 +240,14 @@ class Board(OnDisk):
         if may and can:
             entry.owner, entry.status = new_owner, new_status
 
+    @rule(number=st.integers(1, 6), by=WHO)
+    def reopen(self, number: int, by: str) -> None:
+        entry = self.model.get(number)
+        closed = entry is not None and entry.status in tasks.CLOSED and by in (OPERATOR, LEAD, entry.owner)
+        self._expect(closed, lambda: tasks.reopen(self.team, number, by, 2.0))
+        if entry is not None and closed:
+            entry.status, entry.owner = "pending", None
+
     @rule(name=NAMES)
     def die(self, name: str) -> None:
         back = tasks.release(self.team, name, 3.0)

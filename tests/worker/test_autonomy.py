@@ -47,12 +47,12 @@ def test_an_idle_agent_claims_the_task_of_the_highest_priority(shared_crew: Crew
     crew = shared_crew
     found = [board.add_task(crew.team, "x", required_type="plan", priority=priority) for priority in (0, -1, 2)]
     order = [found[2].id, found[0].id, found[1].id]
-    crew.model.give("nora", says("hello"), *(reply for task_id in order for reply in done(task_id)))
-    crew.run("nora", "plan", "hello", autoclaim=True)
+    crew.model.give("nell", says("hello"), *(reply for task_id in order for reply in done(task_id)))
+    crew.run("nell", "plan", "hello", autoclaim=True)
     eventually(lambda: tasks.load(crew.directory, order[-1]).status == "completed", "the last task")
     told = mailbox.read(crew.directory, "lead").messages
-    assert [m.metadata["task_id"] for m in told if (m.from_, m.type) == ("nora", "task_claimed")] == order
-    stop.stop_now(crew.team, "nora")
+    assert [m.metadata["task_id"] for m in told if (m.from_, m.type) == ("nell", "task_claimed")] == order
+    stop.stop_now(crew.team, "nell")
 
 
 def test_an_agent_describes_and_prioritises_tasks(shared_crew: Crew) -> None:
