@@ -1,5 +1,6 @@
 """What the dashboard remembers between two starts: when and how the user left a team."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def visit_file(settings: Settings, frozen: Frozen) -> Path:
-    file = file_for(settings.visits, frozen.directory.path)
+    file = file_for(settings.visits, frozen.directory.path, frozen.team.operator)
     assert file is not None
     return file
 
@@ -108,6 +109,19 @@ async def test_order_view_and_zoom_come_back(frozen: Frozen, settings: Settings)
         assert stage.app.focused.id == "tasks"
         await stage.press("1")
         await stage.sees("sort:name reversed")
+
+
+async def test_each_user_of_an_account_has_an_own_last_visit(
+    frozen: Frozen, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(settings, frozen)
+    kim = replace(frozen.team, environment={**frozen.team.environment, "CREWBOARD_OPERATOR": "Kim"})
+    monkeypatch.setattr(Frozen, "team", kim)
+    assert left(settings, frozen) is None
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.settles()
+        await stage.press("0")
+        await stage.sees("nothing happened while you were away")
 
 
 async def test_a_filter_ends_with_the_dashboard(frozen: Frozen, settings: Settings) -> None:

@@ -115,7 +115,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def _visit_file(self, team: Team) -> Path | None:
         """Return the file that says how the user left a team; None if that is not kept."""
-        return file_for(self.settings.visits, team.directory.path)
+        return file_for(self.settings.visits, team.directory.path, team.operator)
 
     def _context_for(self, team: Team, errands: BackgroundJobs) -> AppContext:
         """Return the context for a team; its poller is not started yet."""

@@ -121,9 +121,12 @@ class Drafts(dict[str, str]):
         )
 
 
-def file_for(folder: Path | None, team: Path) -> Path | None:
-    """Return the file of a team's drafts or history below `folder`; None if they are not kept."""
+def file_for(folder: Path | None, team: Path, user: str = "") -> Path | None:
+    """Return the file of a team below `folder`, such as that of its drafts; None if there is no folder.
+
+    With `user`, the file is this user's: several people may share an account.
+    """
     if folder is None:
         return None
-    place = hashlib.sha256(str(team).encode()).hexdigest()[:12]
+    place = hashlib.sha256((f"{team}\0{user}" if user else str(team)).encode()).hexdigest()[:12]
     return folder / f"{team.name}-{place}.json"
