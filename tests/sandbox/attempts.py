@@ -186,6 +186,23 @@ _NETWORK = [
     _connect("a socket of the host in the workspace", "UNIX", "STREAM", "connect('{root}/socket')"),
     _connect("a datagram socket outside", "UNIX", "DGRAM", "sendto(b'x', '{outside}/dgram')"),
     _connect("an abstract socket", "UNIX", "STREAM", "connect('\\0{abstract}')"),
+    _python(
+        "a connection of a pair whose other end is closed",
+        "a, b = socket.socketpair(); b.close(); a.connect('{outside}/socket')",
+    ),
+    _python(
+        "a socket by the calls of x32",
+        "assert os.uname().machine == 'x86_64'\nassert ctypes.CDLL(None).syscall(0x40000000 | 41, 1, 1, 0) >= 0",
+    ),
+    _python(
+        "a socket by the calls of 32 bits",
+        "assert os.uname().machine == 'x86_64'\n"
+        # push rbx; eax = 359 (socket); ebx = 1; ecx = 1; edx = 0; int 0x80; pop rbx; ret
+        "code = bytes.fromhex('53b867010000bb01000000b90100000031d2cd805bc3')\n"
+        "page = mmap.mmap(-1, 4096, prot=7); page.write(code)\n"
+        "call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))\n"
+        "assert call() >= 0",
+    ),
     _python("a datagram of a pair", "socket.socketpair(1, 2)[0].sendto(b'x', '{outside}/dgram')"),
 ]
 

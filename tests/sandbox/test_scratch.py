@@ -48,6 +48,21 @@ def test_the_own_folder_goes_however_deep_it_is(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
+def test_names_that_another_user_takes_stop_no_sweep(place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """In a shared folder for temporary files others may take names of this form first."""
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "kept").write_text("kept")
+    name = f"crewboard-run-{os.getpid()}-1-"
+    (place / f"{name}link").symlink_to(outside)
+    (place / f"{name}file").write_text("")
+    os.mkfifo(place / f"{name}pipe")
+    (place / "crewboard-run-9999999999999999999999-1-x").mkdir()
+    left_by_a_killed_worker(place)
+    scratch.sweep()
+    assert not (place / f"{name}x").exists()
+    assert (outside / "kept").exists()
+
+
 def test_links_are_removed_and_not_followed(place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
     (outside / "kept").write_text("kept")

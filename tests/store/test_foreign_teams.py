@@ -14,7 +14,7 @@ import crewboard
 from crewboard import Hire, HireOptions, Team, protocol, store
 from crewboard.commands import answers, messages, tasks
 from crewboard.commands.context import create
-from crewboard.errors import UntrustedError
+from crewboard.errors import StorageError, UntrustedError
 from crewboard.protocol import supervisor_client
 from crewboard.records import Member, Spec, Supervisor
 from crewboard.sandbox.sandbox import open_sandbox
@@ -78,6 +78,20 @@ def test_a_team_with_a_mark_of_another_user_is_foreign(own: TeamDirectory, monke
 def test_a_made_up_mark_is_worth_nothing(foreign: TeamDirectory, text: str) -> None:
     foreign.owners.write_text(f"{text}\n")
     assert foreign.is_foreign()
+
+
+@pytest.mark.parametrize("kind", ["a link to a mark", "a pipe", "a folder"])
+def test_only_a_regular_file_is_a_mark(own: TeamDirectory, foreign: TeamDirectory, kind: str) -> None:
+    mark = foreign.path / ownership.MARKS
+    mark.unlink()
+    if kind == "a link to a mark":
+        mark.symlink_to(own.path / ownership.MARKS)
+    elif kind == "a pipe":
+        os.mkfifo(mark)
+    else:
+        mark.mkdir()
+    with pytest.raises((StorageError, UntrustedError)):
+        foreign.require_adopted()
 
 
 def test_no_process_works_for_a_foreign_team(foreign: TeamDirectory) -> None:
@@ -190,6 +204,19 @@ def test_a_nested_team_is_chosen_only_if_adopted(own: TeamDirectory, capsys: pyt
     assert "its teams are foreign" in capsys.readouterr().err
     nested.adopt()
     assert find_root(cwd=own.root / "pkg") == own.root / "pkg"
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "dangling link", "link to the team"])
+def test_what_is_no_team_directory_does_not_hide_the_own_team(own: TeamDirectory, kind: str) -> None:
+    (own.root / "pkg").mkdir()
+    place = own.root / "pkg/.crewboard"
+    if kind == "file":
+        place.write_text("")
+    elif kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to("nothing" if kind == "dangling link" else own.root / ".crewboard")
+    assert find_root(cwd=own.root / "pkg") == own.root
 
 
 def test_a_foreign_team_is_shown_where_there_is_no_other(foreign: TeamDirectory) -> None:

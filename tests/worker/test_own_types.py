@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.agent_types import MAX_FILE_SIZE, TYPES, find, find_all, is_trusted, trust
+from crewboard.agent_types import LEAD_TOOLS, MAX_FILE_SIZE, TYPES, find, find_all, is_trusted, trust
 from crewboard.errors import UntrustedError, UsageError
 from crewboard.records import ToolResult
 from tests.crew import Crew
@@ -125,6 +125,31 @@ def test_a_type_of_the_project_needs_the_users_yes_once(crew_on: Make, tmp_path:
     assert not is_trusted(find(tmp_path, "auditor"), crew.environment), "another file is another question"
     with pytest.raises(UntrustedError, match="run commands and write files"):
         crew.hire("ann", "auditor", "look")
+
+
+def test_no_own_type_has_the_tools_of_a_lead(tmp_path: Path) -> None:
+    named = ", ".join([*LEAD_TOOLS, "Task", "SpawnAgent"])
+    bring(tmp_path, "a", f"name: boss\ndescription: leads\ntools: Read, {named}\n")
+    bring(tmp_path, "b", "name: heir\ndescription: has all\n")
+    for name in ("boss", "heir"):
+        assert not set(find(tmp_path, name).tools) & {*LEAD_TOOLS}
+
+
+@pytest.mark.parametrize("name", ["lead", "operator", "all", "Code", "c\u043ede", "code ", "a\u202eb"])
+def test_no_own_type_looks_like_another(tmp_path: Path, name: str) -> None:
+    bring(tmp_path, "a", f'name: "{name}"\ndescription: x\ntools: Bash\n')
+    types, broken = find_all(tmp_path)
+    assert set(types) == set(TYPES)
+    assert len(broken) == 1
+
+
+def test_a_file_that_comes_before_an_accepted_one_is_another_question(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    bring(tmp_path, "z", "name: auditor\ndescription: looks\ntools: Read\n")
+    trust(find(tmp_path, "auditor"), environment)
+    bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read, Bash\n")
+    found = find(tmp_path, "auditor")
+    assert not found.executes or not is_trusted(found, environment)
 
 
 def test_an_agent_of_an_own_type_has_its_tools_and_its_words(

@@ -554,6 +554,26 @@ def test_a_plan_asked_for_in_the_middle_of_work_shuts_the_gate(shared_crew: Crew
     assert (shared_crew.root / "midway.txt").exists()
 
 
+def test_a_write_in_the_same_reply_as_its_plan_waits_for_the_decision(shared_crew: Crew) -> None:
+    both = Reply([*plan("same.txt").content, *write("same.txt").content])
+    shared_crew.model.give("hasty", both, says("done"))
+    hired = shared_crew.hire("hasty", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    answers.reject(shared_crew.team, shared_crew.pending("plan_approval", "hasty").id, "no")
+    shared_crew.answer(hired)
+    assert not (shared_crew.root / "same.txt").exists()
+
+
+def test_a_raised_limit_does_not_open_the_gate(shared_crew: Crew) -> None:
+    shared_crew.model.give("limited", plan("limited.txt"), write("limited.txt"), write("limited.txt"), says("done"))
+    shared_crew.hire("limited", "code", "write it", max_turns=1, unsafe_no_sandbox=True)
+    answers.reject(shared_crew.team, shared_crew.pending("plan_approval", "limited").id, "no")
+    eventually(lambda: "reached its limit" in str(shared_crew.events("limited")), "the limit")
+    hire.change_limits(shared_crew.team, "limited", max_turns=10)
+    eventually(lambda: len(tool_results(shared_crew, "limited")) > 1, "the write")
+    assert not (shared_crew.root / "limited.txt").exists()
+    assert "write_file is not allowed" in tool_results(shared_crew, "limited")[-1].content
+
+
 def test_a_reminder_of_a_task_does_not_open_the_gate(shared_crew: Crew) -> None:
     """An agent that ends its turn instead of submitting a plan is reminded of its task, and needs the plan still."""
     task = tasks.add_task(shared_crew.team, "write reminded.txt")

@@ -12,7 +12,7 @@ from crewboard.commands import answers, hire
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.records import HireOptions, Member, Message, Spec, Status, Tokens
-from crewboard.store import agents, json_files, roster
+from crewboard.store import agents, json_files, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew
 from tests.model import calls, says
@@ -113,6 +113,34 @@ def test_only_the_operator_hires_a_lead(as_lead: Team) -> None:
     add(as_lead.directory, "lead", "lead", unsafe_no_sandbox=True)
     with pytest.raises(UsageError, match="only the operator hires an agent of type lead"):
         hire.spawn(as_lead, hire.Hire("second", "lead", "go", flags=HireOptions(unsafe_no_sandbox=True)))
+
+
+def test_more_work_of_a_lead_that_needs_a_plan_needs_one_too(as_lead: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent was hired by the operator, without a plan, and idles."""
+    add(as_lead.directory, "lead", "lead", plan=True, unsafe_no_sandbox=True)
+    add(as_lead.directory, "idler", "code", unsafe_no_sandbox=True)
+    monkeypatch.setattr(leases, "is_held", lambda *_: True)
+    hire.spawn(as_lead, hire.Hire("idler", "code", "write", given=frozenset()))
+    (mail,) = mailbox.read(as_lead.directory, "idler").messages
+    assert mail.wants_plan
+
+
+@pytest.mark.parametrize(
+    "name", ["operator", "lead", "all", "system", "Lead", "le\u0430d", "../x", "a\nb", ""]
+)
+def test_a_lead_hires_nothing_under_a_reserved_or_similar_name(as_lead: Team, name: str) -> None:
+    add(as_lead.directory, "lead", "lead", unsafe_no_sandbox=True)
+    with pytest.raises(UsageError):
+        hire.spawn(as_lead, hire.Hire(name, "code", "write", flags=HireOptions(unsafe_no_sandbox=True)))
+    assert as_lead.config.names == ["lead"]
+
+
+def test_a_child_hired_again_still_draws_on_the_budget(as_lead: Team) -> None:
+    add(as_lead.directory, "lead", "lead", budget="1k", unsafe_no_sandbox=True)
+    add(as_lead.directory, "kid", "code", by="lead", spent=900, unsafe_no_sandbox=True)
+    hire.spawn(as_lead, hire.Hire("kid", "code", "again", flags=HireOptions(budget="50k", unsafe_no_sandbox=True)))
+    (share,) = [each for each in roster.budgets(as_lead.directory, "kid") if each.whose == "lead's"]
+    assert share.share == pytest.approx(0.9)
 
 
 def test_an_agent_hires_no_type_with_more_tools_than_its_own(directory: TeamDirectory) -> None:
