@@ -125,9 +125,7 @@ def test_more_work_of_a_lead_that_needs_a_plan_needs_one_too(as_lead: Team, monk
     assert mail.wants_plan
 
 
-@pytest.mark.parametrize(
-    "name", ["operator", "lead", "all", "system", "Lead", "le\u0430d", "../x", "a\nb", ""]
-)
+@pytest.mark.parametrize("name", ["operator", "lead", "all", "system", "Lead", "le\u0430d", "../x", "a\nb", ""])
 def test_a_lead_hires_nothing_under_a_reserved_or_similar_name(as_lead: Team, name: str) -> None:
     add(as_lead.directory, "lead", "lead", unsafe_no_sandbox=True)
     with pytest.raises(UsageError):
