@@ -271,12 +271,12 @@ def test_a_rule_is_agreed_to_by_the_beginning_of_an_id(cli: Cli, team: Team) -> 
 
 
 @pytest.mark.parametrize(
-    ("whom", "who"), [("type", "all agents of type code"), ("all", "all agents"), ("agent", "fixer")]
+    ("choice", "who"), [("type", "all agents of type code"), ("all", "all agents"), ("agent", "fixer")]
 )
-def test_a_rule_of_an_approval_is_for_the_chosen_agents(cli: Cli, team: Team, whom: str, who: str) -> None:
+def test_a_rule_of_an_approval_is_for_the_chosen_agents(cli: Cli, team: Team, choice: str, who: str) -> None:
     enlist(team, "fixer")
     ask(team, "permission-1f", "permission", {"tool": "bash", "summary": "pytest -x", "scope": "pytest"})
-    assert cli("approve", "perm", "--rule-for", whom, "--json").json["id"] == "permission-1f"
+    assert cli("approve", "perm", "--rule-for", choice, "--json").json["id"] == "permission-1f"
     assert f" · {who} may use bash for pytest without asking" in cli("rules").out
 
 

@@ -11,7 +11,7 @@ from crewboard.commands import answers as rules
 from crewboard.protocol import requests
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records import Deviations, Request, Status
-from crewboard.store import json_files, mailbox
+from crewboard.store import json_files, mailbox, roster
 from crewboard_tui import app as dashboard
 from crewboard_tui.render.lines import Line
 from crewboard_tui.settings import Settings
@@ -978,3 +978,138 @@ async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Froz
         await stage.sees("beyond plan")
         await stage.press("escape", "a")
         await stage.sees("DEVIATED  2 calls that the plan before does not name", "write_file src/new.py")
+
+
+def _permission(frozen: Frozen, ident: str, agent: str, command: str) -> None:
+    payload: dict[str, JsonValue] = {
+        "tool": "bash", "input": {"command": command}, "summary": command.splitlines()[0], "scope": "make",
+    }  # fmt: skip
+    frozen.asks(ident, "permission", agent, 30, payload)
+
+
+async def _mark_all(stage: Stage) -> None:
+    await stage.press("4")
+    await stage.sees("Needs you · ")
+    await stage.press("*")
+    await stage.can("a", "approve ✓2")
+
+
+async def test_marked_permissions_are_approved_together(frozen: Frozen) -> None:
+    _permission(frozen, "perm-1", "release", "make one")
+    _permission(frozen, "perm-2", "api", "make two")
+    async with opened(frozen, 120, 40) as stage:
+        await _mark_all(stage)
+        await stage.sees("2 marked to approve or deny", "100% read", "make one", "make two")
+        await stage.press("a")
+        await stage.sees("2 approved: ")
+        await stage.sees_not(" marked")
+    assert [_request(frozen, ident).status for ident in ("perm-1", "perm-2")] == ["approved", "approved"]
+    assert _request(frozen, "req-004281").status == "pending", "a plan is marked too, and is read on its own page"
+
+
+async def test_marked_permissions_read_in_part_need_a_second_press(frozen: Frozen) -> None:
+    _permission(frozen, "perm-1", "release", "\n".join(f"make {number}" for number in range(60)))
+    _permission(frozen, "perm-2", "api", "make two")
+    async with opened(frozen, 80, 24) as stage:
+        await _mark_all(stage)
+        await stage.press("a")
+        await stage.sees("%, press a again to approve 2")
+        assert _request(frozen, "perm-1").status == "pending"
+        await stage.press("a")
+        await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
+
+
+async def test_a_marked_permission_that_changed_is_refused_and_said_so(frozen: Frozen) -> None:
+    _permission(frozen, "perm-1", "release", "make one")
+    _permission(frozen, "perm-2", "api", "make two")
+    async with opened(frozen, 120, 40) as stage:
+        await _mark_all(stage)
+        await stage.sees("100% read")
+        request = _request(frozen, "perm-2")
+        changed = request.model_copy(update={"payload": {**request.payload, "input": {"command": "make worse"}}})
+        json_files.save(frozen.directory.request("perm-2"), changed)
+        await stage.press("a")
+        await stage.sees("1 of 2 approved: perm-1", "perm-2 has another sha256")
+    assert _request(frozen, "perm-1").status == "approved"
+    assert _request(frozen, "perm-2").status == "pending"
+
+
+async def test_a_permission_is_bound_to_what_was_marked_not_to_what_came_later(frozen: Frozen) -> None:
+    _permission(frozen, "perm-1", "release", "make one")
+    _permission(frozen, "perm-2", "api", "make two")
+    async with opened(frozen, 120, 40) as stage:
+        await _mark_all(stage)
+        request = _request(frozen, "perm-2")
+        changed = request.model_copy(update={"payload": {**request.payload, "summary": "make worse"}})
+        json_files.save(frozen.directory.request("perm-2"), changed)
+        await stage.until(lambda: "make worse" in stage.all, "the new text")
+        await stage.press("a")
+        await stage.sees("perm-2 has another sha256")
+    assert _request(frozen, "perm-2").status == "pending"
+
+
+async def test_marked_permissions_are_denied_together_with_one_reason(frozen: Frozen) -> None:
+    _permission(frozen, "perm-1", "release", "make one")
+    _permission(frozen, "perm-2", "api", "make two")
+    async with opened(frozen, 120, 40) as stage:
+        await _mark_all(stage)
+        await stage.press("d")
+        await stage.sees("Why deny these 2 permissions?")
+        await stage.press("enter")
+        await stage.sees("say why")
+        await stage.write("use ninja")
+        await stage.press("enter")
+        await stage.sees("2 denied: ")
+    for ident in ("perm-1", "perm-2"):
+        assert (_request(frozen, ident).status, _request(frozen, ident).feedback) == ("rejected", "use ninja")
+
+
+async def test_a_without_marks_opens_the_request(frozen: Frozen) -> None:
+    _permission(frozen, "perm-1", "release", "make one")
+    async with opened(frozen, 120, 40) as stage:
+        await stage.press("4")
+        await stage.sees("Needs you · ")
+        stage.app.screen.go_to("permission:release:perm-1")  # type: ignore[attr-defined]
+        await stage.sees("release · why")
+        await stage.press("d")
+        await stage.sees("deny: mark permissions first")
+        await stage.press("a")
+        await stage.sees("PERMISSION")
+        assert _request(frozen, "perm-1").status == "pending"
+
+
+@pytest.mark.parametrize(
+    ("presses", "agent", "agent_type", "covers"),
+    [
+        (0, "release", None, "any single command of release that starts make"),
+        (1, None, "code", "any single command of all agents of type code that starts make"),
+        (2, None, None, "any single command of all agents that starts make"),
+        (3, "release", None, "any single command of release that starts make"),
+    ],
+)
+async def test_the_rule_of_an_approval_is_for_those_that_were_chosen(
+    frozen: Frozen, presses: int, agent: str | None, agent_type: str | None, covers: str
+) -> None:
+    _permission(frozen, "perm-1", "release", "make one")
+    async with opened(frozen, 120, 40) as stage:
+        await stage.app.open_need("permission:release:perm-1")
+        await stage.can("A", "approve+rule")
+        for _ in range(presses):
+            await stage.press("W")
+        await stage.sees(f"A says yes to {covers}")
+        await stage.press("A")
+        await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
+        await stage.sees("and from now on")
+    (rule,) = roster.load(frozen.directory).rules
+    assert (rule.agent, rule.agent_type, rule.scope) == (agent, agent_type, "make")
+
+
+async def test_a_wider_rule_still_needs_the_text_read_to_its_end(frozen: Frozen) -> None:
+    _permission(frozen, "perm-1", "release", "\n".join(f"make {number}" for number in range(60)))
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("permission:release:perm-1")
+        await stage.can("A", "approve+rule")
+        await stage.press("W", "W", "A")
+        await stage.sees("%, press A again to approve")
+        assert _request(frozen, "perm-1").status == "pending"
+        assert roster.load(frozen.directory).rules == []

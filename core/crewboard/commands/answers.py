@@ -371,8 +371,8 @@ def _new_rule_id() -> str:
 def _add(team: Team, rule: Rule) -> None:
     store.roster.change(team.directory, lambda config: config.rules.append(rule))
     effect = "" if rule.effect == "allow" else f"{rule.effect} "
-    whom = f", {_describe_agents(rule.agent_type)}" if rule.agent is None else ""
-    team.note("rule", rule.agent or "", f"{rule.id}: {effect}{rule.tool} {rule.pattern or rule.scope}{whom}")
+    others = f", {_describe_agents(rule.agent_type)}" if rule.agent is None else ""
+    team.note("rule", rule.agent or "", f"{rule.id}: {effect}{rule.tool} {rule.pattern or rule.scope}{others}")
 
 
 def revoke(team: Team, rule_id: str) -> None:

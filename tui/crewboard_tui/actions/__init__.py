@@ -3,7 +3,7 @@
 A view offers groups of actions. An action is handed the selection and asks the app to open a view by its name.
 """
 
-from crewboard_tui.actions.agents import AgentActions, NeedActions
+from crewboard_tui.actions.agents import AgentActions, MarkedPermissions, NeedActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import (
     NOT_NOW,
@@ -47,6 +47,7 @@ __all__ = [
     "Action",
     "AgentActions",
     "Layer",
+    "MarkedPermissions",
     "Messaging",
     "NeedActions",
     "RequestActions",

@@ -5,7 +5,7 @@ from functools import partial
 from time import monotonic
 
 import crewboard as core
-from crewboard import LEAD, AgentView, HireOptions, Need, Team
+from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView
 from crewboard_tui.actions.registry import Action, Selection, aimed, either, for_fitting, not_for
 from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.background import run_for_each
@@ -276,17 +276,94 @@ class AgentActions:
 
 
 class NeedActions:
-    """The actions on selected needs, in `actions`: actions on their agents and on failed tasks."""
+    """The actions on selected needs, in `actions`: actions on their agents, on failed tasks and on marked permissions.
 
-    def __init__(self, context: AppContext) -> None:
+    `approve` is the action that approves marked permissions, in a list where several can be marked.
+    """
+
+    def __init__(self, context: AppContext, approve: Action | None = None) -> None:
         tasks, agents = TaskActions(context), AgentActions(context)
         by_id = {action.id: action for action in (*tasks.actions, *agents.actions)}
+        answer = either(by_id["task.assign"], by_id["agent.answer"], BY_ID["task.assign"].label)
         self.actions = (
             either(tasks.retry, by_id["agent.resume"], "retry"),
-            either(by_id["task.assign"], by_id["agent.answer"], BY_ID["task.assign"].label),
+            either(approve, answer, BY_ID["request.approve"].label) if approve is not None else answer,
             tasks.reopen,
             *agents.actions,
         )
+
+
+class MarkedPermissions:
+    """The marked permissions of a list, which are answered together, each in the version in which it was marked.
+
+    `approve` is an action; `actions` contains the one that denies. `is_unread` returns True if part of their text was
+    not on the screen, and then shows a warning once.
+    """
+
+    def __init__(self, context: AppContext, is_unread: Callable[[int], bool]) -> None:
+        self._context = context
+        self._is_unread = is_unread
+        self.requests: tuple[Request, ...] = ()
+        self.approve = Action(
+            "request.approve", self._approve, self._why_none, lambda selection: self._label("approve", selection)
+        )
+        self.actions = (
+            Action("request.deny", self._deny, self._why_none, lambda selection: self._label("deny", selection)),
+        )
+
+    def bind(self, view: TeamView, keys: Iterable[str]) -> None:
+        """Keep the version of the permissions among these needs that each had when it was marked."""
+        before = {request.id: request for request in self.requests}
+        needs = [need for key in keys if (need := view.need(key)) is not None and need.kind == "permission"]
+        found = (before.get(need.request_id or "") or view.request(need.request_id or "") for need in needs)
+        self.requests = tuple(request for request in found if request is not None)
+
+    def _chosen(self, selection: Selection) -> dict[str, Request]:
+        """Return by id the permissions that are still marked: marks change before they are painted."""
+        marked = {need.request_id for need in selection.needs} if selection.marked else set()
+        return {request.id: request for request in self.requests if request.id in marked}
+
+    def _why_none(self, selection: Selection) -> str | None:
+        return None if self._chosen(selection) else "mark permissions first"
+
+    def _label(self, word: str, selection: Selection) -> str:
+        return aimed(word, [request.from_ for request in self._chosen(selection).values()])
+
+    def _approve(self, selection: Selection) -> None:
+        chosen = self._chosen(selection)
+        if not self._is_unread(len(chosen)):
+            self._answer("approving", "approved", chosen, self._approve_one, selection)
+
+    def _deny(self, selection: Selection) -> None:
+        chosen = self._chosen(selection)
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                self._answer("denying", "denied", chosen, partial(self._deny_one, text.strip()), selection)
+
+        def check(text: str) -> str | None:
+            return None if text.strip() else "say why: the agents need a reason to go on"
+
+        asking = ", ".join(dict.fromkeys(request.from_ for request in chosen.values()))
+        count = "this permission" if len(chosen) == 1 else f"these {len(chosen)} permissions"
+        self._context.navigator.ask(PromptLine(f"Why deny {count}?", hint=f"sent to {asking}", check=check), done)
+
+    def _approve_one(self, request: Request) -> str:
+        core.commands.answers.approve(self._context.team, request.id, sha256=request.sha256)
+        return f"approved: {request.from_} goes on"
+
+    def _deny_one(self, reason: str, request: Request) -> str:
+        core.commands.answers.reject(self._context.team, request.id, reason, sha256=request.sha256)
+        return f"denied: {request.from_} reads why"
+
+    def _answer(
+        self, label: str, done: str, chosen: dict[str, Request], answer: Callable[[Request], str], selection: Selection
+    ) -> None:
+        def answer_one(ident: str) -> str:
+            return answer(chosen[ident])
+
+        self._context.do(f"{label} {', '.join(chosen)}", partial(run_for_each, list(chosen), answer_one, done))
+        selection.unmark([request.from_ for request in chosen.values()])
 
 
 def _acknowledge_need(team: Team, need: Need) -> None:

@@ -27,10 +27,10 @@ class RequestActions:
         )
         return f"{'approved' if edited is None else 'approved as you edited it'}: {request.from_} continues"
 
-    def approve_with_rule(self, covers: str) -> str:
+    def approve_with_rule(self, covers: str, rule_for: core.commands.answers.RuleFor) -> str:
         """Say yes, and from now on to everything that the rule `covers`."""
         _, rule = core.commands.answers.approve_with_rule(
-            self._context.team, self.request.id, sha256=self.request.sha256
+            self._context.team, self.request.id, sha256=self.request.sha256, rule_for=rule_for
         )
         revoke = core.commands.command_for(self._context.team, f"rules revoke {rule.id}")
         return f"approved, and from now on {covers}; `{revoke}` revokes it"

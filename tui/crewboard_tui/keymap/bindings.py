@@ -103,6 +103,8 @@ KEYS: tuple[Key, ...] = (
     Key("request.edit", "e", "", "edit→approve", "edit the plan, then approve it", "request", 6, changes=True),
     Key("request.rule", "A", "", "approve+rule", "approve it and later calls that the rule covers",
         "request", 5, changes=True),
+    Key("request.rule_for", "W", "", "rule for", "choose whether its rule is for the agent, its type or all", "request",
+        9, changes=True),
     Key("request.compare", "=", "", "changes", "show changes since the previous revision", "request", 7),
     Key("request.ask_back", "c", "", "ask back", "ask a question; the plan is revised",
         "request", 8, changes=True),

@@ -11,6 +11,7 @@ import crewboard as core
 from crewboard import Need, TeamView
 from crewboard_tui.actions import (
     NEED_GROUPS,
+    MarkedPermissions,
     Messaging,
     NeedActions,
     Search,
@@ -21,13 +22,16 @@ from crewboard_tui.actions import (
     select_needs,
 )
 from crewboard_tui.queries import CrashOf, MailTo, Query, Snapshot, WorkOf
-from crewboard_tui.render import format_long_age
+from crewboard_tui.render import Line, Span, format_long_age, say
 from crewboard_tui.views.base import AppContext, BaseScreen, nothing_row
-from crewboard_tui.views.rows import explanation_lines, need_rows
+from crewboard_tui.views.rows import explanation_lines, need_rows, permission_text
 from crewboard_tui.widgets import LineList, LineView, keep_order, title
 
 _NOTHING = "nothing needs you; plans to approve, questions and crashes appear here"
 
+
+_WHOLE = 100
+"""Percent of a text that has been on the screen to its end."""
 
 SORTS: dict[str, Callable[[TeamView, Need], Any]] = {
     "urgency": lambda _, __: 0,
@@ -50,7 +54,18 @@ class NeedsScreen(BaseScreen):
         self._order: list[str] = []
         self.search = Search(context, self.narrow, "words of a need, its agent or its kind", NEED_GROUPS)
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
-        self.offer(NeedActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
+        self._permissions = MarkedPermissions(context, self._warn_unread)
+        self._seen: tuple[object, int] = None, 0
+        """What the text of the marked permissions depends on, and how many of its lines were on the screen."""
+        self._warned: object = None
+        """The text whose unread part the user was warned about."""
+        self.offer(
+            self._permissions.actions,
+            NeedActions(context, self._permissions.approve).actions,
+            Messaging(context).actions,
+            self.search.actions,
+            self.panes.actions,
+        )
 
     def begin(self) -> None:
         self.panes.begin()
@@ -114,6 +129,7 @@ class NeedsScreen(BaseScreen):
         wanted = [need.key for need in rows.in_order(shown, lambda need: need.key, rank)]
         self._order = keep_order(self._order, wanted)
         rows.show([found[key] for key in self._order] or [nothing_row(self.search.nothing(_NOTHING))])
+        self._permissions.bind(view, rows.shown_marks)
         count = f"{len(wanted)} of {len(view.needs)}" if self.search.is_narrowed else len(wanted)
         order = "" if rows.is_sorted else " · most urgent first"
         title(
@@ -126,6 +142,10 @@ class NeedsScreen(BaseScreen):
     def _paint_why(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#why", LineView)
         need = self.selected_need()
+        if marked := self._permissions.requests:
+            pane.show(self._marked_text(pane.line_width))
+            title(pane, f"{len(marked)} marked to approve or deny", f"{self._seen_percent()}% read")
+            return
         if need is None:
             title(pane, "Why")
             pane.show([])
@@ -138,7 +158,8 @@ class NeedsScreen(BaseScreen):
     @on(LineList.Moved, "#needs")
     def _explain(self) -> None:
         self.context.look_at(self.queries())
-        self.query_one("#why", LineView).restart()
+        if not self._permissions.requests:
+            self.query_one("#why", LineView).restart()
         self._paint_why(self.context.snapshot)
         self.paint_keys()
 
@@ -159,6 +180,42 @@ class NeedsScreen(BaseScreen):
             self.context.navigator.open_agent(need.agent, "Mail" if need.kind == "result" else "Now")
         elif need.mailbox:
             await self.context.navigator.open_view("inbox", need.mailbox)
+
+    # ------------------------------------------------------------------------------------------ marked permissions
+
+    def _marked_text(self, width: int) -> list[Line]:
+        """Return the whole text of all marked permissions."""
+        lines: list[Line] = []
+        for request in self._permissions.requests:
+            lines += [(say(request.from_, "bold"), Span(f" {request.id}", "dim")), *permission_text(request, width), ()]
+        return lines[:-1]
+
+    @on(LineView.Scrolled)
+    def _scrolled(self) -> None:
+        self._paint_why(self.context.snapshot)
+
+    def _seen_percent(self) -> int:
+        """Return how much of the text of the marked permissions was on the screen, in percent."""
+        pane = self.query_one("#why", LineView)
+        text = tuple(request.sha256 for request in self._permissions.requests), pane.line_width
+        before = self._seen[1]
+        if self._seen[0] != text:
+            before = 0
+            pane.restart()
+        shown = pane.lines == self._marked_text(pane.line_width)
+        bottom = pane.scroll_offset.y + pane.size.height if shown else 0
+        self._seen = text, max(before, bottom)
+        return pane.percent_of(self._seen[1]) if shown else 0
+
+    def _warn_unread(self, count: int) -> bool:
+        """Return True if part of the marked permissions was not on the screen yet; warn on the first press only."""
+        percent = self._seen_percent()
+        if percent >= _WHOLE or self._warned == self._seen[0]:
+            return False
+        self._warned = self._seen[0]
+        approve = self.context.key("agent.answer")
+        self.context.say(f"read {percent}%, press {approve} again to approve {count}", "warning")
+        return True
 
     def _note_read(self, need: Need) -> str:
         """Record that a result was read. Call it in a thread: another process may hold the lock."""

@@ -15,6 +15,8 @@ from crewboard_tui.render import (
     Look,
     Span,
     clip,
+    diff_lines,
+    exact_lines,
     format_age,
     format_clock,
     format_long_age,
@@ -393,6 +395,31 @@ def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> 
     if isinstance(options, list):
         # No numbers: digits switch views and would not choose an option.
         lines += [(Span("  • ", "dim"), say(str(option))) for option in options]
+    return lines
+
+
+_CHANGE = frozenset({"old_text", "new_text", "content"})
+"""Fields of a call that its diff shows."""
+
+_KNOWN = frozenset({"tool", "input", "summary", "diff", "scope"})
+
+
+def permission_text(request: Request, width: int) -> list[Line]:
+    """Return the exact command or change, then the other arguments of the call."""
+    payload = request.payload
+    given = payload.get("input")
+    call = dict(given) if isinstance(given, dict) else {}
+    lines: list[Line] = [(Span("tool ", "dim"), say(str(payload.get("tool", "")), "bold"))]
+    command, diff = call.pop("command", None), payload.get("diff")
+    if isinstance(command, str):
+        lines += [(), *exact_lines(command, width, "bold")]
+    if isinstance(diff, str) and diff:
+        lines += [(), *diff_lines(diff, width)]
+        call = {name: value for name, value in call.items() if name not in _CHANGE}
+    elif not isinstance(command, str) and payload.get("summary"):
+        lines += [(), *exact_lines(str(payload["summary"]), width, "bold")]
+    for name, value in [*call.items(), *((name, payload[name]) for name in payload if name not in _KNOWN)]:
+        lines += [(), (say(name, "dim"),), *exact_lines(value if isinstance(value, str) else str(value), width)]
     return lines
 
 

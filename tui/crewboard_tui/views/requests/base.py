@@ -13,7 +13,6 @@ from crewboard_tui.render import (
     Span,
     changed,
     diff_lines,
-    exact_lines,
     format_long_age,
     hang,
     markdown_lines,
@@ -178,11 +177,6 @@ _LABEL = 10
 _FILES = ("files", "Files it names")
 _LISTS = (("commands", "Commands it names"), ("risk", "Risk"))
 
-_CHANGE = frozenset({"old_text", "new_text", "content"})
-"""Fields of a call that its diff shows."""
-
-_KNOWN = frozenset({"tool", "input", "summary", "diff", "scope"})
-
 
 def asked(request: Request) -> str:
     """Return exactly what a request asks for: a plan, a question, a command or a change."""
@@ -217,25 +211,6 @@ def _as_text(request: Request) -> str:
         if values := texts(request.payload.get(name)):
             lines += ["", title, *(f"  {value}" for value in values)]
     return "\n".join(lines)
-
-
-def permission_text(request: Request, width: int) -> list[Line]:
-    """Return the exact command or change, then the other arguments of the call."""
-    payload = request.payload
-    given = payload.get("input")
-    call = dict(given) if isinstance(given, dict) else {}
-    lines: list[Line] = [(Span("tool ", "dim"), say(str(payload.get("tool", "")), "bold"))]
-    command, diff = call.pop("command", None), payload.get("diff")
-    if isinstance(command, str):
-        lines += [(), *exact_lines(command, width, "bold")]
-    if isinstance(diff, str) and diff:
-        lines += [(), *diff_lines(diff, width)]
-        call = {name: value for name, value in call.items() if name not in _CHANGE}
-    elif not isinstance(command, str) and payload.get("summary"):
-        lines += [(), *exact_lines(str(payload["summary"]), width, "bold")]
-    for name, value in [*call.items(), *((name, payload[name]) for name in payload if name not in _KNOWN)]:
-        lines += [(), (say(name, "dim"),), *exact_lines(value if isinstance(value, str) else str(value), width)]
-    return lines
 
 
 def texts(value: object) -> list[str]:

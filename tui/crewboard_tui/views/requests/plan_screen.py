@@ -18,13 +18,12 @@ from crewboard_tui.views.requests.base import (
     RequestPage,
     deviation_line,
     hang_facts,
-    permission_text,
     plan_impact_lines,
     plan_text,
     revision_text,
 )
 from crewboard_tui.views.requests.feedback import Feedback, PlanEditor
-from crewboard_tui.views.rows import SHORT
+from crewboard_tui.views.rows import SHORT, permission_text
 from crewboard_tui.widgets import LineView, StaticLines
 
 _FACT_LINES = 4
@@ -52,6 +51,8 @@ class ReviewScreen(BaseScreen):
         self._deepest = 0, 0, 0
         """The width of the screen, the lowest place that was scrolled to at that width, and the lines seen there."""
         self._warned_unread = False
+        self._rule_for: core.commands.answers.RuleFor = "agent"
+        """For which agents the rule is that is offered: at first for as few as possible."""
         self.editor = PlanEditor(context, request)
         self.feedback = Feedback(context, request.id, self._leave_feedback)
         self.back_layers = (
@@ -63,6 +64,7 @@ class ReviewScreen(BaseScreen):
             Action("edit.send", lambda _: self._send_edit(), self._why_no_send),
             Action("request.approve", lambda _: self._approve_as_shown(), self._why_no_answer),
             Action("request.rule", lambda _: self._approve_rule(), self._why_no_rule),
+            Action("request.rule_for", lambda _: self._widen_rule(), self._why_no_rule),
             Action("request.deny", lambda _: self._deny_with(ask=False), self._why_no_answer),
             Action("request.edit", lambda _: self._edit(), self._why_no_revision, self._edit_label),
             Action("request.ask_back", lambda _: self._deny_with(ask=True), self._why_no_revision),
@@ -175,12 +177,18 @@ class ReviewScreen(BaseScreen):
                     Span("RULE  ", "dim"),
                     Span(f"{self.context.key('request.rule')} says yes to "),
                     say(self._covers(), "bold"),
+                    Span(f" · {self.context.key('request.rule_for')} changes which agents", "dim"),
                 )
             )
         return found
 
     def _covers(self) -> str:
-        return core.commands.answers.covers(self.page.seen, self._scope or "")
+        return core.commands.answers.covers(self.page.seen, self._scope or "", self._rule_for, self._agent_type)
+
+    @property
+    def _agent_type(self) -> str:
+        agent = self.context.snapshot.view.agent(self.page.seen.from_)
+        return agent.type if agent is not None else ""
 
     def _facts_at_top(self, width: int) -> list[Line]:
         """Return the facts, at the top of the text: they scroll away, so that the text gets most of the screen."""
@@ -288,7 +296,14 @@ class ReviewScreen(BaseScreen):
             return
         if self._warn_unread("request.rule"):
             return
-        self._answer("approving", partial(self.page.commands.approve_with_rule, self._covers()))
+        self._answer("approving", partial(self.page.commands.approve_with_rule, self._covers(), self._rule_for))
+
+    def _widen_rule(self) -> None:
+        """Offer the rule for the next larger group of agents, after all of them for this agent again."""
+        known: list[core.commands.answers.RuleFor] = ["agent", "type", "all"] if self._agent_type else ["agent", "all"]
+        self._rule_for = known[(known.index(self._rule_for) + 1) % len(known)]
+        self.context.say(f"{self.context.key('request.rule')} would say yes to {self._covers()}")
+        self.paint(self.context.snapshot)
 
     def _compare(self) -> None:
         plan = self.query_one("#plan", LineView)
