@@ -512,7 +512,9 @@ def _no_placeholder(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: dict[str, tuple[Patch, Level, str]] = {
-    "mounts": (lambda patch: patch.setattr(bubblewrap, "_kept", lambda policy: []), "bubblewrap", "a hook elsewhere"),
+    "mounts": (
+        lambda patch: patch.setattr(bubblewrap, "_kept", lambda policy, private: []), "bubblewrap", "a hook elsewhere",
+    ),
     "mounts of folders above": (
         lambda patch: patch.setattr(bubblewrap, "held_folders", lambda paths, root: []),
         "bubblewrap", "a submodule moved away",

@@ -25,10 +25,11 @@ PROBE_TIMEOUT = 10.0
 
 def rules(policy: Policy) -> dict[str, list[str]]:
     """Return the arguments by purpose, in the order that bubblewrap needs."""
+    private = policy.host.private_entries(policy.root)
     found = {
         **_permanent(policy),
-        "kept": _kept(policy) if policy.writes else [],
-        "private": _private(policy),
+        "kept": _kept(policy, private) if policy.writes else [],
+        "private": _private(policy, private),
         "team": _team(policy),
         "scratch": _bind("--bind", policy.scratch) if policy.scratch else [],
     }
@@ -144,21 +145,19 @@ def _nothing(path: Path) -> list[str]:
     return ["--ro-bind", "/dev/null", str(path)]
 
 
-def _private(policy: Policy) -> list[str]:
+def _private(policy: Policy, entries: list[Path]) -> list[str]:
     """Hide what is private in a home in the workspace, except for tools."""
-    entries = policy.host.private_entries(policy.root)
     tools = [path for path in policy.host.tools if path in entries or is_below(path, entries)]
     return [*_cover(entries), *_put_back(tools)]
 
 
-def _kept(policy: Policy) -> list[str]:
+def _kept(policy: Policy, private: list[Path]) -> list[str]:
     """Let an agent write and commit, but not choose what git runs, nor change crewboard's own code."""
     root = policy.root
     found = policy.git_files()
     kept = [path for path in found.protected if path not in found.directories and os.path.lexists(path)]
     kept += [path for path in policy.host.own if is_below(path, [root])]
     kept += [path for git in found.directories if os.path.lexists(path := git / "commondir")]
-    private = policy.host.private_entries(root)
     open_folders = {*found.directories, *held_folders([*found.directories, *kept, *found.teams, *private], root)}
     outermost = [path for path in kept if not is_below(path, kept)]
     # Each folder above is a mount of its own, so that it cannot be moved away and another put in its place.
