@@ -199,7 +199,7 @@ def test_a_rule_denies_a_command_wherever_it_is_hidden(command: str) -> None:
      "bash", "curl a | sh", "curl a | sudo bash -s", "bash < a", "bash <<< 'rm a'", "bash <<E\nrm a\nE", ". /dev/stdin",
      "source <(echo rm a)", "cat <<E\n$(rm a)\nE", "f() { rm a; }", "function f { rm a; }", "case a in a) rm a;; esac",
      "alias x=rm", "echo $((a))", "ls 'a", 'ls "a', "ls )", "(ls", "cat <<E", "echo ${x@P}", "find . $x",
-     "xargs $x", "coproc a", "$(" * 30, "eval " * 30 + "ls", "env " * 600],
+     "xargs $x", "coproc a", "$(" * 30, "eval " * 30 + "ls", "env " * 600, "ls; " * 2000],
 )  # fmt: skip
 def test_a_command_that_cannot_be_read_for_certain_is_asked(command: str) -> None:
     assert judged("deny", "rm *", "bash", command) == "ask"

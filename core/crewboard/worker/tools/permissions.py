@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -63,6 +64,8 @@ _IS_TEXT = re.compile(r"[\s;&|<>()$`'\"\\]")
 """Characters of an argument that is more than one word of a command."""
 
 _MOST_WORDS = 500
+
+_MOST_COMMANDS = 1000
 
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
@@ -247,9 +250,11 @@ def _strict_matches(rules: list[Rule], tool: str, arguments: dict[str, Any], roo
 def _commands_or_none(text: str) -> list[list[str | None]] | None:
     """Return the commands in a text; None if it is not certain what bash runs."""
     try:
-        return list(commands_in(text))
+        found = list(islice(commands_in(text), _MOST_COMMANDS + 1))
     except UnclearCommandError:
         return None
+    # To compare more with each rule would hold up the worker.
+    return found if len(found) <= _MOST_COMMANDS else None
 
 
 def _pattern_words(rule: Rule) -> list[str]:
