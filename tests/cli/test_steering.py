@@ -173,12 +173,13 @@ def test_own_types_are_listed_and_broken_files_named(cli: Cli, tmp_path: Path) -
 
 def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     caps = "max_agents none\nmax_working none\nmin_free_memory none\n"
-    assert cli("settings").out == caps + "on_outage wait\noutage_hours 12\nresult_needs on\n"
+    assert cli("settings").out == caps + "on_outage wait\noutage_hours 12\nresult_needs on\napproval_hours none\n"
     assert cli("settings", "min_free_memory", "1.5G").out == "min_free_memory 1.5G\n"
     assert cli("settings", "max_agents", "8", "--json").json == {"max_agents": 8}
     assert cli("settings", "max_agents").out == "max_agents 8\n"
     whole = {"max_agents": 8, "max_working": None, "min_free_memory": 1536 * 1024**2}
-    assert cli("settings", "--json").json == {**whole, "on_outage": "wait", "outage_hours": 12, "result_needs": True}
+    rest = {"on_outage": "wait", "outage_hours": 12, "result_needs": True, "approval_hours": None}
+    assert cli("settings", "--json").json == {**whole, **rest}
     assert cli("settings", "max_agents", "none").code == 0
     assert roster.load(directory).max_agents is None
     for wrong in (("max_agents", "0"), ("max_agents", "many"), ("min_free_memory", "lots"), ("speed", "9"), ("speed",)):
@@ -189,7 +190,10 @@ def test_the_settings_about_outages_and_results(cli: Cli, directory: TeamDirecto
     assert cli("settings", "on_outage", "fail").out == "on_outage fail\n"
     assert cli("settings", "outage_hours", "1.5").out == "outage_hours 1.5\n"
     assert cli("settings", "result_needs", "off").out == "result_needs off\n"
+    assert cli("settings", "approval_hours", "8").out == "approval_hours 8\n"
+    assert cli("settings", "approval_hours", "none").out == "approval_hours none\n"
     config = roster.load(directory)
+    assert config.approval_hours is None
     assert (config.on_outage, config.outage_hours, config.result_needs) == ("fail", 1.5, False)
     for wrong in (("on_outage", "maybe"), ("on_outage", "none"), ("outage_hours", "0"), ("outage_hours", "nan")):
         assert cli("settings", *wrong).code == 2

@@ -320,7 +320,7 @@ def test_a_rule_is_for_an_agent_its_type_or_all() -> None:
 )
 @pytest.mark.parametrize("tool", ["write_file", "edit_file"])
 def test_a_plan_names_its_files_and_all_in_its_folders(files: list[str], path: str, named: bool, tool: str) -> None:
-    assert names_call(ApprovedPlan("p", files=tuple(files)), tool, {"path": path}, "/root") is named
+    assert names_call(ApprovedPlan("p", 0.0, files=tuple(files)), tool, {"path": path}, "/root") is named
 
 
 @pytest.mark.parametrize(
@@ -342,4 +342,4 @@ def test_a_plan_names_its_files_and_all_in_its_folders(files: list[str], path: s
     ],
 )
 def test_a_plan_names_its_commands_with_more_arguments(commands: list[str], command: str, named: bool) -> None:
-    assert names_call(ApprovedPlan("p", commands=tuple(commands)), "bash", {"command": command}, "/root") is named
+    assert names_call(ApprovedPlan("p", 0.0, commands=tuple(commands)), "bash", {"command": command}, "/root") is named

@@ -17,7 +17,7 @@ from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records import Intake, Request, ToolResult
-from crewboard.store import mailbox
+from crewboard.store import mailbox, roster
 from crewboard.store.journal import rule_usage
 from crewboard.worker.tools.base import Outcome
 from crewboard.worker.tools.executor import ToolExecutor
@@ -95,6 +95,29 @@ def test_a_later_plan_that_is_rejected_closes_the_gate(shared_crew: Crew) -> Non
     shared_crew.answer(hired)
     assert not (shared_crew.root / first).exists()
     assert "write_file is not allowed" in tool_results(shared_crew, name)[-1].content
+
+
+def test_an_expired_approval_closes_the_gate(shared_crew: Crew) -> None:
+    wait = calls("glob", pattern="*")
+    shared_crew.model.give(
+        "slow", plan("slow.txt"), wait, write("slow.txt"), plan("slow.txt"), write("slow.txt"), says("done")
+    )
+    hired = shared_crew.hire("slow", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    first = shared_crew.pending("plan_approval", "slow")
+    roster.change(shared_crew.directory, lambda config: setattr(config, "approval_hours", 1e-9))
+    answers.approve(shared_crew.team, first.id)
+
+    def again() -> Request | None:
+        own = (r for r in requests.pending(shared_crew.directory) if r.from_ == "slow")
+        return next((r for r in own if r.id != first.id), None)
+
+    second = eventually(again, "the plan submitted again")
+    assert not (shared_crew.root / "slow.txt").exists()
+    roster.change(shared_crew.directory, lambda config: setattr(config, "approval_hours", None))
+    answers.approve(shared_crew.team, second.id)
+    shared_crew.answer(hired)
+    assert (shared_crew.root / "slow.txt").exists()
+    assert any("Submit the plan again" in result.content for result in tool_results(shared_crew, "slow"))
 
 
 def test_a_rejected_plan_closes_the_gate_of_an_agent_without_one(shared_crew: Crew) -> None:

@@ -222,22 +222,25 @@ SETTINGS: dict[str, Callable[[str], object]] = {
     "on_outage": _one_of({"wait": "wait", "fail": "fail"}),
     "outage_hours": _hours,
     "result_needs": _one_of({"on": True, "off": False}),
+    "approval_hours": _hours,
 }
 """The settings of a team, by their field in `config.json`, and how their values are read."""
 
-NO_CAP = "none"
-"""The value that removes a cap."""
+OPTIONAL = (*CAPS, "approval_hours")
+"""The settings that can be removed, with the value `NONE`."""
+
+NONE = "none"
 
 
 def change_setting(team: Team, name: str, value: str) -> None:
-    """Set a setting of the team, or remove a cap with `NO_CAP`. Queued agents that may start now are started.
+    """Set a setting of the team, or remove it with `NONE`. Queued agents that may start now are started.
 
     Raises:
         UsageError: There is no such setting, or the value has another form.
     """
     if name not in SETTINGS:
         raise UsageError(f"there is no setting {name!r}; settings: {', '.join(SETTINGS)}")
-    parsed = None if value == NO_CAP and name in CAPS else SETTINGS[name](value)
+    parsed = None if value == NONE and name in OPTIONAL else SETTINGS[name](value)
     store.roster.change(team.directory, lambda config: setattr(config, name, parsed))
     team.note("setting", detail=f"{name} {value}")
     if protocol.supervisor_client.is_alive(team.directory):

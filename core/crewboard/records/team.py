@@ -78,7 +78,7 @@ class Config(Record):
     """`config.json`: who is on the team, and its settings.
 
     `on_outage` says what agents do while the API is unavailable, `outage_hours` for how long they wait at most. With
-    `result_needs`, a result that the operator has not read is a need.
+    `result_needs`, a result that the operator has not read is a need. An approved plan holds for `approval_hours`.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -96,6 +96,7 @@ class Config(Record):
     on_outage: Literal["wait", "fail"] = "wait"
     outage_hours: Annotated[float, Field(gt=0)] = 12
     result_needs: bool = True
+    approval_hours: Annotated[float, Field(gt=0)] | None = None
     removed: dict[Name, Removed] = {}
 
     @property

@@ -68,9 +68,10 @@ def _body_of(message: Message) -> str:
 
 @dataclass(frozen=True)
 class ApprovedPlan:
-    """What an approved plan names. `id` is that of its request."""
+    """What an approved plan names. `id` is that of its request, `at` when it opened the gate."""
 
     id: str
+    at: float
     files: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
@@ -270,7 +271,7 @@ class Conversation:
         self.assignment.plan_wanted = self.assignment.plan_wanted or not event.open
         if event.open and event.request_id is not None:
             named = (tuple(map(str, self._submitted.get(name, ()))) for name in ("files", "commands"))
-            self.assignment.plan = ApprovedPlan(event.request_id, *named)
+            self.assignment.plan = ApprovedPlan(event.request_id, event.ts, *named)
             self.deviations = None
 
     def _note_deviation(self, event: ToolResult) -> None:

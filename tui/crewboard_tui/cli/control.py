@@ -158,7 +158,7 @@ def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -
 
 def _memory(value: str | int) -> int:
     """Parse a size; `none` is 0."""
-    return 0 if value == core.commands.answers.NO_CAP else common.memory(value)
+    return 0 if value == core.commands.answers.NONE else common.memory(value)
 
 
 @click.command()
@@ -167,13 +167,15 @@ def _memory(value: str | int) -> int:
 @as_json
 @click.pass_obj
 def settings(session: Session, name: str | None, value: str | None, as_json: bool) -> None:
-    """Show the settings of the team, or set SETTING to VALUE (`none` removes a cap).
+    """Show the settings of the team, or set SETTING to VALUE (`none` removes it).
 
     max_agents: agents that run at the same time. max_working: those of them that work; idle and waiting ones do not
     count. min_free_memory: memory of the machine that must be free (2G). Over a cap an agent that is started is queued.
 
     on_outage: `wait` or `fail`, what agents do while the API is unavailable. outage_hours: how long they wait at most.
     result_needs: `on` or `off`, whether a result that you have not read needs you.
+
+    approval_hours: after which the gate closes again, and the agent must submit its plan anew; default: never.
 
     Example: crewboard settings max_agents 8
     """
@@ -197,7 +199,7 @@ def _setting_as_typed(name: str, value: object) -> str:
         return "on" if value else "off"
     if isinstance(value, int) and name == "min_free_memory":
         return core.store.roster.format_size(value)
-    return core.commands.answers.NO_CAP if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return core.commands.answers.NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @click.command()

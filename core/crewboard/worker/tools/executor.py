@@ -17,6 +17,7 @@ from crewboard.worker.tools.permissions import (
     ask_permission,
     deviates,
     deviation_refusal,
+    expire_approval,
     judge,
     permission_refusal,
     rule_refusal,
@@ -88,6 +89,9 @@ class ToolExecutor:
         """Ask for permission if that is wanted, journal that the call begins, and run it."""
         run_state = self._run_state
         consumed: list[str] = []
+        if tool.name in GATED_TOOLS and (expired := expire_approval(run_state)) is not None:
+            self.result(block, expired)
+            return
         beyond_plan = deviates(run_state, tool.name, block["input"])
         if beyond_plan and run_state.spec.flags.strict_plan:
             self.result(block, deviation_refusal(tool.name))

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from crewboard import protocol, store
 from crewboard.agent_types import GATED_TOOLS
-from crewboard.records import OPERATOR, Request, Rule, RuleEffect
+from crewboard.records import OPERATOR, Gate, Request, Rule, RuleEffect
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Outcome
@@ -93,6 +93,21 @@ def is_gate_closed(run_state: RunState) -> bool:
     """Return True if the agent may not write or run anything, because its plan is not approved."""
     assignment = run_state.conversation.assignment
     return is_plan_required(run_state) and not (assignment and assignment.gate_open)
+
+
+def expire_approval(run_state: RunState) -> Outcome | None:
+    """Close the gate if the team's `approval_hours` are over; return what the model is told."""
+    assignment = run_state.conversation.assignment
+    if assignment is None or assignment.plan is None or is_gate_closed(run_state) or not is_plan_required(run_state):
+        return None
+    hours = store.roster.load(run_state.team).approval_hours
+    if hours is None or run_state.now() - assignment.plan.at <= hours * 3600:
+        return None
+    run_state.append(Gate(ts=run_state.now(), open=False))
+    return Outcome(
+        f"An approval holds for {hours:g} h, and your plan's is older. Submit the plan again with submit_plan.",
+        is_error=True,
+    )
 
 
 def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
