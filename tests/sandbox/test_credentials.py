@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from crewboard.agent_types import TYPES
-from crewboard.sandbox import host_paths
+from crewboard.linux import syscalls
+from crewboard.sandbox import host_paths, landlock
 from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.store.ownership import marks
 from crewboard.worker.tools import workspace
+from tests.crew import eventually
 from tests.sandbox.conftest import need
 from tests.sandbox.targets import SECRET, Targets, run, run_as_file_server
 from tests.sandbox.test_file_server import ask_file_server
@@ -104,6 +107,99 @@ def test_no_folder_above_credentials_is_moved_away(targets: Targets, level: Leve
     """A later command would not know them by their new name."""
     run(sandbox_for(targets, "code", level, root), move)
     assert SECRET not in run(sandbox_for(targets, "code", level, root), "grep -r sk-ant .").content
+
+
+@pytest.mark.parametrize("move", ["mv place p", "mkdir -p a/b; mv place a/b/", "mv place/.config place/c"])
+def test_no_home_in_the_workspace_is_moved_away(
+    targets: Targets, level: Level, root: Path, monkeypatch: pytest.MonkeyPatch, move: str
+) -> None:
+    monkeypatch.setattr(host_paths, "_HOMES", (str(root.parent),))
+    run(sandbox_for(targets, "code", level, root.parent), move)
+    assert SECRET not in run(sandbox_for(targets, "code", level, root.parent), "grep -r sk-ant .").content
+
+
+COPIES = {
+    "a hard link": "for f in {files}; do ln $f copy-$(echo $f | tr / _); ln $f src/$(echo $f | tr / _); done",
+    "a copy through the parent": "cp -r ../place src/copy",
+    "a copy through /proc": "cp -r /proc/self/root{root} src/copy; cp /proc/1/cwd/.netrc src/n",
+    "an archive of the parent": "tar -cf src/copy.tar -C .. place",
+    "an archive that follows links": "ln -s ../.netrc ../.ssh ../.config src; tar -chf src/copy.tar src",
+    "objects of git": "git init -q src; for f in {files}; do git -C src hash-object -w --stdin < $f; done;"
+    " git -C src cat-file --batch-all-objects --batch > src/copy",
+    "a copy through a descriptor": "exec 3<.netrc; cat <&3 > src/copy; cp /proc/self/fd/3 src/copy2",
+}
+
+
+@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES.keys())
+def test_no_command_copies_credentials_for_a_later_one(targets: Targets, level: Level, root: Path, copy: str) -> None:
+    (root / "src").mkdir()
+    text = copy.format(root=root, files=" ".join(FILES))
+    assert SECRET not in run(sandbox_for(targets, "code", level, root), text).content
+    assert not [path for path in (root / "src").rglob("*") if _is_copy(path)]
+    assert not list(root.glob("copy-*")) or SECRET not in "".join(map(Path.read_text, root.glob("copy-*")))
+
+
+def _is_copy(path: Path) -> bool:
+    return not path.is_symlink() and path.is_file() and SECRET in path.read_text("latin-1")
+
+
+def test_a_password_is_hidden_behind_a_link_that_an_agent_made(targets: Targets, level: Level, root: Path) -> None:
+    """Programs that write such a settings file follow the link."""
+    (root / ".npmrc").rename(root / "settings")
+    (root / ".npmrc").symlink_to("settings")
+    assert SECRET not in run(sandbox_for(targets, "code", level, root), "cat settings .npmrc").content
+
+
+@pytest.mark.parametrize("closed", [".config", ".npmrc"])
+def test_credentials_that_an_agent_closed_stay_hidden(targets: Targets, level: Level, root: Path, closed: str) -> None:
+    """A later command could open them again. Root needs no permission to look, so this looks without its powers."""
+    policy = sandbox_for(targets, "code", level, root).policy
+    run(sandbox_for(targets, "code", level, root), f"chmod 0 {closed}")
+
+    def look() -> list[Path]:
+        syscalls.drop_capabilities()
+        return policy.host.private_entries(root)
+
+    assert root / closed in landlock._in_thread(look)
+
+
+def test_a_password_at_the_end_of_long_settings_is_hidden(targets: Targets, level: Level, root: Path) -> None:
+    """An agent can write the comment before the user logs in."""
+    (root / ".npmrc").write_text(f"# {'x' * 70_000}\n//registry.npmjs.org/:_authToken={SECRET}\n")
+    assert SECRET not in run(sandbox_for(targets, "code", level, root), "tail -n 1 .npmrc").content
+
+
+@pytest.mark.parametrize("kind", ["test", "code"])
+@pytest.mark.parametrize("target", ["nothing/at/all", ".netrc"])
+def test_a_link_to_nothing_in_place_of_credentials_stops_no_command(
+    targets: Targets, level: Level, root: Path, kind: str, target: str
+) -> None:
+    (root / ".netrc").unlink()
+    (root / ".netrc").symlink_to(target)
+    assert run(sandbox_for(targets, kind, level, root), "cat notes").content == "notes\n[exit code 0]"
+
+
+def test_a_command_ends_when_credentials_that_it_could_then_read_are_replaced(
+    targets: Targets, level: Level, root: Path
+) -> None:
+    """The kernel removes a mount when a process outside replaces the file below it, as a log-in does."""
+    (root / "src").mkdir()
+    outcome: list[str] = []
+    text = "touch src/ready; while [ ! -e src/seen ]; do sleep 0.02; done; cat .netrc"
+    sandbox = sandbox_for(targets, "code", level, root)
+    running = threading.Thread(target=lambda: outcome.append(run(sandbox, text).content))
+    running.start()
+    try:
+        eventually(lambda: (root / "src/ready").exists() or bool(outcome), "the command")
+        (root / "new").write_text(SECRET)
+        (root / "new").rename(root / ".netrc")
+        if level == "bubblewrap":
+            eventually(lambda: bool(outcome), "the end of the command")
+    finally:
+        (root / "src/seen").touch()
+        running.join()
+    assert level == "landlock" or "the protected file .netrc was replaced outside the sandbox" in outcome[0]
+    assert SECRET not in outcome[0]
 
 
 def test_the_store_of_uv_is_hidden_in_every_workspace(

@@ -187,6 +187,20 @@ def _missing_monitor(project: Project) -> None:
     project.git("config", "core.fsmonitor", "src/tools/monitor")
 
 
+def _included_filter(project: Project) -> None:
+    (project.root / "src/settings").write_text(
+        '[filter "x"]\n\tclean = sh src/clean.sh\n[filter "y"]\n\tclean = src/tools/clean\n'
+    )
+    (project.root / "src/clean.sh").write_text("cat\n")
+    project.git("config", "include.path", "../src/settings")
+
+
+def _worktree_of_a_worktree(project: Project) -> None:
+    project.git("config", "extensions.worktreeConfig", "true")
+    project.git("worktree", "add", "-q", "src/w")
+    project.git("worktree", "add", "-q", "../a/b/c", folder=project.root / "src/w")
+
+
 def _redirect_left(project: Project) -> None:
     (project.root / ".git/commondir").write_text("../src/bare\n")
 
@@ -284,6 +298,17 @@ ATTACKS = [
     Attack("an embedded repository in an index behind a link",
            EMBED + "cp .git/index src/i; GIT_INDEX_FILE=src/i git add src/new; ln -sf ../src/i .git/index"),
     Attack("a submodule that git has not made yet", SUBMODULE, then=("submodule", "update", "--init")),
+    Attack("a filter that only an included file defines",
+           "cp src/evil src/clean.sh; echo '*.txt filter=x' > .gitattributes; echo a > src/a.txt",
+           _included_filter, ("add", "src/a.txt")),
+    Attack("a filter that is missing and that only an included file defines",
+           "mkdir src/tools; cp src/evil src/tools/clean; echo '*.txt filter=y' > src/.gitattributes;"
+           " echo a > src/a.txt",
+           _included_filter, ("add", "src/a.txt")),
+    Attack("the .git file of a worktree of a worktree", "echo gitdir: {root}/src/bare > src/a/b/c/.git",
+           _worktree_of_a_worktree, folder="src/a/b/c"),
+    Attack("settings of a worktree of a worktree", "cp src/bare/config .git/worktrees/c/config.worktree",
+           _worktree_of_a_worktree, folder="src/a/b/c"),
     Attack("a file monitor that is missing", "mkdir -p src/tools; cp src/evil src/tools/monitor", _missing_monitor),
 ]  # fmt: skip
 
@@ -311,6 +336,54 @@ def test_each_attack_succeeds_without_protection(project: Project, attack: Attac
         if project.mark.exists():
             break
     assert project.mark.exists()
+
+
+DATA = {
+    "a bundle with a .git in its tree": (
+        (
+            "cd src; git init -q x; cd x; b=$(git hash-object -w ../evil);"
+            " t=$(printf '100755 blob %s\\tpost-checkout\\n' $b | git mktree);"
+            " t=$(printf '040000 tree %s\\thooks\\n' $t | git mktree);"
+            " t=$(printf '040000 tree %s\\t.git\\n' $t | git mktree);"
+            " git update-ref refs/heads/x $(git -c user.name=x -c user.email=x commit-tree -m x $t);"
+            " git bundle create -q ../x.bundle x; cd ..; rm -rf x"
+        ),
+        "src/x.bundle",
+        [["fetch", "-q", "src/x.bundle", "x:x"], ["checkout", "-q", "x"]],
+    ),
+    "a bundle in place of a remote": (
+        "git bundle create -q src/x.bundle main; cp src/x.bundle .git/FETCH_HEAD; cp src/x.bundle .git/x_HEAD",
+        "src/x.bundle",
+        [["fetch", "-q", "src/x.bundle"], ["fetch"], ["merge", "FETCH_HEAD"], ["status"]],
+    ),
+    "objects of another repository": (
+        (
+            "git -C src/bare config remote.o.url {root}/src; git -C src/bare config remote.o.uploadpack {evil};"
+            " git -C src/bare config remote.o.promisor true; git -C src/bare config extensions.partialClone o;"
+            " git -C src/bare config core.repositoryformatversion 1;"
+            " git -C src/bare config core.alternateRefsCommand {evil};"
+            " mkdir -p src/bare/refs/heads; echo 1234567890123456789012345678901234567890 > src/bare/refs/heads/main;"
+            " mkdir -p .git/objects/info; echo {root}/src/bare/objects > .git/objects/info/alternates"
+        ),
+        ".git/objects/info/alternates",
+        [["fetch", "-q", "../other"], ["status"], ["fsck"], ["gc", "-q"], ["log", "--all"]],
+    ),
+}
+
+
+@pytest.mark.parametrize(("command", "made", "then"), DATA.values(), ids=DATA.keys())
+def test_data_of_an_agent_makes_git_run_nothing(
+    targets: Targets, level: Level, project: Project, command: str, made: str, then: list[list[str]]
+) -> None:
+    """Objects can come from elsewhere, but what git reads there are no settings and no programs."""
+    project.git("init", "-q", "../other")
+    project.git("commit", "-q", "--allow-empty", "-m", "first", folder=project.base / "other")
+    run(sandbox_of(targets, level, project), command.format(root=project.root, evil=project.evil))
+    assert (project.root / made).exists() or level == "landlock"
+    for words in then:
+        project.git(*words, check=False)
+    assert not project.mark.exists()
+    assert "evil" not in " ".join(path.name for path in (project.root / ".git/hooks").iterdir())
 
 
 WHILE_IT_RUNS = {

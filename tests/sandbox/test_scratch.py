@@ -1,11 +1,17 @@
 """Removing the folders of ended runs, whatever their commands left there."""
 
+import fcntl
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from crewboard.sandbox import scratch
+from crewboard.linux import process, syscalls
+from crewboard.sandbox import landlock, scratch
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
 
 DEEPER_THAN_A_PATH = 1_500
 """Folders of 8 letters: 13 KB of path, and more levels than Python's recursion limit."""
@@ -35,6 +41,16 @@ def nest(path: Path, depth: int) -> None:
     os.close(here)
 
 
+def without_powers(work: Callable[[], None]) -> None:
+    """Do `work` as any user would: root needs no permission of a folder."""
+
+    def begin() -> None:
+        syscalls.drop_capabilities()
+        work()
+
+    landlock._in_thread(begin)
+
+
 def test_a_tree_too_deep_to_recurse_into_is_removed(place: Path) -> None:
     nest(left_by_a_killed_worker(place), DEEPER_THAN_A_PATH)
     scratch.sweep()
@@ -61,6 +77,57 @@ def test_names_that_another_user_takes_stop_no_sweep(place: Path, tmp_path_facto
     scratch.sweep()
     assert not (place / f"{name}x").exists()
     assert (outside / "kept").exists()
+
+
+@pytest.mark.parametrize(
+    "kind", ["a socket", pytest.param("another user's folder", marks=only_root), "a closed folder"]
+)
+def test_no_name_that_is_taken_stops_a_run(place: Path, kind: str) -> None:
+    """A process number is used again, so the name of a later run can be guessed up to its random part."""
+    taken = place / f"crewboard-run-{os.getpid()}-1-a"
+    if kind == "a socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(taken))
+    else:
+        (taken / "inner").mkdir(parents=True)
+        taken.chmod(0)
+        if kind == "another user's folder":
+            os.chown(taken, 65534, 65534)
+    left = left_by_a_killed_worker(place)
+    without_powers(lambda: scratch.Scratch.make().remove())
+    assert not left.exists()
+    assert taken.exists() == (kind != "a closed folder")
+
+
+@pytest.mark.parametrize("moment", ["start_ticks", "flock"])
+def test_a_folder_that_becomes_a_link_while_it_is_looked_at_is_not_followed(
+    place: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """In a shared folder without the sticky bit, another user can exchange it."""
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "kept").write_text("kept")
+    left = left_by_a_killed_worker(place)
+
+    def swap(*_: object) -> int:
+        left.rename(place / "aside")
+        left.symlink_to(outside)
+        return 0
+
+    monkeypatch.setattr(process if moment == "start_ticks" else fcntl, moment, swap)
+    scratch.sweep()
+    assert left.is_symlink()
+    assert (outside / "kept").read_text() == "kept"
+
+
+def test_a_run_that_closed_its_own_folder_is_removed(place: Path) -> None:
+    def live() -> None:
+        made = scratch.Scratch.make()
+        (made.path / "file").write_text("")
+        made.path.chmod(0)
+        made.remove()
+
+    without_powers(live)
+    assert list(place.iterdir()) == []
 
 
 def test_links_are_removed_and_not_followed(place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -22,6 +22,7 @@ from crewboard.store import layout as layout_module
 from crewboard.store import ownership
 from crewboard.store.layout import TeamDirectory, find_root
 from tests.cli.shell import Cli
+from tests.crew import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +93,71 @@ def test_only_a_regular_file_is_a_mark(own: TeamDirectory, foreign: TeamDirector
         mark.mkdir()
     with pytest.raises((StorageError, UntrustedError)):
         foreign.require_adopted()
+
+
+@pytest.mark.parametrize("kind", ["a link to another secret", "a secret that others read", "a pipe"])
+def test_no_secret_of_another_making_marks_a_team(own: TeamDirectory, kind: str, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    known.write_bytes(b"x" * 32)
+    known.chmod(0o600)
+    secret = ownership.secret_file()
+    secret.unlink()
+    if kind == "a link to another secret":
+        secret.symlink_to(known)
+    elif kind == "a pipe":
+        os.mkfifo(secret, 0o600)
+    else:
+        known.rename(secret)
+        secret.chmod(0o644)
+    for act in (own.require_adopted, own.adopt):
+        with pytest.raises((StorageError, UntrustedError)):
+            act()
+
+
+@pytest.mark.parametrize("how", ["hard link", "copy"])
+def test_a_mark_of_another_team_of_the_user_is_worth_nothing(
+    own: TeamDirectory, foreign: TeamDirectory, how: str
+) -> None:
+    """The team below has a team of the user's own above, as a clone in its workspace would."""
+    inner = own.root / "clone"
+    shutil.copytree(foreign.root, inner)
+    planted = TeamDirectory(inner / ".crewboard/default")
+    planted.owners.unlink()
+    if how == "hard link":
+        planted.owners.hardlink_to(own.owners)
+    else:
+        shutil.copy2(own.owners, planted.owners)
+    assert planted.is_foreign()
+    assert find_root(cwd=inner) == own.root
+
+
+@pytest.mark.parametrize("by", ["a copy", "a link", "a link to another team of the user"])
+def test_a_team_exchanged_while_its_supervisor_starts_gets_none(
+    own: TeamDirectory, foreign: TeamDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """The starting process has found it to be the user's own; the supervisor looks again."""
+    if by == "a link to another team of the user":
+        create(tmp_path / "clone", "other").directory.path.rename(tmp_path / "other")
+        foreign.path.rename(tmp_path / "unused")
+        (tmp_path / "other").rename(foreign.path)
+
+    inode_mark, _ = ownership.marks(own.path)
+
+    def exchange(*_: object) -> Path:
+        (own.root / ".crewboard").rename(tmp_path / "aside")
+        if by == "a copy":
+            # Its other mark is for this very path.
+            foreign.owners.write_bytes(inode_mark)
+            (foreign.root / ".crewboard").rename(own.root / ".crewboard")
+        else:
+            (own.root / ".crewboard").symlink_to(foreign.root / ".crewboard")
+        return tmp_path
+
+    monkeypatch.setattr(supervisor_client, "make_socket_folder", exchange)
+    supervisor_client._start(own)
+    reason = "foreign" if by == "a copy" else "symbolic link"
+    eventually(lambda: reason in own.supervisor_log.read_text(), "the refusal")
+    assert store.leases.holder(own.supervisor_lock, Supervisor) is None
 
 
 def test_no_process_works_for_a_foreign_team(foreign: TeamDirectory) -> None:

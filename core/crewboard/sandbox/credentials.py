@@ -30,11 +30,23 @@ WITH_PASSWORDS = (".npmrc", ".yarnrc.yml", ".yarnrc")
 _PASSWORD = re.compile(rb"(?i)(?:_auth(?:Token)?|_password|npmAuth(?:Token|Ident))[\"']?\s*[:=]\s*[\"']?[^\s$\"']")
 
 
+_MOST = 64 * 1024
+"""Bytes that are searched for a password. A larger file may hold one at its end."""
+
+
 def has_password(path: str) -> bool:
-    """Return True if a settings file, which may be shared, holds a password. Only its first 64 KiB are read."""
+    """Return True if a settings file, which may be shared, holds a password, or cannot be searched for one."""
+    # Programs that log in write through a link, which an agent may have made before.
+    real = os.path.realpath(path)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError:
+        # An agent can take permissions away in one command and give them back in a later one.
+        return True
     except OSError:
         return False
     with os.fdopen(fd, "rb") as file:
-        return stat.S_ISREG(os.fstat(fd).st_mode) and _PASSWORD.search(file.read(65536)) is not None
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return False
+        return found.st_size > _MOST or _PASSWORD.search(file.read(_MOST)) is not None

@@ -172,7 +172,7 @@ class _Search:
         return tuple(path for path in paths if path not in there)
 
     def _worktree(self, tree: Path) -> list[Path]:
-        """Keep what belongs to the repository in the folder `tree`; return its submodules."""
+        """Keep what belongs to the repository in the folder `tree`; return its submodules and linked worktrees."""
         git = tree / ".git"
         mode = _mode(git)
         if stat.S_ISLNK(mode):
@@ -197,8 +197,13 @@ class _Search:
             # The repository of a linked worktree, which may be deeper than the search.
             self._directory(common)
         self._settings([file for name in _EMPTY_FILES for file in (directory / name, common / name)], tree)
-        links = gitlinks(directory)
-        return [tree / link for link in links if os.path.lexists(tree / link / ".git")]
+        below = [*self._worktrees(common), *(tree / link for link in gitlinks(directory))]
+        return [path for path in below if os.path.lexists(path / ".git")]
+
+    def _worktrees(self, common: Path) -> list[Path]:
+        """Return the linked worktrees of a repository that are in the workspace, at any depth."""
+        named = [_linked_worktree(Path(entry.path)) for entry in _listed(common / "worktrees")]
+        return [path for path in named if path and self._is_inside(path)]
 
     def _directory(self, git: Path) -> None:
         entries = {entry.name: entry for entry in _listed(git)}
@@ -356,6 +361,12 @@ def _git_file(path: Path) -> Path | None:
     """Return the git directory that a `.git` file names."""
     name = _read(path, 4096).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
     return Path(os.path.realpath(path.parent / name)) if name and "\0" not in name else None
+
+
+def _linked_worktree(entry: Path) -> Path | None:
+    """Return the worktree that an entry of `.git/worktrees` is about."""
+    name = _read(entry / "gitdir", 4096).decode("utf-8", "surrogateescape").strip()
+    return Path(os.path.realpath(entry / name)).parent if name and "\0" not in name else None
 
 
 def _common(directory: Path) -> Path:

@@ -94,7 +94,7 @@ class HostPaths:
             if credentials.has_password(path := f"{folder}/{name}")
         ]
         # By their real paths, because nothing can be mounted over a symbolic link.
-        there = [Path(os.path.realpath(path)) for path in known if os.path.lexists(path)]
+        there = [Path(os.path.realpath(found)) for path in known if (found := _there(path))]
         there = [path for path in there if is_below(path, [root]) and not is_below(path, hidden)]
         return list(dict.fromkeys([*hidden, *there]))
 
@@ -149,6 +149,23 @@ def is_below(path: str | Path, folders: Iterable[Path]) -> bool:
 def team_folders(root: Path) -> list[Path]:
     """Return the team directories of the workspace and of the folders above it."""
     return _real(folder / TEAMS for folder in (root, *root.parents))
+
+
+def _there(path: str) -> str:
+    """Return `path` if it exists, the folder above it that cannot be entered, else an empty text.
+
+    An agent can close a folder in one command and open it in a later one. A link to nothing hides nothing, and would
+    only let bubblewrap fail.
+    """
+    while True:
+        try:
+            os.stat(path)  # noqa: PTH116
+        except PermissionError:
+            path = os.path.dirname(path)  # noqa: PTH120
+        except OSError:
+            return ""
+        else:
+            return path
 
 
 def _listed(folder: Path) -> list[os.DirEntry[str]]:

@@ -65,7 +65,7 @@ def _remove_if_left(path: Path) -> None:
         return
     if linux.process.start_ticks(int(named[1])) == int(named[2]):
         return  # it lives, and may be about to take its lock
-    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    lock = _open(path)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _remove(path)
@@ -80,7 +80,7 @@ def _remove(path: Path) -> None:
     moved up to `path` before its entries are looked at: nothing here recurses or needs a path of two parts.
     """
     deadline = time.monotonic() + REMOVAL_TIMEOUT
-    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    top = _open(path)
     try:
         waiting = _folders_left(top, top, count := itertools.count())
         while waiting and time.monotonic() < deadline:
@@ -95,6 +95,18 @@ def _remove(path: Path) -> None:
         os.close(top)
     if not waiting:
         path.rmdir()
+
+
+def _open(path: Path) -> int:
+    """Open a folder of a run, not through a link, also if a command took away its owner's permissions."""
+    found = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        # By its descriptor, because chmod of a name would follow a link that was put there meanwhile.
+        same = f"/proc/self/fd/{found}"
+        os.chmod(same, 0o700)  # noqa: PTH101
+        return os.open(same, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(found)
 
 
 def _folders_left(folder: int, top: int, count: "itertools.count[int]") -> list[str]:
