@@ -16,7 +16,7 @@ from tests.sandbox.targets import SECRET, Targets, built
 LEVELS: tuple[Level, ...] = ("bubblewrap", "landlock")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def works(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, str | None]:
     """Return for each level why it does not work here, or None."""
     policy = Policy(tmp_path_factory.mktemp("trial"), writes=False)
@@ -40,9 +40,9 @@ def need(level: Level, works: dict[Level, str | None]) -> None:
     system.need(level, works[level])
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
-    """Make one set of targets for all attempts, in a process that adopts their orphans, as a worker does."""
+    """Make targets for the attempts of a module, in a process that adopts their orphans, as a worker does."""
     system.need_program("git")
     patch = pytest.MonkeyPatch()
     for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK"):

@@ -15,7 +15,7 @@ from crewboard.store.layout import TeamDirectory
 from tests.frozen import Frozen, make_empty, make_team
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def _sheets_are_parsed_once() -> Iterator[None]:
     """Cache parsed style sheets: each dashboard parses the same ones five times before its first screen."""
     parse = Stylesheet._parse_rules
@@ -62,7 +62,7 @@ def in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clock, lambda: 1000.0)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def _mould(tmp_path_factory: pytest.TempPathFactory) -> Frozen:
     """Make the team of which every test gets a copy, which is faster than a new one."""
     return make_team(tmp_path_factory.mktemp("mould") / "inkpot")
