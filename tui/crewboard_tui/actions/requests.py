@@ -33,7 +33,7 @@ class RequestActions:
             self._context.team, self.request.id, sha256=self.request.sha256, rule_for=rule_for
         )
         revoke = core.commands.command_for(self._context.team, f"rules revoke {rule.id}")
-        return f"approved, and from now on {covers}; `{revoke}` revokes it"
+        return f"approved, and from now on {covers}; `{revoke}` ends that"
 
     def reject(self, feedback: str) -> str:
         """Say no, or no for now with a question."""

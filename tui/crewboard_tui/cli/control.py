@@ -332,7 +332,7 @@ def add(
 @click.argument("ident", metavar="ID")
 @click.pass_obj
 def revoke(session: Session, ident: str) -> None:
-    """Remove the rule with this ID; `remove` does the same."""
+    """Remove the rule with this ID. `remove` and `revoke` are the same."""
     core.commands.answers.revoke(session.team, ident)
     say(f"{ident} is revoked")
 
