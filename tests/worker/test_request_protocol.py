@@ -274,7 +274,8 @@ def test_each_write_asks_permission_until_a_rule_covers_it(shared_crew: Crew) ->
 
 @pytest.fixture
 def ruled(shared_crew: Crew) -> Iterator[Crew]:
-    """Return the shared team, and remove its rules afterwards."""
+    """Return the shared team, and remove its rules afterwards. Without bubblewrap commands make no file in the root."""
+    (shared_crew.root / "inside").mkdir(exist_ok=True)
     yield shared_crew
     for rule in shared_crew.team.config.rules:
         answers.revoke(shared_crew.team, rule.id)
@@ -283,10 +284,10 @@ def ruled(shared_crew: Crew) -> Iterator[Crew]:
 def test_a_rule_denies_calls_of_an_agent_that_need_not_ask(ruled: Crew) -> None:
     deny = answers.add_rule(ruled.team, "deny", "bash", "touch *", agent_type="code")
     closed = answers.add_rule(ruled.team, "deny", "files", "closed/**")
-    run = calls("bash", command="true && touch denied")
+    run = calls("bash", command="true && touch inside/denied")
     ruled.model.give("runner", run, write("closed/a.txt"), write("open.txt"), says("done"))
     ruled.answer(ruled.hire("runner", "code", "go", unsafe_no_sandbox=True))
-    assert not (ruled.root / "denied").exists()
+    assert not (ruled.root / "inside/denied").exists()
     assert not (ruled.root / "closed").exists()
     assert (ruled.root / "open.txt").exists()
     found = tool_results(ruled, "runner")
@@ -298,7 +299,7 @@ def test_a_rule_denies_calls_of_an_agent_that_need_not_ask(ruled: Crew) -> None:
 
 def test_a_rule_has_calls_asked_for_of_an_agent_that_need_not_ask(ruled: Crew) -> None:
     rule = answers.add_rule(ruled.team, "ask", "bash", "touch *")
-    ruled.model.give("watched", calls("bash", command="touch asked"), says("done"))
+    ruled.model.give("watched", calls("bash", command="touch inside/asked"), says("done"))
     hired = ruled.hire("watched", "code", "go", unsafe_no_sandbox=True)
     request = ruled.pending("permission", "watched")
     assert (request.payload["rule"], request.payload["scope"]) == (f"{rule.id} asks before touch *", None)
@@ -306,7 +307,7 @@ def test_a_rule_has_calls_asked_for_of_an_agent_that_need_not_ask(ruled: Crew) -
         answers.approve_with_rule(ruled.team, request.id)
     answers.approve(ruled.team, request.id, sha256=request.sha256)
     ruled.answer(hired)
-    assert (ruled.root / "asked").exists()
+    assert (ruled.root / "inside/asked").exists()
     assert rule_usage(ruled.directory)[rule.id].hits == 1
 
 
@@ -322,16 +323,16 @@ def test_a_rule_denies_a_call_that_waited_for_its_approval(ruled: Crew) -> None:
 
 
 def test_a_rule_for_all_agents_of_a_type_covers_another_agent(ruled: Crew) -> None:
-    run = calls("bash", command="touch made")
+    run = calls("bash", command="touch inside/made")
     ruled.model.give("first", run, says("done"))
-    ruled.model.give("second", calls("bash", command="touch more"), says("done"))
+    ruled.model.give("second", calls("bash", command="touch inside/more"), says("done"))
     hired = ruled.hire("first", "code", "go", ask=True, unsafe_no_sandbox=True)
     request = ruled.pending("permission", "first")
     _, rule = answers.approve_with_rule(ruled.team, request.id, rule_for="type")
     assert (rule.agent, rule.agent_type, rule.scope) == (None, "code", "touch")
     ruled.answer(hired)
     ruled.answer(ruled.hire("second", "code", "go", ask=True, unsafe_no_sandbox=True))
-    assert (ruled.root / "more").exists()
+    assert (ruled.root / "inside/more").exists()
     assert rule_usage(ruled.directory)[rule.id].hits == 1
     stop.stop(ruled.team, "second")
     stop.remove(ruled.team, "second")
