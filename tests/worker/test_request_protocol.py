@@ -624,6 +624,27 @@ def test_a_rule_for_a_folder_covers_no_file_behind_a_link(shared_crew: Crew) -> 
     assert "its real path, behind.py" in tool_results(shared_crew, "linker")[-1].content
 
 
+def test_a_rule_is_there_before_its_approval_and_goes_if_that_fails(
+    ruled: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ruled.model.give("early", calls("bash", command="touch inside/early"), says("done"))
+    hired = ruled.hire("early", "code", "go", ask=True, unsafe_no_sandbox=True)
+    request, before = ruled.pending("permission", "early"), ruled.team.config.rules
+    with pytest.raises(BadDataError):
+        answers.approve_with_rule(ruled.team, request.id, sha256="0" * 64)
+    assert ruled.team.config.rules == before
+    approve, rules = answers.approve, []
+
+    def note_rules(team: Team, request_id: str, *, sha256: str | None = None) -> Request:
+        rules.extend(team.config.rules)
+        return approve(team, request_id, sha256=sha256)
+
+    monkeypatch.setattr(answers, "approve", note_rules)
+    _, rule = answers.approve_with_rule(ruled.team, request.id, sha256=request.sha256)
+    assert rules == [*before, rule]
+    ruled.answer(hired)
+
+
 def test_a_lead_starts_at_the_end_of_its_mailbox(crew_on: Make) -> None:
     crew = crew_on({"lead": [says("hello")]})
     mailbox.send(crew.directory, mailbox.compose("scout", "lead", "result", "an old result"))

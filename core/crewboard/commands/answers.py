@@ -16,6 +16,7 @@ from crewboard.records import (
     REQUEST_ID_RULE,
     BadDataError,
     Config,
+    CrewboardError,
     Request,
     RequestStatus,
     Rule,
@@ -298,20 +299,27 @@ def approve_with_rule(
     _require_operator(team)
     request_id = find(team, request_id)
     request = protocol.requests.load(team.directory, request_id)
-    if request is not None and scope_of(request) is None:
+    if request is None:
+        raise BadDataError(f"request {request_id} cannot be read")
+    if scope_of(request) is None:
         raise UsageError(f"request {request_id} proposes no rule; approve it without --rule")
-    agent_type = team.member(request.from_).type if request is not None and rule_for == "type" else None
-    decided = approve(team, request_id, sha256=sha256)
     rule = Rule(
         id=_new_rule_id(),
-        agent=decided.from_ if rule_for == "agent" else None,
-        agent_type=agent_type,
-        tool=str(decided.payload.get("tool")),
-        scope=str(decided.payload.get("scope")),
+        agent=request.from_ if rule_for == "agent" else None,
+        agent_type=team.member(request.from_).type if rule_for == "type" else None,
+        tool=str(request.payload.get("tool")),
+        scope=str(request.payload.get("scope")),
         at=team.now(),
         by=team.operator,
     )
-    _add(team, rule)
+    # Before the approval: the agent's next call may come at once.
+    store.roster.change(team.directory, lambda config: config.rules.append(rule))
+    try:
+        decided = approve(team, request_id, sha256=sha256)
+    except (CrewboardError, OSError):
+        store.roster.change(team.directory, lambda config: _remove(config, rule.id))
+        raise
+    _note_rule(team, rule)
     return decided, rule
 
 
@@ -339,7 +347,8 @@ def add_rule(
         at=team.now(),
         by=team.operator,
     )
-    _add(team, rule)
+    store.roster.change(team.directory, lambda config: config.rules.append(rule))
+    _note_rule(team, rule)
     return rule
 
 
@@ -371,8 +380,7 @@ def _new_rule_id() -> str:
     return f"rule-{store.mailbox.new_id()[:8]}"
 
 
-def _add(team: Team, rule: Rule) -> None:
-    store.roster.change(team.directory, lambda config: config.rules.append(rule))
+def _note_rule(team: Team, rule: Rule) -> None:
     effect = "" if rule.effect == "allow" else f"{rule.effect} "
     others = f", {_describe_agents(rule.agent_type)}" if rule.agent is None else ""
     team.note("rule", rule.agent or "", f"{rule.id}: {effect}{rule.tool} {rule.pattern or rule.scope}{others}")
@@ -385,13 +393,13 @@ def revoke(team: Team, rule_id: str) -> None:
         UsageError: There is no such rule, or an agent gives the command.
     """
     _require_operator(team)
-
-    def edit(config: Config) -> None:
-        left = [rule for rule in config.rules if rule.id != rule_id]
-        if len(left) == len(config.rules):
-            known = ", ".join(rule.id for rule in config.rules) or "none"
-            raise UsageError(f"there is no rule {rule_id!r}; rules: {known}")
-        config.rules = left
-
-    store.roster.change(team.directory, edit)
+    store.roster.change(team.directory, lambda config: _remove(config, rule_id))
     team.note("revoke", detail=rule_id)
+
+
+def _remove(config: Config, rule_id: str) -> None:
+    left = [rule for rule in config.rules if rule.id != rule_id]
+    if len(left) == len(config.rules):
+        known = ", ".join(rule.id for rule in config.rules) or "none"
+        raise UsageError(f"there is no rule {rule_id!r}; rules: {known}")
+    config.rules = left
