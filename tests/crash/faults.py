@@ -111,7 +111,9 @@ class Disk:
             return self._do(name, *arguments, **named)
         self.calls.append(name)
         fault = self.fault
-        if fault is not None and fault.number == len(self.calls):
+        # On a busy machine the worker saves its status once more, and the write is not where it was.
+        is_possible = fault is not None and (name in WRITES or not fault.kind.startswith("short"))
+        if fault is not None and is_possible and not self.reached and len(self.calls) >= fault.number:
             self.reached = True
             return self._fail(fault, name, *arguments, **named)
         if self._short and name in WRITES:
