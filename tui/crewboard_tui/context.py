@@ -91,9 +91,9 @@ class AppContext:
     unsent_hire: tuple[str, core.records.Profile] | None = None
     """The name and the terms in the hire form when it was left without hiring."""
     visit: core.records.LastVisit = field(default_factory=core.records.LastVisit)
-    """How the user left this team the last time."""
+    """The view, sort orders and time with which the user left this team."""
     absence: core.readmodel.Absence | None = None
-    """What happened since then; None while it is not read, or if nothing did."""
+    """The events since then; None before they are read, or if there are none."""
     absence_seen: bool = False
     dashboard: core.store.operators.OpenDashboard | None = None
     """What others see of this dashboard; None if it only looks."""

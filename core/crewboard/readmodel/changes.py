@@ -224,7 +224,7 @@ class Happening:
 
 @dataclass(frozen=True)
 class Absence:
-    """What happened in a team since `since`, oldest first, and what it cost; None if that is not known."""
+    """The events of a team after `since`, oldest first, and their cost; None if that is not known."""
 
     since: float
     happenings: tuple[Happening, ...] = ()

@@ -127,7 +127,7 @@ class JournalTail:
 
 @dataclass(frozen=True)
 class RuleUsage:
-    """How many calls a permission rule decided, and when the last one was."""
+    """The number of calls that a permission rule decided, and the time of the last one."""
 
     hits: int = 0
     last_hit: float | None = None

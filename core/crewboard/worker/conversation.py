@@ -68,7 +68,7 @@ def _body_of(message: Message) -> str:
 
 @dataclass(frozen=True)
 class ApprovedPlan:
-    """What an approved plan names. `id` is that of its request, `at` when it opened the gate."""
+    """An approved plan: what it names, the id of its request, and `at`, when it opened the gate."""
 
     id: str
     at: float

@@ -26,7 +26,7 @@ from crewboard_tui.widgets import (
 )
 
 _TAB = "tab:"
-"""What a click on a tab means, with the name of the tab behind it."""
+"""The prefix of the value of a click on a tab; the name of the tab follows."""
 
 _RESULTS = {
     "answer": (" it sent its result", "success bold"),

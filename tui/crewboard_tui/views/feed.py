@@ -116,7 +116,7 @@ _NAME = 12
 
 
 class AbsencePage(BaseScreen):
-    """What happened while the user was away, newest last. Enter opens the agent, the request or the task."""
+    """A list of the events while the user was away, newest last. Enter opens the agent, the request or the task."""
 
     AUTO_FOCUS = "#absence"
 
@@ -135,7 +135,7 @@ class AbsencePage(BaseScreen):
 
     @property
     def _selected(self) -> core.readmodel.Happening | None:
-        """What is under the cursor."""
+        """Return the row under the cursor."""
         key = self.query_one("#absence", LineList).selected if self.is_mounted else None
         return self._absence.happenings[int(key)] if key else None
 

@@ -191,7 +191,7 @@ def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
 
 
 class Verdict(NamedTuple):
-    """What the rules say about a call, and the rule that decides. `asks` says why a call is asked for."""
+    """The decision of the rules about a call, and the rule that decided. `asks` is the reason for asking."""
 
     effect: RuleEffect
     rule: Rule
@@ -199,7 +199,7 @@ class Verdict(NamedTuple):
 
 
 class _Match(IntEnum):
-    """How certain it is that a rule is for a call."""
+    """Whether a rule is for a call: no, perhaps, or for certain."""
 
     NO = 0
     MAYBE = 1
