@@ -84,6 +84,7 @@ def effective_terms(
             "allow_hardlinks": asked.allow_hardlinks and all(each.allow_hardlinks for each in limits),
             "max_turns": min(asked.max_turns, *(each.max_turns for each in limits)),
             "restart": asked.restart or bool(before and before.restart),
+            "worktree": asked.worktree or (hirer.worktree and acts) or bool(before and before.worktree),
             "max_memory": min((each.max_memory for each in (asked, *limits) if each.max_memory), default=None),
         }
     )

@@ -44,6 +44,7 @@ from crewboard.records.agents import (
     Status,
     Tokens,
     Want,
+    Worktree,
 )
 from crewboard.records.base import MAX_DEPTH, Record, Time, check_depth
 from crewboard.records.events import (
@@ -196,6 +197,7 @@ __all__ = [
     "UntrustedError",
     "UsageError",
     "Want",
+    "Worktree",
     "check_agent",
     "check_depth",
     "check_new_team",

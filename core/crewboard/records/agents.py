@@ -16,7 +16,10 @@ Want = Literal["running", "paused", "stopped", "killed"]
 
 
 class HireOptions(Record):
-    """The options an agent was hired with, as given to `spawn`. A strict plan is a required plan."""
+    """The options an agent was hired with, as given to `spawn`. A strict plan is a required plan.
+
+    `base` is the commit, branch or tag at which a new worktree begins; None is the commit that is checked out.
+    """
 
     once: bool = False
     plan: bool = False
@@ -30,6 +33,8 @@ class HireOptions(Record):
     max_turns: Annotated[int, Field(ge=1)] = 100
     restart: bool = False
     max_memory: Annotated[int, Field(ge=1)] | None = None
+    worktree: bool = False
+    base: str | None = None
     task: int | None = None
 
     def model_post_init(self, context: object) -> None:  # noqa: ARG002  pydantic hands it in
@@ -57,12 +62,20 @@ class Definition(Record):
     prompt: str
 
 
+class Worktree(Record):
+    """An agent's own checkout: the branch that the agent works on, and the commit at which it began."""
+
+    branch: str
+    base: str
+
+
 class Spec(Record):
     """`spec.json`: what an agent was hired for, and its desired state.
 
     `run` is the desired run. A `prompt_id` that the journal does not contain means a fresh conversation. The mailbox is
     read from byte `mail_from` on: a new lead starts at its end. If `foreground`, the process that hired the agent waits
-    for the answer to the prompt itself, and no result mail is sent for it.
+    for the answer to the prompt itself, and no result mail is sent for it. Without a `worktree`, the agent works in the
+    team's root.
     """
 
     prompt: str
@@ -76,6 +89,7 @@ class Spec(Record):
     mail_from: int = 0
     foreground: bool = False
     definition: Definition | None = None
+    worktree: Worktree | None = None
     by: Name = OPERATOR
     at: Time = 0
 

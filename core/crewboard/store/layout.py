@@ -121,6 +121,14 @@ class TeamDirectory:
         return self.path / "agents"
 
     @property
+    def worktrees(self) -> Path:
+        return self.path / "worktrees"
+
+    def worktree(self, name: str) -> Path:
+        """Return the checkout of the agent `name`, if it was hired with one."""
+        return self.worktrees / name
+
+    @property
     def operator(self) -> Path:
         return self.path / "operator.json"
 

@@ -1,0 +1,197 @@
+"""The user's repository around a team's root, used outside every sandbox: with the user's settings, without hooks."""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
+
+from crewboard import linux
+from crewboard.records import CrewboardError, ExitCode, UsageError
+
+OLDEST = (2, 38)
+"""The first version of git with `merge-tree --write-tree`, which merges without touching a working tree."""
+
+TIMEOUT = 600.0
+"""Seconds that one call of git may take. A checkout of a huge repository takes minutes."""
+
+_OPTIONS = (
+    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+    "-c", "submodule.recurse=false", "-c", "protocol.allow=never", "-c", "core.quotePath=false",
+    "-c", "commit.gpgSign=false", "-c", "advice.detachedHead=false", "--no-pager",
+)  # fmt: skip
+"""Settings of each call: git runs no program, asks no other machine, and changes nothing that it was not told to."""
+
+_VARIABLES = (
+    "XDG_CONFIG_HOME", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "EMAIL",
+    "USER", "LOGNAME",
+)  # fmt: skip
+"""Variables that git gets from the user: where settings are, and the author of commits."""
+
+
+class GitFailedError(CrewboardError):
+    """git refused or failed. `code` is its exit code, `output` what it printed before."""
+
+    exit_code = ExitCode.BAD_DATA
+
+    def __init__(self, text: str, code: int, output: bytes = b"") -> None:
+        super().__init__(text)
+        self.code = code
+        self.output = output
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository with a working tree. All paths are real."""
+
+    top: Path
+    """The folder of the working tree, which contains the team's root."""
+    directory: Path
+    """The git directory of this working tree."""
+    common: Path
+    """The directory with objects and refs. It differs from `directory` in a linked worktree."""
+    hash_name: str
+    """`sha1` or `sha256`."""
+    program: Path
+
+    def git(self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: str = "") -> str:
+        """Run git on the objects and refs, without the working tree; return its output without the last newline.
+
+        Attributes and filters of files have no effect.
+
+        Raises:
+            GitFailedError: git ended with another code than 0.
+        """
+        return self._text(("-c", "core.bare=true", *arguments), environment, stdin)
+
+    def in_working_tree(self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: str = "") -> str:
+        """Run git on the user's working tree; return its output without the last newline.
+
+        Raises:
+            GitFailedError: git ended with another code than 0.
+        """
+        return self._text((f"--work-tree={self.top}", *arguments), environment, stdin)
+
+    def commit(self, name: str) -> str:
+        """Return the id of the commit that `name` means: a branch, a tag, an id.
+
+        Raises:
+            UsageError: There is none.
+        """
+        try:
+            return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        except GitFailedError:
+            raise UsageError(f"{name!r} is no commit of the repository {self.top}") from None
+
+    def branch(self) -> str | None:
+        """Return the name of the branch that is checked out, without `refs/heads/`; None if HEAD is detached."""
+        try:
+            return self.git("symbolic-ref", "--quiet", "HEAD").removeprefix("refs/heads/")
+        except GitFailedError:
+            return None
+
+    def ref(self, name: str) -> str | None:
+        """Return the id of the object that the full name of a ref leads to, or None."""
+        try:
+            return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", name)
+        except GitFailedError:
+            return None
+
+    def object_folders(self) -> list[Path]:
+        """Return the folders with its objects: its own, and those that it borrows from."""
+        return _with_alternates(self.common / "objects")
+
+    def start(self, *arguments: str, stdin: IO[bytes] | int) -> "subprocess.Popen[bytes]":
+        """Start git on the objects and refs, with `stdin`; its output and complaints can be read from pipes."""
+        return subprocess.Popen(
+            self._command(("-c", "core.bare=true", *arguments)),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.directory,
+            env=self._environment(None),
+        )
+
+    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+        return [str(self.program), *_OPTIONS, f"--git-dir={self.directory}", *arguments]
+
+    def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        return {**git_environment(), **(more or {})}
+
+    def _text(self, arguments: tuple[str, ...], environment: Mapping[str, str] | None, stdin: str) -> str:
+        # File names need not be UTF-8.
+        done = _run(self._command(arguments), self.top, self._environment(environment), os.fsencode(stdin))
+        return os.fsdecode(done).removesuffix("\n")
+
+
+def git_environment() -> dict[str, str]:
+    """Return the environment of git outside every sandbox."""
+    return {**linux.programs.clean_environment(*_VARIABLES), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+
+
+def open_repository(root: Path) -> Repository:
+    """Return the repository whose working tree contains the folder `root`.
+
+    Raises:
+        UsageError: There is none, it has no commit yet, or git is missing or too old.
+    """
+    program = linux.programs.find_program("git", root)
+    if program is None:
+        raise UsageError(linux.programs.passed_over("git") or "git is not installed")
+    found = _version(program)
+    if found < OLDEST:
+        raise UsageError(f"git is version {'.'.join(map(str, found))}; worktrees need {'.'.join(map(str, OLDEST))}")
+    ask = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir",
+           "--show-object-format")  # fmt: skip
+    try:
+        lines = os.fsdecode(_run([str(program), *_OPTIONS, *ask], root, git_environment())).splitlines()
+    except GitFailedError as error:
+        if "not a git repository" in str(error):
+            raise UsageError(f"{root} is not in a git repository; `git init` there and a first commit help") from None
+        raise UsageError(f"the git repository of {root} cannot be used: {error}") from None
+    top, directory, common = (Path(os.path.realpath(line)) for line in lines[:3])
+    repository = Repository(top, directory, common, lines[3], program)
+    if repository.ref("HEAD^{commit}") is None:
+        raise UsageError(f"the repository {top} has no commit yet; commit something first")
+    return repository
+
+
+def _run(command: list[str], folder: Path, environment: Mapping[str, str], stdin: bytes = b"") -> bytes:
+    try:
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, cwd=folder, env=environment, timeout=TIMEOUT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GitFailedError(f"git cannot be run: {error}", -1) from error
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        text = said[-1] if said else f"git ended with {done.returncode}"
+        raise GitFailedError(text.removeprefix("fatal: ").removeprefix("error: "), done.returncode, done.stdout)
+    return done.stdout
+
+
+@lru_cache
+def _version(program: Path) -> tuple[int, ...]:
+    said = _run([str(program), "--version"], Path("/"), git_environment()).decode("utf-8", "replace")
+    found = re.search(r"(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _with_alternates(objects: Path) -> list[Path]:
+    """Return a folder of objects and those that it borrows from, at any depth."""
+    found: list[Path] = []
+    waiting = [Path(os.path.realpath(objects))]
+    while waiting:
+        folder = waiting.pop()
+        if folder in found:
+            continue
+        found.append(folder)
+        try:
+            lines = (folder / "info/alternates").read_text(errors="surrogateescape").splitlines()
+        except OSError:
+            continue
+        waiting += [Path(os.path.realpath(folder / line)) for line in lines if line and not line.startswith("#")]
+    return found
