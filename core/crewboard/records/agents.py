@@ -63,10 +63,14 @@ class Definition(Record):
 
 
 class Worktree(Record):
-    """An agent's own checkout: the branch that the agent works on, and the commit at which it began."""
+    """An agent's own checkout: the branch that the agent works on, and the commit at which it began.
+
+    `objects` is the folder of objects that its repository borrows, relative to the team's root; empty if it has all.
+    """
 
     branch: str
     base: str
+    objects: str = ""
 
 
 class Spec(Record):

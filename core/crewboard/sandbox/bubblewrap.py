@@ -1,7 +1,7 @@
 """The command line of bubblewrap for one policy, rule by rule.
 
 Later mounts lie over earlier ones: the host read-only, what is private hidden, tools and the workspace put back, and
-within the workspace what is not the agent's hidden again.
+within the workspace what is not the agent's hidden again. A worktree is a workspace within the hidden root of its team.
 """
 
 import errno
@@ -39,7 +39,7 @@ def rules(policy: Policy) -> dict[str, list[str]]:
 @lru_cache(maxsize=8)
 def _permanent(policy: Policy) -> dict[str, list[str]]:
     """Return the arguments that are the same for every command of a worker."""
-    root, hidden = policy.root, policy.host.hidden
+    root, hidden = policy.root, [*policy.host.hidden, *([policy.concealed] if policy.concealed else [])]
     return {
         "user": ["--unshare-user"],
         "capabilities": ["--cap-drop", "ALL"],
@@ -57,6 +57,7 @@ def _permanent(policy: Policy) -> dict[str, list[str]]:
         "system secrets": _cover(path for path in policy.host.secrets if not is_below(path, hidden)),
         "tools": _put_back([path for path in policy.host.tools if is_below(path, hidden)]),
         "names": _put_back([path for path in host_names() if policy.network and is_below(path, hidden)]),
+        "borrowed": _put_back(policy.borrowed),
         "workspace": _bind("--bind" if policy.writes else "--ro-bind", root),
     }
 
@@ -171,7 +172,8 @@ def _team(policy: Policy) -> list[str]:
     """Hide the team's files, except for the results that the file tools read."""
     folders = _visible(policy.team_folders(), policy)
     shown = [] if policy.results is None else _bind("--ro-bind-try", policy.results)
-    return [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", folders)]
+    empty = [*folders, policy.concealed] if policy.concealed else folders
+    return [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", empty)]
 
 
 def _visible(paths: list[Path], policy: Policy) -> list[Path]:

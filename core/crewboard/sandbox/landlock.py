@@ -104,11 +104,12 @@ def filters(policy: Policy) -> dict[str, list[seccomp.Rule]]:
 
 def grants(policy: Policy) -> list[Grant]:
     """Return which files may be read, and which written."""
-    tools = [path for path in policy.host.tools if policy.root in path.parents]
-    found = [*_of_the_system(policy.root, policy.host), *((path, linux.syscalls.READ) for path in tools)]
+    outside = policy.concealed or policy.root
+    tools = [path for path in policy.host.tools if outside in path.parents]
+    found = [*_of_the_system(outside, policy.host), *((path, linux.syscalls.READ) for path in tools)]
     found += [(path, linux.syscalls.READ) for path in host_names()] if policy.network else []
     found += [(policy.scratch, linux.syscalls.READ | linux.syscalls.WRITE)] if policy.scratch else []
-    found += [(policy.results, linux.syscalls.READ)] if policy.results else []
+    found += [(path, linux.syscalls.READ) for path in (*policy.borrowed, *([policy.results] if policy.results else []))]
     return [*found, *_workspace(policy)]
 
 

@@ -24,6 +24,10 @@ class Policy:
     host: HostPaths = field(default_factory=HostPaths.of_this_machine)
     git: GitFiles | None = None
     """What git executes in the workspace, if it was looked for just now."""
+    concealed: Path | None = None
+    """The team's root, if `root` is a worktree in it: another checkout, which is not this agent's."""
+    borrowed: tuple[Path, ...] = ()
+    """Folders of objects that the repository in `root` borrows. They can be read."""
 
     def for_file_tools(self, results: Path) -> "Policy":
         """Return the limits of the file tools, which need the team's results, but no network and no scratch folder."""
@@ -36,7 +40,11 @@ class Policy:
     def team_folders(self) -> list[Path]:
         """Return the folders of teams of the workspace, above it and below it."""
         below = list(self.git_files().teams) if self.writes else own_teams(folders_below(self.root))
-        return [*team_folders(self.root), *below]
+        return [path for path in (*team_folders(self.root), *below) if not self._is_concealed(path)]
+
+    def _is_concealed(self, path: Path) -> bool:
+        """Return True if a path is hidden with the team's root, and need not be hidden by itself."""
+        return self.concealed is not None and path.is_relative_to(self.concealed) and not path.is_relative_to(self.root)
 
     @property
     def umask(self) -> int:

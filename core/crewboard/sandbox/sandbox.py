@@ -66,6 +66,14 @@ class Sandbox:
         policy = replace(self.policy, git=guard.files) if guard else self.policy
         return self._start(inner, policy, subprocess.DEVNULL, stdout, subprocess.STDOUT)
 
+    def start_program(self, arguments: list[str], stdout: int, stderr: int) -> Child:
+        """Start a program of crewboard's own choice, its output into the descriptors `stdout` and `stderr`.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        return self._start(arguments, self.policy, subprocess.DEVNULL, stdout, stderr)
+
     def start_file_server(self, arguments: list[str], stdin: int) -> Child:
         """Start a file-tool server that is connected to the descriptor `stdin`.
 
@@ -137,6 +145,38 @@ def _at_most(which: int, most: int) -> int:
     return most if hard == resource.RLIM_INFINITY else min(hard, most)
 
 
+def policy_of(team: TeamDirectory, name: str, spec: Spec) -> Policy:
+    """Return what an agent may reach: in the team's root, or in its own worktree and the objects that this borrows."""
+    kind, root = type_of(spec.type, spec.definition), Path(os.path.realpath(team.root))
+    if spec.worktree is None:
+        return Policy(root, writes=kind.writes, network=spec.flags.network)
+    objects = spec.worktree.objects
+    return Policy(
+        Path(os.path.realpath(team.worktree(name))),
+        writes=kind.writes,
+        network=spec.flags.network,
+        concealed=root,
+        borrowed=(Path(os.path.realpath(root / objects)),) if objects else (),
+    )
+
+
+@contextmanager
+def open_reader(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]:
+    """Open a sandbox in which programs of crewboard read what an agent wrote. It can write in its scratch folder alone.
+
+    Raises:
+        StorageError: There is no room for its scratch folder.
+        UsageError: The environment asks for a level that does not exist.
+    """
+    policy = replace(policy_of(team, name, spec), writes=False, network=False)
+    scratch = _prepared(name, policy.root)
+    try:
+        prepared = replace(policy, scratch=scratch.path)
+        yield Sandbox(find(policy, os.environ).level, prepared, Path(os.path.realpath(team.results)))
+    finally:
+        scratch.remove()
+
+
 @contextmanager
 def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]:
     """Open the sandbox of one run, with a scratch folder if the agent executes commands; remove the folder at the end.
@@ -148,7 +188,7 @@ def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox
         UsageError: The environment asks for a level that does not exist.
     """
     kind = type_of(spec.type, spec.definition)
-    policy = Policy(Path(os.path.realpath(team.root)), writes=kind.writes, network=spec.flags.network)
+    policy = policy_of(team, name, spec)
     found = find(policy, os.environ)
     description = require_allowed(kind, spec.flags, found)
     team.require_adopted()

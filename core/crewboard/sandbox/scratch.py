@@ -44,7 +44,7 @@ class Scratch:
         """Remove the folder, whatever commands left in it."""
         # What cannot be removed now is left to the next sweep; it must not turn an orderly end into a crash.
         with contextlib.suppress(OSError):
-            _remove(self.path)
+            remove_tree(self.path)
         os.close(self._lock)
 
 
@@ -68,18 +68,18 @@ def _remove_if_left(path: Path) -> None:
     lock = _open(path)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove(path)
+        remove_tree(path)
     finally:
         os.close(lock)
 
 
-def _remove(path: Path) -> None:
+def remove_tree(path: Path, timeout: float = REMOVAL_TIMEOUT) -> None:
     """Remove the folder `path`, however deep it is, or as much of it as fits in the time limit.
 
     A command may leave folders nested deeper than a recursion or a path of 4,096 bytes can reach, so each folder is
     moved up to `path` before its entries are looked at: nothing here recurses or needs a path of two parts.
     """
-    deadline = time.monotonic() + REMOVAL_TIMEOUT
+    deadline = time.monotonic() + timeout
     top = _open(path)
     try:
         waiting = _folders_left(top, top, count := itertools.count())

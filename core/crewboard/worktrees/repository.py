@@ -1,7 +1,9 @@
 """The user's repository around a team's root, used outside every sandbox: with the user's settings, without hooks."""
 
+import contextlib
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +32,13 @@ _VARIABLES = (
     "USER", "LOGNAME",
 )  # fmt: skip
 """Variables that git gets from the user: where settings are, and the author of commits."""
+
+
+COPIED_SETTINGS = ("core.autocrlf", "core.eol", "core.ignorecase", "core.sparseCheckout", "core.sparseCheckoutCone")
+"""Settings of the user's repository by which the content of a checkout differs."""
+
+UNTOUCHED = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_LFS_SKIP_SMUDGE": "1"}
+"""Variables that switch off the filters of the user: files are checked out as they are stored."""
 
 
 class GitFailedError(CrewboardError):
@@ -100,9 +109,15 @@ class Repository:
         except GitFailedError:
             return None
 
-    def object_folders(self) -> list[Path]:
-        """Return the folders with its objects: its own, and those that it borrows from."""
-        return _with_alternates(self.common / "objects")
+    @property
+    def objects(self) -> Path:
+        """The folder of its objects."""
+        return self.common / "objects"
+
+    @property
+    def borrows(self) -> bool:
+        """Return True if it borrows objects of another repository."""
+        return (self.objects / "info/alternates").exists()
 
     def start(self, *arguments: str, stdin: IO[bytes] | int) -> "subprocess.Popen[bytes]":
         """Start git on the objects and refs, with `stdin`; its output and complaints can be read from pipes."""
@@ -180,18 +195,23 @@ def _version(program: Path) -> tuple[int, ...]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _with_alternates(objects: Path) -> list[Path]:
-    """Return a folder of objects and those that it borrows from, at any depth."""
-    found: list[Path] = []
-    waiting = [Path(os.path.realpath(objects))]
-    while waiting:
-        folder = waiting.pop()
-        if folder in found:
-            continue
-        found.append(folder)
-        try:
-            lines = (folder / "info/alternates").read_text(errors="surrogateescape").splitlines()
-        except OSError:
-            continue
-        waiting += [Path(os.path.realpath(folder / line)) for line in lines if line and not line.startswith("#")]
-    return found
+def initialize(repository: Repository, folder: Path, *options: str) -> Repository:
+    """Make an empty repository with hashes as `repository` has them, without templates of the user."""
+    hashes = f"--object-format={repository.hash_name}"
+    command = [str(repository.program), *_OPTIONS, "init", "--quiet", "--template=", hashes, *options, str(folder)]
+    _run(command, repository.directory, {**git_environment(), **UNTOUCHED})
+    directory = folder if "--bare" in options else folder / ".git"
+    (directory / "info").mkdir(exist_ok=True)
+    return Repository(folder, directory, directory, repository.hash_name, repository.program)
+
+
+def copy_settings(repository: Repository, own: Repository) -> None:
+    """Copy what decides about the files of a checkout: line endings, the sparse patterns, where history ends."""
+    for name in COPIED_SETTINGS:
+        with contextlib.suppress(GitFailedError):
+            own.git("config", name, repository.in_working_tree("config", name))
+    # The user's own patterns of ignored files that are not in the repository.
+    for source, file in ((repository.common, "info/exclude"), (repository.directory, "info/sparse-checkout"),
+                         (repository.common, "shallow")):  # fmt: skip
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(source / file, own.directory / file)

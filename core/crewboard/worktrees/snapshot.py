@@ -1,8 +1,63 @@
-"""Snapshots of worktrees: an agent's whole checkout as a commit of the user's repository, kept by a ref."""
+"""Snapshots of worktrees: an agent's whole checkout as a commit of the user's repository, kept by a ref.
 
+A git in a sandbox that can read the checkout, and write only in a scratch folder, makes the commit. It uses settings,
+index and ignore patterns of crewboard's own, so nothing that the agent put into its `.git` has an effect. The objects
+come out as a pack, which the user's git checks as it would those of a foreign host.
+"""
+
+import asyncio
+import os
+import select
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
-from crewboard.store import DEFAULT_TEAM, TeamDirectory
+from crewboard import linux
+from crewboard.records import BadDataError, Spec, StorageError, UsageError, Worktree
+from crewboard.sandbox.process import Child
+from crewboard.sandbox.sandbox import Sandbox, open_reader
+from crewboard.store import DEFAULT_TEAM, TeamDirectory, files
+from crewboard.worktrees.repository import GitFailedError, Repository, copy_settings, initialize, open_repository
+
+TIMEOUT = 600.0
+"""Seconds that a snapshot may take. The first one of a huge checkout reads all of its files."""
+
+MAX_PACK = 4 << 30
+"""Bytes of new objects in one snapshot."""
+
+_LOOSE = 100
+"""Objects up to which they are stored one by one, and not as one more pack; as git's own `fetch.unpackLimit`."""
+
+_PACK_HEADER = 12
+_LONGEST_LINE = 300
+_MAX_INDEX = 256 << 20
+
+_SCRIPT = """
+set -u
+checkout=$1 base=$2 before=$3 same=$4 name=$5
+export GIT_DIR="$TMPDIR/snapshot.git" GIT_WORK_TREE="$checkout" GIT_AUTHOR_NAME="$name" GIT_COMMITTER_NAME="$name"
+export GIT_AUTHOR_EMAIL="$name@crewboard.invalid" GIT_COMMITTER_EMAIL="$name@crewboard.invalid"
+cd "$checkout" || exit 1
+add() { git add --all --sparse --ignore-errors . ; [ $? -le 1 ]; }
+[ -e "$GIT_DIR/index" ] || git read-tree -m "$base" || exit 1
+add || { rm -f "$GIT_DIR/index"; git read-tree -m "$base" && add; } || exit 1
+tree=$(git write-tree) || exit 1
+head=$(git --git-dir="$checkout/.git" rev-parse --verify --quiet 'HEAD^{commit}' 2>/dev/null) || head=$base
+git cat-file -e "$head^{commit}" 2>/dev/null || head=$base
+[ "$tree $head" != "$same" ] || { echo same; exit 0; }
+commit=$(echo "Snapshot of $name" | git commit-tree "$tree" -p "$head") || exit 1
+git cat-file -e "$before^{commit}" 2>/dev/null || before=$base
+echo "$commit $head $tree"
+printf '%s\\n' "$commit" "^$base" "^$before" | git pack-objects --quiet --revs --thin --stdout --delta-base-offset
+"""
+"""Prints `COMMIT HEAD TREE` and a pack, or `same` if tree and head are those of the snapshot before."""
 
 
 @dataclass(frozen=True)
@@ -28,3 +83,213 @@ def branch_of(team: TeamDirectory, name: str) -> str:
 def ref_of(team: TeamDirectory, name: str) -> str:
     """Return the full name of the ref that keeps the newest snapshot of an agent."""
     return f"refs/{branch_of(team, name)}"
+
+
+def base_ref_of(team: TeamDirectory, name: str) -> str:
+    """Return the full name of the ref that keeps the commit at which an agent's worktree began."""
+    return f"refs/crew/+base/{branch_of(team, name).removeprefix('crew/')}"
+
+
+def index_of(team: TeamDirectory, name: str) -> Path:
+    """Return the file that remembers which files of a checkout the last snapshot found, so that few are read again."""
+    return team.worktrees / f"{name}.index"
+
+
+def kept(team: TeamDirectory, repository: Repository, name: str, base: str) -> Snapshot | None:
+    """Return the newest snapshot of an agent, or None if there is none yet."""
+    found = repository.ref(f"{ref_of(team, name)}^{{commit}}")
+    if found is None:
+        return None
+    head, tree = repository.git("rev-parse", f"{found}^1", f"{found}^{{tree}}").split()
+    return Snapshot(found, head, tree, base)
+
+
+def take(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
+    """Bring what is in an agent's checkout now into the user's repository.
+
+    If nothing changed since the snapshot before, return that one.
+
+    Raises:
+        UsageError: The agent has no worktree, or there is no repository.
+        BadDataError: git refused the checkout or its objects.
+        StorageError: The checkout is gone, or there is no room.
+    """
+    if spec.worktree is None:
+        raise UsageError(f"{name} works in the shared tree; hire it with --worktree for a checkout of its own")
+    repository = open_repository(team.root)
+    if not team.worktree(name).is_dir():
+        raise StorageError(f"the worktree {team.worktree(name)} is gone; `crewboard resume {name}` makes it again")
+    with files.locked(team.lock(f"worktree-{name}")), open_reader(team, name, spec) as sandbox:
+        return _Taking(team, name, spec.worktree, repository, sandbox).run()
+
+
+class _Taking:
+    """One snapshot while it is taken."""
+
+    def __init__(
+        self, team: TeamDirectory, name: str, worktree: Worktree, repository: Repository, sandbox: Sandbox
+    ) -> None:
+        self._ref = ref_of(team, name)
+        self._name = name
+        self._worktree = worktree
+        self._repository = repository
+        self._sandbox = sandbox
+        self._index = index_of(team, name)
+        self._before = kept(team, repository, name, worktree.base)
+        self._deadline = time.monotonic() + TIMEOUT
+        self._scratch = sandbox.policy.scratch or sandbox.policy.root
+
+    def run(self) -> Snapshot:
+        own = initialize(self._repository, self._scratch / "snapshot.git", "--bare")
+        copy_settings(self._repository, own)
+        borrowed = [self._sandbox.policy.root / ".git/objects", *self._sandbox.policy.borrowed]
+        (own.objects / "info/alternates").write_bytes(b"".join(os.fsencode(path) + b"\n" for path in borrowed))
+        _copy_index(self._index, own.directory / "index")
+        with tempfile.TemporaryFile() as complaints, self._reading(complaints) as output:
+            header = self._line(output)
+            if not header:
+                raise BadDataError(f"no snapshot of {self._name}: {_last_line(complaints)}")
+            found = self._receive(header.split(), output)
+            missing = _missing(complaints)
+        _copy_index(own.directory / "index", self._index)
+        return Snapshot(found.commit, found.head, found.tree, found.base, (*missing, *self._nested(found)))
+
+    @contextmanager
+    def _reading(self, complaints: IO[bytes]) -> Iterator[int]:
+        """Run the script; its output can be read from the descriptor. End it at last."""
+        before = self._before
+        arguments = [
+            linux.programs.system_program("bash", self._sandbox.policy.root), "-c", _SCRIPT, "snapshot",
+            str(self._sandbox.policy.root), self._worktree.base, before.commit if before else self._worktree.base,
+            f"{before.tree} {before.head}" if before else "", self._name,
+        ]  # fmt: skip
+        output, into = os.pipe2(os.O_CLOEXEC)
+        child: Child | None = None
+        try:
+            child = self._sandbox.start_program(arguments, into, complaints.fileno())
+            os.close(into)
+            into = -1
+            yield output
+        finally:
+            os.close(output)
+            if into >= 0:
+                os.close(into)
+            if child is not None:
+                asyncio.run(child.end())
+
+    def _line(self, output: int) -> str:
+        """Return the first line of the script's output; empty if there is none."""
+        line = b""
+        while not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
+            byte = self._read(output, 1)
+            if not byte:
+                return ""
+            line += byte
+        return line.decode("ascii", "replace").strip()
+
+    def _read(self, output: int, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            if not _is_readable(output, self._deadline - time.monotonic()):
+                raise BadDataError(f"no snapshot of {self._name}: it took longer than {TIMEOUT:.0f} s")
+            more = os.read(output, count - len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def _receive(self, header: list[str], output: int) -> Snapshot:
+        """Take in the objects of a snapshot, check them, and let the ref keep it."""
+        if header == ["same"] and self._before is not None:
+            return self._before
+        if len(header) != 3 or not all(map(_is_id, header)):  # noqa: PLR2004  commit, head, tree
+            raise BadDataError(f"no snapshot of {self._name}: git gave an odd answer")
+        commit = header[0]
+        try:
+            self._unpack(output)
+            self._require_complete(commit)
+            old = self._before.commit if self._before else "0" * len(commit)
+            self._repository.git("update-ref", "--create-reflog", "-m", "snapshot", self._ref, commit, old)
+            # What the agent's git says of its commits is not relied upon.
+            head, tree = self._repository.git("rev-parse", f"{commit}^1", f"{commit}^{{tree}}").split()
+        except GitFailedError as error:
+            raise BadDataError(f"the snapshot of {self._name} was refused: {error}") from error
+        return Snapshot(commit, head, tree, self._worktree.base)
+
+    def _unpack(self, output: int) -> None:
+        head = self._read(output, _PACK_HEADER)
+        if len(head) < _PACK_HEADER or head[:4] != b"PACK":
+            raise BadDataError(f"no snapshot of {self._name}: its objects did not arrive")
+        version, count = int.from_bytes(head[4:8], "big"), int.from_bytes(head[8:], "big")
+        check = ("index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={MAX_PACK}",
+                 f"--pack_header={version},{count}")  # fmt: skip
+        if count > _LOOSE:
+            self._run(*check, stdin=output)
+            return
+        # Checked elsewhere first, because single objects are written before the last of them was checked.
+        with tempfile.TemporaryDirectory(prefix="crewboard-pack-") as folder:
+            self._run(*check, f"{folder}/checked.pack", stdin=output)
+            with Path(folder, "checked.pack").open("rb") as pack:
+                self._run("unpack-objects", "-q", stdin=pack.fileno())
+
+    def _run(self, *arguments: str, stdin: int) -> None:
+        receiver = self._repository.start(*arguments, stdin=stdin)
+        try:
+            _, said = receiver.communicate(timeout=max(self._deadline - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            receiver.kill()
+            receiver.communicate()
+            raise BadDataError(f"no snapshot of {self._name}: it took longer than {TIMEOUT:.0f} s") from None
+        if receiver.returncode:
+            lines = said.decode("utf-8", "replace").strip().splitlines()
+            raise GitFailedError("; ".join(line.removeprefix("fatal: ") for line in lines), receiver.returncode)
+
+    def _require_complete(self, commit: str) -> None:
+        """Check that the repository has every object of the history and the tree of a new commit."""
+        known = [self._worktree.base, *([self._before.commit] if self._before else [])]
+        self._repository.git("rev-list", "--objects", "--quiet", commit, "--not", *known)
+
+    def _nested(self, found: Snapshot) -> Iterator[str]:
+        """Describe repositories in the checkout: a commit has only their name."""
+        listed = self._repository.git("diff-tree", "-r", "-z", "--no-renames", found.base, found.tree)
+        parts = iter(listed.split("\0"))
+        for about in parts:
+            path = next(parts, "")
+            if about.split()[1:2] == ["160000"]:
+                yield f"{path} is a repository of its own: its files are not in the snapshot"
+
+
+def _is_id(text: str) -> bool:
+    return len(text) in (40, 64) and all(letter in "0123456789abcdef" for letter in text)
+
+
+def _is_readable(descriptor: int, seconds: float) -> bool:
+    return bool(select.select([descriptor], [], [], max(seconds, 0))[0])
+
+
+def _copy_index(source: Path, target: Path) -> None:
+    """Copy an index, which speeds up the next snapshot. One that an agent exchanged for something else is left."""
+    try:
+        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if stat.S_ISREG(found.st_mode) and found.st_size <= _MAX_INDEX:
+            new = target.with_name(f"{target.name}.new")
+            with new.open("wb") as copy:
+                shutil.copyfileobj(file, copy)
+            new.replace(target)
+
+
+def _missing(complaints: IO[bytes]) -> tuple[str, ...]:
+    """Return what git could not read, from its complaints."""
+    complaints.seek(0)
+    lines = complaints.read(100_000).decode("utf-8", "replace").splitlines()
+    return tuple(line.removeprefix("error: ") for line in lines if line.startswith("error: "))[:20]
+
+
+def _last_line(complaints: IO[bytes]) -> str:
+    complaints.seek(0)
+    lines = complaints.read(100_000).decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].removeprefix("fatal: ") if lines else "git ended without a word"

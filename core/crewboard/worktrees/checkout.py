@@ -1,0 +1,94 @@
+"""The checkout of one agent: a repository of its own, on the agent's branch, that borrows the user's objects.
+
+It is no linked worktree of git: in one of those, an agent could change hooks, settings and refs of the user's
+repository. Here it finds only its own, and the user's objects are readable alone.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from crewboard.records import StorageError, UsageError, Worktree
+from crewboard.sandbox import scratch
+from crewboard.store import TeamDirectory, files
+from crewboard.worktrees.repository import UNTOUCHED, Repository, copy_settings, initialize, open_repository
+from crewboard.worktrees.snapshot import base_ref_of, branch_of, index_of
+
+REMOVAL_TIMEOUT = 120.0
+"""Seconds for removing a checkout. Of a huge one, the rest is removed with the next."""
+
+
+def make(team: TeamDirectory, name: str, base: str | None = None) -> Worktree:
+    """Make the checkout of an agent at the commit that `base` means, or at HEAD. What is uncommitted stays behind.
+
+    If this is killed, the checkout is not there, and making it again works.
+
+    Raises:
+        UsageError: There is no repository, no such commit, or there is a checkout of that name.
+        StorageError: It cannot be written.
+    """
+    repository = open_repository(team.root)
+    start = repository.commit(base or "HEAD")
+    target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
+    try:
+        files.make_folder(target.parent)
+        with files.locked(team.lock(f"worktree-{name}")):
+            if target.exists():
+                raise UsageError(f"there is a worktree in {target} already")
+            _remove_unfinished(target)
+            # Before anything refers to the commit, so that no garbage collection removes it.
+            repository.git("update-ref", base_ref_of(team, name), start)
+            new = target.with_name(f".{name}.{secrets.token_hex(4)}")
+            try:
+                objects = _fill(repository, new, target, branch_of(team, name), start)
+                index_of(team, name).unlink(missing_ok=True)
+                shutil.copyfile(new / ".git/index", index_of(team, name))
+                new.rename(target)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
+    except OSError as error:
+        raise StorageError(f"cannot make the worktree {target}: {files.reason(error)}") from error
+    # Relative, so that it holds after the whole folder was moved.
+    borrowed = os.path.relpath(objects, os.path.realpath(team.root)) if objects else ""
+    return Worktree(branch=branch_of(team, name), base=start, objects=borrowed)
+
+
+def remove(team: TeamDirectory, name: str) -> None:
+    """Remove the checkout of an agent that is not running, whatever is in it. Its snapshots stay.
+
+    Raises:
+        StorageError: A part of it cannot be removed.
+    """
+    try:
+        with files.locked(team.lock(f"worktree-{name}")):
+            index_of(team, name).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                # If the removal is cut short, what is left is no checkout, and the next call removes it.
+                team.worktree(name).rename(team.worktrees / f".{name}.{secrets.token_hex(4)}")
+            _remove_unfinished(team.worktree(name))
+    except OSError as error:
+        raise StorageError(f"cannot remove the worktree of {name}: {files.reason(error)}") from error
+
+
+def _remove_unfinished(target: Path) -> None:
+    """Remove what an earlier process left when it was killed while it made the checkout `target`."""
+    for path in target.parent.glob(f".{target.name}.*"):
+        scratch.remove_tree(path, REMOVAL_TIMEOUT)
+
+
+def _fill(repository: Repository, new: Path, target: Path, branch: str, start: str) -> Path | None:
+    """Make the checkout in the folder `new`, which is renamed to `target`. Return the folder of objects it borrows."""
+    own = initialize(repository, new, "--initial-branch", branch)
+    borrowed = None if repository.borrows else repository.objects
+    if borrowed is None:
+        # The folders that a repository borrows from are not shown to agents: one could have named any folder there.
+        repository.git("pack-objects", "--quiet", "--revs", str(own.objects / "pack/pack"), stdin=f"{start}\n")
+    else:
+        path = os.path.relpath(borrowed, target / ".git/objects")
+        (own.objects / "info/alternates").write_bytes(os.fsencode(path) + b"\n")
+    copy_settings(repository, own)
+    own.git("update-ref", f"refs/heads/{branch}", start)
+    own.in_working_tree("read-tree", "-m", "-u", "HEAD", environment=UNTOUCHED)
+    return borrowed

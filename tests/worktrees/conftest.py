@@ -1,0 +1,59 @@
+"""A git repository with a team, and agents with worktrees in it."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crewboard.records import HireOptions, Spec
+from crewboard.store import TeamDirectory
+from crewboard.worktrees import checkout
+from tests import system
+
+ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin:/usr/local/bin", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "Kim", "GIT_AUTHOR_EMAIL": "kim@example.invalid",
+    "GIT_COMMITTER_NAME": "Kim", "GIT_COMMITTER_EMAIL": "kim@example.invalid",
+}  # fmt: skip
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git in a folder as a user does, and return what it prints."""
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.removesuffix("\n")
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+
+
+@pytest.fixture
+def root(directory: TeamDirectory) -> Path:
+    """Return the root of a team, which is a repository with one commit."""
+    system.need_program("git")
+    git(directory.root, "init", "-q", "-b", "main")
+    write(
+        directory.root, {"api.py": "one\ntwo\nthree\n", "pkg/core.py": "x = 1\n", ".gitignore": "*.pyc\n.crewboard/\n"}
+    )
+    git(directory.root, "add", "-A")
+    git(directory.root, "commit", "-qm", "Begin")
+    return directory.root
+
+
+@pytest.fixture
+def hired(directory: TeamDirectory, root: Path) -> Callable[..., Spec]:
+    """Return a function that makes an agent's worktree and returns its spec."""
+
+    def hire(name: str, base: str | None = None) -> Spec:
+        worktree = checkout.make(directory, name, base)
+        return Spec(
+            prompt="work", prompt_id=name, type="code", flags=HireOptions(worktree=True, base=base), worktree=worktree
+        )
+
+    return hire
