@@ -10,6 +10,7 @@ from crewboard.records import HireOptions, Spec
 from crewboard.store import TeamDirectory
 from crewboard.worktrees import checkout
 from tests import system
+from tests.worktrees.home import Home
 
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin:/usr/local/bin", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1",
@@ -57,3 +58,14 @@ def hired(directory: TeamDirectory, root: Path) -> Callable[..., Spec]:
         )
 
     return hire
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """Return a repository with one commit and a team without agents, for work that needs no checkout."""
+    system.need_program("git")
+    # The settings of the machine's user must not change the results.
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    root = tmp_path / "project"
+    root.mkdir()
+    return Home(root)

@@ -22,13 +22,14 @@ from crewboard.commands.context import (
 )
 
 if TYPE_CHECKING:
-    from crewboard.commands import answers, context, control, hire, messages, stop, tasks
+    from crewboard.commands import answers, changes, context, control, hire, messages, stop, tasks
 
 __all__ = [
     "POLL_INTERVAL",
     "CommandLine",
     "Team",
     "answers",
+    "changes",
     "check_credentials",
     "choose_team",
     "command_for",

@@ -18,7 +18,7 @@ def status(view: TeamView) -> dict[str, Any]:
         "root": str(view.root),
         "model_backend": view.model_backend,
         "supervisor": asdict(view.supervisor),
-        "agents": [agent(each) for each in view.agents],
+        "agents": [agent(each, TeamDirectory(view.path)) for each in view.agents],
         "requests": [request.model_dump() for request in view.requests],
         "tasks": [task.model_dump() for task in view.tasks],
         "needs_you": [need_in_view(each, view) for each in view.needs],
@@ -29,7 +29,7 @@ def status(view: TeamView) -> dict[str, Any]:
     }
 
 
-def agent(view: AgentView) -> dict[str, Any]:
+def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
     """Return one agent."""
     return {
         "name": view.name,
@@ -58,7 +58,16 @@ def agent(view: AgentView) -> dict[str, Any]:
         "sandbox": view.sandbox,
         "model": view.model,
         "damaged": view.damaged,
+        "worktree": _worktree(view, team),
     }
+
+
+def _worktree(view: AgentView, team: TeamDirectory) -> dict[str, str] | None:
+    """Return the checkout of an agent, None if it works in the shared tree."""
+    worktree = view.spec.worktree if view.spec else None
+    if worktree is None:
+        return None
+    return {"path": str(team.worktree(view.name)), "branch": worktree.branch, "base": worktree.base}
 
 
 def need(each: Need, team: TeamDirectory) -> dict[str, Any]:

@@ -25,6 +25,7 @@ SECTIONS = {
         "inbox": "mail:inbox",
         "requests": "mail:requests",
         "tasks": "tasks:tasks",
+        "changes": "changes:changes",
         "journal": "watching:journal",
         "log": "watching:log",
         "audit": "watching:audit",
@@ -66,8 +67,8 @@ SECTIONS = {
 
 
 READING = frozenset({
-    None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "journal", "log", "audit", "team",
-    "types", "keys", "doctor", "demo", "supervisor",
+    None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
+    "audit", "team", "types", "keys", "doctor", "demo", "supervisor",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 

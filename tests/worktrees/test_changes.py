@@ -1,0 +1,208 @@
+"""What an agent with a worktree changed, compared with plain git's own answers."""
+
+import os
+
+import pytest
+
+from crewboard.commands import changes
+from crewboard.errors import UsageError
+from crewboard.records import Member
+from crewboard.store import roster
+from crewboard.worktrees.changes import Changes, FileChange
+from tests.cli.shell import Inside
+from tests.worktrees.home import Home
+
+
+def only(home: Home, name: str = "bob") -> Changes:
+    (found,) = changes.list_changes(home.team, [name])
+    return found
+
+
+def test_committed_and_uncommitted_work_is_listed(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("api.py", "line 0\nnew\n")
+    bob.commit("rewrite")
+    bob.write("notes.txt", "one\ntwo\n")
+    bob.delete("README")
+    bob.snap()
+    found = only(home)
+    assert found.files == (
+        FileChange("README", "deleted", 0, 1),
+        FileChange("api.py", "modified", 1, 19),
+        FileChange("notes.txt", "added", 2, 0),
+    )
+    assert (found.added, found.removed, found.behind, found.applies) == (3, 20, 0, True)
+    assert (found.branch, found.base, found.commit) == ("crew/bob", bob.base, bob.snapshot)
+
+
+def test_the_counts_are_those_of_git(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("api.py", home.read("api.py").replace("line 7\n", "seven\n") + "more\n")
+    bob.write("a/b.txt", "x\n")
+    bob.snap()
+    said = home.git("diff", "--numstat", bob.base, bob.snapshot)
+    assert "\n".join(f"{f.added}\t{f.removed}\t{f.path}" for f in only(home).files) == said
+
+
+def test_renamed_binary_and_type_changes_are_named(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("core.py", home.read("api.py"))
+    bob.delete("api.py")
+    bob.write("image", b"\0\1\2")
+    bob.write("README", "/etc/passwd", mode="120000")
+    bob.snap()
+    assert only(home).files == (
+        FileChange("README", "type", 1, 1),
+        FileChange("core.py", "renamed", 0, 0, "api.py"),
+        FileChange("image", "added", None, None),
+    )
+    said = changes.read_diff(home.team, "bob")
+    assert "rename from api.py\nrename to core.py\n" in said
+    assert "Binary files /dev/null and b/image differ" in said
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"a\tb", b"a\nb", b":top", b"*", b" x ", b'"q"'])
+def test_any_file_name_works(home: Home, name: bytes) -> None:
+    bob = home.hire("bob")
+    bob.write(name, "x\n")
+    bob.write("other", "other\n")
+    bob.snap()
+    assert FileChange(os.fsdecode(name), "added", 1, 0) in only(home).files
+    said = changes.read_diff(home.team, "bob", os.fsdecode(name))
+    assert said.count("diff --git") == 1
+    assert "+x" in said
+    shown = Inside(home.root)("changes", "bob")
+    assert shown.code == 0
+    assert len(shown.out.splitlines()) == 3
+
+
+def test_the_diff_of_all_files_is_that_of_git(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("api.py", "changed\n")
+    bob.write("b", "b\n")
+    bob.snap()
+    said = changes.read_diff(home.team, "bob")
+    assert said == home.git("diff", "-M", bob.base, bob.snapshot)
+    assert changes.read_diff(home.team, "bob", "b") == home.git("diff", bob.base, bob.snapshot, "--", "b")
+
+
+def test_the_diff_of_a_renamed_file_shows_the_renaming(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("core.py", home.read("api.py"))
+    bob.delete("api.py")
+    bob.snap()
+    assert "similarity index 100%" in changes.read_diff(home.team, "bob", "core.py")
+
+
+def test_attributes_and_drivers_run_nothing(home: Home) -> None:
+    home.git("config", "diff.evil.textconv", "touch ran; cat")
+    home.git("config", "diff.evil.command", "touch ran")
+    bob = home.hire("bob")
+    bob.write(".gitattributes", "* diff=evil merge=evil\n")
+    bob.write("api.py", "x\n")
+    bob.snap()
+    assert "-line 3" in changes.read_diff(home.team, "bob")
+    assert not list(home.root.rglob("ran"))
+
+
+def test_commits_of_the_user_are_behind_and_no_change_of_the_agent(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("notes.txt", "x\n")
+    bob.snap()
+    home.write("user.txt", "mine\n")
+    home.commit("mine")
+    found = only(home)
+    assert [each.path for each in found.files] == ["notes.txt"]
+    assert (found.behind, found.applies) == (1, True)
+
+
+def test_what_the_agent_merged_from_the_user_is_no_change(home: Home) -> None:
+    bob = home.hire("bob")
+    home.write("user.txt", "mine\n")
+    tip = home.commit("mine")
+    bob.merge(tip, f"{tip}^{{tree}}")
+    bob.write("notes.txt", "x\n")
+    bob.snap()
+    found = only(home)
+    assert [each.path for each in found.files] == ["notes.txt"]
+    assert (found.base, found.behind) == (tip, 0)
+
+
+def test_conflicts_are_named(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("api.py", "bob\n")
+    bob.write("fine", "x\n")
+    bob.snap()
+    home.write("api.py", "user\n")
+    home.commit("mine")
+    found = only(home)
+    assert (found.applies, found.conflicts) == (False, ("api.py",))
+
+
+def test_a_history_of_its_own_is_compared_with_the_base(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("notes.txt", "x\n")
+    tree = home.git("rev-parse", f"{bob.snap()}^{{tree}}")
+    bob.head = home.git("commit-tree", tree, "-m", "orphan")
+    bob.snap()
+    found = only(home)
+    assert (found.base, found.applies) == (bob.base, True)
+    assert [each.path for each in found.files] == ["notes.txt"]
+
+
+def test_nothing_is_changed_before_the_first_snapshot(home: Home) -> None:
+    home.hire("bob")
+    found = only(home)
+    assert (found.files, found.behind, found.applies) == ((), 0, True)
+
+
+def test_agents_of_the_shared_tree_are_left_out(home: Home) -> None:
+    roster.put(home.directory, Member(name="ann", type="code"))
+    home.hire("bob")
+    assert [each.agent for each in changes.list_changes(home.team)] == ["bob"]
+    with pytest.raises(UsageError, match="no worktree"):
+        changes.read_diff(home.team, "ann")
+
+
+def test_listing_changes_no_ref_and_no_file(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("api.py", "x\n")
+    bob.snap()
+    home.write("dirty", "x\n")
+    before = home.git("for-each-ref"), home.git("status", "--porcelain")
+    changes.list_changes(home.team)
+    assert (home.git("for-each-ref"), home.git("status", "--porcelain")) == before
+
+
+def test_changes_as_json(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("notes.txt", "x\n")
+    bob.snap()
+    assert Inside(home.root)("changes", "--json").json == [
+        {
+            "agent": "bob", "branch": "crew/bob", "base": bob.base,
+            "files": [{"path": "notes.txt", "status": "added", "added": 1, "removed": 0}],
+            "added": 1, "removed": 0, "behind": 0, "applies": True, "collides_with": [], "check": None,
+        }
+    ]  # fmt: skip
+
+
+def test_changes_in_words(home: Home) -> None:
+    run = Inside(home.root)
+    assert run("changes").err.startswith("no agent has a worktree")
+    bob = home.hire("bob")
+    bob.write("notes.txt", "x\x1b[31m\n")
+    bob.snap()
+    assert run("changes").out.splitlines()[1].split() == ["bob", "+1", "-0", "1", "0", "cleanly"]
+    assert run("changes", "--stat").out == run("changes", "bob").out
+    assert "A        +1 -0  notes.txt" in run("changes", "bob").out
+    assert "+x␛[31m" in run("changes", "bob", "--diff").out
+    run("changes", "--stat", "--diff").refused(2, "one of")
+
+
+def test_status_names_the_worktree(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard.protocol.supervisor_client.ensure_running", lambda _: None)
+    bob = home.hire("bob")
+    (agent,) = Inside(home.root)("status", "--json").json["agents"]
+    path = str(home.directory.worktree("bob"))
+    assert agent["worktree"] == {"path": path, "branch": "crew/bob", "base": bob.base}
