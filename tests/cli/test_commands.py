@@ -17,6 +17,7 @@ from crewboard.agent_types import TYPES
 from crewboard.commands import answers, stop
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError
+from crewboard.linux import process
 from crewboard.protocol import requests
 from crewboard.records import Exit, Intake, Message
 from crewboard.store import agents, codec, files, journal, json_files, leases, mailbox, tasks
@@ -450,6 +451,8 @@ def test_doctor_says_what_works_and_how_to_fix_the_rest(cli: Cli) -> None:
     assert found["model"]["mark"] == "bad"
     assert "ANTHROPIC_API_KEY" in found["model"]["remedy"]
     assert found["watcher"]["mark"] == "ok"
+    kept_by = "cgroup" if process.find_memory_cgroup() else "watched"
+    assert found["memory"]["detail"].startswith(f"memory limits: {kept_by}")
     secret = cli.with_environment(ANTHROPIC_API_KEY="sk-secret")("doctor")
     assert "sk-secret" not in secret.out
     assert "ANTHROPIC_API_KEY is set" in secret.out

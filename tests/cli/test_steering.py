@@ -223,7 +223,7 @@ def test_ack_takes_tasks_and_what_concerns_no_agent(cli: Cli, team: Team) -> Non
 
 def test_the_memory_limit_of_an_agent(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
-    assert "may use 2G of memory" in cli("limit", "fixer", "--memory", "2G").out
+    assert re.search(r"may use 2G of memory \((watched|cgroup)\)\n", cli("limit", "fixer", "--memory", "2G").out)
     assert cli("limit", "fixer", "--json").json["max_memory"] == 2 * 1024**3
     assert "memory" not in cli("limit", "fixer", "--memory", "none").out
     assert cli("limit", "fixer", "--memory", "lots").code == 2

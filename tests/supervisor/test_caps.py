@@ -22,6 +22,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import Load
 from crewboard.supervisor.starts import Candidate, StartQueue, restart_delay
 from tests.crew import Crew, eventually
+from tests.model import calls
 
 LOOK = "List all Python files"
 
@@ -212,6 +213,39 @@ def test_an_agent_over_its_memory_is_killed_with_all_that_it_started(crew_on: Ca
     hire.limit_memory(crew.team, "fat", None)
     assert hire.resume(crew.team, "fat") == 2
     crew.wait_for("fat", "idle")
+
+
+def test_the_kernel_ends_an_agent_with_a_cgroup_over_its_memory(crew_on: Callable[..., Crew]) -> None:
+    parent = process.find_memory_cgroup()
+    if parent is None:
+        # No package can install one: the system that starts the tests must delegate it.
+        pytest.skip("memory limits by cgroups do not work here: no cgroup is delegated to this user")
+    fill = f"{sys.executable} -c 'b = bytearray(400 << 20); import time; time.sleep(60)'"
+    crew = crew_on(script=[calls("bash", command=fill)])
+    crew.hire("fat", "code", "fill it", max_memory=300 << 20, unsafe_no_sandbox=True)
+    group = eventually(lambda: next(parent.glob("crewboard-*-fat-1"), None), "the agent's cgroup")
+    seen = crew.wait_for("fat", "crashed")
+    assert seen.exit is not None
+    assert (seen.exit.reason, seen.exit.signal) == ("memory", signal.SIGKILL)
+    (need,) = urgent(crew)
+    assert "used more memory than its limit" in need.summary
+    eventually(lambda: not group.exists(), "the end of its cgroup")
+    assert "more than its limit" not in crew.directory.supervisor_log.read_text()
+
+
+def test_a_cgroup_follows_the_limit_and_outlives_the_supervisor(crew_on: Callable[..., Crew]) -> None:
+    if process.find_memory_cgroup() is None:
+        pytest.skip("memory limits by cgroups do not work here: no cgroup is delegated to this user")
+    crew = crew_on()
+    crew.run("api", "explore", LOOK, max_memory=300 << 20)
+    group = process.cgroup(crew.pid("api"))
+    assert group is not None
+    os.kill(crew.supervisor_pid(), signal.SIGKILL)
+    eventually(lambda: not supervisor_client.is_alive(crew.directory), "the end of the supervisor")
+    supervisor_client.wake_supervisor(crew.directory)
+    hire.limit_memory(crew.team, "api", 4096)
+    assert crew.wait_for("api", "crashed").exit.reason == "memory"  # type: ignore[union-attr]
+    eventually(lambda: not group.exists(), "the end of its cgroup")
 
 
 def test_a_hired_agent_gets_no_more_memory_than_its_hirer() -> None:

@@ -1,5 +1,6 @@
 """Processes as the kernel knows them: identity, descent, how they ended. The only module that reads /proc."""
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -222,3 +223,109 @@ def exit_status(pidfd: int) -> int | None:
         return None
     (answered,) = struct.unpack_from("Q", buffer, 0)
     return struct.unpack_from("i", buffer, _EXIT_CODE_AT)[0] if answered & _PIDFD_INFO_EXIT else None
+
+
+MEMORY_CGROUP_PREFIX = "crewboard-"
+"""How the names of the cgroups begin that limit the memory of workers."""
+
+_DELEGATED = ("user.delegate", "trusted.delegate")
+"""The extended attributes with which systemd marks a cgroup that it leaves to others (`Delegate=`)."""
+
+
+def cgroup(pid: int) -> Path | None:
+    """Return the folder of the cgroup (version 2) that a process is in; None if there is none to be seen."""
+    return _cgroup_below(Path("/proc"), str(pid))
+
+
+def _cgroup_below(proc: Path, pid: str) -> Path | None:
+    try:
+        mounts = [line.split(" ") for line in (proc / "self" / "mountinfo").read_text().splitlines()]
+        root, folder = next((each[3], each[4]) for each in mounts if each[each.index("-") + 1] == "cgroup2")
+        lines = (proc / pid / "cgroup").read_text().splitlines()
+        path = next(line[3:] for line in lines if line.startswith("0::"))
+        below = Path(path).relative_to(root)
+        # `..` leads to a cgroup outside this namespace.
+        return None if ".." in below.parts else Path(folder) / below
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def has_memory_cgroup(pid: int) -> bool:
+    """Return True if the process is in a cgroup that limits the memory of one worker."""
+    group = cgroup(pid)
+    return group is not None and group.name.startswith(MEMORY_CGROUP_PREFIX)
+
+
+def find_memory_cgroup(proc: Path = Path("/proc")) -> Path | None:
+    """Return the nearest cgroup below which this user may make others with a memory limit; None if there is none.
+
+    It is this process's own one or one above it, and was delegated to this user. Version 2 only.
+    """
+    own = _cgroup_below(proc, "self")
+    return next((each for each in [own, *own.parents] if _can_limit_memory(each)), None) if own is not None else None
+
+
+def _can_limit_memory(group: Path) -> bool:
+    try:
+        if not _is_delegated(group):
+            return False
+        if "memory" in (group / "cgroup.subtree_control").read_text().split():
+            return True
+        # The kernel enables a controller only for the children of a cgroup without processes.
+        has_processes = bool((group / "cgroup.procs").read_text())
+        return not has_processes and "memory" in (group / "cgroup.controllers").read_text().split()
+    except OSError:
+        return False
+
+
+def _is_delegated(group: Path) -> bool:
+    """Return True if this user may make cgroups here. Root could anywhere, but is to use only what is marked."""
+    if not runs_as_root():
+        return os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK)
+    for name in _DELEGATED:
+        with contextlib.suppress(OSError):
+            if os.getxattr(group, name) == b"1":
+                return True
+    return False
+
+
+def make_memory_cgroup(group: Path, limit: int, pid: int) -> None:
+    """Make a cgroup with a memory limit in bytes, and move a process and its descendants into it.
+
+    Memory that they have by then is not counted. Above the limit the kernel kills all of them at once.
+
+    Raises:
+        OSError: The kernel refuses it; the cgroup may exist.
+    """
+    parent = group.parent
+    if "memory" not in (parent / "cgroup.subtree_control").read_text().split():
+        (parent / "cgroup.subtree_control").write_text("+memory")
+    group.mkdir()
+    set_memory_limit(group, limit)
+    (group / "memory.oom.group").write_text("1")
+    # Else a worker would slow the machine down long before it ends. A kernel without swap has no such file.
+    with contextlib.suppress(OSError):
+        (group / "memory.swap.max").write_text("0")
+    (group / "cgroup.procs").write_text(str(pid))
+    # Whatever it starts from here on is in the cgroup; this is for what it started before.
+    for each in descendants(pid):
+        with contextlib.suppress(OSError):
+            (group / "cgroup.procs").write_text(str(each))
+
+
+def set_memory_limit(group: Path, limit: int | None) -> None:
+    """Set the memory limit of a cgroup in bytes; None for no limit.
+
+    Raises:
+        OSError: There is no such cgroup.
+    """
+    (group / "memory.max").write_text("max" if limit is None else str(limit))
+
+
+def exceeded_memory(group: Path) -> bool:
+    """Return True if the kernel killed processes of a cgroup because they reached its memory limit."""
+    try:
+        events = (line.split() for line in (group / "memory.events").read_text().splitlines())
+        return any(name == "oom_kill" and int(count) > 0 for name, count in events)
+    except (OSError, ValueError):
+        return False

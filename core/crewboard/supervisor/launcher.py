@@ -1,15 +1,20 @@
-"""Starts, signals and reaps workers as child processes."""
+"""Starts, signals and reaps workers as child processes, and limits their memory where the kernel does that."""
 
 import contextlib
+import hashlib
+import logging
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from crewboard import linux, store
-from crewboard.store import AgentDirectory
+from crewboard.store import AgentDirectory, TeamDirectory
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -120,3 +125,75 @@ def kill_marked(mark: str) -> None:
         with contextlib.suppress(OSError):
             if needle in linux.process.environment(pid):
                 linux.process.send_signal(pid, signal.SIGKILL)
+
+
+class MemoryGroups:
+    """The cgroups that limit the memory of a team's workers, one for each run that began with a limit.
+
+    Without a delegated cgroup, and if the kernel refuses anything, there is none; then the supervisor watches instead.
+    """
+
+    def __init__(self, team: TeamDirectory) -> None:
+        self._parent = linux.process.find_memory_cgroup()
+        digest = hashlib.sha256(os.fsencode(team.path)).hexdigest()[:12]
+        self._prefix = f"{linux.process.MEMORY_CGROUP_PREFIX}{digest}-"
+        self._groups: dict[tuple[str, int], Path] = {}
+        self._limits: dict[tuple[str, int], int | None] = {}
+        self._exceeded: set[tuple[str, int]] = set()
+        # Those of an earlier supervisor, so that they are removed too.
+        for group in self._parent.glob(f"{self._prefix}*") if self._parent is not None else ():
+            name, _, run = group.name.removeprefix(self._prefix).rpartition("-")
+            if run.isdecimal():
+                self._groups[name, int(run)] = group
+
+    def enclose(self, name: str, run: int, pid: int, limit: int) -> None:
+        """Put a new worker into a cgroup with a memory limit, if the kernel lets us."""
+        if self._parent is None:
+            return
+        group = self._parent / f"{self._prefix}{name}-{run}"
+        try:
+            linux.process.make_memory_cgroup(group, limit, pid)
+        except OSError as error:
+            log.warning("the memory of %s is watched, because its cgroup failed: %s", name, error)
+            with contextlib.suppress(OSError):
+                group.rmdir()
+        else:
+            self._groups[name, run] = group
+            self._limits[name, run] = limit
+
+    def adopt(self, name: str, run: int, pid: int) -> None:
+        """Find the cgroup of a worker that an earlier supervisor started, perhaps below another cgroup."""
+        group = linux.process.cgroup(pid)
+        if group is not None and group.name == f"{self._prefix}{name}-{run}":
+            self._groups[name, run] = group
+
+    def set_limit(self, name: str, run: int, limit: int | None) -> bool:
+        """Set the limit of a run to today's; return False if no cgroup limits this run."""
+        key = (name, run)
+        if key not in self._groups:
+            return False
+        # Each write above the limit makes the kernel look for processes to kill.
+        if key not in self._limits or self._limits[key] != limit:
+            try:
+                linux.process.set_memory_limit(self._groups[key], limit)
+            except OSError:
+                return False
+            self._limits[key] = limit
+        return True
+
+    def exceeded(self, name: str, run: int) -> bool:
+        """Return True if the kernel killed this run because it reached its limit."""
+        self.sweep()
+        return (name, run) in self._exceeded
+
+    def sweep(self) -> None:
+        """Remove the cgroups whose processes have all ended, and remember which of them reached their limit."""
+        for key, group in list(self._groups.items()):
+            if linux.process.exceeded_memory(group):
+                self._exceeded.add(key)
+            # Refused while a process is in it.
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            if not group.exists():
+                del self._groups[key]
+                self._limits.pop(key, None)

@@ -27,7 +27,7 @@ from crewboard.records import (
 )
 from crewboard.store import AgentDirectory, CachedFile, TeamDirectory
 from crewboard.supervisor import finalizer
-from crewboard.supervisor.launcher import Ended, Ref
+from crewboard.supervisor.launcher import Ended, MemoryGroups, Ref
 from crewboard.supervisor.notifier import ChangeNotifier, HookRunner
 from crewboard.supervisor.offline_model import OfflineModel
 from crewboard.supervisor.prefork_launcher import PreforkLauncher
@@ -49,7 +49,7 @@ EXIT_STATUS_TIMEOUT = 2.0
 """Seconds to wait until the kernel tells how a process ended that is not a child of this one."""
 
 MEMORY_INTERVAL = 1.0
-"""Seconds between two looks at the memory of an agent that has a limit."""
+"""Seconds between two looks at the memory of an agent that has a limit and no cgroup."""
 
 _LOST_POLL = 0.05
 
@@ -151,6 +151,7 @@ class Supervisor:
         self._wake = asyncio.Event()
         self._notifier = ChangeNotifier(team)
         self._hook = HookRunner(team, launcher)
+        self._memory_groups = MemoryGroups(team)
         self._leaving = False
         self._idle_since = time.monotonic()
         self._next_pass = SWEEP_INTERVAL
@@ -230,6 +231,7 @@ class Supervisor:
                 candidates += [candidate] if candidate is not None else []
         with self._noting_failures(""):
             await self._start_in_turn(sorted(candidates))
+        self._memory_groups.sweep()
         with self._noting_failures(""):
             self._hook.tick()
 
@@ -357,6 +359,7 @@ class Supervisor:
             return
         watched.ref = Ref(holder.pid, holder.start_ticks)
         watched.run = holder.run
+        self._memory_groups.adopt(watched.agent.name, holder.run, holder.pid)
         asyncio.get_running_loop().add_reader(watched.pidfd, self._on_adopted_exit, watched, watched.pidfd)
         log.info("adopted %s run %d, pid %d", watched.agent.name, holder.run, holder.pid)
 
@@ -433,8 +436,10 @@ class Supervisor:
         if watched.ref is None:
             return
         watched.run = run
-        # Kept for a restart: no file holds the API key.
         spec = watched.spec.get()
+        if spec is not None and spec.flags.max_memory is not None:
+            self._memory_groups.enclose(watched.agent.name, run, watched.ref.pid, spec.flags.max_memory)
+        # Kept for a restart: no file holds the API key.
         watched.environment = request.environment if spec is not None and spec.flags.restart else {}
         # A request for a later run may have come while the fork was awaited.
         if watched.start is not None and watched.start.run == run:
@@ -442,8 +447,9 @@ class Supervisor:
         log.info("started %s run %d, pid %d", watched.agent.name, run, watched.ref.pid)
 
     def _limit_memory(self, watched: Watched, spec: Spec) -> None:
-        """Kill a worker and its descendants if they use more memory than the agent's limit."""
-        if watched.ref is None or spec.flags.max_memory is None:
+        """Kill a worker and its descendants if they use more memory than the agent's limit, unless a cgroup does."""
+        in_cgroup = self._memory_groups.set_limit(watched.agent.name, watched.run, spec.flags.max_memory)
+        if watched.ref is None or spec.flags.max_memory is None or in_cgroup:
             return
         self._pass_again_in(MEMORY_INTERVAL)
         used = linux.process.resident_bytes(watched.ref.pid)
@@ -470,12 +476,16 @@ class Supervisor:
         """Record and finalize the end of the newest run if that is not done yet."""
         now = time.time()
         for run, ended in sorted(watched.ended.items()):
-            reason = "memory" if run == watched.over_memory else ""
-            finalizer.record_exit(watched.agent, run, ended, now, reason)
+            finalizer.record_exit(watched.agent, run, ended, now, self._reason(watched, run))
         watched.ended.clear()
         status, record = watched.status.get(), watched.exit.get()
         if status is not None and (record is None or record.run < status.run):
-            record = finalizer.record_exit(watched.agent, status.run, Ended(), now)
+            record = finalizer.record_exit(watched.agent, status.run, Ended(), now, self._reason(watched, status.run))
         if record is not None and not record.buried and not store.leases.is_held(watched.agent.lease):
             finalizer.finalize(watched.agent, record, now)
             self._restart_if_wanted(watched, record)
+
+    def _reason(self, watched: Watched, run: int) -> str:
+        """Return why a run ended if its memory limit ended it; else an empty text."""
+        is_over = run == watched.over_memory or self._memory_groups.exceeded(watched.agent.name, run)
+        return "memory" if is_over else ""

@@ -212,7 +212,8 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
     """Show or set the limits of the agent NAME: model calls for one assignment, and memory.
 
     A raised turn limit continues the assignment that it stopped. An agent that uses more memory than its limit, with
-    all that it started, is killed.
+    all that it started, is killed: by the kernel if it began with a limit and a cgroup is delegated to you, else by the
+    supervisor, which looks once a second. See `crewboard doctor`.
 
     Example: crewboard limit fixer --turns 200
     """
@@ -229,9 +230,18 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
         return
     say(f"{name} may call the model {spec.flags.max_turns} times for one assignment")
     if spec.flags.max_memory is not None:
-        say(f"{name} may use {core.store.roster.format_size(spec.flags.max_memory)} of memory")
+        size = core.store.roster.format_size(spec.flags.max_memory)
+        say(f"{name} may use {size} of memory ({_memory_limit_kept_by(agent)})")
     if run is not None:
         say(f"{name} continues: run {run}")
+
+
+def _memory_limit_kept_by(agent: core.store.AgentDirectory) -> str:
+    """Return how the memory limit of an agent is kept; while it does not run, of its next run."""
+    holder = core.store.leases.holder(agent.lease, core.records.Lease)
+    process = core.linux.process
+    kept = process.has_memory_cgroup(holder.pid) if holder is not None else process.find_memory_cgroup() is not None
+    return "cgroup" if kept else "watched"
 
 
 def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: bool) -> None:

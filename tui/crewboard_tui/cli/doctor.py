@@ -55,6 +55,7 @@ def all_checks(session: Session) -> list[Check]:
         model(core.env.is_offline(environment), dict(environment)),
         sandbox(session.root, environment),
         *root_user(),
+        memory(),
         watcher(),
         files(session.root),
         terminal(),
@@ -110,6 +111,15 @@ def root_user() -> list[Check]:
         return []
     remedy = "run crewboard as an ordinary user: a hole in the sandbox would be a hole in the machine"
     return [Check("user", "note", "crewboard and its agents run as root", remedy)]
+
+
+def memory() -> Check:
+    """Check how the memory limits of agents are kept."""
+    group = core.linux.process.find_memory_cgroup()
+    if group is not None:
+        return Check("memory", "ok", f"memory limits: cgroup, below {group}")
+    remedy = "with systemd, `systemd-run --user --scope bash` opens a shell whose teams get cgroups"
+    return Check("memory", "note", "memory limits: watched, because no cgroup is delegated to you", remedy)
 
 
 def watcher() -> Check:
@@ -237,8 +247,8 @@ def _output(command: list[str]) -> str:
 def doctor(session: Session, as_json: bool) -> None:
     """Check the setup and suggest fixes.
 
-    Looks at Python, the API key, the sandbox, file events, the workspace, the terminal, your keys, your hook and git.
-    The exit code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
+    Looks at Python, the API key, the sandbox, memory limits, file events, the workspace, the terminal, your keys, your
+    hook and git. The exit code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
     """
     found = all_checks(session)
     if as_json:
