@@ -29,6 +29,7 @@ async def test_no_size_breaks_any_screen(frozen: Frozen, width: int, height: int
             "5",
             "6",
             "7",
+            "8",
             "1 w f f",
             "escape t",
             "escape n",
@@ -127,7 +128,7 @@ async def test_in_ascii_a_key_is_called_by_its_name(frozen: Frozen) -> None:
 
 async def test_ascii_paints_nothing_else(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36, ascii_only=True) as stage:
-        for keys in ("j", "2", "3", "4", "5", "6", "7", "1 w f", "escape t", "escape n", "escape !", "!"):
+        for keys in ("j", "2", "3", "4", "5", "6", "7", "8", "1 w f", "escape t", "escape n", "escape !", "!"):
             await stage.press(*keys.split())
             assert stage.all.isascii()
         await stage.press("1")

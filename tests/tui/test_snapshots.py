@@ -12,6 +12,7 @@ import pytest
 from crewboard_tui.views import inbox as screen
 from tests.frozen import Frozen
 from tests.tui.stage import opened
+from tests.tui.test_changes import AFTER, Repository
 
 KEPT = Path(__file__).parent / "snapshots"
 
@@ -66,6 +67,24 @@ async def test_it_looks_as_it_did(frozen: Frozen, monkeypatch: pytest.MonkeyPatc
         await stage.sees(sign)
         await stage.settles()
         _compare(name, stage.all)
+
+
+@pytest.mark.parametrize(("name", "width", "height"), [("changes-80x24", 80, 24), ("changes-120x36", 120, 36)])
+async def test_changes_look_as_they_did(frozen: Frozen, name: str, width: int, height: int) -> None:
+    repository = Repository(frozen)
+    repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
+    repository.snapshot("ui", {"README.md": "# Ink\n"})
+    repository.write({"README.md": "# Inkpot 2\n"})
+    repository.commit("meanwhile")
+    async with opened(frozen, width, height) as stage:
+        await stage.press("8")
+        await stage.sees("⚠ conflicts", "reads again")
+        await stage.settles()
+        _compare(name, stage.all)
+        await stage.press("enter", "]")
+        await stage.sees("rows[: size + 1]")
+        await stage.settles()
+        _compare(f"{name}-diff", stage.all)
 
 
 async def test_ascii_looks_as_it_did(frozen: Frozen) -> None:

@@ -3,6 +3,7 @@
 Nothing here needs a running Textual app, and nothing but `themes` loads Textual. All text of agents is made safe here.
 """
 
+from crewboard_tui.render.diff import DiffLine, FileDiff, Hunk, changed, diff_lines, hunk_lines, parse_diff
 from crewboard_tui.render.formats import (
     NEARLY,
     context_share,
@@ -30,11 +31,9 @@ from crewboard_tui.render.lines import (
     Align,
     Line,
     Span,
-    changed,
     clip,
     clip_middle,
     crop,
-    diff_lines,
     exact_lines,
     flow,
     hang,
@@ -73,6 +72,9 @@ __all__ = [
     "TASK_LOOKS",
     "URGENT",
     "Align",
+    "DiffLine",
+    "FileDiff",
+    "Hunk",
     "Line",
     "Look",
     "Span",
@@ -98,6 +100,7 @@ __all__ = [
     "format_size",
     "format_spending",
     "hang",
+    "hunk_lines",
     "is_same_day",
     "limit_tone",
     "line",
@@ -107,6 +110,7 @@ __all__ = [
     "one_line",
     "pad",
     "pad_name",
+    "parse_diff",
     "plain",
     "safe_line",
     "safe_text",

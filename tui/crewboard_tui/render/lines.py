@@ -1,10 +1,9 @@
-"""Lines of a screen as plain data (also diffs): text and tones, independent of any terminal.
+"""Lines of a screen as plain data: text and tones, independent of any terminal.
 
 Panes build these with pure functions, so that the content of a screen can be tested without a screen. Widths are
 terminal cells: a Chinese character takes two, a combining mark none.
 """
 
-import difflib
 import itertools
 import re
 from collections.abc import Iterable
@@ -187,31 +186,10 @@ def flow(pieces: Iterable[Line], width: int, most: int, gap: str = "  ") -> list
     return [tuple(row) for row in rows]
 
 
-_HEAD = 2
-"""Lines of a diff that name what is compared."""
-
-
 def exact_lines(text: str, width: int, tone: str = "") -> list[Line]:
     """Break text into lines at the full width, keeping every blank."""
     pieces = [piece for raw in safe_lines(text) for piece in chop_cells(raw, max(1, width)) or [""]]
     return [(Span(piece, tone),) for piece in pieces]
-
-
-def diff_lines(diff: str, width: int) -> list[Line]:
-    """Colour a unified diff."""
-    return [part for at, raw in enumerate(safe_lines(diff)) for part in exact_lines(raw, width, _tone(at, raw))]
-
-
-def changed(before: str, after: str, names: tuple[str, str]) -> str:
-    """Return a unified diff; empty if nothing changed."""
-    return "\n".join(difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm=""))
-
-
-def _tone(at: int, line: str) -> str:
-    # Below the head, `---` and `+++` are content, for example a removed SQL comment.
-    if at < _HEAD and line.startswith(("+++ ", "--- ")):
-        return "bold"
-    return {"+": "success", "-": "error", "@": "info"}.get(line[:1], "")
 
 
 _LIST = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")

@@ -22,6 +22,7 @@ VIEWS = {
     "processes": ("processes", "ProcessesScreen"),
     "feed": ("feed", "FeedScreen"),
     "cost": ("cost", "CostScreen"),
+    "changes": ("changes", "ChangesScreen"),
 }
 """The module and the class of each numbered view, by its mode."""
 

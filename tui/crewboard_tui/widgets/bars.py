@@ -176,11 +176,12 @@ VIEWS: tuple[tuple[str, str, str], ...] = (
     ("processes", "5", "Procs"),
     ("feed", "6", "Feed"),
     ("cost", "7", "Cost"),
+    ("changes", "8", "Changes"),
 )
 """Every view: mode, key, title."""
 
 _SHORT = {"needs": "Needs"}
-"""Shorter titles, so that all fit on 60 columns."""
+"""Shorter titles, so that most fit on 60 columns."""
 
 
 def new_mail(view: TeamView) -> int:
@@ -189,17 +190,16 @@ def new_mail(view: TeamView) -> int:
 
 
 def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
-    """Return the views with their counts; when space is short, only the keys and the current title."""
+    """Return the views with their counts; when space is short, only the keys of the last ones."""
     counts = {
         "inbox": new_mail(view),
         "needs": len(view.needs),
     }
     full = {mode: title for mode, _, title in VIEWS}
-    for titles, gap in ((full, " "), (full | _SHORT, "")):
-        tabs = _tabs(current, counts, pressed, titles, gap)
-        if width_of(tabs) <= width:
-            return tabs
-    return _tabs(current, counts, pressed, {current: full.get(current, "")}, "")
+    short = list((full | _SHORT).items())
+    shown = [(full, " "), *((dict(short[:most]), "") for most in range(len(short), -1, -1))]
+    found = [_tabs(current, counts, pressed, {current: full.get(current, "")} | titles, gap) for titles, gap in shown]
+    return next((tabs for tabs in found if width_of(tabs) <= width), found[-1])
 
 
 def _tabs(current: str, counts: Mapping[str, int], pressed: Pressed, titles: Mapping[str, str], gap: str) -> Line:

@@ -1,6 +1,6 @@
 """A list whose rows can be unfolded."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -63,10 +63,10 @@ class CollapsibleList(LineList):
         """Return False: keys here act on the page's agent, not on the row under the cursor."""
         return False
 
-    def begin(self, *, follows: bool) -> None:
-        """Start with new content: at its end if it follows, else at its top, all folded."""
+    def begin(self, *, follows: bool, unfolded: Iterable[str] = ()) -> None:
+        """Start with new content: at its end if it follows, else at its top; all but `unfolded` is folded."""
         self.restart()
-        self._unfolded.clear()
+        self._unfolded = set(unfolded)
         self._follows = self.follow = follows
         self.scroll_to(y=0, animate=False, force=True)
 

@@ -1,0 +1,210 @@
+"""Changes: what agents with a worktree changed, file by file, read from real snapshots in a real repository."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from crewboard.records import Spec, Status, Worktree
+from crewboard.store import agents, json_files
+from crewboard_tui.render import hunk_lines, parse_diff, plain
+from crewboard_tui.render.diff import MOST_OF_FILE, changed_words
+from tests.frozen import Frozen
+from tests.tui.stage import opened
+
+BEFORE = "def pages(rows, size):\n    return rows[:size]\n\n\n" + "".join(f"LIMIT_{at} = {at}\n" for at in range(40))
+AFTER = BEFORE.replace("rows[:size]", "rows[: size + 1]").replace("LIMIT_30 = 30", "LIMIT_30 = 300")
+
+
+class Repository:
+    """The user's repository around a frozen team, and the snapshots of agents in it."""
+
+    def __init__(self, frozen: Frozen) -> None:
+        self.team = frozen.directory
+        self.root = frozen.directory.root
+        self.git("init", "-q", "-b", "main")
+        (self.root / ".git/info/exclude").write_text(".crewboard\n")
+        self.write({"src/pages.py": BEFORE, "README.md": "# Inkpot\n"})
+        self.base = self.commit("begin")
+
+    def git(self, *arguments: str) -> str:
+        made = {"NAME": "kim", "EMAIL": "kim@example.org", "DATE": "2026-11-20T12:00:00Z"}
+        names = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in made.items()}
+        return subprocess.run(
+            ["git", *arguments], cwd=self.root, env={**os.environ, **names}, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    def write(self, files: dict[str, str]) -> None:
+        for name, text in files.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def commit(self, subject: str) -> str:
+        self.git("add", "--all")
+        self.git("commit", "-q", "--allow-empty", "-m", subject)
+        return self.git("rev-parse", "HEAD")
+
+    def snapshot(self, name: str, files: dict[str, str]) -> str:
+        """Have an agent change files of the base in a worktree of its own; the user's files stay as they are."""
+        head = self.git("rev-parse", "HEAD")
+        self.write(files)
+        self.git("add", "--all")
+        tree = self.git("write-tree")
+        self.git("reset", "-q", "--hard", head)
+        commit = self.git("commit-tree", tree, "-p", self.base, "-m", "snapshot")
+        self.git("update-ref", f"refs/{self._branch(name)}", commit)
+        self._give_worktree(name)
+        return commit
+
+    def _branch(self, name: str) -> str:
+        return f"crew/@{self.team.path.name}/{name}"
+
+    def _give_worktree(self, name: str) -> None:
+        def with_worktree(spec: Spec | None) -> Spec:
+            assert spec is not None
+            return spec.model_copy(update={"worktree": Worktree(branch=self._branch(name), base=self.base)})
+
+        agents.change_spec(self.team.agent(name), with_worktree)
+
+
+@pytest.fixture
+def repository(frozen: Frozen) -> Repository:
+    return Repository(frozen)
+
+
+async def test_eight_shows_what_each_agent_changed(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
+    repository.snapshot("ui", {"README.md": "# Ink\n"})
+    repository.write({"README.md": "# Inkpot 2\n"})
+    repository.commit("meanwhile")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("api  +3 −2 · 2 files · base 1 behind · ✓ applies")
+        await stage.sees("ui   +1 −1 · 1 file  · base 1 behind · ⚠ conflicts: README.md")
+        assert "migrate" not in "\n".join(stage.text[3:-4]), "it works in the shared tree"
+
+
+async def test_without_a_worktree_changes_says_how_to_get_one(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("no agent has a worktree", "crewboard spawn NAME --worktree")
+
+
+async def test_enter_shows_the_files_and_their_diff(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
+    async with opened(frozen, 120, 30) as stage:
+        await stage.press("8")
+        await stage.sees("✓ applies")
+        await stage.press("enter")
+        await stage.sees("Changes › api", "A src/cursor.py", "1 +A = 1", "file 1 of 2")
+        await stage.press("]")
+        await stage.sees("2 -    return rows[:size]", "2 +    return rows[: size + 1]", "file 2 of 2")
+        await stage.press("[")
+        await stage.sees("1 +A = 1")
+        await stage.press("escape")
+        await stage.sees("Work of api")
+
+
+async def test_a_hunk_folds_to_one_line(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"src/pages.py": AFTER})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("✓ applies")
+        await stage.press("enter")
+        await stage.sees("src/pages.py", "rows[: size + 1]")
+        await stage.press("enter", "j", "enter")
+        await stage.sees_not("rows[: size + 1]")
+        await stage.sees("LIMIT_30 = 300", "+ @@ -1,5 +1,5 @@")
+
+
+async def test_changes_are_read_again_when_the_agent_changes_its_state(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"README.md": "# One\n"})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("+1 −1")
+        repository.snapshot("api", {"README.md": "# One\n\nmore\n"})
+        path = frozen.directory.agent("api").status
+        status = json_files.load(path, Status)
+        assert status is not None
+        json_files.save(path, status.model_copy(update={"state": "idle"}))
+        await stage.sees("+3 −1")
+
+
+async def test_a_key_reads_the_changes_again(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"README.md": "# One\n"})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("+1 −1")
+        repository.snapshot("api", {"README.md": "# One\n\nmore\n"})
+        await stage.press("ctrl+r")
+        await stage.sees("+3 −1")
+
+
+async def test_a_hostile_file_name_and_text_are_only_shown(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot(
+        "api",
+        {
+            "a\nb\x1b[2J \udcff".encode(errors="surrogateescape").decode(
+                errors="surrogateescape"
+            ): "\x1b[31mred [bold]x[/]\n"
+        },
+    )
+    async with opened(frozen, 120, 30) as stage:
+        await stage.press("8")
+        await stage.sees("✓ applies")
+        await stage.press("enter")
+        await stage.sees("1 +␛[31mred [bold]x[/]", "a b␛[2J <U+DCFF>")
+
+
+# ------------------------------------------------------------------------------------------------------- the diff
+
+
+def _unified(before: str, after: str, tmp_path: Path) -> str:
+    for name, text in (("a", before), ("b", after)):
+        (tmp_path / name).write_text(text)
+    command = ["git", "diff", "--no-index", "--no-color", "a", "b"]
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+
+
+def test_lines_have_their_numbers_and_changed_words_are_marked(tmp_path: Path) -> None:
+    (found,) = parse_diff(_unified(BEFORE, AFTER, tmp_path))
+    removed, added = (line for line in found.hunks[0].lines if line.kind != " ")
+    assert (removed.old, removed.new, added.old, added.new) == (2, None, None, 2)
+    assert [added.text[begin:end] for begin, end in added.marks] == [" ", " + 1"]
+
+
+def test_lines_with_little_in_common_have_no_marks() -> None:
+    assert changed_words("import os", "class Painter(Widget):") == ((), ())
+    assert changed_words("x" * 500, "x" * 499 + "y") == ((), ())
+
+
+def test_lines_that_look_like_a_head_are_content(tmp_path: Path) -> None:
+    (found,) = parse_diff(_unified("-- drop\n-- a/b\nkeep\n", "++ add\n@@ -1 +1 @@\nkeep\n", tmp_path))
+    assert [line.kind + line.text for line in found.hunks[0].lines] == [
+        "--- drop", "--- a/b", "+++ add", "+@@ -1 +1 @@", " keep",
+    ]  # fmt: skip
+
+
+def test_of_a_huge_diff_the_first_part_is_kept(tmp_path: Path) -> None:
+    (found,) = parse_diff(_unified("", "line\n" * 100_000, tmp_path))
+    assert sum(len(hunk.lines) for hunk in found.hunks) == MOST_OF_FILE
+    assert found.left_out == 100_000 - MOST_OF_FILE
+
+
+def test_a_secret_of_several_lines_is_hidden(tmp_path: Path) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIE\nabcd\n-----END PRIVATE KEY-----\n"
+    (found,) = parse_diff(_unified("one\n", f"one\n{key}two\n", tmp_path))
+    texts = [line.text for line in found.hunks[0].lines]
+    assert len(texts) == 6
+    assert not {"MIIE", "abcd"} & set(texts)
+    assert (texts[0], texts[-1]) == ("one", "two")
+
+
+@pytest.mark.parametrize("width", [1, 5, 12, 40])
+def test_long_lines_are_broken_and_nothing_is_lost(width: int, tmp_path: Path) -> None:
+    text = "日本語 and some words that are long"
+    (found,) = parse_diff(_unified("", f"{text}\n", tmp_path))
+    lines = [plain(line)[2:] for _, line in hunk_lines(found.hunks[0], width, 1)]
+    assert "".join(line[1:] for line in lines) == text

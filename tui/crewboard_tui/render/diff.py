@@ -1,0 +1,354 @@
+"""Unified diffs: files, hunks and lines as data, the words that changed within a line, and how they are painted."""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rich.cells import cell_len, chop_cells
+
+from crewboard_tui.render.lines import Line, Span, exact_lines
+from crewboard_tui.render.sanitize import safe_lines
+
+MOST_LINES = 40_000
+"""Lines of a whole diff that are kept; the rest is only counted."""
+
+MOST_OF_FILE = 3000
+"""Lines of one file's diff that are kept."""
+
+_MOST_PAIRS = 2000
+"""Pairs of lines of a whole diff in which the changed words are marked."""
+
+_LONGEST_MARKED = 400
+"""Characters of a line above which its words are not compared."""
+
+_LIKE = 0.4
+"""Share of the characters that two lines have in common, below which one is not a version of the other."""
+
+_HEAD = 2
+"""Lines of a short diff that name what is compared."""
+
+_TOKEN = re.compile(r"\w+|\s+|.")
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
+_ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
+
+Mark = tuple[int, int]
+"""Where changed words begin and end in a line's text."""
+
+
+class DiffLine(NamedTuple):
+    """One line: `kind` is `+`, `-`, a blank for a line that did not change, or a backslash for a remark of git.
+
+    `old` and `new` are its numbers in the file before and after.
+    """
+
+    kind: str
+    text: str
+    old: int | None = None
+    new: int | None = None
+    marks: tuple[Mark, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """Return its number in the newest version that has it; 0 for a remark."""
+        return self.new or self.old or 0
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """Lines that belong together, and the line of git above them."""
+
+    head: str
+    lines: tuple[DiffLine, ...]
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """What changed in one file. `facts` are in words, such as a new mode; `left_out` lines are not kept."""
+
+    path: str
+    facts: tuple[str, ...] = ()
+    hunks: tuple[Hunk, ...] = ()
+    left_out: int = 0
+
+    @property
+    def digits(self) -> int:
+        """Return the number of digits of its highest line number."""
+        return len(str(max((line.number for hunk in self.hunks for line in hunk.lines[-2:]), default=0)))
+
+
+# ------------------------------------------------------------------------------------------------------- parsing
+
+
+@dataclass
+class _Draft:
+    """A file whose diff is being read."""
+
+    path: str = ""
+    facts: list[str] = field(default_factory=list)
+    hunks: list[Hunk] = field(default_factory=list)
+    lines: int = 0
+    left_out: int = 0
+    mode: str = ""
+
+    def done(self) -> FileDiff:
+        return FileDiff(self.path, tuple(self.facts), tuple(self.hunks), self.left_out)
+
+
+def parse_diff(text: str) -> list[FileDiff]:
+    """Return the files of a unified diff of git, made safe. Of a huge one, the first part is kept.
+
+    It takes up to a second for a huge diff: not for the thread that paints.
+    """
+    found: list[_Draft] = []
+    lines = iter(text.split("\n"))
+    kept = 0
+    pairs = _MOST_PAIRS
+    for raw in lines:
+        if raw.startswith("diff --git "):
+            found.append(_Draft(_path_in_head(raw)))
+        elif found and (head := _HUNK.match(raw)):
+            draft = found[-1]
+            room = max(0, min(MOST_OF_FILE - draft.lines, MOST_LINES - kept))
+            read, left_out = _read_hunk(lines, head, room)
+            draft.left_out += left_out
+            if read:
+                hunk, compared = _mark_words(read, pairs)
+                pairs -= compared
+                draft.hunks.append(Hunk(_safe(raw), hunk))
+                draft.lines += len(hunk)
+                kept += len(hunk)
+        elif found and raw.startswith("\\") and found[-1].hunks:
+            last = found[-1].hunks.pop()
+            found[-1].hunks.append(Hunk(last.head, (*last.lines, DiffLine("\\", _safe(raw[1:])))))
+        elif found:
+            _read_fact(found[-1], raw)
+    return [draft.done() for draft in found]
+
+
+def _read_hunk(lines: Iterator[str], head: re.Match[str], room: int) -> tuple[list[DiffLine], int]:
+    """Read the lines of a hunk, of which at most `room` are kept; return them, and the number of the others."""
+    old, new = int(head[1]), int(head[3])
+    old_end, new_end = (int(at) + int(count or 1) for at, count in ((head[1], head[2]), (head[3], head[4])))
+    kinds: list[str] = []
+    texts: list[str] = []
+    left_out = 0
+    while old < old_end or new < new_end:
+        raw = next(lines, None)
+        if raw is None:
+            break
+        kind = raw[:1] or " "
+        old += kind in " -"
+        new += kind in " +"
+        if len(texts) < room:
+            kinds.append(kind)
+            texts.append(raw[1:])
+        else:
+            left_out += kind != "\\"
+    return list(_numbered(kinds, _safe_texts(texts), int(head[1]), int(head[3]))), left_out
+
+
+def _numbered(kinds: Iterable[str], texts: Iterable[str], old: int, new: int) -> Iterator[DiffLine]:
+    for kind, text in zip(kinds, texts, strict=True):
+        before, after = kind in " -", kind in " +"
+        yield DiffLine(kind, text, old if before else None, new if after else None)
+        old += before
+        new += after
+
+
+def _safe(text: str) -> str:
+    return " ".join(safe_lines(text))
+
+
+def _safe_texts(texts: list[str]) -> list[str]:
+    """Make lines safe together: a secret may have several lines. Each of those is hidden then."""
+    safe = safe_lines("\n".join(texts)) if texts else []
+    if len(safe) == len(texts):
+        return safe
+    alone = [_safe(text) for text in texts]
+    first = next((at for at, (one, other) in enumerate(zip(alone, safe, strict=False)) if one != other), 0)
+    hidden = safe[first] if first < len(safe) else ""
+    rest = len(safe) - first - 1
+    return [*safe[:first], *[hidden] * (len(texts) - first - rest), *safe[len(safe) - rest :]]
+
+
+def _path_in_head(raw: str) -> str:
+    """Return the path in `diff --git a/PATH b/PATH`; a renamed file has two, of which lines below tell."""
+    names = raw.removeprefix("diff --git ")
+    return _unquoted(names[: len(names) // 2])[2:]
+
+
+def _unquoted(name: str) -> str:
+    """Return a file name that git may have put in quotation marks."""
+    if not (name.startswith('"') and name.endswith('"')):
+        return name
+
+    def character(found: re.Match[bytes]) -> bytes:
+        code = found[1]
+        return bytes([int(code, 8) if len(code) > 1 else _ESCAPED[code[0]]])
+
+    return _ESCAPE.sub(character, name[1:-1].encode(errors="surrogateescape")).decode(errors="surrogateescape")
+
+
+def _read_fact(draft: _Draft, raw: str) -> None:
+    """Read a line between the name of a file and its first hunk."""
+    word, _, rest = raw.partition(" to ") if raw.startswith(("rename to ", "copy to ")) else (raw, "", "")
+    if rest:
+        draft.path = _unquoted(rest)
+        draft.facts.append(f"{'renamed' if word == 'rename' else 'copied'} from {draft.mode}")
+    elif raw.startswith(("rename from ", "copy from ")):
+        draft.mode = _safe(_unquoted(raw.partition(" from ")[2]))
+    elif raw.startswith("old mode "):
+        draft.mode = raw.removeprefix("old mode ")
+    elif raw.startswith("new mode "):
+        draft.facts.append(f"mode {draft.mode} → {raw.removeprefix('new mode ')}")
+    elif raw.startswith(("new file mode ", "deleted file mode ")):
+        draft.facts.append(raw.replace(" mode ", ", mode "))
+    elif raw.startswith(("Binary files ", "GIT binary patch")):
+        draft.facts.append("binary: no lines to show")
+
+
+# ---------------------------------------------------------------------------------------------- words that changed
+
+
+def _mark_words(lines: list[DiffLine], most: int) -> tuple[tuple[DiffLine, ...], int]:
+    """Mark what changed within removed lines and the added lines that follow them, in at most `most` pairs.
+
+    Return the lines, and the number of compared pairs.
+    """
+    compared = 0
+    marked = list(lines)
+    for removed, added in _runs(lines):
+        for at, to in zip(removed, added, strict=False):
+            if compared >= most:
+                return tuple(marked), compared
+            compared += 1
+            before, after = changed_words(lines[at].text, lines[to].text)
+            marked[at] = lines[at]._replace(marks=before)
+            marked[to] = lines[to]._replace(marks=after)
+    return tuple(marked), compared
+
+
+def _runs(lines: Sequence[DiffLine]) -> Iterator[tuple[range, range]]:
+    """Yield the places of removed lines, and those of the added lines directly behind them."""
+    at = 0
+    while at < len(lines):
+        begin = at
+        while at < len(lines) and lines[at].kind == "-":
+            at += 1
+        middle = at
+        while at < len(lines) and lines[at].kind == "+":
+            at += 1
+        if begin < middle < at:
+            yield range(begin, middle), range(middle, at)
+        at = max(at, begin + 1)
+
+
+def changed_words(old: str, new: str) -> tuple[tuple[Mark, ...], tuple[Mark, ...]]:
+    """Return where the words are that differ, in both lines; nowhere if the lines have little in common."""
+    if max(len(old), len(new)) > _LONGEST_MARKED:
+        return (), ()
+    before, after = _TOKEN.findall(old), _TOKEN.findall(new)
+    blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    same = sum(len("".join(before[a:b]).strip()) for what, a, b, _, _ in blocks if what == "equal")
+    if 2 * same < _LIKE * (len(old.strip()) + len(new.strip())):
+        return (), ()
+    differ = [block for block in blocks if block[0] != "equal"]
+    return _places(before, [each[1:3] for each in differ]), _places(after, [each[3:5] for each in differ])
+
+
+def _places(tokens: list[str], blocks: Iterable[tuple[int, int]]) -> tuple[Mark, ...]:
+    """Return where blocks of tokens are in the text; blocks with only a blank between them are one."""
+    ends = [0]
+    for token in tokens:
+        ends.append(ends[-1] + len(token))
+    marks: list[Mark] = []
+    last = 0
+    for begin, end in blocks:
+        if begin == end:
+            continue
+        if marks and "".join(tokens[last:begin]).isspace():
+            marks[-1] = (marks[-1][0], ends[end])
+        else:
+            marks.append((ends[begin], ends[end]))
+        last = end
+    return tuple(marks)
+
+
+# ------------------------------------------------------------------------------------------------------- painting
+
+
+_TONES = {"+": "success", "-": "error", "@": "info", "\\": "dim"}
+
+
+def tone_of(kind: str) -> str:
+    """Return the tone of a line of a diff by its first character."""
+    return _TONES.get(kind, "")
+
+
+def hunk_lines(hunk: Hunk, width: int, digits: int) -> list[tuple[int, Line]]:
+    """Return the lines of a hunk with their numbers, broken at `width`, each with its place in `hunk.lines`."""
+    return [
+        (at, painted)
+        for at, each in enumerate(hunk.lines)
+        for painted in _diff_line(each, max(1, width - digits - 1), digits)
+    ]
+
+
+def _diff_line(each: DiffLine, width: int, digits: int) -> list[Line]:
+    tone = tone_of(each.kind)
+    number = Span(f"{each.number or '':>{digits}} ", "dim")
+    spans = [Span(each.kind, tone), *_marked(each, tone)]
+    if len(each.text) < width and each.text.isascii():
+        return [(number, *spans)]
+    first, *rest = _broken(spans, width)
+    return [(number, *first), *((Span(" " * (digits + 1)), *row) for row in rest)]
+
+
+def _marked(each: DiffLine, tone: str) -> list[Span]:
+    spans: list[Span] = []
+    last = 0
+    for begin, end in each.marks:
+        spans += [Span(each.text[last:begin], tone), Span(each.text[begin:end], f"{tone} bold underline")]
+        last = end
+    return [*spans, Span(each.text[last:], tone)]
+
+
+def _broken(spans: Iterable[Span], width: int) -> list[list[Span]]:
+    """Break spans into rows of `width` cells; the rows below the first begin with a blank for the sign."""
+    rows: list[list[Span]] = [[]]
+    room = width
+    for span in spans:
+        text = span.text
+        while text:
+            fits = chop_cells(text, room)[0] if room > 0 else ""
+            if not fits or cell_len(fits) > room:
+                if len(rows[-1]) <= 1 and len(rows) > 1:
+                    fits = text[0]  # wider than a whole row
+                else:
+                    rows.append([Span(" ")])
+                    room = width - 1
+                    continue
+            rows[-1].append(span._replace(text=fits))
+            room -= cell_len(fits)
+            text = text[len(fits) :]
+    return rows
+
+
+def diff_lines(diff: str, width: int) -> list[Line]:
+    """Colour a short unified diff, in lines of at most `width` cells."""
+    return [part for at, raw in enumerate(safe_lines(diff)) for part in exact_lines(raw, width, _tone(at, raw))]
+
+
+def changed(before: str, after: str, names: tuple[str, str]) -> str:
+    """Return a unified diff; empty if nothing changed."""
+    return "\n".join(difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm=""))
+
+
+def _tone(at: int, line: str) -> str:
+    # Below the head, `---` and `+++` are content, for example a removed SQL comment.
+    if at < _HEAD and line.startswith(("+++ ", "--- ")):
+        return "bold"
+    return tone_of(line[:1])

@@ -1,0 +1,549 @@
+"""`8` Changes: what agents with a worktree changed; and the page of one agent, with its files and their diff."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from textual import on
+from textual.containers import Container
+from textual.widget import Widget
+
+import crewboard as core
+from crewboard import AgentView, CrewboardError, TeamView
+from crewboard_tui.actions import (
+    FINDS_AGENTS,
+    Action,
+    AgentActions,
+    Layer,
+    Messaging,
+    Search,
+    Selection,
+    matches_agent,
+    select,
+)
+from crewboard_tui.queries import Snapshot
+from crewboard_tui.render import (
+    FileDiff,
+    Hunk,
+    Line,
+    Span,
+    clip_middle,
+    exact_lines,
+    hang,
+    hunk_lines,
+    look_of,
+    matches,
+    one_line,
+    pad,
+    parse_diff,
+    say,
+    spread,
+    width_of,
+)
+from crewboard_tui.views.base import AppContext, BaseScreen, first_hire, nothing_row
+from crewboard_tui.widgets import MARK, CollapsibleList, CollapsibleRow, LineList, LineView, Row, crumbs_line, title
+
+if TYPE_CHECKING:
+    from crewboard.worktrees.changes import Changes, FileChange
+
+_NAME = 14
+"""Cells for the name of an agent at most."""
+
+_ID = 8
+"""Characters of the id of a commit that are shown."""
+
+_DOT = " · "
+
+_SIGNS = {
+    "added": ("A", "success"),
+    "modified": ("M", "warning"),
+    "deleted": ("D", "error"),
+    "renamed": ("R", "info"),
+    "type": ("T", "warning"),
+}
+"""The sign of each kind of change, and its tone."""
+
+
+# -------------------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True)
+class _Diff:
+    """The diff of an agent, and the commits between which it is."""
+
+    commits: tuple[str, str]
+    files: tuple[FileDiff, ...]
+
+
+@dataclass
+class _Reading:
+    """What one reading found."""
+
+    changes: list["Changes"] = field(default_factory=list)
+    diffs: dict[str, _Diff] = field(default_factory=dict)
+    problem: str = ""
+
+
+class ChangesReader:
+    """What the agents changed, read in a thread when it is asked for: each reading starts some processes of git.
+
+    `show` is called when something was read.
+    """
+
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
+        self.known: dict[str, Changes] = {}
+        self.diffs: dict[str, tuple[FileDiff, ...]] = {}
+        self.problem = ""
+        """Why the last reading failed."""
+        self.is_read = False
+        """Whether something was read."""
+        self.is_reading = False
+        self.show: Callable[[], None] = lambda: None
+        self._commits: dict[str, tuple[str, str]] = {}
+        """The commits between which each diff was read."""
+        self._asked: set[str] = set()
+        """The agents that are read next."""
+        self._asked_all = False
+        self._with_diff = ""
+        self._states: States = {}
+
+    def read(self, names: Iterable[str] | None = None, diff: str | None = None) -> None:
+        """Read the changes of some agents, or of all; from now on also the diff of the agent `diff`, if one is given.
+
+        What is asked while something is read is read after that, all at once.
+        """
+        self._asked_all |= names is None
+        self._asked.update(names or ())
+        if diff is not None:
+            self._with_diff = diff
+        if not self.is_reading and (self._asked_all or self._asked):
+            self._start()
+
+    def note(self, view: TeamView) -> None:
+        """Read agents again whose state has changed since the last call."""
+        before, self._states = self._states, states_of(view)
+        if self.is_read and before != self._states:
+            changed = {name for name, state in self._states.items() if before.get(name) != state}
+            self.known = {name: each for name, each in self.known.items() if name in self._states}
+            self.read(changed)
+
+    def _start(self) -> None:
+        names = None if self._asked_all else sorted(self._asked)
+        self._asked_all, self._asked, self.is_reading = False, set(), True
+        found = _Reading()
+        commits, team, wanted = dict(self._commits), self._context.team, self._with_diff
+
+        def read() -> str:
+            try:
+                found.changes = core.commands.changes.list_changes(team, names)
+                for each in found.changes:
+                    ends = each.base, each.commit
+                    if each.agent == wanted and ends != commits.get(wanted):
+                        text = core.commands.changes.read_diff(team, wanted)
+                        found.diffs[wanted] = _Diff(ends, tuple(parse_diff(text)))
+            except (CrewboardError, OSError) as error:
+                found.problem = str(error)
+            return ""
+
+        def done(worked: bool, says: str) -> None:  # noqa: FBT001
+            self.is_reading = False
+            if self._context.left:
+                return
+            self.is_read, self.problem = True, found.problem if worked else says
+            if worked and not found.problem:
+                self._take(found, names)
+            self.show()
+            self.read(())
+
+        self._context.jobs.start("reading what changed", read, done)
+
+    def _take(self, found: _Reading, names: list[str] | None) -> None:
+        kept = {} if names is None else {name: each for name, each in self.known.items() if name not in names}
+        self.known = {**kept, **{each.agent: each for each in found.changes}}
+        for name, diff in found.diffs.items():
+            self.diffs[name], self._commits[name] = diff.files, diff.commits
+
+
+States = dict[str, tuple[object, ...]]
+
+
+def states_of(view: TeamView) -> States:
+    """Return the state of each agent that has a worktree: when it changes, so may the work."""
+    return {
+        agent.name: (agent.run, agent.state, agent.task)
+        for agent in view.agents
+        if agent.spec is not None and agent.spec.worktree is not None
+    }
+
+
+# ------------------------------------------------------------------------------------------------------- painting
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def fit_words(changes: "Changes") -> Span:
+    """Return whether an agent's work can be merged as it is."""
+    if changes.conflicts:
+        return Span(f"⚠ conflicts: {', '.join(map(one_line, changes.conflicts))}", "warning")
+    if not changes.files:
+        return Span("nothing changed", "dim")
+    return Span("✓ applies", "success") if changes.applies else Span("⚠ does not apply", "warning")
+
+
+def behind_words(changes: "Changes") -> str:
+    """Return how far the base is behind the branch that the work goes to; empty if it is not."""
+    return f"base {changes.behind} behind" if changes.behind else ""
+
+
+_LEAST_FIT = 20
+"""Cells for the words that say whether the work can be merged; other columns are left out first."""
+
+
+def change_rows(agents: Sequence[tuple[AgentView | None, "Changes"]], width: int) -> list[Row]:
+    """Return a row for each agent: its state, lines, files, its base, and whether its work can be merged."""
+    known = [each for _, each in agents]
+    names = min(_NAME, max((len(each.agent) for each in known), default=0))
+    added = max((len(str(each.added)) for each in known), default=0) + 1
+    removed = max((len(str(each.removed)) for each in known), default=0) + 1
+    files = _column(_count(len(each.files), "file") for each in known)
+    bases = _column(map(behind_words, known))
+    used = 2 + names + 2 + added + 1 + removed + len(_DOT) + _LEAST_FIT
+    room = width - used
+    # What is said last matters most: whether the work can be merged.
+    if room < _width(files) + _width(bases):
+        bases = [""] * len(bases)
+    if room < _width(files):
+        files = [""] * len(files)
+    rows = []
+    for (agent, each), size, behind in zip(agents, files, bases, strict=True):
+        look = look_of(agent) if agent is not None else None
+        line = (
+            Span(f"{look.glyph} ", look.tone) if look is not None else Span("  "),
+            Span(pad(clip_middle(each.agent, names), names) + "  ", "bold"),
+            Span(pad(f"+{each.added}", added, "right") + " ", "success" if each.added else "dim"),
+            Span(pad(f"−{each.removed}", removed, "right"), "error" if each.removed else "dim"),
+            *_cell(size, ""),
+            *_cell(behind, "warning"),
+            Span(_DOT, "dim"),
+            fit_words(each),
+        )
+        rows.append(Row(each.agent, line))
+    return rows
+
+
+def _cell(text: str, tone: str) -> Line:
+    """Return a cell of a column with the dot before it; nothing if the column is left out."""
+    return (Span(_DOT if text.strip() else " " * len(_DOT), "dim"), Span(text, tone)) if text else ()
+
+
+def _width(column: Sequence[str]) -> int:
+    """Return the cells of a column with the dot before it."""
+    return len(column[0]) + len(_DOT) if column and column[0] else 0
+
+
+def _column(texts: Iterable[str]) -> list[str]:
+    """Return texts that are filled to the same width."""
+    found = list(texts)
+    return [pad(text, max(map(len, found))) for text in found]
+
+
+def size_words(change: "FileChange") -> tuple[Span, ...]:
+    """Return how many lines of a file were added and removed."""
+    if change.added is None or change.removed is None:
+        return (Span("binary", "dim"),)
+    added = (Span(f"+{change.added}", "success"),) if change.added else ()
+    removed = (Span(f"−{change.removed}", "error"),) if change.removed else ()
+    return (*added, *((Span(" "),) if added and removed else ()), *removed)
+
+
+def file_line(change: "FileChange", width: int, *, conflicts: bool = False) -> Line:
+    """Return the row of a changed file: what happened to it, its path, and its size."""
+    sign, tone = _SIGNS[change.status]
+    right = size_words(change)
+    mark = "⚠ " if conflicts else ""
+    path = clip_middle(one_line(change.path), max(1, width - width_of(right) - len(mark) - 3))
+    return spread((Span(f"{sign} ", tone), Span(mark, "warning"), Span(path)), right, width)
+
+
+def detail_lines(changes: "Changes", width: int) -> list[Line]:
+    """Return what is known of an agent's work: where it began, what it collides with, and its files."""
+    behind = f", {_count(changes.behind, 'commit')} behind" if changes.behind else ""
+    facts: list[Line] = [
+        (Span("branch  ", "dim"), say(changes.branch), Span(f" from {changes.base[:_ID]}{behind}", "dim")),
+    ]
+    if changes.conflicts:
+        facts.append((Span("⚠       ", "warning"), Span("conflicts in "), say(", ".join(changes.conflicts), "warning")))
+    facts += [(Span("missing ", "warning"), say(each)) for each in changes.missing]
+    lines = [part for fact in facts for part in hang(fact, width, len("branch  "), 3)]
+    return [*lines, *(file_line(each, width, conflicts=each.path in changes.conflicts) for each in changes.files)]
+
+
+def nothing_lines(context: AppContext) -> list[Row]:
+    """Return what a team without worktrees shows, and how an agent gets one."""
+    if not context.snapshot.view.agents:
+        return [nothing_row(first_hire(context))]
+    return [
+        nothing_row("no agent has a worktree: all work in the shared tree"),
+        nothing_row("`crewboard spawn NAME --worktree` hires one with a checkout of its own;"),
+        nothing_row("what it changes is shown here"),
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------------- list
+
+SORTS = ("AGENT", "LINES", "BEHIND", "CONFLICTS")
+"""The sort keys, in the order in which the key cycles through them."""
+
+_ORDER: dict[str, Callable[["Changes"], Any]] = {
+    "AGENT": lambda _: 0,
+    "LINES": lambda each: -(each.added + each.removed),
+    "BEHIND": lambda each: -each.behind,
+    "CONFLICTS": lambda each: -len(each.conflicts),
+}
+
+
+class ChangesScreen(BaseScreen):
+    """One row for each agent with a worktree, the work of the selected one below; Enter opens its files and diff."""
+
+    MODE = "changes"
+    AUTO_FOCUS = "#changes"
+
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self._reader = ChangesReader(context)
+        self.search = Search(context, self.narrow, FINDS_AGENTS)
+        self.back_layers = (self.panes.layer, self.search.layer)
+        own = (Action("changes.read", lambda _: self._reader.read()),)
+        self.offer(own, AgentActions(context).actions, Messaging(context).actions, self.search.actions,
+                   self.panes.actions)  # fmt: skip
+
+    def begin(self) -> None:
+        self.panes.begin()
+
+    def body(self) -> Iterable[Widget]:
+        yield LineList(sorts=SORTS, id="changes", classes="pane")
+        yield LineView(id="work", classes="pane", follow=False, follows=False)
+
+    def on_screen_resume(self) -> None:
+        self._reader.show = self.refresh_all
+        self._reader.read()
+
+    def go_to(self, key: str) -> None:
+        self.query_one("#changes", LineList).want(key)
+
+    def selection(self) -> Selection:
+        return select(self.context.snapshot.view, self._selected)
+
+    @property
+    def _selected(self) -> str | None:
+        return (self.query_one("#changes", LineList).selected or None) if self.is_mounted else None
+
+    def paint(self, snapshot: Snapshot) -> None:
+        if self.is_current:
+            self._reader.note(snapshot.view)
+        rows = self.query_one("#changes", LineList)
+        known = self._reader.known
+        agents = [(snapshot.view.agent(name), each) for name, each in known.items()]
+        shown = [(agent, each) for agent, each in agents if agent and matches_agent(agent, self.search.words)]
+        by = _ORDER[rows.order.by]
+        ordered = rows.in_order(shown, lambda pair: pair[1].agent, lambda pair: (by(pair[1]), pair[1].agent))
+        rows.show(change_rows(ordered, rows.row_width) or self._nothing())
+        title(rows, f"Changes · {_count(len(known), 'worktree')}{rows.state}{self.search.narrowed_to}", self._age())
+        self._paint_work()
+
+    def _nothing(self) -> list[Row]:
+        reader = self._reader
+        if reader.problem:
+            return [Row("", part) for part in hang((say(reader.problem, "error"),), max(20, self.size.width - 6), 0, 4)]
+        if not states_of(self.context.snapshot.view):
+            return nothing_lines(self.context)
+        return [nothing_row(self.search.nothing("") if reader.is_read else "reading …")]
+
+    def _age(self) -> str:
+        if self._reader.problem and self._reader.known:
+            return f"not read: {self._reader.problem}"
+        return "reading …" if self._reader.is_reading else f"{self.context.key('changes.read')} reads again"
+
+    def _paint_work(self) -> None:
+        pane = self.query_one("#work", LineView)
+        changes = self._reader.known.get(self._selected or "")
+        pane.show(detail_lines(changes, pane.line_width) if changes is not None and pane.size else [])
+        title(pane, f"Work of {changes.agent}" if changes is not None else "Work")
+
+    def tick(self) -> None:
+        """Nothing here has an age."""
+
+    @on(LineList.Moved, "#changes")
+    def _moved(self) -> None:
+        self.query_one("#work", LineView).restart()
+        self._paint_work()
+        self.paint_keys()
+
+    @on(LineList.Opened, "#changes")
+    def _open(self, event: LineList.Opened) -> None:
+        self.app.push_screen(ChangesPage(self.context, self._reader, event.key))
+
+
+# ----------------------------------------------------------------------------------------------------------- page
+
+
+class ChangesPage(BaseScreen):
+    """What one agent changed: its files, and the diff of the selected one."""
+
+    AUTO_FOCUS = "#files"
+
+    def __init__(self, context: AppContext, reader: ChangesReader, name: str) -> None:
+        super().__init__(context)
+        self._reader = reader
+        self._agent = name
+        self._path = ""
+        """The file whose diff is shown."""
+        self._shown: object = None
+        """What the pane of the diff was painted from."""
+        self.search = Search(context, self.narrow, "words of a path")
+        self.back_layers = (self.panes.layer, self.search.layer, Layer(self._is_in_diff, self._leave_diff))
+        own = (
+            Action("changes.next", lambda _: self._go(1), self._why_no_file),
+            Action("changes.previous", lambda _: self._go(-1), self._why_no_file),
+            Action("changes.read", lambda _: self._reader.read([self._agent], self._agent)),
+        )
+        self.offer(own, AgentActions(context).actions, Messaging(context).actions, self.search.actions,
+                   self.panes.actions)  # fmt: skip
+
+    def body(self) -> Iterable[Widget]:
+        with Container(id="review"):
+            yield LineList(id="files", classes="pane")
+            yield CollapsibleList(id="diff", classes="pane")
+
+    def on_screen_resume(self) -> None:
+        self._reader.show = self.refresh_all
+        self._reader.read([self._agent], self._agent)
+
+    def selection(self) -> Selection:
+        return select(self.context.snapshot.view, self._agent)
+
+    @property
+    def _changes(self) -> "Changes | None":
+        return self._reader.known.get(self._agent)
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:  # noqa: ARG002
+        changes = self._changes
+        if changes is None:
+            return crumbs_line(["Changes", self._agent], "", width)
+        behind = behind_words(changes)
+        facts = [f"+{changes.added} −{changes.removed}", behind, fit_words(changes).text]
+        right = _DOT.join(filter(None, facts))
+        return crumbs_line(["Changes", self._agent], right if len(right) < width // 2 + 8 else facts[0], width)
+
+    # ------------------------------------------------------------------------------------------------ painting
+
+    def paint(self, snapshot: Snapshot) -> None:
+        if self.is_current:
+            self._reader.note(snapshot.view)
+        files = self.query_one("#files", LineList)
+        changes = self._changes
+        shown = [each for each in changes.files if matches(each.path, self.search.words)] if changes else []
+        rows = [
+            Row(
+                each.path,
+                file_line(each, files.row_width, conflicts=changes is not None and each.path in changes.conflicts),
+            )
+            for each in shown
+        ]
+        files.show(rows or [nothing_row(self.search.nothing(self._nothing()))])
+        title(files, f"Files · {len(changes.files) if changes else 0}{self.search.narrowed_to}", self._state())
+        self._paint_diff()
+
+    def _nothing(self) -> str:
+        if self._reader.problem:
+            return one_line(self._reader.problem)
+        if self._changes is None and self._reader.is_reading:
+            return "reading …"
+        return "nothing changed" if self._changes is not None else f"{self._agent} has no worktree"
+
+    def _state(self) -> str:
+        if self._changes is not None and self._changes.missing:
+            return f"not all: {', '.join(self._changes.missing)}"
+        return "reading …" if self._reader.is_reading else ""
+
+    @property
+    def _file(self) -> FileDiff | None:
+        """Return the diff of the selected file; None while it is not read, or if it has none."""
+        return next((each for each in self._reader.diffs.get(self._agent, ()) if each.path == self._path), None)
+
+    def _paint_diff(self) -> None:
+        pane = self.query_one("#diff", CollapsibleList)
+        path = self.query_one("#files", LineList).selected or ""
+        is_other, self._path = path != self._path, path
+        if not pane.size:
+            return  # hidden, it has no width to break lines at
+        found = self._file
+        place = self._place()
+        title(pane, one_line(path) or "Diff", place)
+        shown = (path, id(found), pane.row_width, self._reader.is_reading if found is None else False)
+        if shown == self._shown:
+            return
+        was_other, self._shown = is_other or self._shown is None, shown
+        rows = self._diff_rows(found, pane.row_width - MARK) if found is not None else []
+        kept = None if was_other else pane.selected
+        pane.begin(follows=False, unfolded=[row.key for row in rows])
+        nothing = "reading …" if self._reader.is_reading else "no diff" if path else ""
+        pane.read(rows, nothing)
+        pane.select(kept)
+
+    def _place(self) -> str:
+        """Return which of the files is shown."""
+        paths = [row.key for row in self.query_one("#files", LineList).rows]
+        if self._path not in paths or len(paths) < 2:  # noqa: PLR2004
+            return ""
+        keys = " ".join(map(self.context.key, ("changes.previous", "changes.next")))
+        return f"file {paths.index(self._path) + 1} of {len(paths)} · {keys}"
+
+    def _diff_rows(self, found: FileDiff, width: int) -> list[CollapsibleRow]:
+        rows = [CollapsibleRow(fact, (say(fact, "dim"),)) for fact in found.facts]
+        rows += [_hunk_row(str(at), hunk, width, found.digits) for at, hunk in enumerate(found.hunks)]
+        if found.left_out:
+            words = f"{found.left_out} more lines are not shown · `crewboard changes {self._agent} --diff` shows all"
+            first, *rest = exact_lines(words, width, "warning")
+            rows.append(CollapsibleRow("left out", first, tuple(rest)))
+        return rows
+
+    # ---------------------------------------------------------------------------------------------- moving
+
+    def _why_no_file(self, _: Selection) -> str | None:
+        files = self.query_one("#files", LineList) if self.is_ready else None
+        return None if files is not None and len(files.rows) > 1 else "there is no other file"
+
+    def _go(self, by: int) -> None:
+        """Show the next file, or the one before; behind the last comes the first."""
+        files = self.query_one("#files", LineList)
+        keys = [row.key for row in files.rows]
+        if self._path in keys:
+            files.select(keys[(keys.index(self._path) + by) % len(keys)])
+
+    def _is_in_diff(self) -> bool:
+        return self.focused is not None and self.focused.id == "diff"
+
+    def _leave_diff(self) -> None:
+        self.query_one("#files").focus()
+
+    @on(LineList.Moved, "#files")
+    def _other_file(self) -> None:
+        self._paint_diff()
+
+    @on(LineList.Opened, "#files")
+    def _into_diff(self) -> None:
+        self.query_one("#diff").focus()
+
+    @on(LineList.Moved, "#diff")
+    def _other_line(self) -> None:
+        self.paint_keys()
+
+
+def _hunk_row(key: str, hunk: Hunk, width: int, digits: int) -> CollapsibleRow:
+    text = "\n".join([hunk.head, *(f"{each.kind}{each.text}" for each in hunk.lines)])
+    head = Span(hunk.head, "info")
+    return CollapsibleRow(key, (head,), (), lambda: [line for _, line in hunk_lines(hunk, width, digits)], text)
