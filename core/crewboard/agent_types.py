@@ -18,7 +18,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -49,7 +49,8 @@ GATED_TOOLS = frozenset({"bash", "write_file", "edit_file"})
 class AgentType:
     """One agent type. `tools` are those of the type; every agent has the team tools in addition.
 
-    `left_out` are tools that the type's file names and that crewboard does not have. `file` is that file, relative to
+    `left_out` are tools that the type's file names and that crewboard does not have. `worktree` says whether its agents
+    get checkouts of their own; None leaves that to the team's setting. `file` is that file, relative to
     the root, and `sha256` its contents; both are empty for a built-in type.
     """
 
@@ -61,6 +62,7 @@ class AgentType:
     summary: str
     prompt: str
     left_out: tuple[str, ...] = ()
+    worktree: bool | None = None
     file: str = ""
     sha256: str = ""
 
@@ -167,8 +169,9 @@ class _Front(BaseModel):
     description: str = Field(min_length=1)
     tools: list[str] | None = None
     model: str | None = None
+    worktree: Literal["always", "never"] | None = None
 
-    @field_validator("tools", "model", mode="before")
+    @field_validator("tools", "model", "worktree", mode="before")
     @classmethod
     def _none(cls, value: Any) -> Any:  # noqa: ANN401  whatever the file says
         return None if isinstance(value, str) and value in _NULL else value
@@ -327,7 +330,8 @@ def _parse(data: bytes, file: str) -> AgentType:
     tools = fallback.tools if front.tools is None else mapped
     made = _make(front.name, tools, model or fallback.model, front.description, (found[2] or "").strip())
     left_out = tuple(tool for tool in named if not _map_tool(tool))
-    return replace(made, left_out=left_out, file=file, sha256=hashlib.sha256(data).hexdigest())
+    worktree = None if front.worktree is None else front.worktree == "always"
+    return replace(made, left_out=left_out, worktree=worktree, file=file, sha256=hashlib.sha256(data).hexdigest())
 
 
 def _load_front(text: str) -> Any:  # noqa: ANN401  whatever the file says

@@ -5,7 +5,9 @@ git would run only leaves a mark.
 """
 
 import asyncio
+import contextlib
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable
@@ -329,10 +331,14 @@ def test_git_runs_nothing_of_an_agent(targets: Targets, level: Level, project: P
 def test_each_attack_succeeds_without_protection(project: Project, attack: Attack) -> None:
     attack.arrange(project)
     # A pipe is read at the right moment or not, so an attack may need a second attempt.
-    for _ in range(5):
-        subprocess.run(["bash", "-c", text_of(attack, project)], cwd=project.root, timeout=20, check=False,
-                       env={"PATH": os.environ["PATH"], "HOME": str(project.base / "home")})  # fmt: skip
+    for _ in range(10):
+        attacker = subprocess.Popen(["bash", "-c", text_of(attack, project)], cwd=project.root, start_new_session=True,
+                                    env={"PATH": os.environ["PATH"], "HOME": str(project.base / "home")})  # fmt: skip
+        attacker.wait(20)
         project.git(*attack.then, folder=project.root / attack.folder, check=False)
+        # What it left in the background would write into the pipe of the next attempt as well.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(attacker.pid, signal.SIGKILL)
         if project.mark.exists():
             break
     assert project.mark.exists()

@@ -12,6 +12,8 @@ from crewboard.worktrees import checkout
 from tests import system
 from tests.worktrees.home import Home
 
+Hired = Callable[..., Spec]
+
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin:/usr/local/bin", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_AUTHOR_NAME": "Kim", "GIT_AUTHOR_EMAIL": "kim@example.invalid",
@@ -48,7 +50,7 @@ def root(directory: TeamDirectory) -> Path:
 
 
 @pytest.fixture
-def hired(directory: TeamDirectory, root: Path) -> Callable[..., Spec]:
+def hired(directory: TeamDirectory, root: Path) -> Hired:
     """Return a function that makes an agent's worktree and returns its spec."""
 
     def hire(name: str, base: str | None = None) -> Spec:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,8 @@ import pytest
 from crewboard.records import BadDataError, Spec, UsageError
 from crewboard.store import TeamDirectory
 from crewboard.worktrees import checkout, snapshot
-from tests.worktrees.conftest import git, write
-
-Hired = Callable[..., Spec]
+from crewboard.worktrees.repository import NoRepositoryError
+from tests.worktrees.conftest import Hired, git, write
 
 
 def shown(root: Path, commit: str) -> dict[str, str]:
@@ -269,7 +267,7 @@ def test_a_linked_worktree_and_a_detached_head_can_be_the_root(
 
 
 def test_without_a_repository_the_reason_is_said(directory: TeamDirectory) -> None:
-    with pytest.raises(UsageError, match="not in a git repository"):
+    with pytest.raises(NoRepositoryError, match="not in a git repository"):
         checkout.make(directory, "bob")
 
 

@@ -224,6 +224,7 @@ SETTINGS: dict[str, Callable[[str], object]] = {
     "outage_hours": _hours,
     "result_needs": _one_of({"on": True, "off": False}),
     "approval_hours": _hours,
+    "worktree": _one_of({"always": "always", "never": "never"}),
 }
 """The settings of a team, by their field in `config.json`, and how their values are read."""
 

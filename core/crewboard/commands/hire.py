@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from crewboard import agent_types, env, pricing, protocol, store
 from crewboard.agent_types import AgentType
@@ -29,6 +29,9 @@ from crewboard.records import (
     check_agent,
 )
 from crewboard.store import START_TIMEOUT, AgentDirectory, is_starting
+
+if TYPE_CHECKING:
+    from crewboard.worktrees.checkout import Prepared
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,13 @@ class Hire:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Work given to an agent. Its result lists `id` in `answers`. `queued` is True if the run waits in the queue."""
+    """Work given to an agent. Its result lists `id` in `answers`. `note` says what its hirer should know."""
 
     agent: str
     id: str
     run: int
     fresh: bool
+    note: str = ""
 
 
 def effective_terms(
@@ -253,6 +257,8 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     model = choose_model(kind, hire.model, team.environment)
     _check_price(team, hire, model)
     team.ensure()
+    prepared = _prepare_worktree(team, agent, hire, kind)
+    flags = hire.flags.model_copy(update={"worktree": prepared.worktree is not None})
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
     now = team.now()
@@ -272,7 +278,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
         newest = max(old.run if old else earlier, store.agents.last_run(agent))
         return Spec(
             prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
-            flags=hire.flags, run=newest + 1, want="running", by=team.by, at=now,
+            flags=flags, run=newest + 1, want="running", by=team.by, at=now, worktree=prepared.worktree,
             mail_from=old.mail_from if old else _mail_from(team, hire.name), foreground=hire.foreground,
             definition=agent_types.definition(kind),
         )  # fmt: skip
@@ -281,7 +287,29 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     _add_to_roster(team, hire, model, now)
     team.note("hire", hire.name, f"{hire.type}, run {spec.run}")
     _start(team, agent, spec)
-    return Assignment(hire.name, prompt_id, spec.run, fresh=True)
+    return Assignment(hire.name, prompt_id, spec.run, fresh=True, note=prepared.note)
+
+
+def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> "Prepared":
+    """Return the worktree of a new agent, if it gets one: by the hire, its type, or the team's setting.
+
+    Raises:
+        UsageError: It has one with work in it and was hired without, or the base is no commit.
+    """
+    # Imported here because commands that only read a team do not need it.
+    from crewboard.worktrees import checkout
+
+    before = store.agents.spec(agent)
+    old = before.worktree if before else None
+    explicit = hire.given is None or "worktree" in hire.given
+    by_default = kind.worktree if kind.worktree is not None else kind.writes and team.config.worktree == "always"
+    wanted = hire.flags.worktree or hire.flags.base is not None or (by_default and not explicit)
+    if old is not None and explicit and not hire.flags.worktree:
+        discard = f"`{command_for(team, f'discard {hire.name}')}`"
+        raise UsageError(f"{hire.name} has a worktree; {discard} throws it away, or choose another name")
+    if old is None and not wanted:
+        return checkout.Prepared(None)
+    return checkout.prepare(team.directory, hire.name, old, hire.flags.base)
 
 
 def _check_price(team: Team, hire: Hire, model: str) -> None:
@@ -369,6 +397,11 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
     if lives and current is not None:
         return current.run
     check_credentials(team.environment)
+    if current is not None and current.worktree is not None:
+        from crewboard.worktrees import checkout
+
+        # Made again from the last snapshot if it is gone.
+        checkout.prepare(team.directory, name, current.worktree, None)
     if current is not None:
         kind = agent_types.type_of(current.type, current.definition)
         _check_sandbox(team, kind, current.flags)

@@ -22,6 +22,7 @@ from crewboard.records import (  # fmt: skip
     RunEnded,
     RunStarted,
     Sent,
+    SnapshotTaken,
     Summary,
     Task,
     ToolResult,
@@ -70,8 +71,9 @@ class Activity:
 
 def describe(event: Event) -> list[Activity]:
     """Return the lines for an event."""
-    if isinstance(event, Intake):
-        return _describe_intake(event)
+    if isinstance(event, Intake | SnapshotTaken):
+        # The view of changes shows what a snapshot is for.
+        return _describe_intake(event) if isinstance(event, Intake) else []
     if isinstance(event, Reply):
         return _describe_reply(event)
     if isinstance(event, RunStarted) and event.before is not None:

@@ -192,6 +192,15 @@ class Summary(_Event):
     cost_usd: float | None = None
 
 
+class SnapshotTaken(_Event):
+    """The agent's checkout was brought into the user's repository as `commit`, at begin or end of an assignment."""
+
+    kind: Literal["snapshot"] = "snapshot"
+    assignment: str
+    commit: str
+    at: Literal["begin", "end"]
+
+
 class RunEnded(_Event):
     """The worker ended in an orderly way."""
 
@@ -201,7 +210,19 @@ class RunEnded(_Event):
 
 
 Event = Annotated[
-    RunStarted | Intake | Reply | ToolStart | ToolResult | Gate | Answer | Sent | Retry | Cleared | Summary | RunEnded,
+    RunStarted
+    | Intake
+    | Reply
+    | ToolStart
+    | ToolResult
+    | Gate
+    | Answer
+    | Sent
+    | Retry
+    | Cleared
+    | Summary
+    | SnapshotTaken
+    | RunEnded,
     Field(discriminator="kind"),
 ]
 """One line of a journal."""

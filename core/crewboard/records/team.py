@@ -79,6 +79,7 @@ class Config(Record):
 
     `on_outage` says what agents do while the API is unavailable, `outage_hours` for how long they wait at most. With
     `result_needs`, a result that the operator has not read is a need. An approved plan holds for `approval_hours`.
+    If `worktree` is `always`, agents that write files get checkouts of their own.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -97,6 +98,7 @@ class Config(Record):
     outage_hours: Annotated[float, Field(gt=0)] = 12
     result_needs: bool = True
     approval_hours: Annotated[float, Field(gt=0)] | None = None
+    worktree: Literal["always", "never"] = "never"
     removed: dict[Name, Removed] = {}
 
     @property

@@ -8,9 +8,10 @@ import contextlib
 import sys
 import time
 from collections.abc import Mapping
+from typing import Literal
 
 from crewboard import env, protocol, store
-from crewboard.records import PROJECT_FILES, ExitCode, Intake, Reply, State, StorageError
+from crewboard.records import PROJECT_FILES, CrewboardError, ExitCode, Intake, Reply, SnapshotTaken, State, StorageError
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Assignments
 from crewboard.worker.conversation import CUT_OFF
@@ -121,6 +122,8 @@ class Loop:
         self._results = Results(run_state)
         self._limits = Limits(run_state, self._results)
         self._assignments = Assignments(run_state, self._results, self._limits)
+        self._snapshot_of = ""
+        """The assignment at whose begin the last snapshot was taken, until it ends."""
 
     async def run(self) -> None:
         """Work until there is a reason to exit.
@@ -157,10 +160,31 @@ class Loop:
         self._run_state.had_task = None
         while True:
             if conversation.assignment is None:
+                await self._take_snapshot("end")
                 await self._idle()
             # Reading the project file starts the file-tool server, so that it is ready for the first call.
-            await asyncio.gather(self._await_window(learning), self._project())
+            await asyncio.gather(self._await_window(learning), self._project(), self._take_snapshot("begin"))
             await self._work()
+
+    async def _take_snapshot(self, at: Literal["begin", "end"]) -> None:
+        """Bring the agent's own checkout into the user's repository. If that fails, the work goes on: the log says why.
+
+        The end of an assignment is taken before the agent idles, so that what it changed is known when it is free.
+        """
+        run_state, assignment = self._run_state, self._run_state.conversation.assignment
+        ident = assignment.id if assignment is not None else self._snapshot_of
+        if run_state.spec.worktree is None or not ident or (at, ident) == ("begin", self._snapshot_of):
+            return
+        # Imported here because few agents have a worktree.
+        from crewboard.worktrees import snapshot
+
+        self._snapshot_of = ident if at == "begin" else ""
+        try:
+            taken = await asyncio.to_thread(snapshot.take, self._team, self._name, run_state.spec)
+        except (CrewboardError, OSError) as error:
+            sys.stderr.write(f"{self._name}: no snapshot of its worktree: {error}\n")
+            return
+        run_state.append(SnapshotTaken(ts=run_state.now(), assignment=ident, commit=taken.commit, at=at))
 
     async def _learn_window(self) -> None:
         """Ask the API how much the model's window holds."""

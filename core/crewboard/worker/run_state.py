@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from crewboard import linux, store
 from crewboard.records import (
@@ -88,6 +89,11 @@ class RunState:
     def fresh(self) -> bool:
         """Return True while the hire prompt still has to start the conversation."""
         return self.spec.prompt_id not in self.conversation.prompts
+
+    @property
+    def workspace(self) -> Path:
+        """Return the folder that the agent works in."""
+        return self.team.root if self.spec.worktree is None else self.team.worktree(self.name)
 
     @property
     def task(self) -> int | None:

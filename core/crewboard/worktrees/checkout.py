@@ -8,20 +8,69 @@ import contextlib
 import os
 import secrets
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard.records import StorageError, UsageError, Worktree
 from crewboard.sandbox import scratch
 from crewboard.store import TeamDirectory, files
-from crewboard.worktrees.repository import UNTOUCHED, Repository, copy_settings, initialize, open_repository
-from crewboard.worktrees.snapshot import base_ref_of, branch_of, index_of
+from crewboard.worktrees.repository import (
+    UNTOUCHED,
+    NoRepositoryError,
+    Repository,
+    copy_settings,
+    initialize,
+    open_repository,
+)
+from crewboard.worktrees.snapshot import Snapshot, base_ref_of, branch_of, index_of, kept
 
 REMOVAL_TIMEOUT = 120.0
 """Seconds for removing a checkout. Of a huge one, the rest is removed with the next."""
 
 
-def make(team: TeamDirectory, name: str, base: str | None = None) -> Worktree:
+@dataclass(frozen=True)
+class Prepared:
+    """The worktree that a hired agent gets, or None; `note` says what its user should know of that."""
+
+    worktree: Worktree | None
+    note: str = ""
+
+
+def prepare(team: TeamDirectory, name: str, before: Worktree | None, base: str | None) -> Prepared:
+    """Return the worktree of an agent that was hired with one; make it unless it is there from `before`.
+
+    Raises:
+        UsageError: There is no such commit, or its worktree began at another one.
+        StorageError: It cannot be written.
+    """
+    try:
+        repository = open_repository(team.root)
+    except NoRepositoryError as error:
+        return Prepared(None, f"{name} works in the shared tree: {error}")
+    if before is None or not team.worktree(name).is_dir():
+        saved = kept(team, repository, name, before.base) if before else None
+        made = make(team, name, base, saved)
+        note = f"{name} works on {made.branch} in {team.worktree(name)}, at {made.base[:10]}"
+        return Prepared(made if before is None else before, f"{note}{_left_behind(repository, base)}")
+    if base is not None and repository.commit(base) != before.base:
+        raise UsageError(
+            f"the worktree of {name} began at {before.base[:10]}; discard it first, or choose another name"
+        )
+    return Prepared(before)
+
+
+def _left_behind(repository: Repository, base: str | None) -> str:
+    """Say how many uncommitted changes of the user a worktree that begins at HEAD does not have."""
+    if base is not None:
+        return ""
+    changed = repository.in_working_tree("status", "--porcelain", "--untracked-files=no").splitlines()
+    return f"; uncommitted changes of {len(changed)} files are not in it" if changed else ""
+
+
+def make(team: TeamDirectory, name: str, base: str | None = None, saved: Snapshot | None = None) -> Worktree:
     """Make the checkout of an agent at the commit that `base` means, or at HEAD. What is uncommitted stays behind.
+
+    With a `saved` snapshot, the checkout is as it was then.
 
     If this is killed, the checkout is not there, and making it again works.
 
@@ -30,7 +79,7 @@ def make(team: TeamDirectory, name: str, base: str | None = None) -> Worktree:
         StorageError: It cannot be written.
     """
     repository = open_repository(team.root)
-    start = repository.commit(base or "HEAD")
+    start = saved.head if saved else repository.commit(base or "HEAD")
     target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
     try:
         files.make_folder(target.parent)
@@ -39,10 +88,11 @@ def make(team: TeamDirectory, name: str, base: str | None = None) -> Worktree:
                 raise UsageError(f"there is a worktree in {target} already")
             _remove_unfinished(target)
             # Before anything refers to the commit, so that no garbage collection removes it.
-            repository.git("update-ref", base_ref_of(team, name), start)
+            if saved is None:
+                repository.git("update-ref", base_ref_of(team, name), start)
             new = target.with_name(f".{name}.{secrets.token_hex(4)}")
             try:
-                objects = _fill(repository, new, target, branch_of(team, name), start)
+                objects = _fill(repository, new, target, branch_of(team, name), start, saved.tree if saved else start)
                 index_of(team, name).unlink(missing_ok=True)
                 shutil.copyfile(new / ".git/index", index_of(team, name))
                 new.rename(target)
@@ -78,17 +128,20 @@ def _remove_unfinished(target: Path) -> None:
         scratch.remove_tree(path, REMOVAL_TIMEOUT)
 
 
-def _fill(repository: Repository, new: Path, target: Path, branch: str, start: str) -> Path | None:
-    """Make the checkout in the folder `new`, which is renamed to `target`. Return the folder of objects it borrows."""
+def _fill(repository: Repository, new: Path, target: Path, branch: str, start: str, tree: str) -> Path | None:
+    """Make a checkout of `tree` in the folder `new`, which is renamed to `target`, with a branch at `start`.
+
+    Return the folder of objects that it borrows.
+    """
     own = initialize(repository, new, "--initial-branch", branch)
     borrowed = None if repository.borrows else repository.objects
     if borrowed is None:
         # The folders that a repository borrows from are not shown to agents: one could have named any folder there.
-        repository.git("pack-objects", "--quiet", "--revs", str(own.objects / "pack/pack"), stdin=f"{start}\n")
+        repository.git("pack-objects", "--quiet", "--revs", str(own.objects / "pack/pack"), stdin=f"{start}\n{tree}\n")
     else:
         path = os.path.relpath(borrowed, target / ".git/objects")
         (own.objects / "info/alternates").write_bytes(os.fsencode(path) + b"\n")
     copy_settings(repository, own)
     own.git("update-ref", f"refs/heads/{branch}", start)
-    own.in_working_tree("read-tree", "-m", "-u", "HEAD", environment=UNTOUCHED)
+    own.in_working_tree("read-tree", "-m", "-u", tree, environment=UNTOUCHED)
     return borrowed

@@ -52,6 +52,12 @@ class GitFailedError(CrewboardError):
         self.output = output
 
 
+class NoRepositoryError(CrewboardError):
+    """There is no repository that agents can have worktrees of."""
+
+    exit_code = ExitCode.USAGE
+
+
 @dataclass(frozen=True)
 class Repository:
     """A repository with a working tree. All paths are real."""
@@ -151,26 +157,30 @@ def open_repository(root: Path) -> Repository:
     """Return the repository whose working tree contains the folder `root`.
 
     Raises:
-        UsageError: There is none, it has no commit yet, or git is missing or too old.
+        NoRepositoryError: There is none, it has no commit yet, or git is missing or too old.
     """
     program = linux.programs.find_program("git", root)
     if program is None:
-        raise UsageError(linux.programs.passed_over("git") or "git is not installed")
+        raise NoRepositoryError(linux.programs.passed_over("git") or "git is not installed")
     found = _version(program)
     if found < OLDEST:
-        raise UsageError(f"git is version {'.'.join(map(str, found))}; worktrees need {'.'.join(map(str, OLDEST))}")
+        raise NoRepositoryError(
+            f"git is version {'.'.join(map(str, found))}; worktrees need {'.'.join(map(str, OLDEST))}"
+        )
     ask = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir",
            "--show-object-format")  # fmt: skip
     try:
         lines = os.fsdecode(_run([str(program), *_OPTIONS, *ask], root, git_environment())).splitlines()
     except GitFailedError as error:
         if "not a git repository" in str(error):
-            raise UsageError(f"{root} is not in a git repository; `git init` there and a first commit help") from None
-        raise UsageError(f"the git repository of {root} cannot be used: {error}") from None
+            raise NoRepositoryError(
+                f"{root} is not in a git repository; `git init` there and a first commit help"
+            ) from None
+        raise NoRepositoryError(f"the git repository of {root} cannot be used: {error}") from None
     top, directory, common = (Path(os.path.realpath(line)) for line in lines[:3])
     repository = Repository(top, directory, common, lines[3], program)
     if repository.ref("HEAD^{commit}") is None:
-        raise UsageError(f"the repository {top} has no commit yet; commit something first")
+        raise NoRepositoryError(f"the repository {top} has no commit yet; commit something first")
     return repository
 
 

@@ -177,6 +177,8 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
 
     approval_hours: after which the gate closes again, and the agent must submit its plan anew; default: never.
 
+    worktree: `always` or `never`, whether agents that write files get checkouts of their own, on branches of their own.
+
     Example: crewboard settings max_agents 8
     """
     team = session.team

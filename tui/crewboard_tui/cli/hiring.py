@@ -56,6 +56,8 @@ _FLAGS = frozenset(HireOptions.model_fields) - {"task"}
               help="Limit of model calls per assignment.")  # fmt: skip
 @click.option("--restart", is_flag=True, help="Restart it after a crash, with its conversation, 3 times in 10 minutes.")
 @click.option("--max-memory", type=common.memory, metavar="M", help="Limit in memory (2G); above it, it is killed.")
+@click.option("--worktree/--no-worktree", help="Give it a checkout of its own, on the branch crew/NAME.")
+@click.option("--base", metavar="REF", help="Begin that checkout at this commit, branch or tag, and not at HEAD.")
 @click.option("--no-wait", is_flag=True, help="Refuse (75) where a cap of the team would make it wait.")
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run without a sandbox where none works.")
 @click.option(
@@ -83,6 +85,8 @@ def spawn(
     max_turns: int,
     restart: bool,
     max_memory: int | None,
+    worktree: bool,
+    base: str | None,
     no_wait: bool,
     unsafe_no_sandbox: bool,
     allow_hardlinks: bool,
@@ -110,6 +114,8 @@ def spawn(
         max_turns=max_turns,
         restart=restart,
         max_memory=max_memory,
+        worktree=worktree or base is not None,
+        base=base,
         task=task,
     )
     given = frozenset(flag for flag in _FLAGS if _was_given(context, flag))
@@ -136,6 +142,8 @@ def _prompt(prompt: str | None, prompt_file: str | None) -> str:
 def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
     assignment = core.commands.hire.spawn(team, hire)
     agent = team.directory.agent(hire.name)
+    if assignment.note:
+        note(assignment.note)
     code = _early_end(team, agent, assignment)
     status = core.store.agents.status(agent)
     pid = status.pid if status else None
@@ -412,6 +420,8 @@ def follow(team: Team, name: str, start: Callable[[], Assignment], *, once: bool
     follower, typed = core.protocol.Follower(team.directory.agent(name), "", 0), core.commands.CommandLine.of(team)
     try:
         assignment = start()
+        if assignment.note:
+            note(assignment.note)
         follower.ident, follower.run = assignment.id, assignment.run
         outcome = Following(team, assignment, follower, typed).run()
         if once and isinstance(outcome, core.records.Answer):

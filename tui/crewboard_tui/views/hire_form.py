@@ -100,8 +100,9 @@ class HireForm(Vertical):
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
         yield _row("", Label("", classes="wrong"), id="wrong-limits")
         yield _row("Task", Select(_task_options(self._view), id="hire-task"))
+        own = Checkbox("own checkout", id="hire-worktree")
         restart = Checkbox("restart after a crash", id="hire-restart")
-        yield _row("Process", restart, Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
+        yield _row("Process", own, restart, Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
         yield _row("", Label("", classes="wrong"), id="wrong-memory")
 
     @property
@@ -162,7 +163,7 @@ class HireForm(Vertical):
         self.query_one("#hire-turns", Input).value = str(flags.max_turns)
         memory = core.store.roster.format_size(flags.max_memory) if flags.max_memory else ""
         self.query_one("#hire-memory", Input).value = memory
-        for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart"):
+        for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart", "worktree"):
             self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
@@ -198,13 +199,16 @@ class HireForm(Vertical):
             autoclaim=self._ticked("autoclaim"),
             once=self._ticked("once"),
             restart=self._ticked("restart"),
+            worktree=self._ticked("worktree"),
             max_memory=self._memory()[0],
             budget=self._text("budget") or None,
             max_turns=max_turns or self._turns(),
             task=int(task) if task else None,
         )
+        # Without the tick, the type and the team's setting decide.
+        given = frozenset(HireOptions.model_fields) - (set() if flags.worktree else {"worktree", "base"})
         return core.commands.hire.Hire(
-            self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags
+            self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags, given
         )
 
     @property
@@ -259,6 +263,7 @@ def spawn_words(hire: Hire, typed: core.commands.CommandLine, *, foreground: boo
         ("--autoclaim", flags.autoclaim),
         ("--once", flags.once),
         ("--restart", flags.restart),
+        ("--worktree", flags.worktree),
         ("--max-memory", core.store.roster.format_size(flags.max_memory) if flags.max_memory else None),
         ("--max-turns", flags.max_turns if flags.max_turns != HireOptions().max_turns else None),
         ("--budget", flags.budget),

@@ -27,6 +27,11 @@ A plan is required. Submit one with submit_plan. Until it is approved, you can r
 commands. If it is rejected, revise it according to the feedback and submit it again."""
 
 
+_WORKTREE = """\
+You work in a checkout of your own, on the branch {branch}. Nothing that others change appears in it, and they do not \
+see what you change until it is accepted. Commit there as you like; what you do not commit is handed over as well."""
+
+
 def system_prompt(name: str, spec: Spec, config: Config) -> str:
     """Return the system prompt of one agent."""
     kind = type_of(spec.type, spec.definition)
@@ -37,6 +42,7 @@ def system_prompt(name: str, spec: Spec, config: Config) -> str:
         f"{who}\nYou report to {report_to}.",
         kind.prompt,
         _TEAM.format(report_to=report_to),
+        _WORKTREE.format(branch=spec.worktree.branch) if spec.worktree else "",
         _PLAN if spec.flags.plan else "",
     ]
     return "\n\n".join(part for part in parts if part)

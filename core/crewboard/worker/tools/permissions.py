@@ -129,7 +129,7 @@ def deviates(run_state: RunState, tool: str, arguments: dict[str, Any]) -> bool:
         return False
     if plan is None:
         return True
-    return not names_call(plan, tool, arguments, str(run_state.team.root))
+    return not names_call(plan, tool, arguments, str(run_state.workspace))
 
 
 def names_call(plan: ApprovedPlan, tool: str, arguments: dict[str, Any], root: str) -> bool:
@@ -211,7 +211,7 @@ def judge(context: Context, tool: str, arguments: dict[str, Any]) -> Verdict | N
     spec = context.run_state.spec
     rules = store.roster.load(context.team).rules
     found = [rule for rule in rules if rule.applies_to(context.name, spec.type)]
-    return judge_call(found, tool, arguments, str(context.team.root))
+    return judge_call(found, tool, arguments, str(context.run_state.workspace))
 
 
 def judge_call(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root: str) -> Verdict | None:

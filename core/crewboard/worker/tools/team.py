@@ -39,6 +39,7 @@ class SpawnAgent(Input):
     role: str = ""
     background: bool = False
     plan_required: bool = False
+    worktree: bool = Field(default=False, description="give it a checkout of its own, on a branch of its own")
     model: str | None = None
 
 
@@ -99,12 +100,13 @@ async def _spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         role=given.role,
         model=given.model,
         flags=HireOptions(
+            worktree=given.worktree,
             plan=given.plan_required or _needs_plan(context, given.agent_type),
             unsafe_no_sandbox=own.unsafe_no_sandbox,
             allow_hardlinks=own.allow_hardlinks,
             max_turns=own.max_turns,
         ),
-        given=frozenset(),
+        given=frozenset({"worktree"} if given.worktree else ()),
         foreground=not given.background,
         # Derived, so that the same call after a crash finds the agent that it hired.
         prompt_id=store.mailbox.derived_id(context.name, context.tool_use_id, "prompt"),

@@ -126,7 +126,7 @@ class Workspace:
             raise RefusedError("a path cannot contain half of a surrogate pair")
         if ".." in Path(given).parts:
             raise RefusedError(f"{given}: paths with .. are not allowed; use a path from the workspace's root")
-        real = Path(os.path.realpath(self._unescaped(given)))
+        real = Path(os.path.realpath(self._result(given) or self._unescaped(given)))
         if results and real.is_relative_to(self.results):
             return Place(given, self._open_results(), real.relative_to(self.results).parts)
         if not real.is_relative_to(self.root):
@@ -134,9 +134,16 @@ class Workspace:
         steps = real.relative_to(self.root).parts
         if _is_in(real, self.limits.hidden):
             raise RefusedError(f"{given} holds credentials or private settings of the user")
-        if HIDDEN in (*steps, *Path(given).parts):
+        # A worktree is itself in the folder of the team.
+        named = Path(given).relative_to(self.root) if Path(given).is_relative_to(self.root) else Path(given)
+        if HIDDEN in (*steps, *named.parts):
             raise RefusedError(f"{given} belongs to the team's own files")
         return Place(given, self._base, steps)
+
+    def _result(self, given: str) -> Path | None:
+        """Return the result that a path from the team's root names, as mail names results, or None."""
+        parts, folder = Path(given).parts, self.results.parts[-3:]
+        return self.results.joinpath(*parts[3:]) if parts[:3] == folder else None
 
     def _unescaped(self, given: str) -> Path:
         """Return the path `given`, with names as `escape_name` shows them where only such a file exists."""

@@ -1,0 +1,175 @@
+"""Agents that work in checkouts of their own: hired, at work, resumed."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crewboard.commands import hire as hiring
+from crewboard.records import HireOptions, SnapshotTaken, ToolResult, UsageError
+from crewboard.sandbox import bubblewrap, landlock
+from crewboard.sandbox.level import Level
+from crewboard.sandbox.sandbox import open_sandbox
+from crewboard.store import TeamDirectory, agents, roster
+from crewboard.worktrees import snapshot
+from tests import system
+from tests.crew import Crew, eventually
+from tests.model import calls, says
+from tests.sandbox.targets import run
+from tests.worktrees.conftest import Hired, git, write
+
+Made = Callable[..., Crew]
+
+
+@pytest.fixture
+def made(crew_on: Made, tmp_path: Path) -> Made:
+    """Return a function that makes a team in a repository with one commit."""
+    system.need_program("git")
+
+    def make(*script: object, **environment: str) -> Crew:
+        crew = crew_on(script, **environment)
+        git(tmp_path, "init", "-q", "-b", "main")
+        write(tmp_path, {"api.py": "one\ntwo\nthree\n", "pkg/core.py": "x = 1\n", ".gitignore": ".crewboard/\n"})
+        git(tmp_path, "add", "-A")
+        git(tmp_path, "commit", "-qm", "Begin")
+        return crew
+
+    return make
+
+
+def results_of(crew: Crew, name: str) -> list[ToolResult]:
+    return [event for event in crew.events(name) if isinstance(event, ToolResult)]
+
+
+def snapshots_of(crew: Crew, name: str) -> list[SnapshotTaken]:
+    return [event for event in crew.events(name) if isinstance(event, SnapshotTaken)]
+
+
+def test_files_and_commands_see_the_checkout_alone(made: Made) -> None:
+    crew = made(
+        calls("write_file", path="new.py", content="y = 1\n"),
+        calls("bash", command=f"pwd; ls {Path.cwd().anchor}; echo 3 >> api.py; cat new.py"),
+        says("done"),
+    )
+    write(crew.root, {"private.txt": "not committed\n"})
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    tree = crew.directory.worktree("bob")
+    written, ran = results_of(crew, "bob")
+    assert not written.is_error, written.content
+    assert ran.content.splitlines()[0] == str(tree.resolve())
+    assert "y = 1" in ran.content
+    assert (tree / "api.py").read_text().endswith("three\n3\n")
+    assert not (crew.root / "new.py").exists()
+    assert (crew.root / "api.py").read_text() == "one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
+def test_the_root_and_other_checkouts_are_out_of_reach(level: Level, directory: TeamDirectory, hired: Hired) -> None:
+    spec = hired("bob")
+    hired("eve")
+    root, eve = directory.root, directory.worktree("eve")
+    tried = f"""
+        cat {root}/api.py {root}/.git/config {eve}/api.py {directory.config}; ls -A {root} {directory.path}
+        echo x > {root}/new; echo x > {eve}/new; echo x > {root}/.git/objects/new; echo x >> api.py
+        git log --format='%s' && cat api.py
+    """
+    with open_sandbox(
+        directory, "bob", spec.model_copy(update={"flags": HireOptions(unsafe_no_sandbox=True)})
+    ) as opened:
+        # As for a project that is not below a home or a folder of temporary files, which are hidden anyway.
+        policy = replace(opened.policy, host=replace(opened.policy.host, hidden=()))
+        system.need(level, {"bubblewrap": bubblewrap, "landlock": landlock}[level].unavailable_reason(policy))
+        printed = run(replace(opened, level=level, policy=policy), tried).content
+    assert printed.splitlines()[-6:-1] == ["Begin", "one", "two", "three", "x"]
+    assert "[core]" not in printed
+    assert printed.count("three") == 1
+    assert not [path for path in (root / "new", eve / "new", root / ".git/objects/new") if path.exists()]
+
+
+def test_each_assignment_begins_and_ends_with_a_snapshot(made: Made) -> None:
+    crew = made(calls("write_file", path="new.py", content="y = 1\n"), says("done"))
+    assignment = crew.hire("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    crew.answer(assignment)
+    eventually(lambda: len(snapshots_of(crew, "bob")) == 2 or None, "the two snapshots")
+    begin, end = snapshots_of(crew, "bob")
+    assert (begin.at, end.at) == ("begin", "end")
+    assert begin.assignment == end.assignment == assignment.id
+    assert git(crew.root, "diff", "--name-status", begin.commit, end.commit) == "A\tnew.py"
+    assert git(crew.root, "rev-parse", "refs/crew/bob") == end.commit
+
+
+def test_an_agent_can_commit_on_its_branch(made: Made) -> None:
+    system.need_program("bwrap")
+    crew = made(calls("bash", command="echo 4 >> api.py && git commit -qam 'Add four' && git status"), says("done"))
+    crew.run("bob", "code", "work", worktree=True)
+    (ran,) = results_of(crew, "bob")
+    assert not ran.is_error, ran.content
+    spec = agents.spec(crew.agent("bob"))
+    assert spec is not None
+    taken = snapshot.take(crew.directory, "bob", spec)
+    assert git(crew.root, "log", "-1", "--format=%s", taken.head) == "Add four"
+
+
+def test_a_long_message_can_be_read_in_a_checkout(made: Made) -> None:
+    crew = made(calls("read_file", path=".crewboard/default/results/long.md"), says("done"))
+    crew.directory.results.mkdir(parents=True, exist_ok=True)
+    (crew.directory.results / "long.md").write_text("a long message\n")
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    (read,) = results_of(crew, "bob")
+    assert "a long message" in read.content
+
+
+def test_a_checkout_is_named_by_its_absolute_path_too(made: Made, tmp_path: Path) -> None:
+    path = tmp_path / ".crewboard/default/worktrees/bob/api.py"
+    crew = made(calls("read_file", path=str(path)), calls("read_file", path=str(tmp_path / "api.py")), says("done"))
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    own, roots = results_of(crew, "bob")
+    assert "two" in own.content
+    assert "outside the workspace" in roots.content
+
+
+def test_without_a_repository_the_agent_works_in_the_shared_tree_and_that_is_said(crew_on: Made) -> None:
+    crew = crew_on([says("done")])
+    assignment = crew.hire("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    assert "bob works in the shared tree" in assignment.note
+    spec = agents.spec(crew.agent("bob"))
+    assert spec is not None
+    assert (spec.worktree, spec.flags.worktree) == (None, False)
+    crew.answer(assignment)
+
+
+def test_the_team_and_the_type_decide_unless_the_hire_says_otherwise(made: Made) -> None:
+    crew = made(says("done"))
+    roster.change(crew.directory, lambda config: setattr(config, "worktree", "always"))
+
+    def worktree_of(name: str, kind: str, given: frozenset[str]) -> str | None:
+        options = HireOptions(unsafe_no_sandbox=True, once=True)
+        crew.answer(hiring.spawn(crew.team, hiring.Hire(name, kind, "work", flags=options, given=given)))
+        spec = agents.spec(crew.agent(name))
+        return spec.worktree.branch if spec and spec.worktree else None
+
+    assert worktree_of("amy", "code", frozenset()) == "crew/amy"
+    assert worktree_of("ben", "explore", frozenset()) is None
+    assert worktree_of("cid", "code", frozenset({"worktree"})) is None
+
+
+def test_a_resume_makes_a_lost_checkout_again_from_its_last_snapshot(made: Made) -> None:
+    crew = made(calls("write_file", path="new.py", content="y = 1\n"), says("done"), says("again"))
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)
+    crew.wait_for("bob", "exited")
+    shutil.rmtree(crew.directory.worktree("bob"))
+    hiring.resume(crew.team, "bob")
+    tree = crew.directory.worktree("bob")
+    assert (tree / "new.py").read_text() == "y = 1\n"
+    assert git(tree, "status", "--porcelain") == "A  new.py"
+    assert git(tree, "branch", "--show-current") == "crew/bob"
+
+
+def test_work_in_a_checkout_is_not_lost_to_a_hire_without_one(made: Made) -> None:
+    crew = made(says("done"), says("done"))
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)
+    crew.wait_for("bob", "exited")
+    with pytest.raises(UsageError, match="bob has a worktree"):
+        crew.hire("bob", "code", "more", unsafe_no_sandbox=True)
