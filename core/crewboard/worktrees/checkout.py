@@ -11,9 +11,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from crewboard import store
 from crewboard.records import StorageError, UsageError, Worktree
 from crewboard.sandbox import scratch
-from crewboard.store import TeamDirectory, files
+from crewboard.store import TeamDirectory
 from crewboard.worktrees.repository import (
     UNTOUCHED,
     NoRepositoryError,
@@ -82,8 +83,8 @@ def make(team: TeamDirectory, name: str, base: str | None = None, saved: Snapsho
     start = saved.head if saved else repository.commit(base or "HEAD")
     target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
     try:
-        files.make_folder(target.parent)
-        with files.locked(team.lock(f"worktree-{name}")):
+        store.files.make_folder(target.parent)
+        with store.files.locked(team.lock(f"worktree-{name}")):
             if target.exists():
                 raise UsageError(f"there is a worktree in {target} already")
             _remove_unfinished(target)
@@ -99,7 +100,7 @@ def make(team: TeamDirectory, name: str, base: str | None = None, saved: Snapsho
             finally:
                 shutil.rmtree(new, ignore_errors=True)
     except OSError as error:
-        raise StorageError(f"cannot make the worktree {target}: {files.reason(error)}") from error
+        raise StorageError(f"cannot make the worktree {target}: {store.files.reason(error)}") from error
     # Relative, so that it holds after the whole folder was moved.
     borrowed = os.path.relpath(objects, os.path.realpath(team.root)) if objects else ""
     return Worktree(branch=branch_of(team, name), base=start, objects=borrowed)
@@ -112,14 +113,14 @@ def remove(team: TeamDirectory, name: str) -> None:
         StorageError: A part of it cannot be removed.
     """
     try:
-        with files.locked(team.lock(f"worktree-{name}")):
+        with store.files.locked(team.lock(f"worktree-{name}")):
             index_of(team, name).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 # If the removal is cut short, what is left is no checkout, and the next call removes it.
                 team.worktree(name).rename(team.worktrees / f".{name}.{secrets.token_hex(4)}")
             _remove_unfinished(team.worktree(name))
     except OSError as error:
-        raise StorageError(f"cannot remove the worktree of {name}: {files.reason(error)}") from error
+        raise StorageError(f"cannot remove the worktree of {name}: {store.files.reason(error)}") from error
 
 
 def _remove_unfinished(target: Path) -> None:

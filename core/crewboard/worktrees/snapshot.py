@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from crewboard import linux
+from crewboard import linux, store
 from crewboard.records import BadDataError, Spec, StorageError, UsageError, Worktree
 from crewboard.sandbox.process import Child
 from crewboard.sandbox.sandbox import Sandbox, open_reader
-from crewboard.store import DEFAULT_TEAM, TeamDirectory, files
+from crewboard.store import DEFAULT_TEAM, TeamDirectory
 from crewboard.worktrees.repository import GitFailedError, Repository, copy_settings, initialize, open_repository
 
 TIMEOUT = 600.0
@@ -119,7 +119,7 @@ def take(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
     repository = open_repository(team.root)
     if not team.worktree(name).is_dir():
         raise StorageError(f"the worktree {team.worktree(name)} is gone; `crewboard resume {name}` makes it again")
-    with files.locked(team.lock(f"worktree-{name}")), open_reader(team, name, spec) as sandbox:
+    with store.files.locked(team.lock(f"worktree-{name}")), open_reader(team, name, spec) as sandbox:
         return _Taking(team, name, spec.worktree, repository, sandbox).run()
 
 
