@@ -19,16 +19,17 @@ from tests.model import calls, says
 
 ENVIRONMENT = {"CREWBOARD_OFFLINE": "1", "CREWBOARD_SANDBOX": "none"}
 
-RESTRICTING = {"plan", "strict_plan", "ask"}
+RESTRICTING = {"plan", "strict_plan", "ask", "worktree"}
 PERMITTING = {"network", "unsafe_no_sandbox", "allow_hardlinks"}
 LIMITING = {"max_turns", "budget", "max_memory"}
-HARMLESS = {"once", "autoclaim", "task", "restart"}
+HARMLESS = {"once", "autoclaim", "task", "restart", "base"}
 
 OPTIONS = st.builds(
     HireOptions,
     plan=st.booleans(),
     strict_plan=st.booleans(),
     ask=st.booleans(),
+    worktree=st.booleans(),
     network=st.booleans(),
     unsafe_no_sandbox=st.booleans(),
     max_turns=st.integers(1, 200),
