@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.records import Spec, Status, Worktree
+from crewboard.records import Message, Spec, Status, Worktree
 from crewboard.store import agents, json_files
 from crewboard_tui.render import hunk_lines, parse_diff, plain
 from crewboard_tui.render.diff import MOST_OF_FILE, changed_words
+from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
-from tests.tui.stage import opened
+from tests.tui.stage import Stage, opened
 
 BEFORE = "def pages(rows, size):\n    return rows[:size]\n\n\n" + "".join(f"LIMIT_{at} = {at}\n" for at in range(40))
 AFTER = BEFORE.replace("rows[:size]", "rows[: size + 1]").replace("LIMIT_30 = 30", "LIMIT_30 = 300")
@@ -156,6 +157,96 @@ async def test_a_hostile_file_name_and_text_are_only_shown(frozen: Frozen, repos
         await stage.sees("✓ applies")
         await stage.press("enter")
         await stage.sees("1 +␛[31mred [bold]x[/]", "a b␛[2J <U+DCFF>")
+
+
+# ----------------------------------------------------------------------------------------------------------- notes
+
+
+async def _open_diff(stage: Stage) -> None:
+    await stage.press("8")
+    await stage.sees("reads again")
+    await stage.press("enter")
+    await stage.sees("rows[: size + 1]")
+    await stage.press("enter")
+
+
+async def test_notes_are_sent_as_one_message_with_path_line_and_hunk(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"src/pages.py": AFTER})
+    async with opened(frozen, 120, 36) as stage:
+        await _open_diff(stage)
+        await stage.press("j", "j", "j", "c")
+        await stage.write("why one more")
+        await stage.press("enter")
+        await stage.sees("✎ why one more", "✎1 +2 −2")
+        await stage.press("k", "c")
+        await stage.write("keep this")
+        await stage.press("enter")
+        await stage.can("^s", "send 2 notes")
+        await stage.press("ctrl+s")
+        await stage.sees("sent 2 notes to api")
+        await stage.sees_not("✎")
+        (sent,) = _mail(frozen, "api")
+        assert sent.from_ == "operator"
+        assert sent.content == (
+            "Notes on your changes:\n\n"
+            "src/pages.py:2\n"
+            "> @@ -1,5 +1,5 @@\n>  def pages(rows, size):\n> -    return rows[:size]\n"
+            "> +    return rows[: size + 1]\n\n"
+            "why one more\n\n"
+            "src/pages.py:2 (removed)\n"
+            "> @@ -1,5 +1,5 @@\n>  def pages(rows, size):\n> -    return rows[:size]\n\n"
+            "keep this"
+        )
+
+
+def _mail(frozen: Frozen, name: str) -> list[Message]:
+    lines = frozen.directory.inbox(name).read_text().splitlines()
+    found = [Message.model_validate_json(line) for line in lines]
+    return [message for message in found if message.content.startswith("Notes on")]
+
+
+async def test_a_note_is_kept_like_any_draft_and_marked_when_its_line_changed(
+    frozen: Frozen, repository: Repository, tmp_path: Path
+) -> None:
+    settings = Settings(drafts=tmp_path / "drafts")
+    repository.snapshot("api", {"src/pages.py": AFTER})
+    async with opened(frozen, 120, 36, settings=settings) as stage:
+        await _open_diff(stage)
+        await stage.press("j", "j", "j", "c")
+        await stage.write("too many")
+        await stage.until(lambda: any("too many" in each.read_text() for each in tmp_path.glob("drafts/*.json")))
+    repository.snapshot("api", {"src/pages.py": AFTER.replace("size + 1", "size + 2"), "src/cursor.py": "A = 1\n"})
+    async with opened(frozen, 120, 36, settings=settings) as stage:
+        await stage.sees("not sent yet, from the last time: your notes on api's changes")
+        await stage.press("8")
+        await stage.sees("reads again")
+        await stage.press("enter", "]")
+        await stage.sees("✎ line 2 has changed since: return rows[: size + 1]", "✎ too many")
+        await stage.press("tab", "c")
+        await stage.sees("note on line 2")
+        await stage.press("ctrl+a", "ctrl+k", "enter")
+        await stage.sees_not("✎")
+
+
+async def test_a_note_moves_with_its_line(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"src/pages.py": AFTER})
+    async with opened(frozen, 120, 36) as stage:
+        await _open_diff(stage)
+        await stage.press("j", "j", "j", "c")
+        await stage.write("here")
+        await stage.press("enter")
+        repository.snapshot("api", {"src/pages.py": f"import os\n\n{AFTER}"})
+        await stage.press("ctrl+r")
+        await stage.sees("4 +    return rows[: size + 1]", "✎ here")
+        assert "has changed since" not in stage.all
+
+
+async def test_only_looking_writes_no_notes(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"src/pages.py": AFTER})
+    async with opened(frozen, 120, 36, read_only=True) as stage:
+        await _open_diff(stage)
+        await stage.press("j", "c")
+        await stage.sees("not while you only look")
 
 
 # ------------------------------------------------------------------------------------------------------- the diff

@@ -169,8 +169,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._show_presence()
         self.outside.read(self.context.snapshot.view)
         if self.context.drafts:
-            kept = ", ".join(called(draft, self.context.snapshot.view.asked) for draft in self.context.drafts)
-            self.context.say(f"not sent yet, from the last time: {one_line(kept)}")
+            kept = dict.fromkeys(called(draft, self.context.snapshot.view.asked) for draft in self.context.drafts)
+            self.context.say(f"not sent yet, from the last time: {one_line(', '.join(kept))}")
         self._name_problems(self.settings.problems)
 
     def _terminate(self) -> None:

@@ -1,9 +1,11 @@
 """Drafts: unsent texts of the user. They are kept after the dashboard is closed."""
 
 import hashlib
+import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import crewboard as core
 from crewboard import CrewboardError, Request
@@ -14,7 +16,7 @@ HIRE, TASK, ALL_AGENTS, TALK = "a new agent's prompt", "new task", "all", "talk"
 """Names of drafts that exist once. A draft for agents has their names, one about a request starts with its id."""
 
 _CALLED = {HIRE: "your prompt for a hire", TASK: "a new task", ALL_AGENTS: "to all agents", TALK: "to the lead"}
-_NO, _EDIT, _EDITED_TASK = " no", " plan", "#"
+_NO, _EDIT, _EDITED_TASK, _NOTE = " no", " plan", "#", "note "
 _KINDS = {"plan_approval": "plan"}
 
 
@@ -43,6 +45,38 @@ def edit_of_task(task_id: int) -> str:
     return f"{_EDITED_TASK}{task_id}"
 
 
+class LineNote(NamedTuple):
+    """The line of an agent's diff that a note is about: `kind` is its sign there, `text` what it was then."""
+
+    agent: str
+    path: str
+    kind: str
+    number: int
+    text: str
+
+    @property
+    def draft(self) -> str:
+        """Return the name of the draft with the note's text."""
+        return _NOTE + json.dumps(self)
+
+
+def notes_on(agent: str, drafts: Mapping[str, str]) -> dict[LineNote, str]:
+    """Return the notes on an agent's changes that were not sent, by path and line."""
+    found = {note: text for name, text in drafts.items() if text.strip() and (note := _note(name)) is not None}
+    return {note: found[note] for note in sorted(found) if note.agent == agent}
+
+
+def _note(draft: str) -> LineNote | None:
+    """Return the note that a draft is, None if it is something else."""
+    if not draft.startswith(f"{_NOTE}["):
+        return None
+    try:
+        agent, path, kind, number, text = json.loads(draft.removeprefix(_NOTE))
+        return LineNote(str(agent), str(path), str(kind), int(number), str(text))
+    except ValueError:
+        return None
+
+
 def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
     """Return the request among `asked` that a draft is about, if any."""
     return next((each for each in asked if draft in (each.id, for_no(each.id), edit_of(each.id))), None)
@@ -56,6 +90,9 @@ def called(draft: str, asked: Iterable[Request]) -> str:
         if draft == edit_of(request.id):
             return f"your edit of {what}"
         return f"your refusal of {what}" if draft == for_no(request.id) else f"your answer to {what}"
+    note = _note(draft)
+    if note is not None:
+        return f"your notes on {note.agent}'s changes"
     if draft.startswith(_EDITED_TASK):
         return f"your edit of {draft}"
     if draft in _CALLED or draft.startswith(interrupting([""])):
@@ -117,7 +154,11 @@ class Drafts(dict[str, str]):
     def _merge(self, old: core.records.Unsent | None, changed: set[str]) -> core.records.Unsent:
         texts = {**(old.texts if old else {}), **{name: self.get(name, "") for name in changed}}
         return core.records.Unsent(
-            texts={name: text for name, text in texts.items() if text.strip() and core.redaction.redact(text) == text}
+            texts={
+                name: text
+                for name, text in texts.items()
+                if text.strip() and all(core.redaction.redact(each) == each for each in (name, text))
+            }
         )
 
 
