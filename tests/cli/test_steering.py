@@ -111,13 +111,15 @@ def test_rules_are_added_and_listed_with_their_hits(cli: Cli, team: Team) -> Non
     refused = ToolResult(ts=9, tool_use_id="u", name="bash", content="no", rule=first["id"])
     for event in (start, refused):
         journal.append(team.directory.agent("fixer").journal, event)
-    assert "all agents may not use bash for git push* · 2 hits, last " in cli("rules").out
+    assert "· no agent may use bash for git push* · 2 hits, last " in cli("rules").out
     listed = cli("rules", "--json").json
     assert [(each["hits"], each["last_hit"]) for each in listed] == [(2, 9), (0, None), (0, None)]
     acts = [(each["who"], each["act"], each["target"], each["detail"]) for each in cli("audit", "--json").json]
     assert acts[0] == ("kim", "rule", "", f"{first['id']}: deny bash git push*, all agents")
     assert cli("rules", "remove", first["id"]).code == 0
     assert len(cli("rules", "--json").json) == 2
+    added = cli("rules", "add", "deny", "bash", "su*", "--type", "code").out
+    assert added.endswith(": no agent of type code may use bash for su*\n")
 
 
 @pytest.mark.parametrize(

@@ -283,9 +283,12 @@ def describe_rule(rule: Rule) -> str:
     who = rule.agent or _describe_agents(rule.agent_type)
     if rule.effect == "ask":
         return f"{who} must ask before {rule.tool} for {rule.pattern}"
-    may = "may" if rule.effect == "allow" else "may not"
-    end = " without asking" if rule.effect == "allow" else ""
-    return f"{who} {may} use {rule.tool} for {rule.pattern or rule.scope}{end}"
+    call = f"use {rule.tool} for {rule.pattern or rule.scope}"
+    if rule.effect == "allow":
+        return f"{who} may {call} without asking"
+    if rule.agent is not None:
+        return f"{who} may not {call}"
+    return f"no agent{who.removeprefix('all agents')} may {call}"
 
 
 def approve_with_rule(
