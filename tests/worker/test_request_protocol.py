@@ -18,7 +18,7 @@ from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records import Intake, Request, ToolResult
 from crewboard.store import mailbox, roster
-from crewboard.store.journal import rule_usage
+from crewboard.store.journal import RuleUsageReader
 from crewboard.worker.tools.base import Outcome
 from crewboard.worker.tools.executor import ToolExecutor
 from crewboard.worker.tools.files import WRITE_FILE
@@ -293,7 +293,7 @@ def test_a_rule_denies_calls_of_an_agent_that_need_not_ask(ruled: Crew) -> None:
     found = tool_results(ruled, "runner")
     assert [each.rule for each in found] == [deny.id, closed.id, None]
     assert f"rule {deny.id} denies touch *" in found[0].content
-    used = rule_usage(ruled.directory)
+    used = RuleUsageReader(ruled.directory).read()
     assert (used[deny.id].hits, used[deny.id].last_hit) == (1, found[0].ts)
 
 
@@ -308,7 +308,7 @@ def test_a_rule_has_calls_asked_for_of_an_agent_that_need_not_ask(ruled: Crew) -
     answers.approve(ruled.team, request.id, sha256=request.sha256)
     ruled.answer(hired)
     assert (ruled.root / "inside/asked").exists()
-    assert rule_usage(ruled.directory)[rule.id].hits == 1
+    assert RuleUsageReader(ruled.directory).read()[rule.id].hits == 1
 
 
 def test_a_rule_denies_a_call_that_waited_for_its_approval(ruled: Crew) -> None:
@@ -333,10 +333,10 @@ def test_a_rule_for_all_agents_of_a_type_covers_another_agent(ruled: Crew) -> No
     ruled.answer(hired)
     ruled.answer(ruled.hire("second", "code", "go", ask=True, unsafe_no_sandbox=True))
     assert (ruled.root / "inside/more").exists()
-    assert rule_usage(ruled.directory)[rule.id].hits == 1
+    assert RuleUsageReader(ruled.directory).read()[rule.id].hits == 1
     stop.stop(ruled.team, "second")
     stop.remove(ruled.team, "second")
-    assert rule_usage(ruled.directory)[rule.id].hits == 1
+    assert RuleUsageReader(ruled.directory).read()[rule.id].hits == 1
 
 
 def test_an_agent_can_neither_add_nor_remove_a_rule(ruled: Crew) -> None:

@@ -391,7 +391,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     # ------------------------------------------------------------------------------------------------ the keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        if action in ("leave", "teams"):
+        if action in ("leave", "teams", "rules"):
             # One stray letter must not throw away what is being written.
             return not is_form(self.screen)
         if action in ("team_create", "team_delete"):
@@ -524,6 +524,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """Show what happened while the user was away."""
         self.context.absence_seen = True
         self.push_screen(registry.absence_page(self.context))
+
+    def action_rules(self) -> None:
+        """Show the permission rules."""
+        if self.screen.id != "rules-page":
+            self.push_screen(registry.rules_page(self.context))
 
     def action_help(self) -> None:
         self.push_screen(registry.help_screen(self.screen, self.context.key))

@@ -340,6 +340,24 @@ class Feed:
         return tuple(newest), len(lines) - len(newest)
 
 
+@dataclass(frozen=True)
+class Rules:
+    """The permission rules of the team, each with its usage."""
+
+    def read(
+        self,
+        readers: Readers,
+        view: TeamView,  # noqa: ARG002
+    ) -> tuple[tuple[core.records.Rule, core.store.journal.RuleUsage], ...]:
+        """Return the rules in the order in which they were added."""
+        reader = readers.keep(
+            core.store.journal.RuleUsageReader, "", lambda: core.store.journal.RuleUsageReader(readers.team)
+        )
+        usage = reader.read()
+        rules = core.store.roster.load(readers.team).rules
+        return tuple((rule, usage.get(rule.id, core.store.journal.RuleUsage())) for rule in rules)
+
+
 def read_live(agent: core.store.AgentDirectory) -> str:
     """Return the reply that is being streamed, or its end if it is long."""
     try:

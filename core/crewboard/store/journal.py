@@ -132,16 +132,47 @@ class RuleUsage:
     hits: int = 0
     last_hit: float | None = None
 
+    def plus(self, other: "RuleUsage") -> "RuleUsage":
+        """Return the usage of both together."""
+        return RuleUsage(self.hits + other.hits, max(self.last_hit or 0, other.last_hit or 0) or None)
 
-def rule_usage(team: TeamDirectory) -> dict[str, RuleUsage]:
-    """Return the usage of each rule by its id, from the journals of all agents, also of removed ones.
 
-    Raises:
-        StorageError: A journal cannot be read.
-    """
-    found: dict[str, RuleUsage] = {}
-    for path in (*team.agents.glob("*/journal.jsonl"), *team.path.glob("removed/*/agent/journal.jsonl")):
-        for line, _ in files.read_lines(path):
+class RuleUsageReader:
+    """Counts the calls that each permission rule decided, in the journals of all agents, also of removed ones."""
+
+    def __init__(self, team: TeamDirectory) -> None:
+        self._team = team
+        self._journals: dict[Path, _RuleHits] = {}
+
+    def read(self) -> dict[str, RuleUsage]:
+        """Return the usage of each rule by its id. Reads only what was appended since the last call.
+
+        Raises:
+            StorageError: A journal cannot be read.
+        """
+        paths = (*self._team.agents.glob("*/journal.jsonl"), *self._team.path.glob("removed/*/agent/journal.jsonl"))
+        self._journals = {path: self._journals.get(path) or _RuleHits(path) for path in paths}
+        found: dict[str, RuleUsage] = {}
+        for journal in self._journals.values():
+            for ident, used in journal.read().items():
+                found[ident] = found.get(ident, RuleUsage()).plus(used)
+        return found
+
+
+class _RuleHits:
+    """The usage of each rule by one agent."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._detector = ReplacedFileDetector(path)
+        self._found: dict[str, RuleUsage] = {}
+
+    def read(self) -> dict[str, RuleUsage]:
+        if self._detector.was_replaced(self._offset):
+            self._offset, self._found = 0, {}
+        for line, end in files.read_lines(self._path, self._offset):
+            self._offset = end
             if line is None or _HAS_RULE not in line:
                 continue
             try:
@@ -149,9 +180,8 @@ def rule_usage(team: TeamDirectory) -> dict[str, RuleUsage]:
             except BadDataError:
                 continue
             if isinstance(event, ToolStart | ToolResult) and event.rule is not None:
-                known = found.get(event.rule, RuleUsage())
-                found[event.rule] = RuleUsage(known.hits + 1, max(known.last_hit or 0, event.ts))
-    return found
+                self._found[event.rule] = self._found.get(event.rule, RuleUsage()).plus(RuleUsage(1, event.ts))
+        return self._found
 
 
 _HAS_RULE = b'"rule": "'

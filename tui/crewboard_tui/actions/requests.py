@@ -32,8 +32,7 @@ class RequestActions:
         _, rule = core.commands.answers.approve_with_rule(
             self._context.team, self.request.id, sha256=self.request.sha256, rule_for=rule_for
         )
-        revoke = core.commands.command_for(self._context.team, f"rules revoke {rule.id}")
-        return f"approved, and from now on {covers}; `{revoke}` ends that"
+        return f"approved, and from now on {covers}; {self._context.key('app.rules')} lists and revokes {rule.id}"
 
     def reject(self, feedback: str) -> str:
         """Say no, or no for now with a question."""

@@ -281,7 +281,7 @@ def rules(context: click.Context, as_json: bool) -> None:
     session: Session = context.obj
     directory = session.team.directory
     found = core.store.roster.load(directory).rules if directory.exists() else []
-    usage = core.store.journal.rule_usage(directory) if found else {}
+    usage = core.store.journal.RuleUsageReader(directory).read() if found else {}
     used = [(rule, usage.get(rule.id, core.store.journal.RuleUsage())) for rule in found]
     if as_json:
         say_json([{**rule.model_dump(), **asdict(each)} for rule, each in used])

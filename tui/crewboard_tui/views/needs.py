@@ -1,4 +1,4 @@
-"""`4` Needs-you: everything that waits for the operator, and why."""
+"""`4` Needs-you: everything that waits for the operator, and why; and `9`, the page of the permission rules."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,6 +11,8 @@ import crewboard as core
 from crewboard import Need, TeamView
 from crewboard_tui.actions import (
     NEED_GROUPS,
+    NOT_NOW,
+    Action,
     MarkedPermissions,
     Messaging,
     NeedActions,
@@ -21,11 +23,11 @@ from crewboard_tui.actions import (
     select_in,
     select_needs,
 )
-from crewboard_tui.queries import CrashOf, MailTo, Query, Snapshot, WorkOf
-from crewboard_tui.render import Line, Span, format_long_age, say
+from crewboard_tui.queries import CrashOf, MailTo, Query, Rules, Snapshot, WorkOf
+from crewboard_tui.render import Line, Span, format_long_age, format_moment, matches, pad, say
 from crewboard_tui.views.base import AppContext, BaseScreen, nothing_row
-from crewboard_tui.views.rows import explanation_lines, need_rows, permission_text
-from crewboard_tui.widgets import LineList, LineView, keep_order, title
+from crewboard_tui.views.rows import explanation_lines, fact_lines, need_rows, permission_text
+from crewboard_tui.widgets import LineList, LineView, Row, crumbs_line, keep_order, title
 
 _NOTHING = "nothing needs you; plans to approve, questions and crashes appear here"
 
@@ -227,3 +229,105 @@ def _record(view: TeamView, now: float) -> str:
     """Return how quickly today's requests were answered."""
     found = core.readmodel.response_times_today(view.asked, now)
     return f"answered today {found.count} · median {format_long_age(found.median)}" if found else ""
+
+
+_RULE_HEAD = (("", 6), ("HITS", 6), ("LAST HIT", 12))
+
+_EFFECT_TONES: dict[core.records.RuleEffect, str] = {"allow": "success", "ask": "warning", "deny": "error"}
+
+
+class RulesPage(BaseScreen):
+    """The permission rules of the team, how often each decided a call, and all about the selected one."""
+
+    AUTO_FOCUS = "#rules"
+
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self.id = "rules-page"
+        self.search = Search(context, self.narrow, "words of a rule")
+        self.back_layers = (self.search.layer,)
+        self.offer((Action("rule.revoke", self._revoke, self._why_no_revoke),), self.search.actions)
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:
+        return crumbs_line([snapshot.view.name, "permission rules"], "", width)
+
+    def body(self) -> Iterable[Widget]:
+        yield LineList(id="rules", classes="pane")
+        yield LineView(id="rule", classes="pane", follow=False, follows=False)
+
+    def queries(self) -> Iterable[Query[object]]:
+        return (Rules(),)
+
+    @property
+    def _selected(self) -> tuple[core.records.Rule, core.store.journal.RuleUsage] | None:
+        """Return the rule under the cursor, with its usage."""
+        key = self.query_one("#rules", LineList).selected if self.is_mounted else None
+        return next((each for each in self.context.snapshot.get(Rules()) or () if each[0].id == key), None)
+
+    def paint(self, snapshot: Snapshot) -> None:
+        rows, rules = self.query_one("#rules", LineList), snapshot.get(Rules())
+        if rules is None:
+            rows.show([nothing_row("reading the rules …")])
+            return
+        found = [
+            Row(rule.id, self._line(rule, used))
+            for rule, used in rules
+            if matches(f"{rule.id} {core.commands.answers.describe_rule(rule)}", self.search.words)
+        ]
+        approve = self.context.key("request.rule")
+        nothing = f"no permission rules; {approve} on a permission adds one, or `crewboard rules add`"
+        head = "".join(pad(name, width) for name, width in _RULE_HEAD) + "RULE"
+        rows.show(found or [nothing_row(self.search.nothing(nothing))], (Span(head, "dim"),) if found else None)
+        title(rows, f"Permission rules · {len(found)}{self.search.narrowed_to}", "deny wins, then ask")
+        self._paint_rule()
+
+    def _line(self, rule: core.records.Rule, used: core.store.journal.RuleUsage) -> Line:
+        last = format_moment(used.last_hit, self.context.now) if used.last_hit is not None else ""
+        (_, effect), (_, hits), (_, moment) = _RULE_HEAD
+        return (
+            Span(pad(rule.effect, effect), _EFFECT_TONES[rule.effect]),
+            Span(f"{used.hits:>{hits - 2}}  ", "" if used.hits else "dim"),
+            Span(pad(last, moment), "dim"),
+            say(core.commands.answers.describe_rule(rule)),
+        )
+
+    def _paint_rule(self) -> None:
+        pane, here = self.query_one("#rule", LineView), self._selected
+        title(pane, here[0].id if here else "Rule")
+        if here is None:
+            pane.show([])
+            return
+        rule, used = here
+        hits = f"{used.hits} call{'' if used.hits == 1 else 's'}"
+        last = f", the last at {format_moment(used.last_hit, self.context.now)}" if used.last_hit is not None else ""
+        facts = [
+            ("rule", say(core.commands.answers.describe_rule(rule)).text),
+            ("decided", hits + last),
+            ("added", f"at {format_moment(rule.at, self.context.now)}" if rule.at else ""),
+            ("by", say(rule.by).text),
+        ]
+        pane.show(fact_lines(facts, pane.line_width))
+
+    def _why_no_revoke(self, _: Selection) -> str | None:
+        return None if self._selected is not None else NOT_NOW
+
+    def _revoke(self, _: Selection) -> None:
+        if self._selected is not None:
+            self.context.do("revoking the rule", partial(self._revoke_one, self._selected[0]))
+
+    def _revoke_one(self, rule: core.records.Rule) -> str:
+        core.commands.answers.revoke(self.context.team, rule.id)
+        return f"revoked: {core.commands.answers.describe_rule(rule)}"
+
+    def tick(self) -> None:
+        """Nothing here has an age."""
+
+    @on(LineList.Opened, "#rules")
+    def _read_rule(self) -> None:
+        self.query_one("#rule", LineView).focus()
+
+    @on(LineList.Moved, "#rules")
+    def _moved(self) -> None:
+        self.query_one("#rule", LineView).restart()
+        self._paint_rule()
+        self.paint_keys()

@@ -70,6 +70,13 @@ def absence_page(context: AppContext) -> Screen[None]:
     return AbsencePage(context)
 
 
+def rules_page(context: AppContext) -> Screen[None]:
+    """Return the list of the permission rules."""
+    from crewboard_tui.views.needs import RulesPage
+
+    return RulesPage(context)
+
+
 def hire_screen(context: AppContext, hired: Callable[[str], None], like: AgentView | None) -> Screen[None]:
     """Return the form that hires, filled as for the agent `like`."""
     from crewboard_tui.views.hire import HireScreen
