@@ -99,10 +99,10 @@ class HireForm(Vertical):
         limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
         yield _row("", Label("", classes="wrong"), id="wrong-limits")
-        yield _row("Task", Select(_task_options(self._view), id="hire-task"))
         own = Checkbox("own checkout", id="hire-worktree")
+        yield _row("Task", Select(_task_options(self._view), id="hire-task"), own)
         restart = Checkbox("restart after a crash", id="hire-restart")
-        yield _row("Process", own, restart, Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
+        yield _row("Process", restart, Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
         yield _row("", Label("", classes="wrong"), id="wrong-memory")
 
     @property
