@@ -13,8 +13,9 @@ from crewboard_tui.cli.program import READING, crewboard
 from tests.cli.files import alive, ask, enlist
 from tests.cli.shell import Cli
 
-BY_WORKERS = {"spawn", "resume", "lead"}
-"""Commands that need a real worker; `test_a_hire_by_a_lead_is_no_act_of_the_user` has them."""
+BY_WORKERS = {"spawn", "resume", "lead", "check"}
+"""Commands that need a real worker; `test_a_hire_by_a_lead_is_no_act_of_the_user` has them. `check` needs a
+process of its own: test_commands.py."""
 
 COMMANDS = [
     (("send", "fixer", "secret words"), "message", "fixer"),
@@ -35,6 +36,7 @@ COMMANDS = [
     (("limit", "fixer", "--turns", "7"), "limit", "fixer"),
     (("limit", "fixer", "--memory", "2G"), "limit", "fixer"),
     (("settings", "max_agents", "4"), "setting", ""),
+    (("task", "update", "1", "--check", "secret words"), "task update", "#1"),
     (("rules", "revoke", "rule-1"), "revoke", ""),
     (("rules", "add", "deny", "bash", "rm *", "--agent", "fixer"), "rule", "fixer"),
     (("approve", "plan-1"), "approve", "fixer"),

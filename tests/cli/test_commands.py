@@ -19,7 +19,8 @@ from crewboard.commands.context import Team
 from crewboard.errors import BadDataError
 from crewboard.linux import process
 from crewboard.protocol import requests
-from crewboard.records import Exit, Intake, Message
+from crewboard.readmodel import format_minute
+from crewboard.records import Checked, Exit, Intake, Message
 from crewboard.store import agents, codec, files, journal, json_files, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
@@ -323,6 +324,84 @@ def test_a_failed_task_is_reopened_for_any_agent(cli: Cli, team: Team) -> None:
     assert (task["status"], task["owner"], task["description"]) == ("pending", None, "all of it")
     assert "task_failed" not in [need["kind"] for need in cli("status", "--json").json["needs_you"]]
     cli("task", "reopen", "2").refused(2, "there is no task 2")
+
+
+def test_a_task_has_a_check(cli: Cli, team: Team) -> None:
+    added = cli("task", "add", "find", "--check", "make test", "--json").json
+    assert (added["check"], added["check_by"], added["checked"]) == ("make test", "operator", None)
+    assert cli("task", "update", "1", "--check", "none", "--json").json["check"] == ""
+    assert cli("task", "update", "1", "--check", "default", "--json").json["check"] is None
+    cli("task", "update", "1", "--check", " ").refused(2, "a check is a command")
+    cli("task", "add", "find", "--check", "").refused(2, "a check is a command")
+    assert cli("settings", "check", "make lint").out == "check make lint\n"
+    cli("settings", "check", " ").refused(2, "a check is a command")
+    for failures, code, shown in ((2, 1, "✗ {} make lint (2)"), (0, 0, "✓ {} make lint")):
+        checked = Checked(at=5.0, command="make lint", exit_code=code)
+        found = tasks.load(team.directory, 1).model_copy(update={"checked": checked, "check_failures": failures})
+        json_files.save(team.directory.task(1), found)
+        assert f"find ({shown.format(format_minute(5.0))})" in cli("tasks").out
+
+
+def test_completing_a_task_by_hand_says_that_its_check_has_not_passed(cli: Cli, team: Team) -> None:
+    cli("task", "add", "find", "--check", "make test")
+    ran = cli("task", "update", "1", "--status", "completed")
+    assert (ran.code, ran.out) == (0, "task 1: completed · find\n")
+    assert "its check has not passed: make test" in ran.err
+
+
+def test_an_acknowledged_check_needs_nothing(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    cli("task", "add", "find", "--owner", "fixer", "--check", "make test")
+    for at in (2.0, 3.0, 4.0):
+        checked = Checked(at=at, command="make test", exit_code=2, result="results/x.txt")
+        tasks.note_check(team.directory, 1, "fixer", checked)
+
+    def needs() -> list[dict[str, Any]]:
+        return [each for each in cli("status", "--json").json["needs_you"] if each["kind"] == "check_failed"]
+
+    (need,) = needs()
+    assert (need["kind"], need["agent"], need["task"], need["file"]) == ("check_failed", "fixer", 1, "results/x.txt")
+    assert "crewboard ack 1" in cli("status").out
+    cli("ack", "1")
+    assert needs() == []
+    cli("ack", "1").refused(75, "nothing to acknowledge")
+
+
+def test_a_check_without_a_command_or_a_sandbox_says_so(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    enlist(team, "scout", "explore")
+    cli("check", "fixer").refused(2, "no task in progress", "crewboard settings check COMMAND")
+    cli("check", "scout").refused(2, "type explore, which runs no commands")
+    cli("check", "who").refused(2, "no agent 'who'")
+
+
+def test_a_check_prints_its_output_and_ends_with_1_if_it_fails(shell: Cli, team: Team) -> None:
+    for name in ("fixer", "tester"):
+        enlist(team, name, "code" if name == "fixer" else "test")
+    shell("settings", "check", "echo default; exit 3")
+    ran = shell("check", "tester")
+    assert (ran.code, ran.out) == (1, "$ echo default; exit 3\ndefault\n[exit code 3]\n")
+    shell(
+        "task", "add", "find", "--owner", "fixer", "--check", "printf 'a\\033[31mb\\a\\n'; pwd; ls .crewboard/default"
+    )
+    tasks.claim(team.directory, 1, "fixer", "code", 2.0)
+    ran = shell("check", "fixer", "--json")
+    assert ran.code == 1, "the team's files are hidden in the sandbox"
+    assert "ab␇" in ran.err
+    task = tasks.update(team.directory, 1, "operator", 3.0, edit=tasks.Edit(check="pwd"))
+    ran = shell("check", "fixer")
+    assert (ran.code, ran.out) == (0, f"$ pwd\n{team.directory.root}\n[exit code 0]\n")
+    task = tasks.load(team.directory, 1)
+    assert task.checked is not None
+    assert (task.status, task.check_failures, task.checked.passed) == ("in_progress", 0, True)
+    assert (team.directory.path / task.checked.result).read_text() == ran.out
+    found = shell("check", "fixer", "--json").json
+    assert (found["agent"], found["task"], found["passed"], found["command"]) == ("fixer", 1, True, "pwd")
+    acts = [(act["act"], act["target"], act["detail"]) for act in shell("audit", "--json").json]
+    assert [act for act in acts if act[0] == "check"][:2] == [
+        ("check", "tester", "failed"),
+        ("check", "fixer", "failed"),
+    ]
 
 
 def test_an_acknowledged_failure_stays_so_when_the_task_is_edited(cli: Cli, team: Team) -> None:

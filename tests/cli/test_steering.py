@@ -175,12 +175,22 @@ def test_own_types_are_listed_and_broken_files_named(cli: Cli, tmp_path: Path) -
 
 def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     caps = "max_agents none\nmax_working none\nmin_free_memory none\n"
-    assert cli("settings").out == caps + "on_outage wait\noutage_hours 12\nresult_needs on\napproval_hours none\n"
+    assert (
+        cli("settings").out
+        == caps + "on_outage wait\noutage_hours 12\nresult_needs on\napproval_hours none\nworktree never\ncheck none\n"
+    )
     assert cli("settings", "min_free_memory", "1.5G").out == "min_free_memory 1.5G\n"
     assert cli("settings", "max_agents", "8", "--json").json == {"max_agents": 8}
     assert cli("settings", "max_agents").out == "max_agents 8\n"
     whole = {"max_agents": 8, "max_working": None, "min_free_memory": 1536 * 1024**2}
-    rest = {"on_outage": "wait", "outage_hours": 12, "result_needs": True, "approval_hours": None}
+    rest = {
+        "on_outage": "wait",
+        "outage_hours": 12,
+        "result_needs": True,
+        "approval_hours": None,
+        "worktree": "never",
+        "check": None,
+    }
     assert cli("settings", "--json").json == {**whole, **rest}
     assert cli("settings", "max_agents", "none").code == 0
     assert roster.load(directory).max_agents is None

@@ -15,8 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from crewboard.linux import process
+from crewboard.records import Checked
 from crewboard.sandbox import bubblewrap, shell
 from crewboard.sandbox.level import Level
+from crewboard.store.layout import TeamDirectory
 from tests.crew import WAIT_TIMEOUT, eventually
 from tests.sandbox.conftest import need
 from tests.sandbox.targets import Targets, run
@@ -102,6 +104,54 @@ def test_endless_output_is_cut(targets: Targets, level: Level) -> None:
     assert outcome.content.endswith("last\n[exit code 0]")
     assert "bytes left out" in outcome.content
     assert len(outcome.content) < shell.HEAD + shell.TAIL + 100
+
+
+def test_output_is_passed_on_whole_and_in_lines() -> None:
+    shown: list[str] = []
+    output = shell.Output(shown.append)
+    for piece in (b"one\ntw", b"o\x1b[3", b"1m\nthr\xc3", b"\xa9e"):
+        output.add(piece)
+    output.end()
+    assert shown == ["one\n", "two\n", "thrée\n"]
+    output.add(b"x" * (1 << 20))
+    assert sum(map(len, shown)) > 1 << 20, "a line without end is not held back"
+
+
+def check(targets: Targets, level: Level, command: str) -> tuple[Checked, str, str]:
+    """Run a check of the agent `scout`; return how it ended, its last lines, and what was kept."""
+    team = TeamDirectory(targets.base / ".crewboard" / "checked")
+    team.make()
+    keep = set(process.descendants(os.getpid()))
+    sandbox = targets.sandbox("test", level)
+    found = asyncio.run(shell.run_check(command, sandbox, keep, team, "scout", lambda: 5.0))
+    return found.checked, found.tail, (team.path / found.checked.result).read_text()
+
+
+def test_a_check_keeps_its_whole_output(targets: Targets, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked, tail, kept = check(targets, level, "seq 20000; exit 4")
+    assert (checked.exit_code, checked.passed) == (4, False)
+    assert kept.splitlines() == ["$ seq 20000; exit 4", *map(str, range(1, 20001)), "[exit code 4]"]
+    assert tail.splitlines() == [*map(str, range(19962, 20001)), "[exit code 4]"]
+    monkeypatch.setattr(shell, "MOST_OF_CHECK", 1000)
+    checked, tail, kept = check(targets, level, "seq 20000")
+    assert checked.passed
+    assert "some is left out" in kept
+    assert kept.endswith("\n20000\n[exit code 0]\n")
+
+
+def test_a_check_has_a_time_limit(targets: Targets, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "CHECK_SECONDS", 0.3)
+    mark = long_sleep()
+    checked, tail, _ = check(targets, level, f"sleep {mark}")
+    assert (checked.exit_code, checked.passed) == (None, False)
+    assert tail.endswith("[ended after 0.3 s: time limit]")
+    assert not running(mark)
+
+
+def test_a_key_in_the_output_of_a_check_is_redacted(targets: Targets, level: Level) -> None:
+    key = "sk-ant-" + "api03-" + "A" * 40
+    _, tail, kept = check(targets, level, f"echo {key}")
+    assert key not in tail + kept
 
 
 def test_output_is_shown_without_terminal_sequences(targets: Targets, level: Level) -> None:

@@ -8,7 +8,7 @@ import pytest
 from crewboard.commands import context
 from crewboard.readmodel import NeedKind, TeamReader, TeamView
 from crewboard.readmodel.as_json import status
-from crewboard.records import Exit
+from crewboard.records import Checked, Exit
 from crewboard.store import agents
 from crewboard_tui.cli import board as plain
 from crewboard_tui.cli import watching
@@ -55,6 +55,8 @@ def _result(team: Frozen) -> None:
     team.mail(1, "who", "lead", "result", "41 modules", 9, result="results/who-1-1.md")
 
 
+_FAILED = Checked(at=NOW - 9, command="make test", exit_code=2, result="results/who-check.txt")
+
 MAKE: dict[NeedKind, Callable[[Frozen], None]] = {
     "death": _die,
     "plan": _ask("plan_approval"),
@@ -67,6 +69,7 @@ MAKE: dict[NeedKind, Callable[[Frozen], None]] = {
     "outage": _run(state="retrying", outage_since=NOW - 9, retry_at=NOW + 60, last_error="529"),
     "damaged": _damage,
     "task_failed": lambda team: team.task(4, "fix it", "failed", owner="who"),
+    "check_failed": lambda team: team.task(4, "fix it", "in_progress", owner="who", checked=_FAILED, check_failures=3),
     "result": _result,
 }
 

@@ -203,6 +203,12 @@ def _hours(text: str) -> float:
     return hours
 
 
+def _command(text: str) -> str:
+    if not text.strip():
+        raise UsageError("a check is a command, such as 'make test'")
+    return text
+
+
 def _one_of(values: Mapping[str, object]) -> Callable[[str], object]:
     def read(text: str) -> object:
         if text not in values:
@@ -225,10 +231,11 @@ SETTINGS: dict[str, Callable[[str], object]] = {
     "result_needs": _one_of({"on": True, "off": False}),
     "approval_hours": _hours,
     "worktree": _one_of({"always": "always", "never": "never"}),
+    "check": _command,
 }
 """The settings of a team, by their field in `config.json`, and how their values are read."""
 
-OPTIONAL = (*CAPS, "approval_hours")
+OPTIONAL = (*CAPS, "approval_hours", "check")
 """The settings that can be removed, with the value `NONE`."""
 
 NONE = "none"

@@ -1,9 +1,11 @@
-"""Changes to the task board by the operator or the lead."""
+"""Changes to the task board by the operator or the lead, and the check of an agent's work."""
+
+from collections.abc import Callable
 
 from crewboard import agent_types, store
 from crewboard.commands.context import Team, command_for
 from crewboard.commands.messages import post
-from crewboard.records import Exit, Task, TaskStatus, is_orderly
+from crewboard.records import OPERATOR, Checked, Exit, Task, TaskStatus, UsageError, is_orderly
 
 
 def add_task(
@@ -15,14 +17,19 @@ def add_task(
     owner: str | None = None,
     blocked_by: list[int] | None = None,
     required_type: str | None = None,
+    check: str | None = None,
 ) -> Task:
     """Add a task to the board and notify its owner, if it has one. Creates the team if it does not exist yet.
 
+    `check` is a command, or `store.tasks.NO_CHECK`; without it the team's check counts.
+
     Raises:
-        UsageError: The subject is empty; the priority is out of range; the owner, the type or a blocking task does not
-            exist; or the owner is of another type.
+        UsageError: The subject or the check is empty; the priority is out of range; the owner, the type or a blocking
+            task does not exist; the owner is of another type; or a lead asks for no check.
     """
     store.tasks.check_words(subject, priority)
+    if team.by != OPERATOR and check == store.tasks.NO_CHECK:
+        raise UsageError("only the operator lets a task be completed without a check")
     if required_type is not None:
         agent_types.find(team.directory.root, required_type)
     if owner is not None:
@@ -31,6 +38,7 @@ def add_task(
     task = store.tasks.add(
         team.directory, subject, team.now(),
         description=description, priority=priority, owner=owner, blocked_by=blocked_by, required_type=required_type,
+        check=check, by=team.by,
     )  # fmt: skip
     team.note("task add", f"#{task.id}", owner or "")
     if owner is not None:
@@ -38,7 +46,7 @@ def add_task(
     return task
 
 
-def update_task(
+def update_task(  # noqa: PLR0913  each is a field of the task
     team: Team,
     task_id: int,
     *,
@@ -48,6 +56,7 @@ def update_task(
     description: str | None = None,
     priority: int | None = None,
     blocked_by: list[int] | None = None,
+    check: str | None = None,
 ) -> Task:
     """Change the given fields of a task.
 
@@ -55,7 +64,8 @@ def update_task(
 
     Raises:
         UsageError: The task or the owner does not exist, the owner is of another type, `by` may not change the task,
-            the subject is empty, the priority is out of range, or the task cannot be blocked by these tasks.
+            the subject or the check is empty, the priority is out of range, or the task cannot be blocked by these
+            tasks.
     """
     member = team.member(owner) if owner is not None else None
     before = store.tasks.load(team.directory, task_id)
@@ -63,13 +73,15 @@ def update_task(
         store.tasks.check_type(f"task {task_id}", before.required_type, member.name, member.type)
     task = store.tasks.update(
         team.directory, task_id, team.by, team.now(),
-        status=status, owner=owner, blocked_by=blocked_by, edit=store.tasks.Edit(subject, description, priority),
+        status=status, owner=owner, blocked_by=blocked_by,
+        edit=store.tasks.Edit(subject, description, priority, check),
     )  # fmt: skip
     done = (
         " ".join(filter(None, (status, owner))),
         "subject" if subject is not None else "",
         "description" if description is not None else "",
         describe_priority(priority) if priority is not None else "",
+        "check" if check is not None else "",
         f"blocked by {', '.join(map(str, blocked_by)) or 'none'}" if blocked_by is not None else "",
     )
     team.note("task update", f"#{task_id}", ", ".join(filter(None, done)))
@@ -164,6 +176,46 @@ def owner_problem(team: Team, name: str) -> str | None:
     if record is None:
         return "dead" if store.agents.last_run(agent) else "not running"
     return "not running" if is_orderly(record) else "dead"
+
+
+def passed_over(team: Team, task: Task) -> str | None:
+    """Return the check that a completed task never passed; None if it has none or passed it."""
+    check = store.tasks.check_of(team.directory, task) if task.status == "completed" else None
+    passed = check is not None and task.checked is not None and task.checked.passed
+    return check.command if check is not None and not passed else None
+
+
+def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Checked, Task | None]:
+    """Run the check of the task that an agent has in progress, else the team's, in the agent's sandbox.
+
+    `show` gets the output. This process keeps the restrictions of one that starts untrusted commands.
+
+    Raises:
+        UsageError: There is no such agent, no check, or the agent's type runs no commands.
+        NoSandboxError: No sandbox works here.
+        StorageError: The output cannot be kept.
+    """
+    # Few commands need the sandbox.
+    from crewboard.sandbox import shell
+
+    agent = team.agent(name)
+    spec = store.agents.spec(agent)
+    if spec is None:
+        raise UsageError(f"{name} has no spec file; spawn it again")
+    if not agent_types.type_of(spec.type, spec.definition).executes:
+        raise UsageError(
+            f"{name} is of type {spec.type}, which runs no commands: nothing can be checked in its sandbox"
+        )
+    task = store.tasks.in_progress(team.directory, name)
+    check = store.tasks.check_of(team.directory, task)
+    if check is None:
+        which = f"task {task.id} of {name} has no check" if task is not None else f"{name} has no task in progress"
+        raise UsageError(f"{which}, and the team has none: `{command_for(team, 'settings check COMMAND')}`")
+    checked = shell.run_check_alone(check.command, team.directory, name, spec, team.now, show)
+    if task is not None:
+        task = store.tasks.note_check(team.directory, task.id, team.by, checked)
+    team.note("check", name, "passed" if checked.passed else "failed")
+    return checked, task
 
 
 def _tell_owner(team: Team, task: Task, owner: str) -> None:

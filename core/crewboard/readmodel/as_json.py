@@ -80,8 +80,8 @@ def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
         "request_id": each.request_id,
         "summary": each.summary,
         **({"code": each.code} if each.kind == "failed" else {}),
-        **({"task": each.task} if each.kind == "task_failed" else {}),
-        **({"file": each.file} if each.kind in ("damaged", "result") else {}),
+        **({"task": each.task} if each.kind in ("task_failed", "check_failed") else {}),
+        **({"file": each.file} if each.kind in ("damaged", "result", "check_failed") else {}),
         **log,
     }
 

@@ -15,6 +15,7 @@ from crewboard.records import (
     Request,
     SupervisorFailure,
     Task,
+    check_mark,
     damage_mark,
     describe_exit,
     result_mark,
@@ -25,6 +26,11 @@ NEED_OF_REQUEST: dict[str, NeedKind] = {
     "plan_approval": "plan", "permission": "permission", "question": "question",
 }  # fmt: skip
 """The kind of need that an open request to the operator is."""
+
+CHECK_FAILURES = 3
+"""Failures of a task's check in a row after which it needs the operator."""
+
+_OPEN = ("pending", "in_progress")
 
 _FAILURES = 2
 """Failures of the supervisor at one place after which trying again will not help."""
@@ -129,6 +135,7 @@ def find_needs(
         *_outage_need(agents, others.seen),
         *sorted(_damage_needs(others), key=lambda need: need.since),
         *sorted(_task_needs(others), key=lambda need: need.since),
+        *sorted(_check_needs(others), key=lambda need: need.since),
         *sorted(_result_needs(others), key=lambda need: need.since),
     )
 
@@ -202,6 +209,18 @@ def _task_needs(others: OtherEvidence) -> Iterator[Need]:
             owner = task.owner or task.last_owner or SYSTEM
             summary = f"task #{task.id} failed: {task.subject}"
             yield Need("task_failed", owner, task.updated_at, summary, task=task.id, marks=((mark, task.rev),))
+
+
+def _check_needs(others: OtherEvidence) -> Iterator[Need]:
+    for task in others.tasks:
+        mark, last = check_mark(task.id), task.checked
+        if last is None or task.status not in _OPEN or task.check_failures < CHECK_FAILURES:
+            continue
+        if last.at > others.seen.get(mark, 0):
+            owner = task.owner or task.last_owner or SYSTEM
+            summary = f"check of #{task.id} failed {task.check_failures} times: {last.command}"
+            marks = ((mark, last.at),)
+            yield Need("check_failed", owner, last.at, summary, task=task.id, file=last.result, marks=marks)
 
 
 def _result_needs(others: OtherEvidence) -> Iterator[Need]:

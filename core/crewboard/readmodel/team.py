@@ -25,7 +25,7 @@ from crewboard.records import (
 
 NeedKind = Literal[
     "death", "plan", "permission", "question", "stuck", "looping", "failed_start", "failed", "outage", "damaged",
-    "task_failed", "result",
+    "task_failed", "check_failed", "result",
 ]  # fmt: skip
 """The kinds of need. Those from `outage` on are the least urgent, in this order."""
 
@@ -49,9 +49,9 @@ class Need:
     limit: Limit | None = None
     """The limit that stopped the agent of a need `failed`."""
     task: int | None = None
-    """The task of a need `task_failed`."""
+    """The task of a need `task_failed` or `check_failed`."""
     file: str | None = None
-    """The file in the team directory that a need `result` or `damaged` is about."""
+    """The file in the team directory that a need `result`, `damaged` or `check_failed` is about."""
     mailbox: str | None = None
     """The mailbox that holds the newest message of a need `result`."""
     marks: tuple[tuple[str, float], ...] = ()

@@ -80,6 +80,7 @@ class Config(Record):
     `on_outage` says what agents do while the API is unavailable, `outage_hours` for how long they wait at most. With
     `result_needs`, a result that the operator has not read is a need. An approved plan holds for `approval_hours`.
     If `worktree` is `always`, agents that write files get checkouts of their own.
+    `check` is the command that must pass before a task without a check of its own is completed.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -99,6 +100,7 @@ class Config(Record):
     result_needs: bool = True
     approval_hours: Annotated[float, Field(gt=0)] | None = None
     worktree: Literal["always", "never"] = "never"
+    check: str | None = None
     removed: dict[Name, Removed] = {}
 
     @property
@@ -129,11 +131,32 @@ class Config(Record):
         return next((member for member in self.members if member.name == name), None)
 
 
+class Checked(Record):
+    """One run of a check: when it ended, its command, its exit code, and the file with its whole output.
+
+    `exit_code` is null if the command did not run to its end.
+    """
+
+    at: Time
+    command: str
+    exit_code: int | None = None
+    result: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Return True if the command ended with exit code 0."""
+        return self.exit_code == 0
+
+
 class Task(Record):
     """`tasks/<id>.json`: one task of the task board.
 
     The higher its `priority`, the earlier it is claimed; 0 is normal. `updated_at` and `rev` are about its status, its
-    owner and what blocks it, `edited_at` about its subject, description and priority: an edit is no new failure.
+    owner and what blocks it, `edited_at` about its subject, description, priority and check: an edit is no new failure.
+
+    `check` is the command that must pass before the task is completed, and `check_by` who set it: null means the team's
+    check, an empty text none. `checked` is the last run of the check, `check_failures` how often it failed in a row
+    when its owner reported the task as completed.
     """
 
     id: Annotated[int, Field(ge=1)]
@@ -149,6 +172,10 @@ class Task(Record):
     updated_at: Time = 0
     edited_at: Time = 0
     rev: int = 0
+    check: str | None = None
+    check_by: Name = OPERATOR
+    checked: Checked | None = None
+    check_failures: Annotated[int, Field(ge=0)] = 0
 
 
 class Cooldown(Record):
@@ -228,6 +255,11 @@ OUTAGE_MARK = "outage"
 def task_mark(task_id: int) -> str:
     """Return the key in `OperatorState.needs` of a failed task; its version is the task's `rev`."""
     return f"task:{task_id}"
+
+
+def check_mark(task_id: int) -> str:
+    """Return the key in `OperatorState.needs` of a check that fails; its version is the time of its last run."""
+    return f"check:{task_id}"
 
 
 def result_mark(mailbox: str, author: str) -> str:

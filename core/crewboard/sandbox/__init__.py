@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crewboard.sandbox import git, level, policy
+    from crewboard.sandbox import git, level, policy, shell
 
-__all__ = ["git", "level", "policy"]
+__all__ = ["git", "level", "policy", "shell"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -177,6 +177,19 @@ def open_reader(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]
         scratch.remove()
 
 
+def harden() -> None:
+    """Prepare this process to start commands of agents.
+
+    It and its children get no new privileges, its new files are closed to other users, its memory is private, it leaves
+    no core dump, and orphans of a command become its children.
+    """
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    linux.syscalls.no_new_privileges()
+    linux.process.keep_memory_private()
+    linux.process.adopt_orphans()
+
+
 @contextmanager
 def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]:
     """Open the sandbox of one run, with a scratch folder if the agent executes commands; remove the folder at the end.

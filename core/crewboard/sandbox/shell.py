@@ -1,4 +1,4 @@
-"""Run one command for a worker, and end everything that it started."""
+"""Run one command for an agent, and end everything that it started. A check is a command whose whole output is kept."""
 
 import asyncio
 import contextlib
@@ -6,14 +6,17 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
-from crewboard import linux
+from crewboard import linux, redaction, store
+from crewboard.records import Checked, Spec, StorageError
 from crewboard.sandbox.git import GitGuard
 from crewboard.sandbox.process import REAP_TIMEOUT, Child, reap
-from crewboard.sandbox.sandbox import Sandbox, state_of
+from crewboard.sandbox.sandbox import Sandbox, harden, open_sandbox, state_of
+from crewboard.store import TeamDirectory
 
 HEAD = 8_000
 TAIL = 22_000
@@ -21,6 +24,18 @@ TAIL = 22_000
 
 MAX_SECONDS = 3600.0
 """Seconds that a command may ask for."""
+
+KILL_GRACE = 10.0
+"""Seconds beyond its own timeout after which a command counts as stuck."""
+
+CHECK_SECONDS = 1800.0
+"""Seconds that a check may take."""
+
+MOST_OF_CHECK = 8 << 20
+"""Characters of a check's output that are kept: `read_file` must be able to read them. Of more, the end is kept too."""
+
+LINES_OF_CHECK = 40
+"""The last lines of a failed check that are shown."""
 
 MOST_PROCESSES = 1024
 """Processes that a command may have at a time. The kernel's limit does not apply to root."""
@@ -43,6 +58,9 @@ _TRIES = 3
 _REAP_PAUSE = 0.001
 """Seconds between two attempts to reap killed processes."""
 
+_LONGEST_LINE = 1 << 16
+"""Bytes of an unfinished line that are held back."""
+
 _OUTPUT_TIMEOUT = 1.0
 """Seconds to wait for the end of the output of a command that has ended."""
 
@@ -57,20 +75,39 @@ class CommandResult:
     """Minus the number of the signal that ended the command."""
 
 
-class Output:
-    """Keeps the head and the tail of what a command prints, and counts the rest."""
+Show = Callable[[str], None]
+"""Takes the output of a command as plain text while it runs."""
 
-    def __init__(self) -> None:
+
+class Output:
+    """Keeps the head and the tail of what a command prints, and counts the rest; passes all of it on to `show`."""
+
+    def __init__(self, show: Show | None = None) -> None:
         self._head = b""
         self._tail = b""
         self._total = 0
+        self._show = show
+        self._unshown = b""
 
     def add(self, piece: bytes) -> None:
         """Add a piece of output."""
         self._total += len(piece)
+        if self._show is not None:
+            # In whole lines: a character or a terminal sequence may be in two pieces.
+            lines, newline, self._unshown = (self._unshown + piece).rpartition(b"\n")
+            if newline:
+                self._show(_plain(lines + newline))
+            if len(self._unshown) > _LONGEST_LINE:
+                self.end()
         room = HEAD - len(self._head)
         self._head += piece[:room] if room > 0 else b""
         self._tail = (self._tail + (piece[room:] if room > 0 else piece))[-TAIL:]
+
+    def end(self) -> None:
+        """Pass on a line that has no line break yet, and give it one."""
+        if self._show is not None and self._unshown:
+            self._show(_plain(self._unshown) + "\n")
+            self._unshown = b""
 
     @property
     def text(self) -> str:
@@ -86,36 +123,132 @@ def _plain(output: bytes) -> str:
     return _TERMINAL_SEQUENCE.sub(b"", output).decode("utf-8", "replace")
 
 
-async def run(command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -> CommandResult:
+async def run(
+    command: str, sandbox: Sandbox, seconds: float, keep: set[int], show: Show | None = None
+) -> CommandResult:
     """Run `command` with bash in a sandbox for at most `seconds`, and end every process that it started.
 
-    `keep` are children of this worker that the command did not start.
+    `keep` are children of this worker that the command did not start. `show` gets the whole output.
     """
     if not sandbox.contains_processes:
         # A lead may have started a supervisor, for example.
         keep = {*keep, *linux.process.descendants(os.getpid())}
-    outcome, ran = await _try(command, sandbox, seconds, keep)
+    outcome, ran = await _try(command, sandbox, seconds, keep, show)
     for _ in range(_TRIES - 1):
         if not ran:
-            outcome, ran = await _try(command, sandbox, seconds, keep)
+            outcome, ran = await _try(command, sandbox, seconds, keep, show)
     if ran:
         return outcome
     return CommandResult(f"the command was not run, its sandbox could not be set up: {outcome.content}", is_error=True)
 
 
-async def _try(command: str, sandbox: Sandbox, seconds: float, keep: set[int]) -> tuple[CommandResult, bool]:
+@dataclass(frozen=True)
+class FinishedCheck:
+    """A check that ran, and the last lines of its output."""
+
+    checked: Checked
+    tail: str
+
+
+async def run_check(
+    command: str,
+    sandbox: Sandbox,
+    keep: set[int],
+    team: TeamDirectory,
+    name: str,
+    now: Callable[[], float],
+    show: Show | None = None,
+) -> FinishedCheck:
+    """Run the check of the agent `name` in its sandbox, and keep the whole output in `results/`.
+
+    Raises:
+        StorageError: The output cannot be kept.
+    """
+    store.files.require_ownership()
+    at = time.strftime("%Y%m%d-%H%M%S", time.localtime(now()))
+    path = team.results / f"{name}-check-{at}-{store.mailbox.new_id()[:8]}.txt"
+    try:
+        with open(path, "x", encoding="utf-8", errors="replace", opener=store.files.open_private) as file:
+            record = _CheckRecord(file, show)
+            record.write(f"$ {command}\n")
+            result = await run(command, sandbox, CHECK_SECONDS, keep, record.write)
+            record.end(result.content)
+    except OSError as error:
+        raise StorageError(f"cannot keep the output of the check in {path}: {error.strerror}") from error
+    if record.error is not None:
+        raise StorageError(f"cannot keep the output of the check in {path}: {record.error.strerror}") from record.error
+    tail = "\n".join(redaction.redact(result.content).splitlines()[-LINES_OF_CHECK:])
+    checked = Checked(at=now(), command=command, exit_code=result.exit_code, result=f"results/{path.name}")
+    return FinishedCheck(checked, tail)
+
+
+def run_check_alone(
+    command: str, team: TeamDirectory, name: str, spec: Spec, now: Callable[[], float], show: Show
+) -> Checked:
+    """Run the check of an agent in a sandbox as the agent's own, in a process that is no worker.
+
+    Raises:
+        NoSandboxError: No sandbox works here.
+        StorageError: The output cannot be kept.
+    """
+    harden()
+    with open_sandbox(team, name, spec) as sandbox:
+        return asyncio.run(run_check(command, sandbox, set(), team, name, now, show)).checked
+
+
+class _CheckRecord:
+    """The file with the output of a check, which also goes to `show`."""
+
+    def __init__(self, file: TextIO, show: Show | None) -> None:
+        self._file = file
+        self._show = show
+        self._left = MOST_OF_CHECK
+        self.error: OSError | None = None
+        """Why the output could not be written."""
+
+    def write(self, text: str) -> None:
+        """Write and show a piece of output."""
+        text = redaction.redact(text)
+        if self._show is not None:
+            self._show(text)
+        kept, self._left = text[: max(0, self._left)], self._left - len(text)
+        self._append(kept)
+
+    def end(self, content: str) -> None:
+        """Write how the command ended; after output that was cut, also the end of it, which `content` contains."""
+        content = redaction.redact(content)
+        ending = f"{content.rpartition(chr(10))[2]}\n"
+        if self._show is not None:
+            self._show(ending)
+        cut = f"\n[some is left out; the beginning and the end again:]\n{content}\n"
+        self._append(cut if self._left <= 0 else ending)
+
+    def _append(self, text: str) -> None:
+        if self.error is not None:
+            return
+        try:
+            self._file.write(text)
+            self._file.flush()
+        # The command ends in its own way first: it is not the one that failed.
+        except OSError as error:
+            self.error = error
+
+
+async def _try(
+    command: str, sandbox: Sandbox, seconds: float, keep: set[int], show: Show | None
+) -> tuple[CommandResult, bool]:
     """Return the result of a command, and whether it ran at all."""
     guard = sandbox.git_guard()
     if guard is None:
-        return await _try_guarded(command, sandbox, seconds, keep, None)
+        return await _try_guarded(command, sandbox, seconds, keep, None, show)
     with guard:
-        return await _try_guarded(command, sandbox, seconds, keep, guard)
+        return await _try_guarded(command, sandbox, seconds, keep, guard, show)
 
 
 async def _try_guarded(
-    command: str, sandbox: Sandbox, seconds: float, keep: set[int], guard: GitGuard | None
+    command: str, sandbox: Sandbox, seconds: float, keep: set[int], guard: GitGuard | None, show: Show | None
 ) -> tuple[CommandResult, bool]:
-    output = Output()
+    output = Output(show)
     source, target = os.pipe2(os.O_CLOEXEC)
     covered = sandbox.covered(guard)
     try:
@@ -184,6 +317,7 @@ async def _read(source: int, output: Output) -> None:
                 output.add(piece)
         finally:
             transport.close()
+            output.end()
 
 
 async def end_leftovers(keep: set[int]) -> None:

@@ -4,7 +4,17 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from crewboard.records import LEAD, OPERATOR, BadDataError, CrewboardError, Task, TaskStatus, TryLaterError, UsageError
+from crewboard.records import (
+    LEAD,
+    OPERATOR,
+    BadDataError,
+    Checked,
+    CrewboardError,
+    Task,
+    TaskStatus,
+    TryLaterError,
+    UsageError,
+)
 from crewboard.store import files, json_files, roster
 from crewboard.store.json_files import cached_folder
 from crewboard.store.layout import TeamDirectory
@@ -15,19 +25,60 @@ CLOSED = frozenset({"completed", "failed", "cancelled"})
 MAX_PRIORITY = 99
 """The highest priority of a task; the lowest is its negative."""
 
+NO_CHECK, TEAM_CHECK = "none", "default"
+"""In the place of a command: the task needs no check, or the team's."""
+
 
 @dataclass(frozen=True)
 class Edit:
-    """A new subject, description or priority of a task; None changes nothing."""
+    """A new subject, description, priority or check of a task; None changes nothing."""
 
     subject: str | None = None
     description: str | None = None
     priority: int | None = None
+    check: str | None = None
+    """A command, `NO_CHECK` or `TEAM_CHECK`. Only the operator changes it."""
 
     @property
     def given(self) -> dict[str, object]:
         """Return the fields that are changed, with their new values."""
-        return {field: value for field, value in asdict(self).items() if value is not None}
+        found = {field: value for field, value in asdict(self).items() if value is not None}
+        if self.check is not None:
+            # What the old check found says nothing about the new one.
+            found |= {"check": stored_check(self.check), "check_by": OPERATOR, "checked": None, "check_failures": 0}
+        return found
+
+
+@dataclass(frozen=True)
+class Check:
+    """A command that must pass before a task is completed, and who set it."""
+
+    command: str
+    by: str
+
+
+def stored_check(text: str) -> str | None:
+    """Return `Task.check` for a command, `NO_CHECK` or `TEAM_CHECK`.
+
+    Raises:
+        UsageError: The command is empty.
+    """
+    if not text.strip():
+        raise UsageError(f"a check is a command, or `{NO_CHECK}`")
+    return None if text == TEAM_CHECK else "" if text == NO_CHECK else text
+
+
+def check_of(team: TeamDirectory, task: Task | None) -> Check | None:
+    """Return the check of a task, or of the team if there is no task; None if nothing is checked.
+
+    What the operator set goes first: for the task, then for the team. A lead's check counts where neither is set.
+    """
+    if task is not None and task.check is not None and task.check_by == OPERATOR:
+        return Check(task.check, OPERATOR) if task.check else None
+    command = roster.load(team).check
+    if command:
+        return Check(command, OPERATOR)
+    return Check(task.check, task.check_by) if task is not None and task.check else None
 
 
 _LOCK = "tasks"
@@ -61,7 +112,7 @@ def load_all(team: TeamDirectory) -> list[Task]:
     return sorted((task for name, task in found.items() if name == f"{task.id}.json"), key=lambda task: task.id)
 
 
-def add(
+def add(  # noqa: PLR0913  each is a field of the task
     team: TeamDirectory,
     subject: str,
     now: float,
@@ -71,11 +122,13 @@ def add(
     owner: str | None = None,
     blocked_by: list[int] | None = None,
     required_type: str | None = None,
+    check: str | None = None,
+    by: str = OPERATOR,
 ) -> Task:
-    """Add a task to the board.
+    """Add a task to the board. `by` sets its check.
 
     Raises:
-        UsageError: The subject is empty, the priority is out of range, or a blocking task does not exist.
+        UsageError: The subject or the check is empty, the priority is out of range, or a blocking task does not exist.
     """
     check_words(subject, priority)
     blockers = blocked_by or []
@@ -91,6 +144,8 @@ def add(
             owner=owner,
             blocked_by=blockers,
             required_type=required_type,
+            check=None if check is None else stored_check(check),
+            check_by=by,
             created_at=now,
             updated_at=now,
         )
@@ -198,22 +253,25 @@ def update(
     """Change the given fields of a task. Only its owner, the lead and the operator may do so.
 
     A task that was in progress or closed and becomes pending has no owner any more: any agent may claim it.
+    An agent completes a task that has a check with `complete`.
 
     Raises:
-        UsageError: `by` may not change the task, the task would be in progress without an owner, the subject is empty,
-            the priority is out of range, or the task cannot be blocked by these tasks.
+        UsageError: `by` may not change the task or its check, the task would be in progress without an owner, the
+            subject is empty, the priority is out of range, or the task cannot be blocked by these tasks.
         TryLaterError: The owner has another task in progress.
     """
-    given = edit.given if edit is not None else {}
-    if edit is not None:
-        check_words(edit.subject, edit.priority)
+    given = _given(edit, by)
     with files.locked(team.lock(_LOCK)):
-        task = _load_for(team, task_id, by)
+        task = load_for(team, task_id, by)
+        if status == "completed" and by != OPERATOR:
+            _require_passed(team, task, None)
         if status is None and owner is None and blocked_by is None:
             return _save_edit(team, task, now, **given)
         changed = task.model_copy(update={"owner": owner or task.owner, "status": status or task.status, **given})
         if given:
             changed.edited_at = now
+        if changed.owner != task.owner:
+            changed.check_failures = 0
         if status == "pending" and owner is None and task.status != "pending":
             # The owner released the task, it did not die with it: no agent is preferred for it.
             changed.owner = changed.last_owner = None
@@ -228,6 +286,74 @@ def update(
         return _save(team, changed, now)
 
 
+def complete(
+    team: TeamDirectory,
+    task_id: int,
+    by: str,
+    now: float,
+    *,
+    edit: Edit,
+    checked: Checked | None = None,
+    unchecked: bool = False,
+) -> Task:
+    """Complete a task for its owner or the lead.
+
+    One that has a check needs `checked`, a run that passed, unless the caller may complete it `unchecked`.
+
+    Raises:
+        UsageError: `by` may not change the task, the edit is not possible, or the check has not passed.
+    """
+    given = _given(edit, by)
+    with files.locked(team.lock(_LOCK)):
+        task = load_for(team, task_id, by)
+        if not unchecked:
+            _require_passed(team, task, checked)
+        if checked is not None:
+            given |= {"checked": checked, "check_failures": 0}
+        return _save(team, task, now, status="completed", **given, **({"edited_at": now} if edit.given else {}))
+
+
+def _given(edit: Edit | None, by: str) -> dict[str, object]:
+    """Return the fields that `by` changes with an edit.
+
+    Raises:
+        UsageError: The subject is empty, the priority is out of range, or `by` may not change the check.
+    """
+    if edit is None:
+        return {}
+    check_words(edit.subject, edit.priority)
+    if edit.check is not None and by != OPERATOR:
+        raise UsageError("only the operator changes the check of a task")
+    return edit.given
+
+
+def _require_passed(team: TeamDirectory, task: Task, checked: Checked | None) -> None:
+    """Check that the check of a task passed, if it has one.
+
+    Raises:
+        UsageError: It did not, or meanwhile the task has another check or was closed.
+    """
+    check = check_of(team, task)
+    if check is None or task.status == "completed":
+        return
+    if checked is None or not checked.passed or checked.command != check.command:
+        raise UsageError(f"task {task.id} is not completed before its check `{check.command}` passes")
+    if task.status in CLOSED:
+        raise UsageError(f"task {task.id} is {task.status}; the lead or the operator reopens it")
+
+
+def note_check(team: TeamDirectory, task_id: int, by: str, checked: Checked) -> Task:
+    """Record a run of a task's check. A failure counts if the task's owner asked for the run, not the operator.
+
+    Raises:
+        UsageError: There is no such task, or `by` may not change it.
+    """
+    with files.locked(team.lock(_LOCK)):
+        task = load_for(team, task_id, by)
+        failures = 0 if checked.passed else task.check_failures + (by != OPERATOR)
+        return _write(team, task, {"checked": checked, "check_failures": failures})
+
+
 def reprioritise(team: TeamDirectory, task_id: int, by: str, now: float, change: int) -> Task:
     """Add `change` to the priority of a task. Only its owner, the lead and the operator may do so.
 
@@ -235,7 +361,7 @@ def reprioritise(team: TeamDirectory, task_id: int, by: str, now: float, change:
         UsageError: `by` may not change the task, or its priority would be out of range.
     """
     with files.locked(team.lock(_LOCK)):
-        task = _load_for(team, task_id, by)
+        task = load_for(team, task_id, by)
         priority = task.priority + change
         check_words(None, priority)
         return _save_edit(team, task, now, priority=priority)
@@ -248,13 +374,14 @@ def reopen(team: TeamDirectory, task_id: int, by: str, now: float) -> tuple[Task
         UsageError: The task is not closed, or `by` may not change it.
     """
     with files.locked(team.lock(_LOCK)):
-        task = _load_for(team, task_id, by)
+        task = load_for(team, task_id, by)
         if task.status not in CLOSED:
             raise UsageError(f"task {task_id} is {task.status.replace('_', ' ')}; only a closed task can be reopened")
-        return task, _save(team, task, now, status="pending", owner=None, last_owner=None)
+        anew = {"status": "pending", "owner": None, "last_owner": None, "checked": None, "check_failures": 0}
+        return task, _save(team, task, now, **anew)
 
 
-def _load_for(team: TeamDirectory, task_id: int, by: str) -> Task:
+def load_for(team: TeamDirectory, task_id: int, by: str) -> Task:
     """Return the task with this id.
 
     Raises:

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import resource
 import secrets
 import sys
 import time
@@ -29,7 +28,7 @@ from crewboard.records import (
     StorageError,
 )
 from crewboard.sandbox.level import UNSAFE_WARNING
-from crewboard.sandbox.sandbox import Sandbox, open_sandbox
+from crewboard.sandbox.sandbox import Sandbox, harden, open_sandbox
 from crewboard.store import AgentDirectory
 from crewboard.worker.run_state import RunState
 
@@ -49,12 +48,8 @@ def _begin(agent: AgentDirectory) -> tuple[Spec, int, Lease, bytes] | None:
 
 
 def _harden() -> None:
-    """Allow no new privileges to child processes, no access of other users to new files, and no core dump."""
-    os.umask(0o077)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    linux.syscalls.no_new_privileges()
-    linux.process.keep_memory_private()
-    linux.process.adopt_orphans()
+    """Restrict this process as `harden` says, and keep secrets out of its log."""
+    harden()
     redaction.register_secrets(os.environ)
     sys.stderr = cast("TextIO", redaction.RedactedStream(sys.stderr))
 

@@ -7,7 +7,7 @@ from crewboard.worker import inbox
 from crewboard.worker.limits import Limits
 from crewboard.worker.results import Results
 from crewboard.worker.run_state import RunState
-from crewboard.worker.tools.tasks import describe
+from crewboard.worker.tools.tasks import describe, describe_check
 
 OUTAGE_PAUSE = 60.0
 """Seconds after an outage of the API before an agent with `--autoclaim` tries again."""
@@ -113,7 +113,8 @@ class Assignments:
     def _task_notice(self, task: Task) -> str:
         board = {other.id: other for other in store.tasks.load_all(self._team)}
         body = f"\n\n{task.description}" if task.description else ""
-        return f"Your task is {describe(task, board)}. Report with task_update when it is completed or failed.{body}"
+        report = f"Report with task_update when it is completed or failed.{describe_check(self._team, task)}"
+        return f"Your task is {describe(task, board)}. {report}{body}"
 
     def reclaim_task(self) -> str | None:
         """Put the task that was released when the previous run ended in progress again. Return why that fails.

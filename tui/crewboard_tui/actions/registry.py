@@ -49,13 +49,13 @@ def select(view: TeamView, name: str | None) -> Selection:
 
 
 def select_needs(view: TeamView, needs: Iterable[Need], found: Selection) -> Selection:
-    """Return `found`, the selection of these needs' agents, with the needs and their failed tasks.
+    """Return `found`, the selection of these needs' agents, with the needs and their tasks.
 
-    A key then acts on the failed task, and not on the agent that had it.
+    A key then acts on a failed task, and not on the agent that had it. An agent whose check fails still has its task.
     """
     chosen = tuple(needs)
     tasks = tuple(task for need in chosen if (task := view.task(need.task)) is not None)
-    names = {need.agent for need in chosen if need.task is None}
+    names = {need.agent for need in chosen if need.task is None or need.kind == "check_failed"}
     agents = tuple(agent for agent in found.agents if agent.name in names)
     return replace(found, needs=chosen, tasks=tasks, task=tasks[0] if tasks else None, agents=agents)
 

@@ -31,7 +31,7 @@ TASK_GROUPS: dict[str, frozenset[str]] = {
 NEED_GROUPS: dict[str, frozenset[str]] = {
     "requests": frozenset({"plan", "permission", "question"}),
     "crashes": frozenset({"death", "failed_start", "failed", "damaged"}),
-    "no progress": frozenset({"stuck", "looping", "task_failed", "outage"}),
+    "no progress": frozenset({"stuck", "looping", "task_failed", "check_failed", "outage"}),
     "results": frozenset({"result"}),
 }
 """Needs by their kind."""

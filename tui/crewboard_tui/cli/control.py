@@ -179,7 +179,11 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
 
     worktree: `always` or `never`, whether agents that write files get checkouts of their own, on branches of their own.
 
+    check: command that must pass before an agent's task is completed, if the task has no check of its own.
+
     Example: crewboard settings max_agents 8
+
+    Example: crewboard settings check "make test"
     """
     team = session.team
     if name is not None and value is None and name not in core.commands.answers.SETTINGS:
@@ -384,8 +388,9 @@ def ack(session: Session, what: str, as_json: bool) -> None:
     """Acknowledge what needs you about the agent NAME.
 
     That is how it or its last assignment ended, a damaged file, or else its results, which then count as read. NAME may
-    also be the number of a failed task, or `system` for an outage of the API and for what concerns no agent. It then no
-    longer needs you. Exits 75 if the agent is running and there is nothing to acknowledge.
+    also be the number of a task that failed or whose check fails, or `system` for an outage of the API and for what
+    concerns no agent. It then no longer needs you. Exits 75 if the agent is running and there is nothing to
+    acknowledge.
     """
     team = session.team
     done = _acknowledge(team, what)
@@ -399,6 +404,10 @@ def _acknowledge(team: Team, what: str) -> str:
     """Acknowledge a task, an agent, or what concerns no agent; return in words what was acknowledged."""
     if what.isdecimal():
         task = core.store.tasks.load(team.directory, int(what))
+        about = [need for need in read_team(team.directory).needs if need.task == task.id]
+        if check := next((need for need in about if need.kind == "check_failed"), None):
+            core.commands.messages.acknowledge_marks(team, dict(check.marks), f"#{task.id}")
+            return f"that the check of task {what} fails"
         if task.status != "failed":
             raise TryLaterError(f"task {what} is {task.status.replace('_', ' ')}: there is nothing to acknowledge")
         core.commands.messages.acknowledge_marks(team, {core.records.task_mark(task.id): task.rev}, f"#{task.id}")

@@ -311,6 +311,13 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
         ("reopen it for any agent", "task reopen {task}"),
         ("acknowledge", "ack {task}"),
     ),
+    "check_failed": (
+        ("tell it", "send {agent} TEXT"),
+        ("run the check", "check {agent}"),
+        ("give it another check", "task update {task} --check COMMAND"),
+        ("complete it all the same", "task update {task} --status completed"),
+        ("acknowledge", "ack {task}"),
+    ),
     "result": ((READ, "inbox {mailbox}"), _ACKNOWLEDGE),
 }
 
@@ -328,6 +335,8 @@ def answers(need: Need | Request, typed: core.commands.CommandLine) -> Iterator[
             known = ()
         elif need.kind == "task_failed" and need.agent == core.records.SYSTEM:
             known = known[1:]
+        elif need.kind == "check_failed" and need.agent == core.records.SYSTEM:
+            known = known[2:]
         words = {"agent": need.agent, "id": need.request_id, "task": need.task, "mailbox": need.mailbox}
     elif need.type in core.readmodel.NEED_OF_REQUEST:
         known = _ANSWERS[core.readmodel.NEED_OF_REQUEST[need.type]]

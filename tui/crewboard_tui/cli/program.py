@@ -43,6 +43,7 @@ SECTIONS = {
         "pause": "control:pause",
         "unpause": "control:unpause",
         "approver": "control:approver",
+        "check": "tasks:check",
         "budget": "control:budget",
         "limit": "control:limit",
         "settings": "control:settings",

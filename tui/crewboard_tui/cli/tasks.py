@@ -1,14 +1,14 @@
-"""The commands `tasks` and `task`."""
+"""The commands `tasks`, `task` and `check`."""
 
 from typing import get_args
 
 import click
 
 import crewboard as core
-from crewboard import Task, Team, UsageError
+from crewboard import ExitCode, Task, Team, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
-from crewboard_tui.render import safe_line
+from crewboard_tui.render import describe_checked, safe_line, safe_text
 
 
 @click.command()
@@ -39,6 +39,7 @@ def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
         notes = [f"{word}after {after}" if waits else ""]
         notes += [f"for {task.required_type}" if task.required_type else ""]
         notes += [core.commands.tasks.describe_priority(task.priority) if task.priority else ""]
+        notes += [describe_checked(task)]
         rest = f" ({'; '.join(part for part in notes if part)})" if any(notes) else ""
         plight = (
             core.commands.tasks.owner_problem(team, task.owner)
@@ -52,6 +53,7 @@ def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
     return table(("ID", "STATUS", "OWNER", "SUBJECT"), rows, indent=indent)
 
 
+_CHECK = f"Command that must pass before it is completed; `{core.store.tasks.NO_CHECK}` for no check."
 _MAX = core.store.tasks.MAX_PRIORITY
 _PRIORITY = f"From -{_MAX} to {_MAX}; 0 is normal, a higher one is claimed first."
 
@@ -70,6 +72,7 @@ def task() -> None:
 @click.option("--owner", help="Agent to assign it to; it gets a message.")
 @click.option("--blocked-by", type=common.ids, default="", metavar="1,2", help="Tasks that must be completed first.")
 @click.option("--type", "required_type", metavar="T", help="Only agents of this type may claim it.")
+@click.option("--check", type=common.text, metavar="CMD", help=f"{_CHECK} Default: the team's setting.")
 @as_json
 @click.pass_obj
 def add(
@@ -80,11 +83,16 @@ def add(
     owner: str | None,
     blocked_by: list[int],
     required_type: str | None,
+    check: str | None,
     as_json: bool,
 ) -> None:
     """Add a task to the task board.
 
+    The check runs in the sandbox of the agent that reports the task as completed; if it fails, the task stays open.
+
     Example: crewboard task add "paginate /orders" --owner api --blocked-by 1,2
+
+    Example: crewboard task add "fix the parser" --check "make test"
     """
     team = session.team
     new = core.commands.tasks.add_task(
@@ -95,6 +103,7 @@ def add(
         owner=owner,
         blocked_by=blocked_by,
         required_type=required_type,
+        check=check,
     )
     _tell(team, new, as_json)
 
@@ -107,6 +116,7 @@ def add(
 @click.option("--subject", type=common.text, help="New subject.")
 @click.option("--description", type=common.text, help="New description; '' for none.")
 @click.option("--priority", type=int, metavar="N", help=_PRIORITY)
+@click.option("--check", type=common.text, metavar="CMD", help=f"{_CHECK} `default` for the team's.")
 @as_json
 @click.pass_obj
 def update(
@@ -118,9 +128,10 @@ def update(
     subject: str | None,
     description: str | None,
     priority: int | None,
+    check: str | None,
     as_json: bool,
 ) -> None:
-    """Change a task. Completing it unblocks the tasks that wait for it.
+    """Change a task. Completing it unblocks the tasks that wait for it, and runs no check.
 
     An agent that works on the task is not told of an edit.
 
@@ -128,13 +139,13 @@ def update(
 
     Example: crewboard task update 3 --subject "paginate /users too" --priority 2
     """
-    if all(given is None for given in (status, owner, blocked_by, subject, description, priority)):
+    if all(given is None for given in (status, owner, blocked_by, subject, description, priority, check)):
         raise UsageError(
-            "nothing to change: use --status, --owner, --blocked-by, --subject, --description or --priority"
+            "nothing to change: use --status, --owner, --blocked-by, --subject, --description, --priority or --check"
         )
     changed = core.commands.tasks.update_task(
         session.team, task_id, status=status, owner=owner, blocked_by=blocked_by,
-        subject=subject, description=description, priority=priority,
+        subject=subject, description=description, priority=priority, check=check,
     )  # fmt: skip
     _tell(session.team, changed, as_json)
 
@@ -151,11 +162,36 @@ def reopen(session: Session, task_id: int, as_json: bool) -> None:
     _tell(session.team, core.commands.tasks.reopen_task(session.team, task_id), as_json)
 
 
+@click.command()
+@common.agent_name
+@as_json
+@click.pass_obj
+def check(session: Session, name: str, as_json: bool) -> None:
+    """Run the check of the task that the agent NAME has in progress, else the team's.
+
+    It runs in the agent's sandbox, on the files that the agent works on. The output is also kept in results/. Exits
+    with 1 if the check fails.
+
+    Example: crewboard check api
+    """
+    checked, task = core.commands.tasks.check_agent(
+        session.team, name, lambda text: click.echo(safe_text(text), nl=False, err=as_json)
+    )
+    if as_json:
+        say_json({"agent": name, "task": task.id if task else None, "passed": checked.passed, **checked.model_dump()})
+    else:
+        words = "passed" if checked.passed else "failed"
+        note(f"the check of {name} {words}; its output is in {session.team.directory.path / checked.result}")
+    raise click.exceptions.Exit(ExitCode.DONE if checked.passed else ExitCode.FAILED)
+
+
 def _tell(team: Team, changed: Task, as_json: bool) -> None:
     if as_json:
         say_json(changed.model_dump())
     else:
         owner = f", {changed.owner}" if changed.owner else ""
         say(safe_line(f"task {changed.id}: {changed.status.replace('_', ' ')}{owner} · {changed.subject}"))
+    if (command := core.commands.tasks.passed_over(team, changed)) is not None:
+        note(safe_line(f"task {changed.id} is completed, but its check has not passed: {command}"))
     for hindrance in core.commands.tasks.blocking_reasons(team, changed):
         note(f"task {changed.id}: {hindrance}")

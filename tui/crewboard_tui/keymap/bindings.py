@@ -246,6 +246,11 @@ KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
         ("task.reopen", "reopen"),
         ("agent.acknowledge", "seen"),
     ),
+    "check_failed": (
+        ("agent.message", "tell it"),
+        ("agent.answer", "assign"),
+        ("agent.acknowledge", "seen"),
+    ),
     "result": (("list.open", "read"), ("agent.acknowledge", "seen")),
 }
 """The keys that answer each kind of need in Needs-you, with their labels there; `limit`: a need that a limit made."""

@@ -66,6 +66,7 @@ NEED_LOOKS: dict[str, Look] = {
     "outage": LOOKS["wait"],
     "damaged": Look("✖", "X", "error", "damaged"),
     "task_failed": TASK_LOOKS["failed"],
+    "check_failed": Look("✗", "x", "warning", "check fails"),
     "result": Look("✉", "@", "success", "result"),
 }
 
@@ -87,6 +88,19 @@ def task_look(task: Task, blocked_by: list[int]) -> Look:
     return TASK_LOOKS["blocked" if blocked_by else "pending"]
 
 
+def describe_checked(task: Task, command: str | None = None) -> str:
+    """Return how the check of a task ended last: `✓ 15:02 make test`, `✗ 15:02 make test (2)`; else an empty text.
+
+    `command` is its command in the form that is shown.
+    """
+    last = task.checked
+    if last is None:
+        return ""
+    times = f" ({task.check_failures})" if task.check_failures > 1 else ""
+    glyph = "✓" if last.passed else NEED_LOOKS["check_failed"].glyph
+    return f"{glyph} {core.readmodel.format_minute(last.at)} {last.command if command is None else command}{times}"
+
+
 def tally(tasks: Sequence[Task], word: str = "") -> str:
     """Return how many tasks are completed of those not cancelled, and how many failed: `5/7 ✖1`."""
     count = Counter(task.status for task in tasks)
@@ -105,7 +119,9 @@ _CHROME = {
     "“": '"', "”": '"', "‘": "'", "’": "'", "¢": "c", "†": "/", "⚠": "!", "␛": "?", "•": "*", "⌄": "v",
     "⏳": "W:", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%", "↵": "|", "⇥": ">", "␡": "?", "✎": "n",
 }  # fmt: skip
-GLYPHS = _CHROME | {look.glyph: look.ascii for look in (*TASK_LOOKS.values(), *LOOKS.values())}
+GLYPHS = _CHROME | {
+    look.glyph: look.ascii for look in (*TASK_LOOKS.values(), *LOOKS.values(), NEED_LOOKS["check_failed"])
+}
 """The ASCII replacement of each glyph that the dashboard uses."""
 
 

@@ -15,6 +15,7 @@ from crewboard_tui.render import (
     Look,
     Span,
     clip,
+    describe_checked,
     diff_lines,
     exact_lines,
     format_age,
@@ -338,7 +339,7 @@ def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
     task = snapshot.view.task(need.task)
     until = core.readmodel.outage_end(snapshot.view.agents) if need.kind == "outage" else None
     return [
-        ("why", _why_failed(task, snapshot) if task is not None else ""),
+        ("why", _why_failed(task, snapshot) if task is not None and need.kind == "task_failed" else ""),
         ("owner", need.agent if task is not None else ""),
         ("file", need.file or ""),
         ("next try", f"{format_clock(until)}; nothing has to be done" if until else ""),
@@ -450,6 +451,9 @@ _UNOWNED = "unassigned"
 _MOST_OF_WHY = 400
 """Characters of a failure reason that are shown; the owner's Transcript has the full text."""
 
+_LONGEST_CHECK = 16
+"""Cells of a check's command in a row."""
+
 _WHY_FROM = 60
 """From this width a row also shows how the last owner ended and the state of blockers."""
 
@@ -477,7 +481,16 @@ def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: boo
         Span(f"{task.priority:+d} " if task.priority else "", "dim" if closed or task.priority < 0 else "warning"),
         say(task.subject, "dim" if closed else ""),
     )
-    return spread(left, (Span("  "), *_whose(task, view, waiting, now, why=width >= _WHY_FROM)), width)
+    whose = _whose(task, view, waiting, now, why=width >= _WHY_FROM)
+    return spread(left, (Span("  "), *_checked(task, wide=width >= _WHY_FROM), *whose), width)
+
+
+def _checked(task: Task, *, wide: bool) -> Line:
+    """Return how the check of a task ended last; if there is little space, only its glyph."""
+    if task.checked is None:
+        return ()
+    words = describe_checked(task, clip(one_line(task.checked.command), _LONGEST_CHECK))
+    return (Span(f"{words if wide else words[0]} ", "success" if task.checked.passed else "warning"),)
 
 
 def is_orphan(task: Task) -> bool:
@@ -572,11 +585,20 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
         ("only for", task.required_type or ""),
         ("priority", f"{task.priority:+d}" if task.priority else ""),
         ("details", task.description),
+        ("check", _check_fact(task)),
         ("created", f"{format_clock(task.created_at)}, {format_age(now - task.created_at)} ago"),
         ("changed", f"{format_clock(task.updated_at)}, {format_age(now - task.updated_at)} ago"),
         ("edited", f"{format_clock(task.edited_at)}, {format_age(now - task.edited_at)} ago" if task.edited_at else ""),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _check_fact(task: Task) -> str:
+    """Return the check of a task, how it ended last, and where its output is."""
+    if task.checked is None:
+        return "none" if task.check == "" else one_line(task.check or "")
+    own = "" if task.check in (None, task.checked.command) else f"{one_line(task.check or 'none')}; before: "
+    return f"{own}{one_line(describe_checked(task))}, {task.checked.result}"
 
 
 def _why_failed(task: Task, snapshot: Snapshot) -> str:

@@ -162,6 +162,12 @@ class Context:
         """Return the agent's team."""
         return self.run_state.team
 
+    @property
+    def survivors(self) -> set[int]:
+        """Return the processes that the cleanup after a command must spare: the file-tool server."""
+        server = self.file_tools.pid
+        return {server} if server else set()
+
     def now(self) -> float:
         """Return the time."""
         return self.run_state.now()

@@ -6,22 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from crewboard import protocol
-from crewboard.agent_types import GATED_TOOLS
 from crewboard.records import CrewboardError, StorageError, ToolResult, ToolStart, describe_call
 from crewboard.untrusted import elide_middle, without_surrogates
 from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupts
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome, Tool
-from crewboard.worker.tools.permissions import (
-    ask_permission,
-    deviates,
-    deviation_refusal,
-    expire_approval,
-    judge,
-    permission_refusal,
-    rule_refusal,
-)
+from crewboard.worker.tools.permissions import seek_permit
 from crewboard.worker.tools.registry import ToolRegistry
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran. Check before you run it again."
@@ -88,43 +79,18 @@ class ToolExecutor:
     async def _start(self, block: Block, tool: Tool[Any], given: Any) -> None:  # noqa: ANN401  as above
         """Ask for permission if that is wanted, journal that the call begins, and run it."""
         run_state = self._run_state
-        consumed: list[str] = []
-        if tool.name in GATED_TOOLS and (expired := expire_approval(run_state)) is not None:
-            self.result(block, expired)
+        permit = await seek_permit(self._context(block), tool.name, block["input"])
+        if isinstance(permit, Outcome):
+            self.result(block, permit)
             return
-        beyond_plan = deviates(run_state, tool.name, block["input"])
-        if beyond_plan and run_state.spec.flags.strict_plan:
-            self.result(block, deviation_refusal(tool.name))
-            return
-        verdict = judge(self._context(block), tool.name, block["input"]) if tool.name in GATED_TOOLS else None
-        rule = verdict.rule if verdict is not None else None
-        if verdict is not None and verdict.effect == "deny":
-            self.result(block, rule_refusal(tool.name, verdict.rule))
-            return
-        asks = run_state.spec.flags.ask and tool.name in GATED_TOOLS
-        if (verdict is not None and verdict.effect == "ask") or (asks and verdict is None):
-            why = verdict.asks if verdict is not None else ""
-            decided = await ask_permission(self._context(block), tool.name, block["input"], why)
-            if decided.status != "approved":
-                self.result(block, permission_refusal(tool.name, decided, rule))
-                return
-            # A rule that was added while the agent waited denies the call, too.
-            now = judge(self._context(block), tool.name, block["input"])
-            if now is not None and now.effect == "deny":
-                self.result(block, rule_refusal(tool.name, now.rule, decided))
-                return
-            consumed = [protocol.approvals.response_id(decided)]
-        elif not asks:
-            # An agent that need not ask gains nothing by a rule that allows.
-            rule = None
         start = ToolStart(
             ts=run_state.now(),
             tool_use_id=block["id"],
             name=tool.name,
             input=block["input"],
-            consumed=consumed,
-            deviates=beyond_plan,
-            rule=rule.id if rule is not None else None,
+            consumed=list(permit.consumed),
+            deviates=permit.deviates,
+            rule=permit.rule.id if permit.rule is not None else None,
         )
         run_state.append(start)
         await self._run(block, tool, given)

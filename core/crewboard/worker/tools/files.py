@@ -68,19 +68,13 @@ GREP: Tool[Search] = Tool(
 LIST_DIR: Tool[ListDir] = Tool("list_dir", "List a folder of the workspace.", ListDir, _in_server("list_dir"))
 
 
-KILL_GRACE = 10.0
-"""Seconds beyond its own timeout after which a command counts as stuck."""
-
-
 class Bash(Input):
     command: str = Field(pattern=r"\S")
     timeout: float = Field(default=120, gt=0, le=shell.MAX_SECONDS, description="seconds")
 
 
 async def _run_bash(context: Context, given: Bash) -> Outcome:
-    # The file-tool server must survive the cleanup after a command.
-    server = context.file_tools.pid
-    result = await shell.run(given.command, context.file_tools.sandbox, given.timeout, {server} if server else set())
+    result = await shell.run(given.command, context.file_tools.sandbox, given.timeout, context.survivors)
     return Outcome(result.content, is_error=result.is_error, exit_code=result.exit_code)
 
 
@@ -89,7 +83,7 @@ BASH: Tool[Bash] = Tool(
     "Run a command with bash in the workspace's root. All processes that it starts end with it.",
     Bash,
     _run_bash,
-    seconds=lambda given: given.timeout + KILL_GRACE,
+    seconds=lambda given: given.timeout + shell.KILL_GRACE,
 )
 
 TOOLS = (BASH, READ_FILE, WRITE_FILE, EDIT_FILE, GLOB, GREP, LIST_DIR)

@@ -583,6 +583,53 @@ class _CommandReader:
         return False
 
 
+class Permit(NamedTuple):
+    """The permission for a call.
+
+    `consumed` is the mail that the call's result shows, `rule` the rule that allowed it or had it asked for. `deviates`
+    is True if the approved plan does not name the call.
+    """
+
+    consumed: tuple[str, ...] = ()
+    rule: Rule | None = None
+    deviates: bool = False
+
+
+async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) -> Permit | Outcome:
+    """Return the permission for a call, asking the operator if that is wanted, or why the call is refused.
+
+    Raises:
+        Interrupted: The agent must read its mail.
+        WorkerExit: The run ends.
+    """
+    beyond_plan = deviates(context.run_state, tool, arguments)
+    if (refused := _refused_by_plan(context.run_state, tool, beyond_plan=beyond_plan)) is not None:
+        return refused
+    verdict = judge(context, tool, arguments) if tool in GATED_TOOLS else None
+    if verdict is not None and verdict.effect == "deny":
+        return rule_refusal(tool, verdict.rule)
+    rule = verdict.rule if verdict is not None else None
+    asks = context.run_state.spec.flags.ask and tool in GATED_TOOLS
+    if (verdict is None or verdict.effect != "ask") and not (asks and verdict is None):
+        # An agent that need not ask gains nothing by a rule that allows.
+        return Permit(rule=rule if asks else None, deviates=beyond_plan)
+    decided = await ask_permission(context, tool, arguments, verdict.asks if verdict is not None else "")
+    if decided.status != "approved":
+        return permission_refusal(tool, decided, rule)
+    # A rule that was added while the agent waited denies the call, too.
+    now = judge(context, tool, arguments)
+    if now is not None and now.effect == "deny":
+        return rule_refusal(tool, now.rule, decided)
+    return Permit((protocol.approvals.response_id(decided),), rule, beyond_plan)
+
+
+def _refused_by_plan(run_state: RunState, tool: str, *, beyond_plan: bool) -> Outcome | None:
+    """Return what the model is told about a call that its approved plan no longer covers, or does not name."""
+    if tool in GATED_TOOLS and (expired := expire_approval(run_state)) is not None:
+        return expired
+    return deviation_refusal(tool) if beyond_plan and run_state.spec.flags.strict_plan else None
+
+
 async def ask_permission(context: Context, tool: str, arguments: dict[str, Any], why: str = "") -> Request:
     """Ask the operator to allow one call, and return the decided request; `why` says which rule has it asked for.
 

@@ -1,12 +1,21 @@
-"""Tools for the task board, and submit_plan: submit a plan, wait for the decision, open the plan gate."""
+"""Tools for the task board, and submit_plan: submit a plan, wait for the decision, open the plan gate.
 
+An agent completes a task that has a check only after the check passed in the agent's sandbox. The operator decides what
+its own checks run, so nothing asks about them. A check that a lead set is treated as a bash call of the agent: plan
+gate, permission rules and `--ask` apply, because a lead must not get around what the operator set for the agent.
+"""
+
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field, JsonValue
 
 from crewboard import protocol, store
+from crewboard.agent_types import type_of
 from crewboard.records import OPERATOR, Gate, Request, Task, UsageError
+from crewboard.sandbox import shell
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
+from crewboard.worker.tools.permissions import Permit, gate_refusal, seek_permit
 
 
 class TaskClaim(Input):
@@ -30,6 +39,12 @@ def describe(task: Task, board: dict[int, Task]) -> str:
     return f"#{task.id} {task.subject} ({task.status}{owner}{kind}{priority}{blocked})"
 
 
+def describe_check(team: store.TeamDirectory, task: Task) -> str:
+    """Return what an agent is told about the check of its task; an empty text if it has none."""
+    check = store.tasks.check_of(team, task)
+    return f"\nBefore it is completed, its check `{check.command}` runs and must pass." if check is not None else ""
+
+
 async def _task_list(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
     board = {task.id: task for task in store.tasks.load_all(context.team)}
     return Outcome("\n".join(describe(task, board) for task in board.values()) or "no tasks")
@@ -39,7 +54,7 @@ async def _task_claim(context: Context, given: TaskClaim) -> Outcome:
     task = store.tasks.claim(context.team, given.task_id, context.name, context.run_state.spec.type, context.now())
     context.run_state.set_task(task)
     body = f"\n{task.description}" if task.description else ""
-    return Outcome(f"task {task.id} is yours: {task.subject}{body}")
+    return Outcome(f"task {task.id} is yours: {task.subject}{body}{describe_check(context.team, task)}")
 
 
 async def _task_update(context: Context, given: TaskUpdate) -> Outcome:
@@ -51,9 +66,80 @@ async def _task_update(context: Context, given: TaskUpdate) -> Outcome:
         if edit.given:
             store.tasks.update(context.team, given.task_id, context.name, context.now(), edit=edit)
         return claimed
+    if given.status == "completed":
+        return await _complete(context, given.task_id, edit)
     task = store.tasks.update(context.team, given.task_id, context.name, context.now(), status=given.status, edit=edit)
+    return _updated(context, task, edit)
+
+
+def _updated(context: Context, task: Task, edit: store.tasks.Edit, note: str = "") -> Outcome:
     context.run_state.set_task(store.tasks.in_progress(context.team, context.name))
-    return Outcome(f"task {task.id} is {task.status.replace('_', ' ')}" + (" and changed" if edit.given else ""))
+    changed = " and changed" if edit.given else ""
+    return Outcome(f"task {task.id} is {task.status.replace('_', ' ')}{changed}{note}")
+
+
+async def _complete(context: Context, task_id: int, edit: store.tasks.Edit) -> Outcome:
+    """Complete a task, after its check if it has one."""
+    team, name = context.team, context.name
+    before = store.tasks.load_for(team, task_id, name)
+    check = store.tasks.check_of(team, before)
+    if check is None or before.status in store.tasks.CLOSED or _completes_unchecked(context, before):
+        unchecked = check is not None and before.status not in store.tasks.CLOSED
+        task = store.tasks.complete(team, task_id, name, context.now(), edit=edit, unchecked=unchecked)
+        return _updated(context, task, edit, f", without its check `{check.command}`" if check and unchecked else "")
+    if not _executes(context, name):
+        raise UsageError(
+            f"the check `{check.command}` of task {task_id} cannot run: an agent of type "
+            f"{context.run_state.spec.type} runs no commands. The task stays {before.status.replace('_', ' ')}; the "
+            "lead or the operator completes it"
+        )
+    permit = Permit() if check.by == OPERATOR else await _permit(context, check.command)
+    if isinstance(permit, Outcome):
+        return permit
+    doing, timeout = f"check of task {task_id}: {check.command}", shell.CHECK_SECONDS + shell.KILL_GRACE
+    context.run_state.show_tool(doing, timeout)
+    finished = await shell.run_check(
+        check.command, context.file_tools.sandbox, context.survivors, team, name, context.now
+    )
+    checked = finished.checked
+    if checked.passed:
+        task = store.tasks.complete(team, task_id, name, context.now(), edit=edit, checked=checked)
+        note = f": its check `{check.command}` passed"
+        return replace(_updated(context, task, edit, note), consumed=permit.consumed, exit_code=checked.exit_code)
+    task = store.tasks.note_check(team, task_id, name, checked)
+    return Outcome(
+        f"task {task_id} stays {task.status.replace('_', ' ')}: its check `{check.command}` failed. Its whole output "
+        f"is in {team.path / checked.result}, and ends with:\n{finished.tail}",
+        is_error=True,
+        consumed=permit.consumed,
+        exit_code=checked.exit_code,
+    )
+
+
+async def _permit(context: Context, command: str) -> Permit | Outcome:
+    """Return the permission to run the check that a lead set, or why it is refused."""
+    return gate_refusal(context.run_state, "bash") or await seek_permit(context, "bash", {"command": command})
+
+
+def _executes(context: Context, name: str) -> bool:
+    """Return True if an agent runs commands, or if that is not known any more."""
+    spec = store.agents.spec(context.team.agent(name))
+    return spec is None or type_of(spec.type, spec.definition).executes
+
+
+def _completes_unchecked(context: Context, task: Task) -> bool:
+    """Return True if the calling lead may complete the task of another agent, which runs no commands.
+
+    Raises:
+        UsageError: The task is not the lead's, and its check must run where the work was done.
+    """
+    if task.owner == context.name:
+        return False
+    if task.owner is None:
+        raise UsageError(f"task {task.id} has a check, which runs when its owner completes it: claim it first")
+    if _executes(context, task.owner):
+        raise UsageError(f"task {task.id} has a check, which runs when its owner {task.owner} completes it")
+    return True
 
 
 TASK_LIST: Tool[NoInput] = Tool("task_list", "List the tasks on the board.", NoInput, _task_list)
@@ -66,8 +152,8 @@ TASK_CLAIM: Tool[TaskClaim] = Tool(
 )
 TASK_UPDATE: Tool[TaskUpdate] = Tool(
     "task_update",
-    "Report the outcome of your task: completed, failed, or pending to give it back. Or change its description or "
-    "priority.",
+    "Report the outcome of your task: completed, failed, or pending to give it back. If the task has a check, "
+    "completed runs it first. Or change its description or priority.",
     TaskUpdate,
     _task_update,
 )

@@ -25,6 +25,9 @@ class TaskCreate(Input):
     assigned_to: str | None = None
     blocked_by: list[int] = Field(default=[])
     priority: int = Field(default=0, description="0 is normal, a higher one is claimed first")
+    check: str | None = Field(
+        default=None, description="a command that must pass before the task is completed, such as make test"
+    )
 
 
 class CreateTeam(Input):
@@ -74,9 +77,12 @@ async def _task_create(context: Context, given: TaskCreate) -> Outcome:
         owner=given.assigned_to,
         blocked_by=given.blocked_by,
         priority=given.priority,
+        check=given.check,
     )
     assigned = f", assigned to {task.owner}{_not_running(context, task.owner)}" if task.owner else ""
-    return Outcome(f"task {task.id} is on the board{assigned}")
+    check = store.tasks.check_of(context.team, task)
+    other = f"; it is checked with the operator's `{check.command}`" if check and check.command != given.check else ""
+    return Outcome(f"task {task.id} is on the board{assigned}{other}")
 
 
 async def _create_team(context: Context, given: CreateTeam) -> Outcome:
