@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 import crewboard as core
-from crewboard_tui.queries import FeedLine
 from crewboard_tui.render import (
     Line,
     Span,
@@ -25,6 +25,9 @@ from crewboard_tui.render import (
     wrap,
 )
 from crewboard_tui.widgets import MARK, CollapsibleRow
+
+if TYPE_CHECKING:
+    from crewboard_tui.queries import FeedLine
 
 _TONES = {
     "start": "dim", "mail": "accent", "think": "dim italic", "say": "", "tool": "info", "done": "dim",
@@ -60,7 +63,7 @@ def shown(
     return _activity(what, outcome, width, most, format_clock(what.ts))
 
 
-def feed_lines(feed: Sequence[FeedLine], now: float, width: int) -> list[Line]:
+def feed_lines(feed: Sequence["FeedLine"], now: float, width: int) -> list[Line]:
     """Return what all agents did, newest last, one line each; older lines have their date."""
     names = max((len(each.agent) for each in feed), default=0)
     return [
@@ -170,14 +173,14 @@ def transcript_rows(
     return [*folds, *_live(live, width, caret=caret)]
 
 
-def feed_rows(feed: Sequence[FeedLine], now: float, width: int) -> list[CollapsibleRow]:
+def feed_rows(feed: Sequence["FeedLine"], now: float, width: int) -> list[CollapsibleRow]:
     """Return what all agents did, newest last, one line each, unfolding to the full text."""
     width -= MARK
     return [_fed(each, head, width) for each, head in zip(feed, feed_lines(feed, now, width), strict=True)]
 
 
 @lru_cache(maxsize=4096)
-def _fed(each: FeedLine, head: Line, width: int) -> CollapsibleRow:
+def _fed(each: "FeedLine", head: Line, width: int) -> CollapsibleRow:
     what = each.what
     cut = _is_cut(what, head)
     body = partial(_whole_line, what, width, cut=cut) if cut or what.detail else None

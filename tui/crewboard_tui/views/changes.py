@@ -24,7 +24,6 @@ from crewboard_tui.actions import (
     select,
 )
 from crewboard_tui.compose import LineNote, PromptLine, Prose, notes_on
-from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import (
     FileDiff,
     Hunk,
@@ -44,7 +43,7 @@ from crewboard_tui.render import (
     width_of,
     wrap,
 )
-from crewboard_tui.views.base import AppContext, BaseScreen, first_hire, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, first_hire, nothing_row
 from crewboard_tui.widgets import MARK, CollapsibleList, CollapsibleRow, LineList, LineView, Row, crumbs_line, title
 
 if TYPE_CHECKING:

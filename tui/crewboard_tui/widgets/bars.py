@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import App
@@ -18,7 +18,6 @@ from textual.widget import Widget
 import crewboard as core
 from crewboard import Need, TeamView
 from crewboard_tui.keymap import BY_ID, KEY_NAMES, KEYS_OF_NEED, Key, Pressed, default_key, known_keys, show_key
-from crewboard_tui.queries import Snapshot
 from crewboard_tui.render import (
     LOOKS,
     NEARLY,
@@ -45,6 +44,9 @@ from crewboard_tui.render import (
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.painter import Painter
+
+if TYPE_CHECKING:
+    from crewboard_tui.queries import Snapshot
 
 
 class StaticLines(Widget):
@@ -238,7 +240,7 @@ _SOME_WORDS = 20
 
 
 def alert_line(
-    snapshot: Snapshot,
+    snapshot: "Snapshot",
     now: float,
     width: int,
     *,
@@ -342,7 +344,7 @@ class _Piece:
     right: bool = False
 
 
-def strip_line(snapshot: Snapshot, badges: Badges, width: int) -> Line:
+def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
     """Return the bar in `width` cells: urgent parts are kept longest, then warnings, then the rest."""
     view = snapshot.view
     counts = Counter(look_of(agent) for agent in view.agents)
@@ -421,7 +423,7 @@ def _with(others: tuple[str, ...]) -> str:
     return f"with {clip(one_line(others[0]), _OPERATOR_WIDTH)}{more}" if others else ""
 
 
-def _badges(snapshot: Snapshot, badges: Badges) -> list[_Piece]:
+def _badges(snapshot: "Snapshot", badges: Badges) -> list[_Piece]:
     view = snapshot.view
     unsafe = any(agent.unsafe for agent in view.agents)
     shown = [
