@@ -283,3 +283,20 @@ def test_a_checkout_is_removed_whatever_is_in_it_and_its_snapshot_stays(
     assert list(directory.worktrees.iterdir()) == []
     assert git(root, "show", f"{taken.commit}:closed/file") == "x"
     assert hired("bob").worktree == spec.worktree
+
+
+def test_files_outside_the_repository_are_copied_and_stay_outside(directory: TeamDirectory, root: Path) -> None:
+    write(root, {".env": "KEY=1\n", "venv/lib/a.py": "a\n", "secret/key": "a secret\n"})
+    (root / "venv/bin").symlink_to("/usr/bin")
+    (root / "shortcut").symlink_to("secret")
+    worktree = checkout.make(directory, "bob", copy=[".env", "venv", "missing", "shortcut/key", "api.py"])
+    tree = directory.worktree("bob")
+    assert (tree / ".env").read_text() == "KEY=1\n"
+    assert (tree / "venv/lib/a.py").read_text() == "a\n"
+    assert (tree / "venv/bin").readlink() == Path("/usr/bin")
+    assert not (tree / "shortcut").exists(), "a link on the way is not followed"
+    assert (tree / "api.py").read_text() == "one\ntwo\nthree\n"
+    assert git(tree, "status", "--porcelain") == ""
+    spec = Spec(prompt="work", prompt_id="bob", type="code", worktree=worktree)
+    taken = snapshot.take(directory, "bob", spec)
+    assert git(root, "diff", "--name-only", "HEAD", taken.commit) == ""

@@ -209,6 +209,16 @@ def _command(text: str) -> str:
     return text
 
 
+def _paths(text: str) -> list[str]:
+    paths = text.split()
+    wrong = [
+        path for path in paths if path.startswith("/") or not {"..", ".git", store.HOME}.isdisjoint(path.split("/"))
+    ]
+    if wrong or not paths:
+        raise UsageError(f"{' '.join(wrong) or repr(text)}: give paths in the root, apart from .git and {store.HOME}")
+    return paths
+
+
 def _one_of(values: Mapping[str, object]) -> Callable[[str], object]:
     def read(text: str) -> object:
         if text not in values:
@@ -232,10 +242,11 @@ SETTINGS: dict[str, Callable[[str], object]] = {
     "approval_hours": _hours,
     "worktree": _one_of({"always": "always", "never": "never"}),
     "check": _command,
+    "worktree_copy": _paths,
 }
 """The settings of a team, by their field in `config.json`, and how their values are read."""
 
-OPTIONAL = (*CAPS, "approval_hours", "check")
+OPTIONAL = (*CAPS, "approval_hours", "check", "worktree_copy")
 """The settings that can be removed, with the value `NONE`."""
 
 NONE = "none"

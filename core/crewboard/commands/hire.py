@@ -309,7 +309,7 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
         raise UsageError(f"{hire.name} has a worktree; {discard} throws it away, or choose another name")
     if old is None and not wanted:
         return checkout.Prepared(None)
-    return checkout.prepare(team.directory, hire.name, old, hire.flags.base)
+    return checkout.prepare(team.directory, hire.name, old, hire.flags.base, team.config.worktree_copy or ())
 
 
 def _check_price(team: Team, hire: Hire, model: str) -> None:
@@ -401,7 +401,7 @@ def resume(team: Team, name: str, *, model: str | None = None, network: bool = F
         from crewboard.worktrees import checkout
 
         # Made again from the last snapshot if it is gone.
-        checkout.prepare(team.directory, name, current.worktree, None)
+        checkout.prepare(team.directory, name, current.worktree, None, team.config.worktree_copy or ())
     if current is not None:
         kind = agent_types.type_of(current.type, current.definition)
         _check_sandbox(team, kind, current.flags)

@@ -8,6 +8,8 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from crewboard.worktrees.repository import (
     initialize,
     open_repository,
 )
-from crewboard.worktrees.snapshot import Snapshot, base_ref_of, branch_of, index_of, kept
+from crewboard.worktrees.snapshot import Snapshot, base_ref_of, branch_of, exclude_of, index_of, kept
 
 REMOVAL_TIMEOUT = 120.0
 """Seconds for removing a checkout. Of a huge one, the rest is removed with the next."""
@@ -37,8 +39,12 @@ class Prepared:
     note: str = ""
 
 
-def prepare(team: TeamDirectory, name: str, before: Worktree | None, base: str | None) -> Prepared:
+def prepare(
+    team: TeamDirectory, name: str, before: Worktree | None, base: str | None, copy: Sequence[str] = ()
+) -> Prepared:
     """Return the worktree of an agent that was hired with one; make it unless it is there from `before`.
+
+    The files and folders `copy` of the root are copied into a new one.
 
     Raises:
         UsageError: There is no such commit, or its worktree began at another one.
@@ -50,7 +56,7 @@ def prepare(team: TeamDirectory, name: str, before: Worktree | None, base: str |
         return Prepared(None, f"{name} works in the shared tree: {error}")
     if before is None or not team.worktree(name).is_dir():
         saved = kept(team, repository, name, before.base) if before else None
-        made = make(team, name, base, saved)
+        made = make(team, name, base, saved, copy)
         note = f"{name} works on {made.branch} in {team.worktree(name)}, at {made.base[:10]}"
         return Prepared(made if before is None else before, f"{note}{_left_behind(repository, base)}")
     if base is not None and repository.commit(base) != before.base:
@@ -68,10 +74,17 @@ def _left_behind(repository: Repository, base: str | None) -> str:
     return f"; uncommitted changes of {len(changed)} files are not in it" if changed else ""
 
 
-def make(team: TeamDirectory, name: str, base: str | None = None, saved: Snapshot | None = None) -> Worktree:
+def make(
+    team: TeamDirectory,
+    name: str,
+    base: str | None = None,
+    saved: Snapshot | None = None,
+    copy: Sequence[str] = (),
+) -> Worktree:
     """Make the checkout of an agent at the commit that `base` means, or at HEAD. What is uncommitted stays behind.
 
-    With a `saved` snapshot, the checkout is as it was then.
+    With a `saved` snapshot, the checkout is as it was then. The files and folders `copy` of the root that
+    are there are copied, too; git ignores the copies.
 
     If this is killed, the checkout is not there, and making it again works.
 
@@ -94,8 +107,10 @@ def make(team: TeamDirectory, name: str, base: str | None = None, saved: Snapsho
             new = target.with_name(f".{name}.{secrets.token_hex(4)}")
             try:
                 objects = _fill(repository, new, target, branch_of(team, name), start, saved.tree if saved else start)
+                _copy(team.root, new, copy)
                 index_of(team, name).unlink(missing_ok=True)
                 shutil.copyfile(new / ".git/index", index_of(team, name))
+                shutil.copyfile(new / ".git/info/exclude", exclude_of(team, name))
                 new.rename(target)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
@@ -115,6 +130,7 @@ def remove(team: TeamDirectory, name: str) -> None:
     try:
         with store.files.locked(team.lock(f"worktree-{name}")):
             index_of(team, name).unlink(missing_ok=True)
+            exclude_of(team, name).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 # If the removal is cut short, what is left is no checkout, and the next call removes it.
                 team.worktree(name).rename(team.worktrees / f".{name}.{secrets.token_hex(4)}")
@@ -127,6 +143,58 @@ def _remove_unfinished(target: Path) -> None:
     """Remove what an earlier process left when it was killed while it made the checkout `target`."""
     for path in target.parent.glob(f".{target.name}.*"):
         scratch.remove_tree(path, REMOVAL_TIMEOUT)
+
+
+def _copy(root: Path, new: Path, paths: Sequence[str]) -> None:
+    """Copy files and folders of the root that git does not know, and let git ignore the copies.
+
+    Links are copied as links, and none is followed on the way: an agent in the root could have made one to a file that
+    agents must not see.
+    """
+    ignored = ""
+    for path in paths:
+        source = os.open(root, _FOLDER)
+        try:
+            *folders, name = Path(path).parts
+            for step in folders:
+                deeper = os.open(step, _FOLDER, dir_fd=source)
+                os.close(source)
+                source = deeper
+            target = new / path
+            if not os.path.lexists(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                _copy_entry(source, name, target)
+                ignored += f"/{path}\n"
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        finally:
+            os.close(source)
+    with (new / ".git/info/exclude").open("a", encoding="utf-8") as exclude:
+        exclude.write(ignored)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _copy_entry(folder: int, name: str, target: Path) -> None:
+    """Copy the entry `name` of an open folder, with everything in it. Pipes, sockets and devices are left out."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(found.st_mode):
+        target.symlink_to(os.readlink(name, dir_fd=folder))
+    elif stat.S_ISDIR(found.st_mode):
+        target.mkdir(mode=0o700)
+        inner = os.open(name, _FOLDER, dir_fd=folder)
+        try:
+            for each in os.listdir(inner):  # noqa: PTH208  a descriptor
+                _copy_entry(inner, each, target / each)
+        finally:
+            os.close(inner)
+        target.chmod(stat.S_IMODE(found.st_mode))
+    elif stat.S_ISREG(found.st_mode):
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        with os.fdopen(fd, "rb") as content, target.open("wb") as copy:
+            shutil.copyfileobj(content, copy)
+        target.chmod(stat.S_IMODE(found.st_mode))
 
 
 def _fill(repository: Repository, new: Path, target: Path, branch: str, start: str, tree: str) -> Path | None:

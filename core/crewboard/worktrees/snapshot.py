@@ -6,6 +6,7 @@ come out as a pack, which the user's git checks as it would those of a foreign h
 """
 
 import asyncio
+import contextlib
 import os
 import select
 import shutil
@@ -15,16 +16,18 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from crewboard import linux, store
-from crewboard.records import BadDataError, Spec, StorageError, UsageError, Worktree
-from crewboard.sandbox.process import Child
+from crewboard.records import BadDataError, Spec, StorageError, TryLaterError, UsageError, Worktree
 from crewboard.sandbox.sandbox import Sandbox, open_reader
 from crewboard.store import DEFAULT_TEAM, TeamDirectory
 from crewboard.worktrees.repository import GitFailedError, Repository, copy_settings, initialize, open_repository
+
+if TYPE_CHECKING:
+    from crewboard.sandbox.process import Child
 
 TIMEOUT = 600.0
 """Seconds that a snapshot may take. The first one of a huge checkout reads all of its files."""
@@ -95,6 +98,11 @@ def index_of(team: TeamDirectory, name: str) -> Path:
     return team.worktrees / f"{name}.index"
 
 
+def exclude_of(team: TeamDirectory, name: str) -> Path:
+    """Return the file with the patterns of files that git ignores in a checkout, in addition to those in it."""
+    return team.worktrees / f"{name}.exclude"
+
+
 def kept(team: TeamDirectory, repository: Repository, name: str, base: str) -> Snapshot | None:
     """Return the newest snapshot of an agent, or None if there is none yet."""
     found = repository.ref(f"{ref_of(team, name)}^{{commit}}")
@@ -123,6 +131,20 @@ def take(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
         return _Taking(team, name, spec.worktree, repository, sandbox).run()
 
 
+def current(team: TeamDirectory, name: str, spec: Spec, repository: Repository) -> Snapshot:
+    """Return a snapshot of an agent's checkout as it is now; if none can be taken, the last one, which says why.
+
+    Raises:
+        UsageError: The agent has no worktree.
+    """
+    try:
+        return take(team, name, spec)
+    except (BadDataError, StorageError, TryLaterError) as error:
+        base = spec.worktree.base if spec.worktree else "HEAD"
+        last = kept(team, repository, name, base) or Snapshot(base, base, f"{base}^{{tree}}", base)
+        return replace(last, missing=(*last.missing, f"what changed since the last snapshot: {error}"))
+
+
 class _Taking:
     """One snapshot while it is taken."""
 
@@ -135,6 +157,7 @@ class _Taking:
         self._repository = repository
         self._sandbox = sandbox
         self._index = index_of(team, name)
+        self._exclude = exclude_of(team, name)
         self._before = kept(team, repository, name, worktree.base)
         self._deadline = time.monotonic() + TIMEOUT
         self._scratch = sandbox.policy.scratch or sandbox.policy.root
@@ -144,6 +167,8 @@ class _Taking:
         copy_settings(self._repository, own)
         borrowed = [self._sandbox.policy.root / ".git/objects", *self._sandbox.policy.borrowed]
         (own.objects / "info/alternates").write_bytes(b"".join(os.fsencode(path) + b"\n" for path in borrowed))
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(self._exclude, own.directory / "info/exclude")
         _copy_index(self._index, own.directory / "index")
         with tempfile.TemporaryFile() as complaints, self._reading(complaints) as output:
             header = self._line(output)

@@ -178,6 +178,7 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
     approval_hours: after which the gate closes again, and the agent must submit its plan anew; default: never.
 
     worktree: `always` or `never`, whether agents that write files get checkouts of their own, on branches of their own.
+    worktree_copy: files and folders that are not in the repository and are copied into them ('.env .venv').
 
     check: command that must pass before an agent's task is completed, if the task has no check of its own.
 
@@ -205,6 +206,8 @@ def _setting_as_typed(name: str, value: object) -> str:
         return "on" if value else "off"
     if isinstance(value, int) and name == "min_free_memory":
         return core.store.roster.format_size(value)
+    if isinstance(value, list):
+        return " ".join(value)
     return core.commands.answers.NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
