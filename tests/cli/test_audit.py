@@ -17,6 +17,9 @@ BY_WORKERS = {"spawn", "resume", "lead", "check"}
 """Commands that need a real worker; `test_a_hire_by_a_lead_is_no_act_of_the_user` has them. `check` needs a
 process of its own: test_commands.py."""
 
+WITH_WORKTREES = {"merge", "undo", "discard", "worktree"}
+"""Commands that need a repository; tests/worktrees has them."""
+
 COMMANDS = [
     (("send", "fixer", "secret words"), "message", "fixer"),
     (("broadcast", "secret words"), "broadcast", "fixer"),
@@ -88,7 +91,7 @@ def test_the_audit_says_what_was_changed_of_a_task(kim: Cli) -> None:
 def test_every_command_that_changes_a_team_is_covered() -> None:
     context = click.Context(crewboard)
     changing = set(crewboard.list_commands(context)) - READING
-    assert changing == {arguments[0] for arguments, _, _ in COMMANDS} | BY_WORKERS
+    assert changing == {arguments[0] for arguments, _, _ in COMMANDS} | BY_WORKERS | WITH_WORKTREES
 
 
 def test_a_refused_command_is_not_recorded(kim: Cli) -> None:

@@ -1,6 +1,7 @@
 """A user's repository with a team, and agents whose snapshots are made by plain git."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -67,6 +68,11 @@ class Home:
         spec = Spec(prompt="", prompt_id="", type="code", worktree=Worktree(branch=branch, base=base))
         json_files.save(agent.spec, spec)
         return AgentWork(self, name, base)
+
+    def forget(self, name: str) -> None:
+        """Take an agent off the roster; its refs stay."""
+        roster.drop(self.directory, name)
+        shutil.rmtree(self.directory.agent(name).path)
 
 
 class AgentWork:

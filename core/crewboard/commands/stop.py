@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from crewboard import protocol, store
-from crewboard.commands import messages
+from crewboard.commands import changes, messages
 from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
 from crewboard.records import (
     OPERATOR,
@@ -105,12 +105,17 @@ def _stop_ended(team: Team, name: str) -> None:
 def remove(team: Team, name: str) -> Path:
     """Remove a stopped agent from the roster; return the folder that its files were moved to.
 
+    Its worktree is removed, too.
+
     Raises:
+        UsageError: It has unmerged work.
         TryLaterError: It is running.
     """
     agent = team.agent(name)
     if store.leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is alive; stop it first")
+    changes.require_merged(team, [name])
+    had_worktree = changes.worktree_of(team, name) is not None
     store.tasks.release(team.directory, name, team.now())
     # A damaged file acknowledges nothing.
     with contextlib.suppress(BadDataError):
@@ -130,6 +135,8 @@ def remove(team: Team, name: str) -> Path:
         raise StorageError(
             f"{name} was removed from the roster, but its files could not be moved: {error.strerror}"
         ) from error
+    if had_worktree:
+        changes.forget(team, name, base=True)
     return aside
 
 
@@ -139,10 +146,13 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     The files stay unless `purge`. Earlier deaths and failed starts no longer need the operator.
 
     Raises:
+        UsageError: With `purge`, an agent has unmerged work.
         TryLaterError: A worker or the supervisor is still running.
         UntrustedError: The team is foreign.
     """
     team.directory.require_adopted()
+    if purge:
+        changes.require_merged(team, all_agents(team))
     team.note("delete", detail=", ".join(word for word, given in (("now", now), ("purge", purge)) if given))
     protocol.supervisor_client.request_exit(team.directory)
     names = all_agents(team)
@@ -154,6 +164,9 @@ def delete(team: Team, *, now: bool = False, purge: bool = False) -> None:
     if not wait_until(lambda: not protocol.supervisor_client.is_alive(team.directory), 10):
         raise TryLaterError(f"the supervisor is still running; see {team.directory.supervisor_log}")
     if purge:
+        for name in names:
+            if changes.worktree_of(team, name) is not None:
+                changes.forget(team, name, base=True)
         shutil.rmtree(team.directory.path, ignore_errors=False)
 
 

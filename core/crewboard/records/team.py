@@ -211,6 +211,51 @@ class Act(Record):
     detail: str = ""
 
 
+How = Literal["squash", "merge", "rebase"]
+"""How the work of an agent comes into a branch."""
+
+
+class Acceptance(Record):
+    """A merge of the snapshot `commit` of an agent into the branch `ref`, which went from `before` to `result`.
+
+    `base` is the commit that the work was compared with. `undone` is the commit at which the branch was after the
+    merge was taken back.
+    """
+
+    id: str
+    agent: Name
+    commit: str
+    base: str
+    how: How
+    ref: str
+    before: str
+    result: str
+    at: Time = 0
+    by: str = ""
+    undone: str | None = None
+
+
+class Move(Record):
+    """A branch `ref` that is being moved from `old` to `new`, with the working tree and the index if `files` is set.
+
+    The names of the files that it needs in the git directory contain `id`. `acceptance` is recorded when it is done.
+    """
+
+    id: str
+    ref: str
+    old: str
+    new: str
+    files: bool
+    acceptance: Acceptance
+
+
+class Acceptances(Record):
+    """`acceptances.json`: what was merged, oldest first, and the move that is under way or was interrupted."""
+
+    acceptances: list[Acceptance] = []
+    move: Move | None = None
+
+
 class Presence(Record):
     """The contents of a lease in `presence/`: who has the dashboard open, and which request is on the screen."""
 

@@ -129,6 +129,10 @@ class TeamDirectory:
         return self.worktrees / name
 
     @property
+    def acceptances(self) -> Path:
+        return self.path / "acceptances.json"
+
+    @property
     def operator(self) -> Path:
         return self.path / "operator.json"
 

@@ -7,10 +7,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from crewboard.worktrees.repository import GitFailedError, Repository
-from crewboard.worktrees.snapshot import Snapshot
+from crewboard.worktrees.snapshot import Snapshot, ref_of
+
+if TYPE_CHECKING:
+    from crewboard.store import TeamDirectory
 
 FileStatus = Literal["added", "modified", "deleted", "renamed", "type"]
 
@@ -81,16 +84,22 @@ class Merge:
 
 
 def changes_of(
-    repository: Repository, snapshot: Snapshot, agent: str, branch: str, *, accepted: str | None = None
+    repository: Repository,
+    snapshot: Snapshot,
+    agent: str,
+    branch: str,
+    *,
+    head: str | None = None,
+    accepted: str | None = None,
 ) -> Changes:
-    """Return what an agent changed, compared with the commit that the user has checked out.
+    """Return what an agent changed, compared with the commit `head`, or with the one that the user has checked out.
 
     `accepted` is the last snapshot that was merged: what it contained is no change any more.
 
     Raises:
         GitFailedError: An object is missing.
     """
-    head = repository.commit("HEAD")
+    head = head or repository.commit("HEAD")
     base = accepted or merge_base(repository, head, snapshot.commit) or snapshot.base
     merge = merged(repository, head, snapshot.commit, base)
     return Changes(
@@ -121,6 +130,11 @@ def diff_of(repository: Repository, changes: Changes, path: str | None = None) -
     )  # fmt: skip
 
 
+def merged_ref_of(team: "TeamDirectory", name: str) -> str:
+    """Return the full name of the ref that keeps the last accepted snapshot of an agent."""
+    return f"refs/crew/+merged/{ref_of(team, name).removeprefix('refs/crew/')}"
+
+
 @lru_cache(maxsize=256)
 def merge_base(repository: Repository, ours: str, theirs: str) -> str | None:
     """Return the commit at which two commits parted; None if they have no history in common."""
@@ -128,6 +142,16 @@ def merge_base(repository: Repository, ours: str, theirs: str) -> str | None:
         return repository.git("merge-base", ours, theirs)
     except GitFailedError:
         return None
+
+
+@lru_cache(maxsize=256)
+def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
+    """Return True if the commit `newer` is `older` or has it in its history. False also if one is gone."""
+    try:
+        repository.git("merge-base", "--is-ancestor", older, newer)
+    except GitFailedError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=256)

@@ -82,13 +82,19 @@ class Repository:
         """
         return self._text(("-c", "core.bare=true", *arguments), environment, stdin)
 
-    def in_working_tree(self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: str = "") -> str:
-        """Run git on the user's working tree; return its output without the last newline.
+    def in_working_tree(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        stdin: str = "",
+        keep: tuple[int, ...] = (),
+    ) -> str:
+        """Run git on the user's working tree; return its output without the last newline. It inherits `keep`.
 
         Raises:
             GitFailedError: git ended with another code than 0.
         """
-        return self._text((f"--work-tree={self.top}", *arguments), environment, stdin)
+        return self._text((f"--work-tree={self.top}", *arguments), environment, stdin, keep)
 
     def commit(self, name: str) -> str:
         """Return the id of the commit that `name` means: a branch, a tag, an id.
@@ -142,9 +148,15 @@ class Repository:
     def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
         return {**git_environment(), **(more or {})}
 
-    def _text(self, arguments: tuple[str, ...], environment: Mapping[str, str] | None, stdin: str) -> str:
+    def _text(
+        self,
+        arguments: tuple[str, ...],
+        environment: Mapping[str, str] | None,
+        stdin: str,
+        keep: tuple[int, ...] = (),
+    ) -> str:
         # File names need not be UTF-8.
-        done = _run(self._command(arguments), self.top, self._environment(environment), os.fsencode(stdin))
+        done = _run(self._command(arguments), self.top, self._environment(environment), os.fsencode(stdin), keep)
         return os.fsdecode(done).removesuffix("\n")
 
 
@@ -184,11 +196,18 @@ def open_repository(root: Path) -> Repository:
     return repository
 
 
-def _run(command: list[str], folder: Path, environment: Mapping[str, str], stdin: bytes = b"") -> bytes:
+def _run(
+    command: list[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    stdin: bytes = b"",
+    keep: tuple[int, ...] = (),
+) -> bytes:
     try:
         done = subprocess.run(
-            command, input=stdin, capture_output=True, cwd=folder, env=environment, timeout=TIMEOUT, check=False
-        )
+            command, input=stdin, capture_output=True, cwd=folder, env=environment, timeout=TIMEOUT, check=False,
+            pass_fds=keep,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GitFailedError(f"git cannot be run: {error}", -1) from error
     if done.returncode:

@@ -1,13 +1,14 @@
 """The commands about the worktrees of agents: what changed, and how it comes into the user's branch."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import crewboard as core
-from crewboard import UsageError
+from crewboard import CrewboardError, Team, UsageError
 from crewboard_tui.cli import common
-from crewboard_tui.cli.common import Session, as_json, columns, cut, note, say, say_json, table
+from crewboard_tui.cli.common import LazyGroup, Session, as_json, columns, cut, note, say, say_json, table
 from crewboard_tui.render import safe_line
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ def changes(session: Session, name: str | None, stat: bool, diff: bool, as_json:
     if [stat, diff, as_json].count(True) > 1:
         raise UsageError("use one of --stat, --diff and --json")
     team = session.team
-    if name is not None:
-        core.commands.changes.require_worktree(team, name)
-    found = core.commands.changes.list_changes(team, [name] if name is not None else None)
+    found = _read(team, name)
     if as_json:
         say_json([describe(each) for each in found])
     elif diff:
@@ -48,6 +47,19 @@ def changes(session: Session, name: str | None, stat: bool, diff: bool, as_json:
             say(line)
     else:
         note("no agent has a worktree; `crewboard spawn NAME --worktree` gives one")
+
+
+def _read(team: Team, name: str | None) -> "list[Changes]":
+    """Return the changes of one agent or of all, as they are now. What cannot be read is as of the last snapshot."""
+    if name is not None:
+        core.commands.changes.require_worktree(team, name)
+    names = [name] if name is not None else team.config.names
+    for each in names if not team.directory.is_foreign() else []:
+        try:
+            core.commands.changes.take_snapshot(team, each)
+        except CrewboardError as error:
+            note(f"{each} as of its last snapshot: {error}")
+    return core.commands.changes.list_changes(team, names)
 
 
 def _row(each: "Changes") -> tuple[str, ...]:
@@ -90,3 +102,165 @@ def describe(each: "Changes") -> dict[str, Any]:
         "collides_with": [],
         "check": None,
     }
+
+
+@click.command()
+@common.agent_name
+@click.option("--squash", "how", flag_value="squash", default=True, help="One commit (default).")
+@click.option("--merge", "how", flag_value="merge", help="A merge commit, with the commits of the agent.")
+@click.option("--rebase", "how", flag_value="rebase", help="The commits of the agent, one by one on the branch.")
+@click.option("--into", metavar="B", help="Branch to merge into; default: the one that is checked out.")
+@click.option("--message", "-m", type=common.text, help="Message of the commit.")
+@click.option("--now", is_flag=True, help="Take the last snapshot, also while the agent is at work.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@as_json
+@click.pass_obj
+def merge(
+    session: Session,
+    name: str,
+    how: core.records.How,
+    into: str | None,
+    message: str | None,
+    now: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Bring the work of the agent NAME into your branch, committed or not.
+
+    You are the author of the commit, the agent its co-author. Nothing is changed unless everything applies: conflicts
+    and files that you did not commit are named (exit 65). Exits 75 while the agent is at work. `undo` takes it back.
+
+    Example: crewboard merge fixer -m "paginate /orders"
+    """
+    done = core.commands.changes.merge(
+        session.team, name, how=how, into=into, message=message, now=now, dry_run=dry_run
+    )
+    if as_json:
+        say_json({**_describe_merge(done.acceptance), "dry_run": dry_run} if done else None)
+    elif done is None:
+        say(f"nothing to merge: all of the work of {name} is there already")
+    else:
+        made, files = done.acceptance, len(done.changes.files)
+        counts = f"+{done.changes.added} -{done.changes.removed} in {files} file{'' if files == 1 else 's'}"
+        say(safe_line(f"{'would merge' if dry_run else 'merged'} {name} into {_branch(made)}: {counts}"))
+        if not dry_run:
+            note(f"commit {made.result[:12]}; `{core.commands.command_for(session.team, 'undo')}` takes it back")
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=common.complete_agent)
+@as_json
+@click.pass_obj
+def undo(session: Session, name: str | None, as_json: bool) -> None:
+    """Take the last merge back, or the last one of the agent NAME.
+
+    If nothing came after it, the branch is reset to where it was, else a commit reverts it. The work stays with the
+    agent and can be merged again.
+    """
+    undone = core.commands.changes.undo(session.team, name)
+    if as_json:
+        say_json(_describe_merge(undone))
+    else:
+        how = "reset to" if undone.undone == undone.before else "reverted by"
+        say(safe_line(f"took back the merge of {undone.agent}: {_branch(undone)} {how} {(undone.undone or '')[:12]}"))
+
+
+def _branch(made: core.records.Acceptance) -> str:
+    return made.ref.removeprefix("refs/heads/")
+
+
+def _describe_merge(made: core.records.Acceptance) -> dict[str, Any]:
+    return {
+        "agent": made.agent,
+        "how": made.how,
+        "branch": None if made.ref == "HEAD" else _branch(made),
+        "before": made.before,
+        "commit": made.result,
+        "undone": made.undone,
+    }
+
+
+@click.command()
+@common.agent_name
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+@click.pass_obj
+def discard(session: Session, name: str, yes: bool, as_json: bool) -> None:
+    """Throw away the worktree of the agent NAME, with all work that is not merged.
+
+    The agent must not be running. Without --yes, you type its name if work is unmerged.
+    """
+    team = session.team
+    if not yes:
+        _confirm_discard(team, name)
+    last = core.commands.changes.discard(team, name)
+    if as_json:
+        say_json({"agent": name, "commit": last})
+    else:
+        say(f"the work of {name} is thrown away")
+        if last:
+            note(f"git keeps it for some weeks: `git branch NEW {last[:12]}` brings it back")
+
+
+def _confirm_discard(team: Team, name: str) -> None:
+    left = core.commands.changes.unmerged(team, name)
+    if left is None:
+        return
+    what = f"{len(left.files)} changed files of {name}, +{left.added} -{left.removed}, are not merged"
+    if not sys.stdin.isatty():
+        raise UsageError(f"{what}; use --yes to throw them away")
+    note(what)
+    if click.prompt("Type the agent's name to throw them away", default="", show_default=False) != name:
+        raise click.Abort
+
+
+@click.group(cls=LazyGroup, sections={"Commands": {"list": "changes:list_", "prune": "changes:prune"}})
+def worktree() -> None:
+    """List the worktrees of agents, or remove what is left of removed agents."""
+
+
+@click.command("list")
+@as_json
+@click.pass_obj
+def list_(session: Session, as_json: bool) -> None:
+    """List the worktrees of agents, and what is left of removed ones."""
+    found = core.commands.changes.list_worktrees(session.team)
+    if as_json:
+        say_json([
+            {
+                "name": each.name,
+                "path": each.path if each.exists else None,
+                "branch": each.branch,
+                "removed": each.removed,
+                "merged": each.changes is None,
+            }
+            for each in found
+        ])  # fmt: skip
+        return
+    if not found:
+        note("no agent has a worktree")
+        return
+    rows = [
+        (
+            each.name + (" (removed)" if each.removed else ""),
+            f"+{each.changes.added} -{each.changes.removed}" if each.changes else "none",
+            each.path if each.exists else "no checkout",
+        )
+        for each in found
+    ]
+    for line in table(("AGENT", "UNMERGED", "CHECKOUT"), rows):
+        say(line)
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def prune(session: Session, as_json: bool) -> None:
+    """Remove the checkouts and refs of removed agents whose work is merged or thrown away."""
+    gone, kept = core.commands.changes.prune(session.team)
+    if as_json:
+        say_json({"pruned": gone, "kept": kept})
+        return
+    say(f"pruned: {', '.join(gone) or 'nothing'}")
+    for name in kept:
+        note(f"{name} has unmerged work; `{core.commands.command_for(session.team, f'discard {name}')}` throws it away")

@@ -55,6 +55,12 @@ SECTIONS = {
         "answer": "mail:answer",
         "ack": "control:ack",
     },
+    "Bring home": {
+        "merge": "changes:merge",
+        "undo": "changes:undo",
+        "discard": "changes:discard",
+        "worktree": "changes:worktree",
+    },
     "End": {"stop": "control:stop", "remove": "control:remove", "team": "teams:team"},
     "Setup": {
         "demo": "board:demo",

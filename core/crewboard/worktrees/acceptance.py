@@ -1,0 +1,558 @@
+"""Acceptances: the work of an agent comes into a branch of the user's repository, and goes back.
+
+The new commit is made first, of objects alone. Then the branch is moved to it; if it is checked out, the working tree
+and the index follow. What is about to be moved is on the disk before (`acceptances.json`), so that after a kill the
+next merge or undo finishes the move or takes it back:
+
+- `index.lock` is held meanwhile, so that no other git changes the index. It is a hard link to a file of ours, by which
+  it is known to be ours later. git works on a copy of the index, which then replaces it in one step.
+- The branch moves last. While it has not moved, the move is taken back.
+- git inherits the lease of this process. Where the lease is free, no git of ours is left.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crewboard import store
+from crewboard.records import (
+    Acceptance,
+    Acceptances,
+    BadDataError,
+    CrewboardError,
+    How,
+    Move,
+    StorageError,
+    TryLaterError,
+    UsageError,
+)
+from crewboard.store import TeamDirectory
+from crewboard.worktrees.changes import Changes, is_ancestor, merged, merged_ref_of
+
+if TYPE_CHECKING:
+    from crewboard.worktrees.repository import Repository
+    from crewboard.worktrees.snapshot import Snapshot
+
+_UNDER_WAY = {
+    "MERGE_HEAD": "a merge", "CHERRY_PICK_HEAD": "a cherry-pick", "REVERT_HEAD": "a revert",
+    "BISECT_LOG": "a bisection", "rebase-merge": "a rebase", "rebase-apply": "a rebase",
+}  # fmt: skip
+"""Files of a repository in which git itself is in the middle of something."""
+
+_NAMED = 5
+"""Files that a refusal names."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|[\ud800-\udfff]")
+
+Entry = tuple[str, str]
+"""The mode and the object of a file in a tree; the mode is `000000` where there is none."""
+
+_NONE = "000000"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The branch that work comes into. `ref` is its full name, or `HEAD` where no branch is checked out."""
+
+    ref: str
+    tip: str
+    checked_out: bool
+
+    @property
+    def name(self) -> str:
+        """Return the branch as the user calls it."""
+        return self.ref.removeprefix("refs/heads/")
+
+
+def load(team: TeamDirectory) -> Acceptances:
+    """Return what was accepted.
+
+    Raises:
+        BadDataError: The file is damaged.
+        StorageError: It cannot be read.
+    """
+    return store.json_files.load(team.acceptances, Acceptances) or Acceptances()
+
+
+def accepted_base(
+    team: TeamDirectory, repository: "Repository", name: str, tip: str, snapshot: "Snapshot"
+) -> str | None:
+    """Return the commit that the agent's work is compared with after an acceptance into a branch with this `tip`.
+
+    None if nothing of it is in the branch, or if the agent merged the result, so that git's own answer is right.
+    """
+    if repository.ref(merged_ref_of(team, name)) is None:
+        return None
+    for each in reversed(load(team).acceptances):
+        if each.agent != name or not is_ancestor(repository, each.result, tip):
+            continue
+        if each.undone is not None:
+            # After a revert, commits that were merged are in the branch, and yet their changes are not.
+            if each.how == "merge":
+                return each.base
+            continue
+        return None if is_ancestor(repository, each.result, snapshot.commit) else each.commit
+    return None
+
+
+def find_target(repository: "Repository", into: str | None) -> Target:
+    """Return the branch called `into`, or what is checked out.
+
+    Raises:
+        UsageError: There is no such branch, or it is checked out in another worktree of the user.
+    """
+    branch = repository.branch()
+    current = f"refs/heads/{branch}" if branch is not None else "HEAD"
+    ref = f"refs/heads/{into}" if into is not None else current
+    if ref == current:
+        return Target(ref, repository.commit("HEAD"), checked_out=True)
+    try:
+        tip = repository.git("show-ref", "--verify", "--hash", "--", ref)
+    except CrewboardError:
+        raise UsageError(f"there is no branch {into!r} in {repository.top}") from None
+    blocks = repository.in_working_tree("worktree", "list", "--porcelain", "-z").split("\0\0")
+    for block in blocks:
+        lines = block.split("\0")
+        if f"branch {ref}" in lines:
+            raise UsageError(f"{into} is checked out in {lines[0].removeprefix('worktree ')}; merge it there")
+    return Target(ref, tip, checked_out=False)
+
+
+def make_commit(
+    repository: "Repository",
+    target: Target,
+    changes: Changes,
+    snapshot: "Snapshot",
+    how: How,
+    message: str | None = None,
+) -> str | None:
+    """Return the commit that brings the changes into a branch; None if they are all in it. Nothing else is changed.
+
+    The user is the author of what is committed here.
+
+    Raises:
+        BadDataError: They do not apply.
+    """
+    merge = merged(repository, target.tip, snapshot.commit, changes.base)
+    if merge.conflicts:
+        raise BadDataError(
+            f"the work of {changes.agent} conflicts with {target.name} in {_named(merge.conflicts)}; "
+            "nothing was changed"
+        )
+    if merge.tree == repository.git("rev-parse", f"{target.tip}^{{tree}}"):
+        return None
+    _require_allowed(changes.agent, _entries(repository, target.tip, merge.tree))
+    by = changes.agent
+    said = _clean(message) if message is not None else _subject_of(repository, target, changes, snapshot)
+    if how == "rebase":
+        return _replayed(repository, target, changes, snapshot, merge.tree, said if message is not None else None)
+    if how == "merge":
+        theirs = snapshot.head
+        if repository.git("rev-parse", f"{theirs}^{{tree}}") != snapshot.tree:
+            theirs = _commit(repository, snapshot.tree, [theirs], f"Uncommitted work of {changes.agent}", by)
+        return _commit(repository, merge.tree, [target.tip, theirs], said, by)
+    return _commit(repository, merge.tree, [target.tip], said, by)
+
+
+def is_contained(repository: "Repository", changes: Changes, snapshot: "Snapshot") -> bool:
+    """Return True if merging the changes would change nothing."""
+    merge = merged(repository, changes.head, snapshot.commit, changes.base)
+    return not merge.conflicts and merge.tree == repository.git("rev-parse", f"{changes.head}^{{tree}}")
+
+
+def _replayed(
+    repository: "Repository", target: Target, changes: Changes, snapshot: "Snapshot", tree: str, message: str | None
+) -> str:
+    """Return the agent's commits, one by one on the branch; what is left to reach `tree` is a last commit."""
+    by = changes.agent
+    known = [f"^{target.tip}", f"^{changes.base}", f"^{snapshot.base}"]
+    # Of an earlier acceptance, `base` is a snapshot, and its parent the last commit of the agent that it contained.
+    for commit in repository.git("rev-list", "--reverse", "--topo-order", "--no-merges", snapshot.head, *known).split():
+        parent = repository.ref(f"{commit}^1") or snapshot.base
+        new = merged(repository, target.tip, commit, parent)
+        if new.conflicts:
+            subject = _clean(repository.git("log", "-1", "--format=%s", commit))
+            raise BadDataError(
+                f"the commit {commit[:12]} ({subject}) of {changes.agent} conflicts with {target.name} in "
+                f"{_named(new.conflicts)}, although all of its work together does not; use --squash or --merge"
+            )
+        if new.tree != repository.git("rev-parse", f"{target.tip}^{{tree}}"):
+            said = message or _clean(repository.git("log", "-1", "--format=%B", commit))
+            target = Target(target.ref, _commit(repository, new.tree, [target.tip], said, by), target.checked_out)
+    if tree != repository.git("rev-parse", f"{target.tip}^{{tree}}"):
+        said = message or f"Uncommitted work of {changes.agent}"
+        return _commit(repository, tree, [target.tip], said, by)
+    return target.tip
+
+
+def make_revert(repository: "Repository", target: Target, acceptance: Acceptance) -> str | None:
+    """Return a commit on the branch that takes an acceptance back; None if nothing of it is left.
+
+    Raises:
+        BadDataError: Later commits changed the same lines.
+    """
+    merge = merged(repository, target.tip, acceptance.before, acceptance.result)
+    if merge.conflicts:
+        raise BadDataError(
+            f"later commits changed what {acceptance.agent} did in {_named(merge.conflicts)}; nothing was changed"
+        )
+    if merge.tree == repository.git("rev-parse", f"{target.tip}^{{tree}}"):
+        return None
+    subject = _clean(repository.git("log", "-1", "--format=%s", acceptance.result))
+    message = f'Revert "{subject}"\n\nThis takes back what {acceptance.agent} did, commit {acceptance.result}.'
+    return _commit(repository, merge.tree, [target.tip], message)
+
+
+def _subject_of(repository: "Repository", target: Target, changes: Changes, snapshot: "Snapshot") -> str:
+    """Return the message of a squash or a merge: the agent's own if it made one commit, else a list of its commits."""
+    known = [f"^{target.tip}", f"^{changes.base}", f"^{snapshot.base}"]
+    commits = repository.git("rev-list", "--reverse", "--topo-order", "--no-merges", snapshot.head, *known).split()
+    if len(commits) == 1:
+        return _clean(repository.git("log", "-1", "--format=%B", commits[0]))
+    subjects = [_clean(repository.git("log", "-1", "--format=%s", commit)) for commit in commits]
+    return "\n".join([f"Add the work of {changes.agent}", *([""] if subjects else []), *(f"* {s}" for s in subjects)])
+
+
+def _commit(repository: "Repository", tree: str, parents: list[str], message: str, by: str | None = None) -> str:
+    """Commit as the user, together with the agent `by` if there is one."""
+    trailer = f"\nCo-authored-by: {by} (crewboard) <{by}@crewboard.invalid>\n" if by else ""
+    ours = [word for parent in parents for word in ("-p", parent)]
+    try:
+        return repository.git("commit-tree", tree, *ours, "-F", "-", stdin=f"{message.rstrip()}\n{trailer}")
+    except CrewboardError as error:
+        raise BadDataError(f"git cannot commit: {error}; it needs your user.name and user.email") from error
+
+
+def _clean(text: str) -> str:
+    """Return a message of an agent without control characters."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")).strip() or "No message"
+
+
+def _named(paths: tuple[str, ...] | list[str]) -> str:
+    more = len(paths) - _NAMED
+    return ", ".join(paths[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _entries(repository: "Repository", old: str, new: str) -> dict[str, tuple[Entry, Entry]]:
+    """Return each file that differs between two trees, with what it is in both."""
+    fields = iter(repository.git("diff-tree", "-r", "-z", "--no-renames", "--raw", old, new).split("\0"))
+    found = {}
+    for about in fields:
+        if about:
+            old_mode, new_mode, old_id, new_id, _ = about.removeprefix(":").split(" ")
+            found[next(fields)] = ((old_mode, old_id), (new_mode, new_id))
+    return found
+
+
+def _require_allowed(agent: str, entries: dict[str, tuple[Entry, Entry]]) -> None:
+    """Refuse changes in the folder of teams, which no agent may write to."""
+    bad = [path for path in entries if store.HOME in path.lower().split("/")]
+    if bad:
+        raise BadDataError(f"{agent} changed {_named(bad)}; agents may not change {store.HOME}")
+
+
+@contextmanager
+def open_mover(team: TeamDirectory, repository: "Repository") -> Iterator["Mover"]:
+    """Let this process move branches, as the only one of the team, after an interrupted move was ended.
+
+    Raises:
+        TryLaterError: Another process does so at the moment.
+        BadDataError: The record of acceptances is damaged.
+    """
+    lease = store.leases.take(team.lock("acceptance"))
+    if lease is None:
+        raise TryLaterError("another merge or undo is under way; try again when it is done")
+    try:
+        mover = Mover(team, repository, lease)
+        mover.recover()
+        yield mover
+    finally:
+        os.close(lease)
+
+
+class Mover:
+    """Moves a branch from one commit to another, with the working tree and the index if it is checked out."""
+
+    def __init__(self, team: TeamDirectory, repository: "Repository", lease: int) -> None:
+        self._team = team
+        self._repository = repository
+        self._lease = lease
+        self.record = load(team)
+
+    def require_clean(self, target: Target, new: str) -> None:
+        """Refuse a move that would overwrite something that the user did not commit.
+
+        Raises:
+            BadDataError: It would; the message names the files.
+            TryLaterError: git is in the middle of something.
+        """
+        if not target.checked_out:
+            return
+        directory = self._repository.directory
+        for name, what in _UNDER_WAY.items():
+            if (directory / name).exists():
+                raise TryLaterError(f"{what} is under way in {self._repository.top}; finish or abort it first")
+        if os.path.lexists(directory / "index.lock"):
+            raise TryLaterError(f"git is at work in {self._repository.top} ({directory / 'index.lock'} exists)")
+        entries = _entries(self._repository, target.tip, new)
+        dirty = set(self._uncommitted()) & set(entries)
+        hindered = sorted(dirty | {path for each in entries for path in self._in_the_way(each, entries)})
+        if hindered:
+            raise BadDataError(f"not committed, and would be overwritten: {_named(hindered)}; commit or stash it first")
+
+    def _uncommitted(self) -> list[str]:
+        """Return the tracked files that differ from HEAD, in the index or in the working tree."""
+        said = self._repository.in_working_tree(
+            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty",
+            environment={"GIT_OPTIONAL_LOCKS": "0"},
+        )  # fmt: skip
+        return [line[3:] for line in said.split("\0") if line]
+
+    def _in_the_way(self, path: str, entries: dict[str, tuple[Entry, Entry]]) -> Iterator[str]:
+        """Yield the untracked files where a new file has to go."""
+        (old_mode, _), (new_mode, _) = entries[path]
+        top = self._repository.top
+        if new_mode == _NONE:
+            return
+        parts = path.split("/")
+        for count in range(1, len(parts)):
+            parent = "/".join(parts[:count])
+            there = top / parent
+            if os.path.lexists(there) and not _is_folder(there) and parent not in entries:
+                yield parent
+        there = top / path
+        if old_mode != _NONE or not os.path.lexists(there):
+            return
+        if not _is_folder(there):
+            # A link that the old tree has above this path is no file of its own.
+            if there.parent.resolve() == there.parent:
+                yield path
+            return
+        for folder, _, names in os.walk(there):
+            found = (os.path.relpath(Path(folder, name), top) for name in names)
+            yield from (name for name in found if name not in entries)
+
+    def move(self, target: Target, new: str, acceptance: Acceptance) -> None:
+        """Move the branch to the commit `new`, and record `acceptance`. Call `require_clean` before.
+
+        Raises:
+            BadDataError: The working tree changed meanwhile; nothing was changed.
+            TryLaterError: The branch or the index changed meanwhile; nothing was changed.
+        """
+        move = Move(
+            id=secrets.token_hex(8), ref=target.ref, old=target.tip, new=new, files=target.checked_out,
+            acceptance=acceptance,
+        )  # fmt: skip
+        self._save(move=move)
+        try:
+            if move.files:
+                self._lock_index(move)
+        except BaseException:
+            self._remove_files_of(move)
+            self._save(move=None)
+            raise
+        try:
+            if move.files:
+                self._change_files(move)
+            self._change_ref(move)
+        except BaseException:
+            self.recover(failed=True)
+            raise
+        self._finish(move)
+
+    def recover(self, *, failed: bool = False) -> None:
+        """Finish or take back a move that was interrupted, if there is one. This may be interrupted, too.
+
+        If the branch is neither where it was nor where it was to be, the user has changed it since, and everything is
+        left as it is. If the move has just `failed`, another program changed it meanwhile, and the move is taken back.
+
+        Raises:
+            TryLaterError: The index is locked by another git.
+        """
+        move = self.record.move
+        if move is None:
+            return
+        tip = self._repository.ref(f"{move.ref}^{{commit}}")
+        if tip is not None and is_ancestor(self._repository, move.new, tip) and (tip != move.old):
+            self._finish(move)
+            return
+        if move.files and (failed or tip == move.old) and self._is_checked_out(move.ref):
+            self._lock_index(move)
+            self._take_back(move)
+        self._remove_files_of(move)
+        self._save(move=None)
+
+    def _finish(self, move: Move) -> None:
+        self._remove_files_of(move)
+        each = move.acceptance
+        known = [each if other.id == each.id else other for other in self.record.acceptances]
+        self.record = Acceptances(acceptances=known if each in known else [*known, each], move=None)
+        # What later changes are compared with must not be collected as garbage.
+        own = [other for other in self.record.acceptances if other.agent == each.agent and other.undone is None]
+        keep = own[-1].commit if own else each.base
+        self._repository.git("update-ref", merged_ref_of(self._team, each.agent), keep)
+        store.json_files.save(self._team.acceptances, self.record, durable=True)
+
+    def _save(self, *, move: Move | None) -> None:
+        self.record = self.record.model_copy(update={"move": move})
+        store.json_files.save(self._team.acceptances, self.record, durable=True)
+
+    def _is_checked_out(self, ref: str) -> bool:
+        branch = self._repository.branch()
+        return ref == ("HEAD" if branch is None else f"refs/heads/{branch}")
+
+    def _path(self, move: Move, what: str) -> Path:
+        """Return the path of a file that only this move uses, next to the index."""
+        return self._repository.directory / f"crewboard-{move.id}.{what}"
+
+    def _remove_files_of(self, move: Move) -> None:
+        lock, ours = self._repository.directory / "index.lock", self._path(move, "mark")
+        with contextlib.suppress(FileNotFoundError):
+            if lock.samefile(ours):
+                lock.unlink()
+        for path in self._repository.directory.glob(f"crewboard-{move.id}.*"):
+            path.unlink(missing_ok=True)
+
+    def _lock_index(self, move: Move) -> None:
+        """Hold the lock by which every git knows that the index is being changed."""
+        lock, ours = self._repository.directory / "index.lock", self._path(move, "mark")
+        try:
+            ours.touch()
+            if not (lock.exists() and lock.samefile(ours)):
+                os.link(ours, lock)
+        except FileExistsError:
+            raise TryLaterError(f"git is at work in {self._repository.top} ({lock} exists)") from None
+        except OSError as error:
+            raise StorageError(f"cannot lock the index of {self._repository.top}: {error.strerror}") from error
+
+    def _git(self, *arguments: str, index: Path, stdin: str = "") -> str:
+        """Run git on the working tree with an index of its own; it holds the lease as long as it runs."""
+        return self._repository.in_working_tree(
+            *arguments, environment={"GIT_INDEX_FILE": str(index)}, stdin=stdin, keep=(self._lease,)
+        )
+
+    def _copy_of_index(self, move: Move) -> Path:
+        copy, index = self._path(move, "index"), self._repository.directory / "index"
+        copy.with_name(copy.name + ".lock").unlink(missing_ok=True)
+        copy.write_bytes(index.read_bytes() if index.exists() else b"")
+        if not copy.stat().st_size:
+            copy.unlink()
+        return copy
+
+    def _change_files(self, move: Move) -> None:
+        """Let the working tree and the index follow the branch. Everything else in them stays as it is."""
+        copy = self._copy_of_index(move)
+        self._git("read-tree", "-m", "-u", move.old, move.new, index=copy)
+        copy.replace(self._repository.directory / "index")
+
+    def _change_ref(self, move: Move) -> None:
+        each = move.acceptance
+        text = f"crewboard: {'undo' if each.undone is not None else each.how} {each.agent}"
+        try:
+            self._repository.in_working_tree(
+                "update-ref", "--create-reflog", "-m", text, move.ref, move.new, move.old, keep=(self._lease,)
+            )
+        except CrewboardError as error:
+            raise TryLaterError(f"{move.ref} was changed by another program meanwhile: {error}") from error
+
+    def _take_back(self, move: Move) -> None:
+        """Restore the old content of each file that is new or half-written. Another content is the user's: it stays."""
+        entries = _entries(self._repository, move.old, move.new)
+        old_index, restore = self._index_of(move, "old", entries, 0), []
+        as_old = self._unchanged(old_index, entries, 0)
+        as_new = self._unchanged(self._index_of(move, "new", entries, 1), entries, 1)
+        for path, (_, new) in entries.items():
+            if path not in as_old and (path in as_new or self._is_part(path, entries)):
+                restore.append(path)
+                if new[0] != _NONE:
+                    self._unlink(path)
+        # A folder is left only if it has files of the user.
+        top = self._repository.top
+        present = [path for path in restore if entries[path][0][0] != _NONE and not _is_folder(top / path)]
+        if present:
+            names = "".join(f"{path}\0" for path in present)
+            self._git("checkout-index", "-f", "-z", "--stdin", index=old_index, stdin=names)
+        self._restore_index(move, entries)
+
+    def _restore_index(self, move: Move, entries: dict[str, tuple[Entry, Entry]]) -> None:
+        copy = self._copy_of_index(move)
+        listed = self._git("ls-files", "-z", "--stage", index=copy).split("\0")
+        found: dict[str, Entry] = {}
+        for line in filter(None, listed):
+            about, _, path = line.partition("\t")
+            mode, ident, _ = about.split(" ")
+            found[path] = (mode, ident)
+        gone = (_NONE, "0" * len(move.old))
+        wrong = {path: old for path, (old, new) in entries.items() if found.get(path, gone) == new}
+        self._git("update-index", "-z", "--index-info", index=copy, stdin=_index_lines(wrong))
+        # It reports files that the user changed.
+        with contextlib.suppress(CrewboardError):
+            self._git("update-index", "-q", "--refresh", index=copy)
+        if copy.exists():
+            copy.replace(self._repository.directory / "index")
+
+    def _index_of(self, move: Move, what: str, entries: dict[str, tuple[Entry, Entry]], side: int) -> Path:
+        """Return an index with the changed files alone, as they were before or are after the move."""
+        index = self._path(move, what)
+        index.unlink(missing_ok=True)
+        index.with_name(index.name + ".lock").unlink(missing_ok=True)
+        chosen = {path: each[side] for path, each in entries.items() if each[side][0] != _NONE}
+        self._git("update-index", "-z", "--index-info", index=index, stdin=_index_lines(chosen))
+        return index
+
+    def _unchanged(self, index: Path, entries: dict[str, tuple[Entry, Entry]], side: int) -> set[str]:
+        """Return the files whose content in the working tree is that of the index, or which both do not have."""
+        with contextlib.suppress(CrewboardError):
+            self._git("update-index", "-q", "--refresh", index=index)
+        differing = set(self._git("diff-files", "-z", "--name-only", index=index).split("\0"))
+        top = self._repository.top
+        return {
+            path
+            for path, each in entries.items()
+            if (path not in differing if each[side][0] != _NONE else not os.path.lexists(top / path))
+        }
+
+    def _is_part(self, path: str, entries: dict[str, tuple[Entry, Entry]]) -> bool:
+        """Return True if a file is missing, or half of its old or new content: git was killed while it wrote it."""
+        there = self._repository.top / path
+        if not os.path.lexists(there):
+            return True
+        if _is_folder(there):
+            return any(other.startswith(f"{path}/") for other in entries)
+        if there.is_symlink() or not there.is_file():
+            return False
+        data = there.read_bytes()
+        for mode, ident in entries[path]:
+            if mode != _NONE:
+                whole = self._repository.in_working_tree("cat-file", "--filters", f"--path={path}", ident)
+                if os.fsencode(whole + "\n").startswith(data):
+                    return True
+        return False
+
+    def _unlink(self, path: str) -> None:
+        """Remove a new file, and the folders that are empty then."""
+        there = self._repository.top / path
+        if there.parent.resolve() != there.parent:
+            return
+        with contextlib.suppress(OSError):
+            there.unlink()
+        for parent in there.parents:
+            if parent == self._repository.top:
+                break
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _index_lines(entries: dict[str, Entry]) -> str:
+    """Return entries as `update-index --index-info` reads them; the mode 0 removes one."""
+    return "".join(f"{'0' if mode == _NONE else mode} {ident}\t{path}\0" for path, (mode, ident) in entries.items())
