@@ -5,6 +5,7 @@ import pytest
 from crewboard.commands import changes, stop
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.store import leases, operators
+from crewboard.worktrees.repository import NoRepositoryError
 from tests.cli.shell import Inside
 from tests.worktrees.home import Home
 from tests.worktrees.test_acceptance import HOWS, work
@@ -100,7 +101,7 @@ def test_discard_asks_unless_all_is_merged(home: Home) -> None:
 def test_discard_works_without_a_repository(home: Home) -> None:
     work(home)
     (home.root / ".git").rename(home.root.parent / "gone")
-    with pytest.raises(UsageError, match="not in a git repository"):
+    with pytest.raises(NoRepositoryError, match="not in a git repository"):
         changes.list_changes(home.team)
     changes.discard(home.team, "bob")
     stop.remove(home.team, "bob")

@@ -53,7 +53,8 @@ def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
     Agents without a worktree are left out: they work in the same tree.
 
     Raises:
-        UsageError: There is no such agent, or the root is in no repository.
+        UsageError: There is no such agent.
+        NoRepositoryError: The root is in no repository.
         GitFailedError: git cannot read the repository.
     """
     chosen = team.config.names if names is None else [team.member(name).name for name in names]
@@ -245,7 +246,7 @@ def list_worktrees(team: Team) -> list[Checkout]:
     """Return the worktrees of the agents, and what is left of removed ones.
 
     Raises:
-        UsageError: The root is in no repository.
+        NoRepositoryError: The root is in no repository.
     """
     hired = [name for name in team.config.names if worktree_of(team, name) is not None]
     try:
@@ -271,7 +272,7 @@ def prune(team: Team) -> tuple[list[str], list[str]]:
     """Remove what is left of removed agents; return their names, and those whose work is unmerged: that is kept.
 
     Raises:
-        UsageError: The root is in no repository.
+        NoRepositoryError: The root is in no repository.
     """
     left = [each for each in list_worktrees(team) if each.removed]
     gone = [each.name for each in left if each.changes is None]
