@@ -112,6 +112,18 @@ def test_an_agent_can_commit_on_its_branch(made: Made) -> None:
     assert git(crew.root, "log", "-1", "--format=%s", taken.head) == "Add four"
 
 
+def test_a_new_checkout_is_set_up_once(made: Made) -> None:
+    crew = made(says("done"), says("done"))
+    roster.change(crew.directory, lambda config: setattr(config, "worktree_setup", "echo made >> setup.txt; exit 3"))
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)
+    crew.wait_for("bob", "exited")
+    (asked,) = crew.model.asked_by("bob")
+    assert "which sets up your checkout, failed" in str(asked["messages"])
+    hiring.resume(crew.team, "bob")
+    crew.wait_for("bob", "idle", "exited")
+    assert (crew.directory.worktree("bob") / "setup.txt").read_text() == "made\n"
+
+
 def test_a_long_message_can_be_read_in_a_checkout(made: Made) -> None:
     crew = made(calls("read_file", path=".crewboard/default/results/long.md"), says("done"))
     crew.directory.results.mkdir(parents=True, exist_ok=True)

@@ -205,7 +205,7 @@ def _hours(text: str) -> float:
 
 def _command(text: str) -> str:
     if not text.strip():
-        raise UsageError("a check is a command, such as 'make test'")
+        raise UsageError("give a command, such as 'make test'")
     return text
 
 
@@ -243,10 +243,11 @@ SETTINGS: dict[str, Callable[[str], object]] = {
     "worktree": _one_of({"always": "always", "never": "never"}),
     "check": _command,
     "worktree_copy": _paths,
+    "worktree_setup": _command,
 }
 """The settings of a team, by their field in `config.json`, and how their values are read."""
 
-OPTIONAL = (*CAPS, "approval_hours", "check", "worktree_copy")
+OPTIONAL = (*CAPS, "approval_hours", "check", "worktree_copy", "worktree_setup")
 """The settings that can be removed, with the value `NONE`."""
 
 NONE = "none"

@@ -81,7 +81,8 @@ class Config(Record):
     `result_needs`, a result that the operator has not read is a need. An approved plan holds for `approval_hours`.
     If `worktree` is `always`, agents that write files get checkouts of their own.
     `check` is the command that must pass before a task without a check of its own is completed.
-    The files and folders `worktree_copy` of the root, which are not in the repository, are copied into each checkout.
+    The files and folders `worktree_copy` of the root, which are not in the repository, are copied into each checkout,
+    and then the command `worktree_setup` runs in it, in the sandbox of its agent.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -103,6 +104,7 @@ class Config(Record):
     worktree: Literal["always", "never"] = "never"
     check: str | None = None
     worktree_copy: list[str] | None = None
+    worktree_setup: str | None = None
     removed: dict[Name, Removed] = {}
 
     @property

@@ -132,6 +132,10 @@ class TeamDirectory:
     def acceptances(self) -> Path:
         return self.path / "acceptances.json"
 
+    def worktree_ready(self, name: str) -> Path:
+        """Return the file that says with which command the checkout of an agent was set up."""
+        return self.worktrees / f"{name}.ready"
+
     @property
     def operator(self) -> Path:
         return self.path / "operator.json"

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from crewboard import env, protocol, store
+from crewboard.agent_types import type_of
 from crewboard.records import PROJECT_FILES, CrewboardError, ExitCode, Intake, Reply, SnapshotTaken, State, StorageError
+from crewboard.sandbox import shell
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Assignments
 from crewboard.worker.conversation import CUT_OFF
@@ -162,9 +164,33 @@ class Loop:
             if conversation.assignment is None:
                 await self._take_snapshot("end")
                 await self._idle()
+            await self._set_up_worktree()
             # Reading the project file starts the file-tool server, so that it is ready for the first call.
             await asyncio.gather(self._await_window(learning), self._project(), self._take_snapshot("begin"))
             await self._work()
+
+    async def _set_up_worktree(self) -> None:
+        """Run the team's `worktree_setup` in a new checkout. If it fails, the agent is told, and its work goes on.
+
+        The command is the operator's, so no plan, rule or permission is asked for.
+        """
+        run_state, mark = self._run_state, self._team.worktree_ready(self._name)
+        command = store.roster.load(self._team).worktree_setup
+        executes = type_of(run_state.spec.type, run_state.spec.definition).executes
+        if run_state.spec.worktree is None or command is None or not executes or mark.exists():
+            return
+        run_state.show_tool(f"sets up its checkout: {command}", shell.CHECK_SECONDS + shell.KILL_GRACE)
+        server = {self._file_tools.pid} if self._file_tools.pid else set()
+        setup = shell.run_check(command, self._file_tools.sandbox, server, self._team, self._name, run_state.now)
+        try:
+            finished = await self._interrupts.run_interruptibly(setup)
+        except Interrupted:
+            finished = None
+        if finished is None or not finished.checked.passed:
+            why = "was interrupted" if finished is None else f"failed, and ended with:\n{finished.tail}"
+            notice = f"The command `{command}`, which sets up your checkout, {why}"
+            run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice]))
+        store.files.replace_file(mark, command.encode("utf-8", "replace"))
 
     async def _take_snapshot(self, at: Literal["begin", "end"]) -> None:
         """Bring the agent's own checkout into the user's repository. If that fails, the work goes on: the log says why.

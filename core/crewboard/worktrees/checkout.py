@@ -108,6 +108,7 @@ def make(
             try:
                 objects = _fill(repository, new, target, branch_of(team, name), start, saved.tree if saved else start)
                 _copy(team.root, new, copy)
+                team.worktree_ready(name).unlink(missing_ok=True)
                 index_of(team, name).unlink(missing_ok=True)
                 shutil.copyfile(new / ".git/index", index_of(team, name))
                 shutil.copyfile(new / ".git/info/exclude", exclude_of(team, name))
@@ -131,6 +132,7 @@ def remove(team: TeamDirectory, name: str) -> None:
         with store.files.locked(team.lock(f"worktree-{name}")):
             index_of(team, name).unlink(missing_ok=True)
             exclude_of(team, name).unlink(missing_ok=True)
+            team.worktree_ready(name).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 # If the removal is cut short, what is left is no checkout, and the next call removes it.
                 team.worktree(name).rename(team.worktrees / f".{name}.{secrets.token_hex(4)}")

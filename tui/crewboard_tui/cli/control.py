@@ -179,6 +179,7 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
 
     worktree: `always` or `never`, whether agents that write files get checkouts of their own, on branches of their own.
     worktree_copy: files and folders that are not in the repository and are copied into them ('.env .venv').
+    worktree_setup: a command that then runs in them, in the agent's sandbox ('make deps').
 
     check: command that must pass before an agent's task is completed, if the task has no check of its own.
 
