@@ -25,6 +25,8 @@ class Repository:
         self.team = frozen.directory
         self.root = frozen.directory.root
         self.git("init", "-q", "-b", "main")
+        self.git("config", "user.name", "Kim")
+        self.git("config", "user.email", "kim@example.org")
         (self.root / ".git/info/exclude").write_text(".crewboard\n")
         self.write({"src/pages.py": BEFORE, "README.md": "# Inkpot\n"})
         self.base = self.commit("begin")
@@ -157,6 +159,75 @@ async def test_a_hostile_file_name_and_text_are_only_shown(frozen: Frozen, repos
         await stage.sees("✓ applies")
         await stage.press("enter")
         await stage.sees("1 +␛[31mred [bold]x[/]", "a b␛[2J <U+DCFF>")
+
+
+# ------------------------------------------------------------------------------------------------------ acceptance
+
+
+def _idle(frozen: Frozen, name: str) -> None:
+    path = frozen.directory.agent(name).status
+    status = json_files.load(path, Status)
+    assert status is not None
+    json_files.save(path, status.model_copy(update={"state": "idle"}))
+
+
+async def test_accepted_work_is_committed_as_shown_and_taken_back(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
+    _idle(frozen, "api")
+    before = repository.git("rev-parse", "HEAD^{tree}")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("✓ applies")
+        await stage.press("a")
+        await stage.sees("squash: one commit", "✓ would commit +3 −2 in 2 files", "Add the work of api")
+        await stage.press("e", "ctrl+a", "ctrl+k")
+        await stage.write("pages: one more row")
+        await stage.press("enter")
+        await stage.sees("message  pages: one more row", "✓ would commit")
+        assert repository.git("rev-parse", "HEAD^{tree}") == before, "a preview changes nothing"
+        await stage.press("a")
+        await stage.sees("accepted the work of api into main", "nothing changed")
+        assert (repository.root / "src/cursor.py").read_text() == "A = 1\n"
+        said = repository.git("log", "-1", "--format=%an%n%B")
+        assert said.startswith("Kim\npages: one more row\n\nCo-authored-by: api")
+        await stage.press("u")
+        await stage.write("yes")
+        await stage.press("enter")
+        await stage.sees("the work of api is taken back: main reset to", "✓ applies")
+        assert repository.git("rev-parse", "HEAD^{tree}") == before
+        assert repository.git("status", "--porcelain") == ""
+
+
+async def test_what_cannot_be_accepted_says_why(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"README.md": "# Ink\n"})
+    _idle(frozen, "api")
+    repository.write({"README.md": "# Inkpot 2\n"})
+    repository.commit("meanwhile")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("⚠ conflicts: README.md")
+        await stage.press("a")
+        await stage.sees("✖ the work of api conflicts with main in README.md")
+        await stage.press("a")
+        await stage.sees("accept: the work of api conflicts")
+        await stage.press("i")
+        await stage.write("nowhere")
+        await stage.press("enter")
+        await stage.sees("there is no branch 'nowhere'")
+
+
+async def test_work_that_changed_since_the_preview_is_not_accepted(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"README.md": "# Ink\n"})
+    _idle(frozen, "api")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("✓ applies")
+        await stage.press("a")
+        await stage.sees("✓ would commit +1 −1")
+        repository.snapshot("api", {"README.md": "# Ink\n\nmore\n"})
+        await stage.press("a")
+        await stage.sees("not accepted", "✓ would commit +3 −1")
+        assert repository.git("rev-parse", "HEAD") == repository.base
 
 
 # ----------------------------------------------------------------------------------------------------------- notes

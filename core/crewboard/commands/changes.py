@@ -26,10 +26,11 @@ from crewboard.worktrees.repository import NoRepositoryError, Repository, open_r
 
 @dataclass(frozen=True)
 class Merge:
-    """A merge, made or previewed: where to, and the files that it changes there."""
+    """A merge, made or previewed: where to, the files that it changes there, and the message of its last commit."""
 
     acceptance: Acceptance
     changes: Changes
+    message: str
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def merge(
             mover.move(target, new, made)
     if not dry_run:
         team.note("merge", name, f"{how} into {target.name}, {new[:12]}")
-    return Merge(made, changes)
+    return Merge(made, changes, repository.git("log", "-1", "--format=%B", new))
 
 
 def undo(team: Team, name: str | None = None) -> Acceptance:

@@ -3,7 +3,8 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual import on
@@ -11,7 +12,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 import crewboard as core
-from crewboard import AgentView, CrewboardError, TeamView
+from crewboard import AgentView, CrewboardError, TeamView, TryLaterError
 from crewboard_tui.actions import (
     FINDS_AGENTS,
     Action,
@@ -47,6 +48,7 @@ from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, first_hir
 from crewboard_tui.widgets import MARK, CollapsibleList, CollapsibleRow, LineList, LineView, Row, crumbs_line, title
 
 if TYPE_CHECKING:
+    from crewboard.commands.changes import Merge
     from crewboard.worktrees.changes import Changes, FileChange
 
 _NAME = 14
@@ -84,6 +86,8 @@ class _Reading:
 
     changes: list["Changes"] = field(default_factory=list)
     diffs: dict[str, _Diff] = field(default_factory=dict)
+    accepted: dict[str, core.records.Acceptance] = field(default_factory=dict)
+    is_listed: bool = False
     problem: str = ""
 
 
@@ -97,6 +101,8 @@ class ChangesReader:
         self._context = context
         self.known: dict[str, Changes] = {}
         self.diffs: dict[str, tuple[FileDiff, ...]] = {}
+        self.accepted: dict[str, core.records.Acceptance] = {}
+        """The last acceptance of each agent that was not taken back."""
         self.problem = ""
         """Why the last reading failed."""
         self.is_read = False
@@ -108,15 +114,18 @@ class ChangesReader:
         self._asked: set[str] = set()
         """The agents that are read next."""
         self._asked_all = False
+        self._now = False
         self._with_diff = ""
         self._states: States = {}
 
-    def read(self, names: Iterable[str] | None = None, diff: str | None = None) -> None:
+    def read(self, names: Iterable[str] | None = None, diff: str | None = None, *, now: bool = False) -> None:
         """Read the changes of some agents, or of all; from now on also the diff of the agent `diff`, if one is given.
 
-        What is asked while something is read is read after that, all at once.
+        They are read as of the last snapshots; with `now`, new ones are taken first, which may take seconds. What is
+        asked while something is read is read after that, all at once.
         """
         self._asked_all |= names is None
+        self._now |= now and not self._context.read_only
         self._asked.update(names or ())
         if diff is not None:
             self._with_diff = diff
@@ -133,13 +142,22 @@ class ChangesReader:
 
     def _start(self) -> None:
         names = None if self._asked_all else sorted(self._asked)
-        self._asked_all, self._asked, self.is_reading = False, set(), True
+        now = self._now
+        self._asked_all, self._asked, self._now, self.is_reading = False, set(), False, True
         found = _Reading()
         commits, team, wanted = dict(self._commits), self._context.team, self._with_diff
 
         def read() -> str:
             try:
+                for name in (names if names is not None else team.config.names) if now else ():
+                    core.commands.changes.take_snapshot(team, name)
+            except (CrewboardError, OSError) as error:
+                found.problem = str(error)
+            try:
                 found.changes = core.commands.changes.list_changes(team, names)
+                kept = core.store.json_files.load_or_none(team.directory.acceptances, core.records.Acceptances)
+                found.accepted = {each.agent: each for each in (kept.acceptances if kept else ()) if not each.undone}
+                found.is_listed = True
                 for each in found.changes:
                     ends = each.base, each.commit
                     if each.agent == wanted and ends != commits.get(wanted):
@@ -154,7 +172,7 @@ class ChangesReader:
             if self._context.left:
                 return
             self.is_read, self.problem = True, found.problem if worked else says
-            if worked and not found.problem:
+            if found.is_listed:
                 self._take(found, names)
             self.show()
             self.read(())
@@ -164,6 +182,7 @@ class ChangesReader:
     def _take(self, found: _Reading, names: list[str] | None) -> None:
         kept = {} if names is None else {name: each for name, each in self.known.items() if name not in names}
         self.known = {**kept, **{each.agent: each for each in found.changes}}
+        self.accepted = found.accepted
         for name, diff in found.diffs.items():
             self.diffs[name], self._commits[name] = diff.files, diff.commits
 
@@ -324,12 +343,16 @@ class ChangesScreen(BaseScreen):
         self._reader = ChangesReader(context)
         self.search = Search(context, self.narrow, FINDS_AGENTS)
         self.back_layers = (self.panes.layer, self.search.layer)
-        own = (Action("changes.read", lambda _: self._reader.read()),)
-        self.offer(own, AgentActions(context).actions, Messaging(context).actions, self.search.actions,
+        own = (Action("changes.read", lambda _: self._reader.read(now=True)),)
+        agent = (AgentActions(context).actions, Messaging(context).actions)
+        self.offer(own, Accepting(context, self._reader, self._open_page).actions, *agent, self.search.actions,
                    self.panes.actions)  # fmt: skip
 
     def begin(self) -> None:
         self.panes.begin()
+
+    def _open_page(self, page: BaseScreen) -> None:
+        self.app.push_screen(page)
 
     def body(self) -> Iterable[Widget]:
         yield LineList(sorts=SORTS, id="changes", classes="pane")
@@ -392,7 +415,7 @@ class ChangesScreen(BaseScreen):
 
     @on(LineList.Opened, "#changes")
     def _open(self, event: LineList.Opened) -> None:
-        self.app.push_screen(ChangesPage(self.context, self._reader, event.key))
+        self._open_page(ChangesPage(self.context, self._reader, event.key))
 
 
 # ----------------------------------------------------------------------------------------------------------- page
@@ -422,10 +445,14 @@ class ChangesPage(BaseScreen):
             Action("changes.previous", lambda _: self._go(-1), self._why_no_file),
             Action("changes.note", self._write_note, self._why_no_note, self._note_label),
             Action("changes.send", self._send_notes, self._why_no_send, self._send_label),
-            Action("changes.read", lambda _: self._reader.read([self._agent], self._agent)),
+            Action("changes.read", lambda _: self._reader.read([self._agent], self._agent, now=True)),
         )
-        self.offer(own, AgentActions(context).actions, Messaging(context).actions, self.search.actions,
+        agent = (AgentActions(context).actions, Messaging(context).actions)
+        self.offer(own, Accepting(context, reader, self._open_page).actions, *agent, self.search.actions,
                    self.panes.actions)  # fmt: skip
+
+    def _open_page(self, page: BaseScreen) -> None:
+        self.app.push_screen(page)
 
     def body(self) -> Iterable[Widget]:
         with Container(id="review"):
@@ -659,6 +686,269 @@ class ChangesPage(BaseScreen):
 def _hunk_row(key: str, hunk: Hunk, lines: list[tuple[int, Line]]) -> CollapsibleRow:
     text = "\n".join([hunk.head, *(f"{each.kind}{each.text}" for each in hunk.lines)])
     return CollapsibleRow(key, (Span(hunk.head, "info"),), (), lambda: [line for _, line in lines], text)
+
+
+# ----------------------------------------------------------------------------------------------------- acceptance
+
+
+class Accepting:
+    """The actions that accept the work of the selected agent and take that back, in `actions`. `show` opens a page."""
+
+    def __init__(self, context: AppContext, reader: ChangesReader, show: Callable[["AcceptPage"], object]) -> None:
+        self._context = context
+        self._reader = reader
+        self._show = show
+        self.actions = (
+            Action("changes.accept", self._accept, self._why_no_accept),
+            Action("changes.undo", self._undo, self._why_no_undo),
+        )
+
+    def _why_no_accept(self, selection: Selection) -> str | None:
+        changes = self._reader.known.get(selection.agent.name) if selection.agent is not None else None
+        if changes is None:
+            return "select an agent with a worktree first"
+        return None if changes.files else f"{changes.agent} changed nothing"
+
+    def _accept(self, selection: Selection) -> None:
+        if selection.agent is not None:
+            self._show(AcceptPage(self._context, selection.agent.name))
+
+    def _last(self, selection: Selection) -> core.records.Acceptance | None:
+        return self._reader.accepted.get(selection.agent.name) if selection.agent is not None else None
+
+    def _why_no_undo(self, selection: Selection) -> str | None:
+        return None if self._last(selection) is not None else "nothing that was accepted can be taken back"
+
+    def _undo(self, selection: Selection) -> None:
+        """Take the last acceptance back after the user typed `yes`."""
+        found = self._last(selection)
+        if found is None:
+            return
+
+        def check(text: str) -> str | None:
+            return None if text.strip() == "yes" else "type yes, or leave"
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                take_back = partial(self._take_back, found.agent)
+                self._context.do(f"taking back the work of {found.agent}", take_back, lambda *_: self._reader.read())
+
+        hint = (
+            f"Type yes · {branch_words(found)} goes back to {found.before[:_ID]}, or gets a revert if more came after"
+            f" · {found.agent} keeps its work · {self._context.key('line.leave')} leaves it as it is"
+        )
+        prompt = PromptLine(f"take back the work of {found.agent}?", hint=hint, check=check)
+        self._context.navigator.ask(prompt, done)
+
+    def _take_back(self, name: str) -> str:
+        undone = core.commands.changes.undo(self._context.team, name)
+        how = "reset to" if undone.undone == undone.before else "reverted by"
+        return f"the work of {name} is taken back: {branch_words(undone)} {how} {(undone.undone or '')[:_ID]}"
+
+
+def branch_words(made: core.records.Acceptance) -> str:
+    """Return the branch of an acceptance as the user calls it."""
+    return made.ref.removeprefix("refs/heads/")
+
+
+_HOW = {
+    "squash": "squash: one commit",
+    "merge": "merge: a merge commit, with the agent's commits",
+    "rebase": "rebase: the agent's commits, one by one",
+}
+"""What each way to accept does."""
+
+_HANGS = 9
+"""Cells before what is said about a fact."""
+
+_TRAILER = "\nCo-authored-by:"
+"""The end of a message, which is added to each."""
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """How work is accepted, and whether the last snapshot is taken also while the agent is at work."""
+
+    how: core.records.How = "squash"
+    into: str | None = None
+    message: str | None = None
+    now: bool = False
+
+
+class AcceptPage(BaseScreen):
+    """What would be committed if the work of an agent were accepted, or why it cannot be."""
+
+    AUTO_FOCUS = "#preview"
+
+    def __init__(self, context: AppContext, name: str) -> None:
+        super().__init__(context)
+        self._agent = name
+        self._terms = _Terms()
+        self._preview: Merge | None = None
+        self._refused = ""
+        self._is_checking = False
+        self.back_layers = (self.panes.layer,)
+        own = (
+            Action("accept.confirm", lambda _: self._accept(), self._why_no_accept),
+            Action("accept.how", lambda _: self._turn_how()),
+            Action("accept.message", lambda _: self._write_message()),
+            Action("accept.into", lambda _: self._ask_into()),
+            Action("accept.last", lambda _: self._check(replace(self._terms, now=not self._terms.now))),
+        )
+        self.offer(own, self.panes.actions)
+
+    def heading(self, snapshot: Snapshot, width: int) -> Line:  # noqa: ARG002
+        return crumbs_line(["Changes", self._agent, "accept"], "", width)
+
+    def body(self) -> Iterable[Widget]:
+        yield LineView(id="preview", classes="pane", follow=False, follows=False)
+
+    def on_mount(self) -> None:
+        self._check(self._terms)
+
+    def selection(self) -> Selection:
+        return select(self.context.snapshot.view, self._agent)
+
+    # ------------------------------------------------------------------------------------------------ preview
+
+    def _check(self, terms: _Terms) -> None:
+        """Find out what would be committed, in a thread."""
+        self._terms, self._is_checking = terms, True
+        found: list[Merge | None] = []
+        refused: list[str] = []
+
+        def check() -> str:
+            try:
+                found.append(self._merge(terms, dry_run=True))
+            except (CrewboardError, OSError) as error:
+                refused.append(str(error))
+            return ""
+
+        def done(worked: bool, says: str) -> None:  # noqa: FBT001
+            if terms is not self._terms or not self.is_ready:
+                return
+            self._is_checking = False
+            self._preview = found[0] if found else None
+            nothing = f"nothing to accept: all of its work is in {terms.into or 'the branch'} already"
+            self._refused = "" if self._preview else "".join(refused) or (nothing if worked else says)
+            self.refresh_all()
+
+        self.context.jobs.start("checking what would be accepted", check, done)
+        self.refresh_all()
+
+    def _merge(self, terms: _Terms, *, dry_run: bool) -> "Merge | None":
+        return core.commands.changes.merge(
+            self.context.team, self._agent, how=terms.how, into=terms.into, message=terms.message, now=terms.now,
+            dry_run=dry_run,
+        )  # fmt: skip
+
+    def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002
+        pane = self.query_one("#preview", LineView)
+        if not pane.size:
+            return
+        width = pane.line_width
+        facts = [*self._fact_lines(width), (), *self._outcome_lines(width)]
+        changes = self._preview.changes if self._preview is not None else None
+        files = [file_line(each, width) for each in changes.files] if changes is not None else []
+        pane.show([*facts, *([()] if files else []), *files])
+        title(pane, f"Accept the work of {self._agent}", "checking …" if self._is_checking else "")
+
+    def _fact_lines(self, width: int) -> list[Line]:
+        terms, made = self._terms, self._preview.acceptance if self._preview is not None else None
+        into = terms.into or (branch_words(made) if made is not None else "the branch that is checked out")
+        last = "the last snapshot, even if it is at work" if terms.now else "its work as it is now"
+        facts = [
+            ("how", _HOW[terms.how], "accept.how"),
+            ("into", into, "accept.into"),
+            ("takes", last, "accept.last"),
+        ]
+        lines = [
+            spread((Span(f"{name:<{_HANGS}}", "dim"), say(text)), self._changed_by(ident), width)
+            for name, text, ident in facts
+        ]
+        first, *rest = wrap(self._message, max(1, width - _HANGS)) if self._message else ("…",)
+        head = (Span("message  ", "dim"), Span(first, "bold"))
+        lines.append(spread(head, self._changed_by("accept.message"), width))
+        return [*lines, *((Span(" " * _HANGS), Span(piece)) for piece in rest)]
+
+    def _changed_by(self, ident: str) -> Line:
+        return (Span(self.context.key(ident), "key", ident), Span(" changes it", "dim"))
+
+    @property
+    def _message(self) -> str:
+        """Return the message that the commit would have."""
+        made = self._preview.message if self._preview is not None else ""
+        return (made or self._terms.message or "").strip()
+
+    def _outcome_lines(self, width: int) -> list[Line]:
+        if self._refused:
+            return hang((Span("✖ ", "error"), say(self._refused, "error")), width, 2, 12)
+        if self._preview is None:
+            return [(Span("checking …", "dim"),)]
+        made, changes = self._preview.acceptance, self._preview.changes
+        size = f"+{changes.added} −{changes.removed} in {_count(len(changes.files), 'file')}"
+        onto = f" onto {made.before[:_ID]} of {one_line(branch_words(made))}"
+        return hang((Span("✓ ", "success"), Span(f"would commit {size}", "success"), Span(onto, "dim")), width, 2, 3)
+
+    # ------------------------------------------------------------------------------------------------- the keys
+
+    def _why_no_accept(self, _: Selection) -> str | None:
+        if self._is_checking:
+            return "it is being checked"
+        return None if self._preview is not None else self._refused
+
+    def _turn_how(self) -> None:
+        ways: list[core.records.How] = ["squash", "merge", "rebase"]
+        self._check(replace(self._terms, how=ways[(ways.index(self._terms.how) + 1) % len(ways)]))
+
+    def _ask_into(self) -> None:
+        def done(text: str | None) -> None:
+            if text is not None:
+                self._check(replace(self._terms, into=text.strip() or None))
+
+        hint = "the name of a branch · empty: the one that is checked out"
+        self.context.navigator.ask(PromptLine("into", self._terms.into or "", hint=hint), done)
+
+    def _write_message(self) -> None:
+        def done(text: str | None) -> None:
+            if text is not None:
+                self._check(replace(self._terms, message=text.strip() or None))
+
+        hint = f"{self.context.key('draft.newline')} new line · empty: the usual one · the agent is added as co-author"
+        known = self._message.partition(_TRAILER)[0].strip()
+        prompt = PromptLine("message", known, hint=hint, prose=Prose.of(self.context))
+        prompt.pressed = self.context.key
+        self.context.navigator.ask(prompt, done)
+
+    def _accept(self) -> None:
+        """Accept exactly what is shown: it is checked again, and refused if the work or the branch has changed."""
+        seen, terms = self._preview, self._terms
+        if seen is None:
+            return
+
+        def accept() -> str:
+            again = self._merge(terms, dry_run=True)
+            if again is None or _shown_of(again) != _shown_of(seen):
+                raise TryLaterError(f"not accepted: the work of {self._agent} or the branch has just changed")
+            # The check has just taken the snapshot.
+            made = self._merge(replace(terms, now=True), dry_run=False)
+            if made is None:
+                return f"nothing to accept: the work of {self._agent} is there already"
+            into = f"{branch_words(made.acceptance)}, commit {made.acceptance.result[:_ID]}"
+            return f"accepted the work of {self._agent} into {into}; {self.context.key('changes.undo')} takes it back"
+
+        def done(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if worked and self.is_current:
+                self.dismiss()
+            elif self.is_ready:
+                self._check(terms)
+
+        self.context.do(f"accepting the work of {self._agent}", accept, done)
+
+
+def _shown_of(merge: "Merge") -> tuple[str, str]:
+    """Return what identifies a preview: the snapshot, and the commit that it is put upon."""
+    return merge.acceptance.commit, merge.acceptance.before
 
 
 # ---------------------------------------------------------------------------------------------------------- notes
