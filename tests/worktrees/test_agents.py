@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.commands import changes, stop
 from crewboard.commands import hire as hiring
 from crewboard.records import HireOptions, SnapshotTaken, ToolResult, UsageError
 from crewboard.sandbox import bubblewrap, landlock
@@ -185,3 +186,48 @@ def test_work_in_a_checkout_is_not_lost_to_a_hire_without_one(made: Made) -> Non
     crew.wait_for("bob", "exited")
     with pytest.raises(UsageError, match="bob has a worktree"):
         crew.hire("bob", "code", "more", unsafe_no_sandbox=True)
+
+
+def test_after_a_discard_an_agent_is_hired_with_or_without_a_checkout(made: Made) -> None:
+    crew = made(calls("write_file", path="new.py", content="y = 1\n"), says("done"), says("done"), says("done"))
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)
+    crew.wait_for("bob", "exited")
+    git(crew.root, "commit", "-q", "--allow-empty", "-m", "Go on")
+    changes.discard(crew.team, "bob")
+    crew.run("bob", "code", "more", worktree=True, unsafe_no_sandbox=True, once=True)
+    crew.wait_for("bob", "exited")
+    (found,) = changes.list_changes(crew.team)
+    assert (found.base, found.files) == (git(crew.root, "rev-parse", "HEAD"), ())
+    changes.discard(crew.team, "bob")
+    crew.run("bob", "code", "more", unsafe_no_sandbox=True, once=True)
+    crew.wait_for("bob", "exited")
+    assert changes.list_changes(crew.team) == []
+    assert not crew.directory.worktree("bob").exists()
+
+
+def test_the_work_of_a_real_checkout_is_merged_and_taken_back(made: Made) -> None:
+    crew = made(
+        calls("write_file", path="new.py", content="y = 1\n"),
+        calls("bash", command="echo four >> api.py; git rm -q pkg/core.py; git commit -qm 'Say four' api.py"),
+        says("done"),
+    )
+    git(crew.root, "config", "user.name", "Kim")
+    git(crew.root, "config", "user.email", "kim@example.invalid")
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    crew.wait_for("bob", "idle")
+    before = git(crew.root, "rev-parse", "HEAD^{tree}")
+    # A change that no assignment's snapshot has.
+    write(crew.directory.worktree("bob"), {"late.py": "z = 1\n"})
+    done = changes.merge(crew.team, "bob", how="rebase")
+    assert done is not None
+    assert [each.path for each in done.changes.files] == ["api.py", "late.py", "new.py", "pkg/core.py"]
+    assert (crew.root / "late.py").exists()
+    assert not (crew.root / "pkg").exists()
+    assert git(crew.root, "log", "--format=%an %s") == "Kim Uncommitted work of bob\nKim Say four\nKim Begin"
+    assert git(crew.root, "status", "--porcelain") == ""
+    changes.undo(crew.team)
+    assert git(crew.root, "rev-parse", "HEAD^{tree}") == before
+    assert git(crew.root, "status", "--porcelain") == ""
+    crew.end()
+    with pytest.raises(UsageError, match="unmerged work in 4 files"):
+        stop.remove(crew.team, "bob")

@@ -19,6 +19,7 @@ from crewboard.records import Acceptances, How, Move
 from crewboard.store import json_files
 from crewboard.worktrees import acceptance
 from crewboard.worktrees.repository import Repository
+from tests.cli.shell import Inside
 from tests.docs.pages import ROOT
 from tests.worktrees.home import Home
 from tests.worktrees.test_acceptance import assert_clean, tree, work
@@ -120,6 +121,30 @@ def test_files_that_git_had_half_written_are_restored(
     assert changes.merge(home.team, "bob") is not None
     assert tree(home) == tree(home, bob.snapshot)
     assert_clean(home)
+
+
+def test_half_written_files_with_other_line_ends_are_restored(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.git("config", "core.autocrlf", "true")
+    home.git("rm", "-q", "--cached", "-r", ".")
+    home.git("reset", "-q", "--hard")
+    bob = work(home)
+    interrupt(home, monkeypatch, "read-tree")
+    data = (home.root / "api.py").read_bytes()
+    assert b"\r\n" in data
+    home.write("api.py", data[:40])
+    assert changes.merge(home.team, "bob") is not None
+    assert tree(home) == tree(home, bob.snapshot)
+    assert b"three by bob\r\n" in (home.root / "api.py").read_bytes()
+    assert_clean(home)
+
+
+def test_changes_end_what_was_cut_short(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    work(home)
+    interrupt(home, monkeypatch, "update-ref")
+    assert "interrupted" in Inside(home.root)("changes").err
+    assert acceptance.load(home.directory) == Acceptances()
+    assert_clean(home)
+    assert Inside(home.root)("changes").err == ""
 
 
 def test_an_edit_after_the_kill_is_never_overwritten(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

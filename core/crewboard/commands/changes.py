@@ -161,6 +161,14 @@ def undo(team: Team, name: str | None = None) -> Acceptance:
     return undone
 
 
+def recover(team: Team) -> bool:
+    """Finish or take back a merge or undo that was killed; return False if there is none."""
+    if acceptance.load(team.directory).move is None:
+        return False
+    with acceptance.open_mover(team.directory, open_repository(team.directory.root)):
+        return True
+
+
 def unmerged(team: Team, name: str) -> Changes | None:
     """Return the work of an agent that is in no branch of the user; None if there is nothing.
 

@@ -304,10 +304,11 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     explicit = hire.given is None or "worktree" in hire.given
     by_default = kind.worktree if kind.worktree is not None else kind.writes and team.config.worktree == "always"
     wanted = hire.flags.worktree or hire.flags.base is not None or (by_default and not explicit)
-    if old is not None and explicit and not hire.flags.worktree:
+    has_work = old is not None and team.directory.worktree(hire.name).is_dir()
+    if has_work and explicit and not hire.flags.worktree:
         discard = f"`{command_for(team, f'discard {hire.name}')}`"
         raise UsageError(f"{hire.name} has a worktree; {discard} throws it away, or choose another name")
-    if old is None and not wanted:
+    if not wanted and (old is None or explicit):
         return checkout.Prepared(None)
     return checkout.prepare(team.directory, hire.name, old, hire.flags.base, team.config.worktree_copy or ())
 

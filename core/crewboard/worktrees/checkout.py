@@ -58,7 +58,7 @@ def prepare(
         saved = kept(team, repository, name, before.base) if before else None
         made = make(team, name, base, saved, copy)
         note = f"{name} works on {made.branch} in {team.worktree(name)}, at {made.base[:10]}"
-        return Prepared(made if before is None else before, f"{note}{_left_behind(repository, base)}")
+        return Prepared(made if before is None or saved is None else before, f"{note}{_left_behind(repository, base)}")
     if base is not None and repository.commit(base) != before.base:
         raise UsageError(
             f"the worktree of {name} began at {before.base[:10]}; discard it first, or choose another name"

@@ -54,12 +54,22 @@ def _read(team: Team, name: str | None) -> "list[Changes]":
     if name is not None:
         core.commands.changes.require_worktree(team, name)
     names = [name] if name is not None else team.config.names
+    if not team.directory.is_foreign():
+        _recover(team)
     for each in names if not team.directory.is_foreign() else []:
         try:
             core.commands.changes.take_snapshot(team, each)
         except CrewboardError as error:
             note(f"{each} as of its last snapshot: {error}")
     return core.commands.changes.list_changes(team, names)
+
+
+def _recover(team: Team) -> None:
+    try:
+        if core.commands.changes.recover(team):
+            note("a merge or undo was interrupted; it is finished or taken back now")
+    except CrewboardError as error:
+        note(f"a merge or undo is under way or was interrupted: {error}")
 
 
 def _row(each: "Changes") -> tuple[str, ...]:
