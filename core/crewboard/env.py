@@ -125,6 +125,11 @@ def state_home(environment: Mapping[str, str]) -> Path:
     return _user_folder(environment, "XDG_STATE_HOME", ".local/state")
 
 
+def visits_folder(environment: Mapping[str, str]) -> Path:
+    """Return the directory of the files that say how the user left the dashboard of each team."""
+    return state_home(environment) / "visits"
+
+
 def _user_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:
     # Not platformdirs: it reads the environment of this process, and a team may have a different one.
     # The XDG specification says to ignore a relative path.

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import answers
+from crewboard.store.operators import file_for
 from crewboard_tui import session
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.drafts import Drafts, file_for
+from crewboard_tui.drafts import Drafts
 from crewboard_tui.history import SENT_KEPT, SentTexts
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen

@@ -7,8 +7,7 @@ import pytest
 
 from crewboard.records import LastVisit
 from crewboard.store import files, json_files
-from crewboard.store.operators import OpenDashboard
-from crewboard_tui.drafts import file_for
+from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened

@@ -26,7 +26,7 @@ from textual.worker import WorkerFailed
 import crewboard as core
 from crewboard import AgentView, CrewboardError, ExitCode, Request, Team, TeamReader, TeamView, UsageError, create_team
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
-from crewboard_tui.compose import Composer, Drafts, PromptLine, SentTexts, called, file_for
+from crewboard_tui.compose import Composer, Drafts, PromptLine, SentTexts, called
 from crewboard_tui.keymap import BY_ID, bindings_of
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
@@ -115,7 +115,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def _visit_file(self, team: Team) -> Path | None:
         """Return the file that says how the user left a team; None if that is not kept."""
-        return file_for(self.settings.visits, team.directory.path, team.operator)
+        return core.store.operators.file_for(self.settings.visits, team.directory.path, team.operator)
 
     def _context_for(self, team: Team, errands: BackgroundJobs) -> AppContext:
         """Return the context for a team; its poller is not started yet."""
@@ -142,7 +142,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
             announce=self._paint_status,
             navigator=self,
             drafts=self._drafts_of(team, read_only=read_only),
-            sent=SentTexts(None if read_only else file_for(self.settings.sent, team.directory.path)),
+            sent=SentTexts(
+                None if read_only else core.store.operators.file_for(self.settings.sent, team.directory.path)
+            ),
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
             ascii_only=self.ascii_only,
@@ -154,7 +156,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def _drafts_of(self, team: Team, *, read_only: bool) -> Drafts:
         path = team.directory.path
         if path not in self.drafts:
-            self.drafts[path] = Drafts(None if read_only else file_for(self.settings.drafts, path))
+            self.drafts[path] = Drafts(None if read_only else core.store.operators.file_for(self.settings.drafts, path))
         return self.drafts[path]
 
     def on_load(self) -> None:

@@ -1,6 +1,5 @@
 """Drafts: unsent texts of the user. They are kept after the dashboard is closed."""
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -160,14 +159,3 @@ class Drafts(dict[str, str]):
                 if text.strip() and all(core.redaction.redact(each) == each for each in (name, text))
             }
         )
-
-
-def file_for(folder: Path | None, team: Path, user: str = "") -> Path | None:
-    """Return the file of a team below `folder`, such as that of its drafts; None if there is no folder.
-
-    With `user`, the file is this user's: several people may share an account.
-    """
-    if folder is None:
-        return None
-    place = hashlib.sha256((f"{team}\0{user}" if user else str(team)).encode()).hexdigest()[:12]
-    return folder / f"{team.name}-{place}.json"

@@ -54,7 +54,7 @@ class Settings:
             remembers=remembers,
             drafts=core.env.state_home(environment) / "drafts",
             sent=core.env.state_home(environment) / "sent",
-            visits=core.env.state_home(environment) / "visits",
+            visits=core.env.visits_folder(environment),
             keys=keymap.keys,
             problems=(*problems, *keymap.problems),
         )

@@ -1,6 +1,7 @@
 """The operators of a team: what they did (`audit.jsonl`), and which of them have the dashboard open (`presence/`)."""
 
 import contextlib
+import hashlib
 import os
 import secrets
 from pathlib import Path
@@ -89,3 +90,14 @@ def _remove_left(folder: Path) -> None:
         with contextlib.suppress(OSError, StorageError):
             if not leases.is_held(path):
                 path.unlink()
+
+
+def file_for(folder: Path | None, team: Path, user: str = "") -> Path | None:
+    """Return the file of a team below `folder`, a folder of the user, such as that of drafts; None if there is none.
+
+    With `user`, the file is this user's: several people may share an account.
+    """
+    if folder is None:
+        return None
+    place = hashlib.sha256((f"{team}\0{user}" if user else str(team)).encode()).hexdigest()[:12]
+    return folder / f"{team.name}-{place}.json"

@@ -29,6 +29,7 @@ SECTIONS = {
         "journal": "watching:journal",
         "log": "watching:log",
         "audit": "watching:audit",
+        "away": "watching:away",
     },
     "Hire and talk": {
         "spawn": "hiring:spawn",
@@ -75,7 +76,7 @@ SECTIONS = {
 
 READING = frozenset({
     None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "tasks", "changes", "journal", "log",
-    "audit", "team", "types", "keys", "doctor", "demo", "supervisor",
+    "audit", "away", "team", "types", "keys", "doctor", "demo", "supervisor",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 

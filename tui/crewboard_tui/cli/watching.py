@@ -1,10 +1,10 @@
-"""The commands `watch`, `wait`, `journal`, `log` and `audit`: print events, and wait for a state."""
+"""The commands `watch`, `wait`, `journal`, `log`, `audit` and `away`: print events, and wait for a state."""
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -391,6 +391,40 @@ def audit(session: Session, as_json: bool) -> None:
     else:
         note("no user has done anything here yet")
     note_damage(damaged, "audit file")
+
+
+@click.command()
+@as_json
+@click.pass_obj
+def away(session: Session, as_json: bool) -> None:
+    """Print what happened in the team since you left its dashboard, oldest first.
+
+    The same list as `0` in the dashboard: results, deaths, failures, requests, tasks, acts of other users, the cost.
+    """
+    team = session.team
+    visits = core.env.visits_folder(team.environment)
+    file = core.store.operators.file_for(visits, team.directory.path, team.operator)
+    found_visit = core.store.json_files.load_or_none(file, core.records.LastVisit) if file is not None else None
+    visit = found_visit or core.records.LastVisit()
+    found = core.readmodel.Absence(visit.at)
+    if visit.at:
+        view = core.read_team(team.directory)
+        found = core.readmodel.read_absence(
+            team.directory, view, visit.at, cost_usd=visit.cost_usd, operator=team.operator
+        )
+    if as_json:
+        happenings = [asdict(each) for each in found.happenings]
+        say_json({"since": visit.at or None, "cost_usd": found.cost_usd, "happenings": happenings})
+    elif not visit.at:
+        note("you have not left the dashboard of this team yet")
+    elif not found:
+        note(f"nothing happened since {clock(visit.at)}")
+    else:
+        said = found.describe(time.time())
+        say(f"{said[:1].upper()}{said[1:]}")
+        rows = [(clock(each.ts), each.kind.replace("_", " "), each.agent, each.text) for each in found.happenings]
+        for line in table(("TIME", "WHAT", "AGENT", "DETAIL"), rows) if rows else ():
+            say(line)
 
 
 def _show(event: core.records.Event) -> None:
