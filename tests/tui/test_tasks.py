@@ -7,8 +7,9 @@ import pytest
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.errors import StorageError
-from crewboard.records import Answer, Task, TaskStatus
-from crewboard.store import journal, mailbox, tasks
+from crewboard.readmodel import format_minute
+from crewboard.records import Answer, Checked, OperatorState, Task, TaskStatus
+from crewboard.store import journal, json_files, mailbox, tasks
 from crewboard_tui.views.tasks import TasksScreen
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
@@ -468,3 +469,42 @@ async def test_enter_gives_a_task_the_screen_and_esc_gives_it_back(frozen: Froze
         await stage.until(lambda: getattr(stage.app.focused, "id", "") == "tasks", "the list")
         await stage.press("j")
         await stage.sees("▸● #10")
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+async def test_a_task_shows_how_its_check_ended(frozen: Frozen, width: int, height: int) -> None:
+    red = Checked(at=NOW - 60, command="make test", exit_code=2, result="results/api-check-x.txt")
+    green = red.model_copy(update={"exit_code": 0})
+    shown = format_minute(red.at)
+    frozen.task(30, "parse it", "in_progress", owner="api", check="make test", checked=red, check_failures=2)
+    frozen.task(31, "print it", "completed", owner="api", check="make test", checked=green)
+    frozen.task(32, "tell the users", check="make all the manuals of the world")
+    async with opened(frozen, width, height) as stage:
+        await _on(stage, 30)
+        await stage.sees(f"check      ✗ {shown} make test (2)")
+        row = next(line for line in stage.text if "#30  parse it" in line)
+        assert f"✗ {shown} make test (2) api" in row
+        await _on(stage, 31)
+        row = next(line for line in stage.text if "#31  print it" in line)
+        assert f"✓ {shown} make test completed by api" in row
+        await _on(stage, 32)
+        await stage.sees("check      make all the manuals of the world")
+
+
+async def test_a_check_that_fails_is_answered_from_needs(frozen: Frozen) -> None:
+    red = Checked(at=NOW - 60, command="make test", exit_code=2, result="results/api-check-x.txt")
+    frozen.task(30, "parse it", "in_progress", owner="api", check="make test", checked=red, check_failures=3)
+    async with opened(frozen, 80, 40) as stage:
+        await stage.app.open_view("needs", "check_failed:api:30")
+        await stage.sees("check of #30 failed 3 times: make test", "results/api-check-x.txt")
+        for key, label in (("m", "msg"), ("a", "assign"), ("D", "seen")):
+            await stage.can(key, label)
+        await stage.press("D")
+        await stage.sees("acknowledged: #30")
+        assert messages_seen(frozen)["check:30"] == red.at
+
+
+def messages_seen(frozen: Frozen) -> dict[str, float]:
+    """Return what the operator acknowledged, by mark."""
+    state = json_files.load(frozen.directory.operator, OperatorState)
+    return state.needs if state is not None else {}

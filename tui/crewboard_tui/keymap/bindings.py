@@ -257,7 +257,7 @@ KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
         ("agent.acknowledge", "seen"),
     ),
     "check_failed": (
-        ("agent.message", "tell it"),
+        ("agent.message", "msg"),
         ("agent.answer", "assign"),
         ("agent.acknowledge", "seen"),
     ),
