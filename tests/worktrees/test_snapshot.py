@@ -1,7 +1,11 @@
 """Checkouts of agents, and the snapshots that bring them into the user's repository."""
 
+import contextlib
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -300,3 +304,48 @@ def test_files_outside_the_repository_are_copied_and_stay_outside(directory: Tea
     spec = Spec(prompt="work", prompt_id="bob", type="code", worktree=worktree)
     taken = snapshot.take(directory, "bob", spec)
     assert git(root, "diff", "--name-only", "HEAD", taken.commit) == ""
+
+
+MAKE = """
+import sys
+from pathlib import Path
+from crewboard.store import TeamDirectory
+from crewboard.records import Spec
+from crewboard.worktrees import checkout, snapshot
+team = TeamDirectory(Path(sys.argv[1]))
+print("begins", flush=True)
+worktree = checkout.make(team, "bob")
+(team.worktree("bob") / "new").write_text("new")
+snapshot.take(team, "bob", Spec(prompt="work", prompt_id="bob", type="code", worktree=worktree))
+"""
+
+
+def test_a_kill_leaves_the_repository_valid_and_the_checkout_whole_or_absent(
+    directory: TeamDirectory, root: Path, hired: Hired
+) -> None:
+    write(root, {f"many/{number}": f"{number}\n" for number in range(300)})
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "Many files")
+    for moment in range(8):
+        maker = subprocess.Popen(
+            [sys.executable, "-c", MAKE, str(directory.path)], stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert maker.stdout is not None
+        assert maker.stdout.readline() == b"begins\n"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            maker.wait(moment * 0.04)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(maker.pid, signal.SIGKILL)
+        maker.wait()
+        maker.stdout.close()
+        git(root, "fsck", "--strict")
+        if directory.worktree("bob").exists():
+            assert len(list((directory.worktree("bob") / "many").iterdir())) == 300
+            checkout.remove(directory, "bob")
+        assert git(root, "status", "--porcelain") == ""
+    # What a git leaves that is killed at the worst moment.
+    for ref in ("+base/bob", "bob"):
+        write(root, {f".git/refs/crew/{ref}.lock": ""})
+    spec = hired("bob")
+    snapshot.take(directory, "bob", spec)
+    assert sorted(path.name for path in directory.worktrees.iterdir()) == ["bob", "bob.exclude", "bob.index"]

@@ -103,7 +103,7 @@ def make(
             _remove_unfinished(target)
             # Before anything refers to the commit, so that no garbage collection removes it.
             if saved is None:
-                repository.git("update-ref", base_ref_of(team, name), start)
+                repository.keep(base_ref_of(team, name), start)
             new = target.with_name(f".{name}.{secrets.token_hex(4)}")
             try:
                 objects = _fill(repository, new, target, branch_of(team, name), start, saved.tree if saved else start)

@@ -121,6 +121,18 @@ class Repository:
         except GitFailedError:
             return None
 
+    def keep(self, ref: str, commit: str, before: str = "") -> None:
+        """Let a ref of crewboard's own, below `refs/crew/`, name a commit. Call this under a lock for that ref.
+
+        `before` is what it names now, all zeros if nothing.
+
+        Raises:
+            GitFailedError: It names another commit now, or cannot be written.
+        """
+        # Left by a git that was killed. No other git writes these refs.
+        (self.common / f"{ref}.lock").unlink(missing_ok=True)
+        self.git("update-ref", "--create-reflog", "-m", "snapshot", ref, commit, *([before] if before else []))
+
     @property
     def objects(self) -> Path:
         """The folder of its objects."""

@@ -234,7 +234,7 @@ class _Taking:
             self._unpack(output)
             self._require_complete(commit)
             old = self._before.commit if self._before else "0" * len(commit)
-            self._repository.git("update-ref", "--create-reflog", "-m", "snapshot", self._ref, commit, old)
+            self._repository.keep(self._ref, commit, old)
             # What the agent's git says of its commits is not relied upon.
             head, tree = self._repository.git("rev-parse", f"{commit}^1", f"{commit}^{{tree}}").split()
         except GitFailedError as error:
