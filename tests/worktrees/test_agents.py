@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import changes, stop
+from crewboard.commands import changes, stop, tasks
 from crewboard.commands import hire as hiring
 from crewboard.records import HireOptions, SnapshotTaken, ToolResult, UsageError
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import open_sandbox
 from crewboard.store import TeamDirectory, agents, roster
+from crewboard.store import tasks as store_tasks
 from crewboard.worktrees import snapshot
 from tests import system
 from tests.crew import Crew, eventually
@@ -46,6 +47,23 @@ def results_of(crew: Crew, name: str) -> list[ToolResult]:
 
 def snapshots_of(crew: Crew, name: str) -> list[SnapshotTaken]:
     return [event for event in crew.events(name) if isinstance(event, SnapshotTaken)]
+
+
+def test_a_check_runs_in_the_checkout(made: Made) -> None:
+    check = "pwd; cat done.txt"
+    crew = made(
+        calls("write_file", path="done.txt", content="done\n"),
+        calls("task_update", task_id=1, status="completed"),
+        says("done"),
+    )
+    task = tasks.add_task(crew.team, "work", check=check)
+    crew.run("bob", "code", "work", worktree=True, task=task.id)
+    assert results_of(crew, "bob")[-1].content == f"task 1 is completed: its check `{check}` passed"
+    done = store_tasks.load(crew.directory, task.id)
+    assert done.checked is not None
+    tree = crew.directory.worktree("bob")
+    assert (crew.directory.path / done.checked.result).read_text() == f"$ {check}\n{tree}\ndone\n[exit code 0]\n"
+    assert not (crew.root / "done.txt").exists()
 
 
 def test_files_and_commands_see_the_checkout_alone(made: Made) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from crewboard.commands import changes
 from crewboard.errors import UsageError
-from crewboard.records import Member
-from crewboard.store import roster
+from crewboard.readmodel import format_minute
+from crewboard.records import Checked, Member
+from crewboard.store import roster, tasks
 from crewboard.worktrees.changes import Changes, FileChange
 from tests.cli.shell import Inside
 from tests.worktrees.home import Home
@@ -185,6 +186,20 @@ def test_changes_as_json(home: Home) -> None:
             "added": 1, "removed": 0, "behind": 0, "applies": True, "collides_with": [], "check": None,
         }
     ]  # fmt: skip
+
+
+def test_changes_name_the_last_check_of_the_agent(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("notes.txt", "x\n")
+    bob.snap()
+    for at in (5.0, 9.0, 7.0):
+        task = tasks.add(home.team.directory, "work", 1.0, owner="bob", check="make test")
+        checked = Checked(at=at, command="make test", exit_code=0, result=f"results/{at}.txt")
+        tasks.note_check(home.team.directory, task.id, "bob", checked)
+    run = Inside(home.root)
+    (found,) = run("changes", "--json").json
+    assert found["check"] == {"at": 9.0, "command": "make test", "exit_code": 0, "result": "results/9.0.txt"}
+    assert run("changes", "bob").out.splitlines()[0].endswith(f" · ✓ {format_minute(9.0)} make test")
 
 
 def test_changes_in_words(home: Home) -> None:

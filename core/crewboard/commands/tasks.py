@@ -185,6 +185,14 @@ def passed_over(team: Team, task: Task) -> str | None:
     return check.command if check is not None and not passed else None
 
 
+def last_checked(team: Team, name: str) -> Task | None:
+    """Return the task of an agent whose check ran last; None if none of its tasks was checked."""
+    own = (task for task in store.tasks.load_all(team.directory) if name in (task.owner, task.last_owner))
+    return max(
+        (task for task in own if task.checked), key=lambda task: task.checked.at if task.checked else 0, default=None
+    )
+
+
 def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Checked, Task | None]:
     """Run the check of the task that an agent has in progress, else the team's, in the agent's sandbox.
 

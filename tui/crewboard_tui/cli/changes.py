@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import crewboard as core
-from crewboard import CrewboardError, Team, UsageError
+from crewboard import CrewboardError, Task, Team, UsageError
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, as_json, columns, cut, note, say, say_json, table
-from crewboard_tui.render import safe_line
+from crewboard_tui.render import describe_checked, safe_line
 
 if TYPE_CHECKING:
     from crewboard.worktrees.changes import Changes
@@ -35,13 +35,13 @@ def changes(session: Session, name: str | None, stat: bool, diff: bool, as_json:
     team = session.team
     found = _read(team, name)
     if as_json:
-        say_json([describe(each) for each in found])
+        say_json([describe(each, core.commands.tasks.last_checked(team, each.agent)) for each in found])
     elif diff:
         for each in found:
             say(core.commands.changes.read_diff(team, each.agent))
     elif stat or name is not None:
         for each in found:
-            _say_files(each)
+            _say_files(each, core.commands.tasks.last_checked(team, each.agent))
     elif found:
         for line in table(("AGENT", "CHANGES", "FILES", "BEHIND", "MERGES"), [_row(each) for each in found]):
             say(line)
@@ -83,10 +83,11 @@ def _state(each: "Changes") -> str:
     return "cleanly" if each.applies else f"conflicts in {', '.join(each.conflicts)}"
 
 
-def _say_files(each: "Changes") -> None:
-    """List the files of one agent, and what the changes are based on."""
+def _say_files(each: "Changes", task: Task | None) -> None:
+    """List the files of one agent, what the changes are based on, and how the check of its `task` ended last."""
     behind = f" · base {each.behind} behind" if each.behind else ""
-    say(cut(f"{each.agent} · +{each.added} -{each.removed} · merges: {_state(each)}{behind}", columns()))
+    checked = f" · {safe_line(describe_checked(task))}" if task is not None else ""
+    say(cut(f"{each.agent} · +{each.added} -{each.removed} · merges: {_state(each)}{behind}{checked}", columns()))
     for file in each.files:
         lines = "binary" if file.added is None else f"+{file.added} -{file.removed}"
         name = f"{file.old_path} → {file.path}" if file.old_path else file.path
@@ -95,8 +96,8 @@ def _say_files(each: "Changes") -> None:
         note(safe_line(f"{each.agent}: not taken in: {missing}"))
 
 
-def describe(each: "Changes") -> dict[str, Any]:
-    """Return the changes of one agent as JSON."""
+def describe(each: "Changes", task: Task | None) -> dict[str, Any]:
+    """Return the changes of one agent as JSON, with the last run of a check of its `task`."""
     return {
         "agent": each.agent,
         "branch": each.branch,
@@ -110,7 +111,7 @@ def describe(each: "Changes") -> dict[str, Any]:
         "behind": each.behind,
         "applies": each.applies,
         "collides_with": [],
-        "check": None,
+        "check": task.checked.model_dump() if task is not None and task.checked is not None else None,
     }
 
 
