@@ -334,7 +334,7 @@ def test_a_task_has_a_check(cli: Cli, team: Team) -> None:
     cli("task", "update", "1", "--check", " ").refused(2, "a check is a command")
     cli("task", "add", "find", "--check", "").refused(2, "a check is a command")
     assert cli("settings", "check", "make lint").out == "check make lint\n"
-    cli("settings", "check", " ").refused(2, "a check is a command")
+    cli("settings", "check", " ").refused(2, "give a command")
     for failures, code, shown in ((2, 1, "✗ {} make lint (2)"), (0, 0, "✓ {} make lint")):
         checked = Checked(at=5.0, command="make lint", exit_code=code)
         found = tasks.load(team.directory, 1).model_copy(update={"checked": checked, "check_failures": failures})
