@@ -90,6 +90,15 @@ def test_a_snapshot_of_an_unchanged_checkout_is_the_one_before(directory: TeamDi
     assert snapshot.take(directory, "bob", spec) != first
 
 
+def test_a_copied_index_keeps_its_time(tmp_path: Path) -> None:
+    """git trusts an index that is newer than a file: a change of the same size in the same second would be missed."""
+    index = tmp_path / "index"
+    index.write_bytes(b"DIRC")
+    os.utime(index, (1, 1))
+    snapshot._copy_index(index, tmp_path / "copy")
+    assert (tmp_path / "copy").stat().st_mtime == 1
+
+
 def test_many_new_files_come_as_one_pack(directory: TeamDirectory, root: Path, hired: Hired) -> None:
     spec = hired("bob")
     write(directory.worktree("bob"), {f"f/{number}": str(number) for number in range(300)})

@@ -304,6 +304,8 @@ def _copy_index(source: Path, target: Path) -> None:
             new = target.with_name(f"{target.name}.new")
             with new.open("wb") as copy:
                 shutil.copyfileobj(file, copy)
+            # By its time git knows which files may have changed in the same second, and compares their content.
+            os.utime(new, ns=(found.st_atime_ns, found.st_mtime_ns))
             new.replace(target)
 
 
