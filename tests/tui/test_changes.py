@@ -216,6 +216,20 @@ async def test_what_cannot_be_accepted_says_why(frozen: Frozen, repository: Repo
         await stage.sees("there is no branch 'nowhere'")
 
 
+async def test_a_key_asks_the_agent_to_resolve_its_conflicts(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"README.md": "# Ink\n"})
+    repository.write({"README.md": "# Inkpot 2\n"})
+    head = repository.commit("meanwhile")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("⚠ conflicts: README.md")
+        await stage.press("v")
+        await stage.sees("asked api to resolve the conflicts")
+        (sent,) = _mail(frozen, "api", "Your work conflicts")
+        assert "in: README.md." in sent.content
+        assert f"git merge {head}" in sent.content
+
+
 async def test_work_that_changed_since_the_preview_is_not_accepted(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n"})
     _idle(frozen, "api")
@@ -256,7 +270,7 @@ async def test_notes_are_sent_as_one_message_with_path_line_and_hunk(frozen: Fro
         await stage.press("ctrl+s")
         await stage.sees("sent 2 notes to api")
         await stage.sees_not("✎")
-        (sent,) = _mail(frozen, "api")
+        (sent,) = _mail(frozen, "api", "Notes on")
         assert sent.from_ == "operator"
         assert sent.content == (
             "Notes on your changes:\n\n"
@@ -270,10 +284,10 @@ async def test_notes_are_sent_as_one_message_with_path_line_and_hunk(frozen: Fro
         )
 
 
-def _mail(frozen: Frozen, name: str) -> list[Message]:
+def _mail(frozen: Frozen, name: str, begin: str) -> list[Message]:
     lines = frozen.directory.inbox(name).read_text().splitlines()
     found = [Message.model_validate_json(line) for line in lines]
-    return [message for message in found if message.content.startswith("Notes on")]
+    return [message for message in found if message.content.startswith(begin)]
 
 
 async def test_a_note_is_kept_like_any_draft_and_marked_when_its_line_changed(

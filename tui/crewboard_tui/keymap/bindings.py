@@ -153,6 +153,8 @@ KEYS: tuple[Key, ...] = (
     Key("changes.accept", "a", "", "accept", "see what would be committed, then accept its work", "changes", 13,
         changes=True),
     Key("changes.undo", "u", "", "take back", "take the last acceptance of its work back", "changes", 21, changes=True),
+    Key("changes.resolve", "v", "", "have it resolved", "ask the agent to resolve the conflicts of its work", "changes",
+        14, changes=True),
     Key("accept.confirm", "a", "", "accept", "commit the work as it is shown", "accept", 3, changes=True),
     Key("accept.how", "h", "", "how", "squash, merge or rebase", "accept", 4, changes=True),
     Key("accept.into", "i", "", "into", "choose the branch", "accept", 5, changes=True),

@@ -148,11 +148,11 @@ class ChangesReader:
         commits, team, wanted = dict(self._commits), self._context.team, self._with_diff
 
         def read() -> str:
-            try:
-                for name in (names if names is not None else team.config.names) if now else ():
+            for name in (names if names is not None else team.config.names) if now else ():
+                try:
                     core.commands.changes.take_snapshot(team, name)
-            except (CrewboardError, OSError) as error:
-                found.problem = str(error)
+                except (CrewboardError, OSError) as error:
+                    found.problem = f"{name}: {error}"
             try:
                 found.changes = core.commands.changes.list_changes(team, names)
                 kept = core.store.json_files.load_or_none(team.directory.acceptances, core.records.Acceptances)
@@ -701,10 +701,14 @@ class Accepting:
         self.actions = (
             Action("changes.accept", self._accept, self._why_no_accept),
             Action("changes.undo", self._undo, self._why_no_undo),
+            Action("changes.resolve", self._resolve, self._why_no_resolve),
         )
 
+    def _known(self, selection: Selection) -> "Changes | None":
+        return self._reader.known.get(selection.agent.name) if selection.agent is not None else None
+
     def _why_no_accept(self, selection: Selection) -> str | None:
-        changes = self._reader.known.get(selection.agent.name) if selection.agent is not None else None
+        changes = self._known(selection)
         if changes is None:
             return "select an agent with a worktree first"
         return None if changes.files else f"{changes.agent} changed nothing"
@@ -739,6 +743,27 @@ class Accepting:
         )
         prompt = PromptLine(f"take back the work of {found.agent}?", hint=hint, check=check)
         self._context.navigator.ask(prompt, done)
+
+    def _why_no_resolve(self, selection: Selection) -> str | None:
+        changes = self._known(selection)
+        return None if changes is not None and changes.conflicts else "its work has no conflicts"
+
+    def _resolve(self, selection: Selection) -> None:
+        """Have the agent merge the user's branch into its own, and resolve the conflicts there."""
+        changes = self._known(selection)
+        if changes is None:
+            return
+        text = (
+            f"Your work conflicts with the branch that it goes to, in: {', '.join(changes.conflicts)}.\n"
+            f"Merge the commit {changes.head} of that branch into yours (`git merge {changes.head}`), resolve the "
+            "conflicts, commit, and say when it is done."
+        )
+
+        def send() -> str:
+            core.commands.messages.send(self._context.team, changes.agent, text)
+            return f"asked {changes.agent} to resolve the conflicts"
+
+        self._context.do(f"asking {changes.agent}", send)
 
     def _take_back(self, name: str) -> str:
         undone = core.commands.changes.undo(self._context.team, name)
