@@ -47,6 +47,13 @@ def test_work_in_another_branch_is_merged(home: Home) -> None:
     assert changes.unmerged(home.team, "bob") is not None
 
 
+def test_work_whose_merge_the_user_threw_away_is_unmerged(home: Home) -> None:
+    work(home)
+    changes.merge(home.team, "bob")
+    home.git("reset", "-q", "--hard", "HEAD^")
+    assert changes.unmerged(home.team, "bob") is not None
+
+
 def test_work_that_the_user_merged_by_hand_is_merged(home: Home) -> None:
     bob = work(home)
     home.git("merge", "-q", "--squash", bob.snapshot)

@@ -326,13 +326,9 @@ def _changes(
 
 def _unmerged(team: Team, repository: Repository, name: str, base: str) -> Changes | None:
     changes, taken = _changes(team, repository, name, base)
-    known = acceptance.load(team.directory).acceptances
-    merged_to = repository.ref(merged_ref_of(team.directory, name))
-    accepted = [each.commit for each in known if each.agent == name and each.undone is None] if merged_to else []
-    # A merge into another branch counts, too.
-    if not changes.files or any(repository.ref(f"{each}^{{tree}}") == taken.tree for each in accepted):
+    if not changes.files or acceptance.is_contained(repository, changes, taken):
         return None
-    return None if acceptance.is_contained(repository, changes, taken) else changes
+    return None if acceptance.is_elsewhere(team.directory, repository, name, taken) else changes
 
 
 def _base(team: Team, repository: Repository, name: str) -> str:

@@ -166,6 +166,20 @@ def is_contained(repository: "Repository", changes: Changes, snapshot: "Snapshot
     return not merge.conflicts and merge.tree == repository.git("rev-parse", f"{changes.head}^{{tree}}")
 
 
+def is_elsewhere(team: TeamDirectory, repository: "Repository", name: str, snapshot: "Snapshot") -> bool:
+    """Return True if exactly this work was merged into a branch that still has it, checked out or not."""
+    if repository.ref(merged_ref_of(team, name)) is None:
+        return False
+    for each in load(team).acceptances:
+        if each.agent == name and each.undone is None and repository.ref(f"{each.commit}^{{tree}}") == snapshot.tree:
+            branches = ("refs/heads", "refs/remotes", "refs/tags")
+            # It fails if the commit is gone.
+            with contextlib.suppress(CrewboardError):
+                if repository.git("for-each-ref", "--count=1", "--contains", each.result, *branches):
+                    return True
+    return False
+
+
 def _replayed(
     repository: "Repository", target: Target, changes: Changes, snapshot: "Snapshot", tree: str, message: str | None
 ) -> str:
