@@ -37,7 +37,7 @@ READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
 TEAM_TOOLS = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "ask_operator")
 LEAD_TOOLS = (
     "task_create", "create_team", "spawn_agent", "list_team", "broadcast", "request_shutdown", "request_plan",
-    "review_plan", "delete_team",
+    "review_plan", "list_changes", "read_diff", "accept_changes", "delete_team",
 )  # fmt: skip
 """Tools that only a lead has."""
 

@@ -115,7 +115,7 @@ def test_a_type_is_offered_exactly_its_tools(shared_crew: Crew) -> None:
         offered[kind] = {tool["name"] for tool in request["tools"]}
         assert f"You are {kind}, {'an' if kind == 'explore' else 'a'} {kind} agent" in request["system"]
     # Plans are the operator's to review here (tests/worker/test_request_protocol.py has it the other way).
-    assert offered == {kind: common | set(TYPES[kind].tools) - {"review_plan"} for kind in TYPES}
+    assert offered == {kind: common | set(TYPES[kind].tools) - {"review_plan", "accept_changes"} for kind in TYPES}
 
 
 def test_a_call_outside_the_type_is_refused_and_nothing_happens(shared_crew: Crew) -> None:

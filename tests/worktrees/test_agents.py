@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import changes, stop, tasks
+from crewboard.commands import answers, changes, messages, stop, tasks
 from crewboard.commands import hire as hiring
 from crewboard.records import HireOptions, SnapshotTaken, ToolResult, UsageError
 from crewboard.sandbox import bubblewrap, landlock
@@ -15,7 +15,7 @@ from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import open_sandbox
 from crewboard.store import TeamDirectory, agents, roster
 from crewboard.store import tasks as store_tasks
-from crewboard.worktrees import snapshot
+from crewboard.worktrees import acceptance, snapshot
 from tests import system
 from tests.crew import Crew, eventually
 from tests.model import calls, says
@@ -249,3 +249,28 @@ def test_the_work_of_a_real_checkout_is_merged_and_taken_back(made: Made) -> Non
     crew.end()
     with pytest.raises(UsageError, match="unmerged work in 4 files"):
         stop.remove(crew.team, "bob")
+
+
+def test_a_lead_brings_work_together_on_a_branch_that_is_not_checked_out(made: Made) -> None:
+    crew = made()
+    crew.model.give("bob", calls("write_file", path="new.py", content="y = 1\n"), says("done"))
+    crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
+    crew.wait_for("bob", "idle")
+    accept = calls("accept_changes", teammate="bob")
+    crew.model.give("lead", calls("list_changes"), calls("read_diff", teammate="bob"), accept, says("refused"))
+    crew.run("lead", "lead", "bring it together", unsafe_no_sandbox=True)
+    listed, diff, refused = results_of(crew, "lead")
+    assert listed.content == "bob: +1 -0 in 1 files, 0 behind, merges cleanly\n  added new.py"
+    assert "+y = 1" in diff.content
+    assert "no tool 'accept_changes'" in refused.content
+    answers.change_setting(crew.team, "lead_merges", "on")
+    onto_main = calls("accept_changes", teammate="bob", into="main")
+    crew.model.give("lead", onto_main, accept, calls("accept_changes", teammate="bob"), says("done"))
+    crew.answer_to("lead", messages.send(crew.team, "lead", "now you may").id)
+    checked_out, merged, again = results_of(crew, "lead")[3:]
+    assert "main is checked out" in checked_out.content
+    assert "bob is merged into integration" in merged.content
+    assert again.content == "integration has all that bob changed"
+    assert git(crew.root, "show", "integration:new.py") == "y = 1"
+    assert git(crew.root, "status", "--porcelain") == ""
+    assert [each.by for each in acceptance.load(crew.directory).acceptances] == ["lead"]

@@ -242,6 +242,7 @@ SETTINGS: dict[str, Callable[[str], object]] = {
     "approval_hours": _hours,
     "worktree": _one_of({"always": "always", "never": "never"}),
     "check": _command,
+    "lead_merges": _one_of({"on": True, "off": False}),
     "worktree_copy": _paths,
     "worktree_setup": _command,
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from crewboard import store
 from crewboard.commands.context import Team, command_for
 from crewboard.records import (
+    OPERATOR,
     Acceptance,
     CrewboardError,
     How,
@@ -125,13 +126,35 @@ def merge(
         mover.require_clean(target, new)
         made = Acceptance(
             id=store.mailbox.new_id(), agent=name, commit=taken.commit, base=changes.base, how=how, ref=target.ref,
-            before=target.tip, result=new, at=team.now(), by=team.operator,
+            before=target.tip, result=new, at=team.now(), by=team.operator if team.by == OPERATOR else team.by,
         )  # fmt: skip
         if not dry_run:
             mover.move(target, new, made)
     if not dry_run:
         team.note("merge", name, f"{how} into {target.name}, {new[:12]}")
     return Merge(made, changes, repository.git("log", "-1", "--format=%B", new))
+
+
+def merge_into_branch(team: Team, name: str, branch: str, *, message: str | None = None) -> Merge | None:
+    """Merge the work of an agent into a branch that is not checked out, as a lead does.
+
+    A branch that is missing is made at HEAD. Return None if all of it is there already.
+
+    Raises:
+        UsageError: There is no such agent, it has no worktree, or the branch is checked out or has no possible name.
+        BadDataError: It does not apply.
+        TryLaterError: The agent is at work, or another merge is under way.
+    """
+    repository = open_repository(team.directory.root)
+    if branch == repository.branch():
+        raise UsageError(f"{branch} is checked out, and only the operator changes it: choose another branch")
+    try:
+        repository.git("check-ref-format", "--branch", branch)
+    except CrewboardError:
+        raise UsageError(f"{branch!r} cannot name a branch") from None
+    if repository.ref(f"refs/heads/{branch}") is None:
+        repository.git("branch", "--no-track", "--", branch, "HEAD")
+    return merge(team, name, into=branch, message=message)
 
 
 def undo(team: Team, name: str | None = None) -> Acceptance:

@@ -79,6 +79,7 @@ class Config(Record):
 
     `on_outage` says what agents do while the API is unavailable, `outage_hours` for how long they wait at most. With
     `result_needs`, a result that the operator has not read is a need. An approved plan holds for `approval_hours`.
+    With `lead_merges`, a lead may merge the work of agents with worktrees into a branch that is not checked out.
     If `worktree` is `always`, agents that write files get checkouts of their own.
     `check` is the command that must pass before a task without a check of its own is completed.
     The files and folders `worktree_copy` of the root, which are not in the repository, are copied into each checkout,
@@ -103,6 +104,7 @@ class Config(Record):
     approval_hours: Annotated[float, Field(gt=0)] | None = None
     worktree: Literal["always", "never"] = "never"
     check: str | None = None
+    lead_merges: bool = False
     worktree_copy: list[str] | None = None
     worktree_setup: str | None = None
     removed: dict[Name, Removed] = {}

@@ -178,6 +178,7 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
     approval_hours: after which the gate closes again, and the agent must submit its plan anew; default: never.
 
     worktree: `always` or `never`, whether agents that write files get checkouts of their own, on branches of their own.
+    lead_merges: `on` or `off`, whether a lead may merge the work of such agents into a branch that is not checked out.
     worktree_copy: files and folders that are not in the repository and are copied into them ('.env .venv').
     worktree_setup: a command that then runs in them, in the agent's sandbox ('make deps').
 

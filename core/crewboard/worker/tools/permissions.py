@@ -116,8 +116,8 @@ def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
         return Outcome(
             f"{tool} is not allowed before your plan is approved. Submit one with submit_plan.", is_error=True
         )
-    if is_gate_closed(run_state) and tool == "review_plan":
-        return Outcome("review_plan is not allowed before your own plan is approved.", is_error=True)
+    if is_gate_closed(run_state) and tool in ("review_plan", "accept_changes"):
+        return Outcome(f"{tool} is not allowed before your own plan is approved.", is_error=True)
     return None
 
 

@@ -27,16 +27,14 @@ class ToolRegistry:
 
     def allowed(self) -> list[str]:
         """Return the names of the agent's tools, in a fixed order so that the prompt cache stays valid."""
-        names = [name for name in (*self._type.tools, *TEAM_TOOLS) if name != "review_plan" or self._lead_reviews()]
+        config = store.roster.load(self._run_state.team)
+        granted = {"review_plan": config.plan_approver == LEAD, "accept_changes": config.lead_merges}
+        names = [name for name in (*self._type.tools, *TEAM_TOOLS) if granted.get(name, True)]
         if is_plan_required(self._run_state) and "submit_plan" not in names:
             names.append("submit_plan")
         if self._has_shutdown_request():
             names.append("shutdown_response")
         return names
-
-    def _lead_reviews(self) -> bool:
-        """Return True if the lead reviews plans."""
-        return store.roster.load(self._run_state.team).plan_approver == LEAD
 
     def _has_shutdown_request(self) -> bool:
         run_state = self._run_state

@@ -4,6 +4,8 @@ Commands that wait for other processes run in a thread, so that the lead can be 
 """
 
 import asyncio
+import contextlib
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -11,12 +13,19 @@ from crewboard import commands, protocol, store
 from crewboard.agent_types import TYPES
 from crewboard.commands import Team, name_team
 from crewboard.protocol import Follower
-from crewboard.records import HireOptions, Request, UsageError
+from crewboard.records import CrewboardError, HireOptions, Request, UsageError
 from crewboard.worker.interrupts import Interrupted
 from crewboard.worker.tools.base import Context, Input, NoInput, Outcome, Tool
 
+if TYPE_CHECKING:
+    from crewboard.worktrees.changes import Changes
+
 POLL_INTERVAL = 0.2
 """Seconds between two looks at an agent that is waited for."""
+
+
+MOST_FILES = 50
+"""Files of one agent that a list of changes names."""
 
 
 class TaskCreate(Input):
@@ -57,6 +66,17 @@ class Teammate(Input):
 class RequestPlan(Input):
     teammate: str
     task: str
+
+
+class ReadDiff(Input):
+    teammate: str
+    path: str | None = Field(default=None, description="one file; without it, all that the teammate changed")
+
+
+class AcceptChanges(Input):
+    teammate: str
+    into: str = Field(default="integration", description="a branch that is not checked out; made if missing")
+    message: str | None = Field(default=None, description="the message of the commit")
 
 
 class ReviewPlan(Input):
@@ -242,6 +262,45 @@ async def _review_plan(context: Context, given: ReviewPlan) -> Outcome:
     return Outcome(f"the plan of {decided.from_} is {decided.status}")
 
 
+async def _list_changes(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
+    team = _team(context)
+
+    def look() -> "list[Changes]":
+        for name in team.config.names:
+            # What cannot be read now is listed as it was.
+            with contextlib.suppress(CrewboardError):
+                commands.changes.take_snapshot(team, name)
+        return commands.changes.list_changes(team)
+
+    found = await context.interrupts.run_interruptibly(asyncio.to_thread(look))
+    listed = "\n".join(map(_describe_changes, found))
+    return Outcome(listed or "no agent has a checkout of its own: hire with worktree to give it one")
+
+
+def _describe_changes(changes: "Changes") -> str:
+    counts = f"{changes.agent}: +{changes.added} -{changes.removed} in {len(changes.files)} files"
+    merges = "merges cleanly" if changes.applies else f"conflicts in {', '.join(changes.conflicts)}"
+    names = "".join(f"\n  {file.status} {file.path}" for file in changes.files[:MOST_FILES])
+    left = len(changes.files) - MOST_FILES
+    return f"{counts}, {changes.behind} behind, {merges}{names}" + (f"\n  and {left} more" if left > 0 else "")
+
+
+async def _read_diff(context: Context, given: ReadDiff) -> Outcome:
+    reading = asyncio.to_thread(commands.changes.read_diff, _team(context), given.teammate, given.path)
+    return Outcome(await context.interrupts.run_interruptibly(reading) or f"{given.teammate} changed nothing there")
+
+
+async def _accept_changes(context: Context, given: AcceptChanges) -> Outcome:
+    team = _team(context)
+    # Not cut short: it is done in a moment, and an interruption would leave the lead unsure of its outcome.
+    merge = await asyncio.to_thread(
+        commands.changes.merge_into_branch, team, given.teammate, given.into, message=given.message
+    )
+    if merge is None:
+        return Outcome(f"{given.into} has all that {given.teammate} changed")
+    return Outcome(f"{given.teammate} is merged into {given.into}: commit {merge.acceptance.result[:12]}")
+
+
 async def _delete_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG001  no input
     team = _team(context)
     others = [member.name for member in team.config.members if member.name != context.name]
@@ -287,9 +346,25 @@ REVIEW_PLAN: Tool[ReviewPlan] = Tool(
     ReviewPlan,
     _review_plan,
 )
+LIST_CHANGES: Tool[NoInput] = Tool(
+    "list_changes",
+    "List what each teammate with a checkout of its own changed, and whether it merges with what the operator has.",
+    NoInput,
+    _list_changes,
+)
+READ_DIFF: Tool[ReadDiff] = Tool(
+    "read_diff", "Read what a teammate with a checkout of its own changed, as a unified diff.", ReadDiff, _read_diff
+)
+ACCEPT_CHANGES: Tool[AcceptChanges] = Tool(
+    "accept_changes",
+    "Merge what a teammate changed into a branch on which you bring work together; the operator accepts that branch. "
+    "Available only while the operator lets leads merge.",
+    AcceptChanges,
+    _accept_changes,
+)
 DELETE_TEAM: Tool[NoInput] = Tool("delete_team", "End every other agent. The files stay.", NoInput, _delete_team)
 
 TOOLS = (
     TASK_CREATE, CREATE_TEAM, SPAWN_AGENT, LIST_TEAM, BROADCAST, REQUEST_SHUTDOWN, REQUEST_PLAN, REVIEW_PLAN,
-    DELETE_TEAM,
+    LIST_CHANGES, READ_DIFF, ACCEPT_CHANGES, DELETE_TEAM,
 )  # fmt: skip
