@@ -140,6 +140,21 @@ def test_conflicts_are_named(home: Home) -> None:
     assert (found.applies, found.conflicts) == (False, ("api.py",))
 
 
+def test_agents_that_do_not_merge_with_each_other_collide(home: Home) -> None:
+    amy, bob, cid = home.hire("amy"), home.hire("bob"), home.hire("cid")
+    amy.write("api.py", home.read("api.py").replace("line 7\n", "amy\n"))
+    bob.write("api.py", home.read("api.py").replace("line 7\n", "bob\n"))
+    cid.write("api.py", home.read("api.py").replace("line 19\n", "cid\n"))
+    for agent in (amy, bob, cid):
+        agent.snap()
+    found = {each.agent: each.collides_with for each in changes.list_changes(home.team)}
+    assert found == {"amy": ("bob",), "bob": ("amy",), "cid": ()}
+    assert only(home).collides_with == ("amy",)
+    run = Inside(home.root)
+    assert [each["collides_with"] for each in run("changes", "--json").json] == [["bob"], ["amy"], []]
+    assert run("changes", "bob").out.splitlines()[0].endswith("merges: cleanly; collides with amy")
+
+
 def test_a_history_of_its_own_is_compared_with_the_base(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("notes.txt", "x\n")

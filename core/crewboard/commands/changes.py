@@ -21,7 +21,7 @@ from crewboard.records import (
     is_name,
 )
 from crewboard.worktrees import acceptance, checkout, snapshot
-from crewboard.worktrees.changes import Changes, changes_of, diff_of, is_ancestor, merged_ref_of
+from crewboard.worktrees.changes import Changes, changes_of, diff_of, is_ancestor, merged_ref_of, with_collisions
 from crewboard.worktrees.repository import NoRepositoryError, Repository, open_repository
 
 
@@ -60,11 +60,13 @@ def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
         GitFailedError: git cannot read the repository.
     """
     chosen = team.config.names if names is None else [team.member(name).name for name in names]
-    found = [(name, worktree) for name in chosen if (worktree := worktree_of(team, name)) is not None]
-    if not found:
+    # Of all, because each of them may collide with one that was chosen.
+    worktrees = {name: worktree for name in team.config.names if (worktree := worktree_of(team, name)) is not None}
+    if worktrees.keys().isdisjoint(chosen):
         return []
     repository = open_repository(team.directory.root)
-    return [_changes(team, repository, name, worktree.base)[0] for name, worktree in found]
+    found = [_changes(team, repository, name, worktree.base)[0] for name, worktree in worktrees.items()]
+    return [each for each in with_collisions(repository, found) if each.agent in chosen]
 
 
 def read_diff(team: Team, name: str, path: str | None = None) -> str:

@@ -5,8 +5,9 @@ File names need not be UTF-8: other bytes are surrogates, as in `os.fsdecode`.
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
 from crewboard.worktrees.repository import GitFailedError, Repository
@@ -51,6 +52,7 @@ class Changes:
     `base` is the commit at which the agent and the user's branch `head` parted, or the last snapshot that was merged.
     `behind` counts the commits of `head` that the agent does not have. `conflicts` are the files for which the changes
     do not apply to `head`. `missing` describes what the snapshot could not take in.
+    `collides_with` are the other agents whose work does not merge with this one's.
     """
 
     agent: str
@@ -63,6 +65,7 @@ class Changes:
     applies: bool
     conflicts: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    collides_with: tuple[str, ...] = ()
 
     @property
     def added(self) -> int:
@@ -114,6 +117,31 @@ def changes_of(
         conflicts=merge.conflicts,
         missing=snapshot.missing,
     )
+
+
+def with_collisions(repository: Repository, found: list[Changes]) -> list[Changes]:
+    """Return the changes of several agents, each with the others that it collides with.
+
+    Only two agents that changed a file of the same name are compared, and each pair of snapshots once.
+
+    Raises:
+        GitFailedError: An object is missing.
+    """
+    names = {each.agent: {path for file in each.files for path in (file.path, file.old_path) if path} for each in found}
+    pairs = [
+        (one, other)
+        for one, other in combinations(found, 2)
+        if not names[one.agent].isdisjoint(names[other.agent]) and _collide(repository, one, other)
+    ]
+    return [
+        replace(each, collides_with=tuple(b.agent if a is each else a.agent for a, b in pairs if each in (a, b)))
+        for each in found
+    ]
+
+
+def _collide(repository: Repository, one: Changes, other: Changes) -> bool:
+    base = merge_base(repository, one.commit, other.commit)
+    return base is None or bool(merged(repository, one.commit, other.commit, base).conflicts)
 
 
 def diff_of(repository: Repository, changes: Changes, path: str | None = None) -> str:

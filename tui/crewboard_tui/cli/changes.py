@@ -80,7 +80,8 @@ def _row(each: "Changes") -> tuple[str, ...]:
 def _state(each: "Changes") -> str:
     if not each.files:
         return "nothing to merge"
-    return "cleanly" if each.applies else f"conflicts in {', '.join(each.conflicts)}"
+    merges = "cleanly" if each.applies else f"conflicts in {', '.join(each.conflicts)}"
+    return f"{merges}; collides with {', '.join(each.collides_with)}" if each.collides_with else merges
 
 
 def _say_files(each: "Changes", task: Task | None) -> None:
@@ -110,7 +111,7 @@ def describe(each: "Changes", task: Task | None) -> dict[str, Any]:
         "removed": each.removed,
         "behind": each.behind,
         "applies": each.applies,
-        "collides_with": [],
+        "collides_with": list(each.collides_with),
         "check": task.checked.model_dump() if task is not None and task.checked is not None else None,
     }
 

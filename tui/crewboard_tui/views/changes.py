@@ -154,7 +154,8 @@ class ChangesReader:
                 except (CrewboardError, OSError) as error:
                     found.problem = f"{name}: {error}"
             try:
-                found.changes = core.commands.changes.list_changes(team, names)
+                # Of all, because the work of one agent decides with whom the others collide.
+                found.changes = core.commands.changes.list_changes(team)
                 kept = core.store.json_files.load_or_none(team.directory.acceptances, core.records.Acceptances)
                 found.accepted = {each.agent: each for each in (kept.acceptances if kept else ()) if not each.undone}
                 found.is_listed = True
@@ -212,6 +213,8 @@ def fit_words(changes: "Changes") -> Span:
         return Span(f"⚠ conflicts: {', '.join(map(one_line, changes.conflicts))}", "warning")
     if not changes.files:
         return Span("nothing changed", "dim")
+    if changes.collides_with:
+        return Span(f"⚠ collides with {', '.join(changes.collides_with)}", "warning")
     return Span("✓ applies", "success") if changes.applies else Span("⚠ does not apply", "warning")
 
 
@@ -303,6 +306,9 @@ def detail_lines(changes: "Changes", width: int) -> list[Line]:
     ]
     if changes.conflicts:
         facts.append((Span("⚠       ", "warning"), Span("conflicts in "), say(", ".join(changes.conflicts), "warning")))
+    if changes.collides_with:
+        others = say(", ".join(changes.collides_with), "warning")
+        facts.append((Span("⚠       ", "warning"), Span("does not merge with the work of "), others))
     facts += [(Span("missing ", "warning"), say(each)) for each in changes.missing]
     lines = [part for fact in facts for part in hang(fact, width, len("branch  "), 3)]
     return [*lines, *(file_line(each, width, conflicts=each.path in changes.conflicts) for each in changes.files)]
