@@ -6,8 +6,8 @@ import pytest
 
 from crewboard.commands import changes
 from crewboard.errors import BadDataError, TryLaterError, UsageError
-from crewboard.records import Acceptances, How, Status
-from crewboard.store import agents, json_files, leases
+from crewboard.records import Acceptances, Checked, How, Status
+from crewboard.store import agents, json_files, leases, tasks
 from crewboard.worktrees import acceptance
 from tests.worktrees.home import AgentWork, Home
 
@@ -449,3 +449,16 @@ def test_an_identity_is_needed(home: Home, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(BadDataError, match=r"user\.email"):
         changes.merge(home.team, "bob")
     assert_clean(home)
+
+
+def test_work_whose_check_failed_is_merged_only_on_purpose(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write("notes.txt", "x\n")
+    bob.snap()
+    task = tasks.add(home.team.directory, "work", 1.0, owner="bob", check="make test")
+    failed = Checked(at=5.0, command="make test", exit_code=1, result="results/x.txt")
+    tasks.note_check(home.team.directory, task.id, "bob", failed)
+    with pytest.raises(BadDataError, match="the check `make test` of bob failed last"):
+        changes.merge(home.team, "bob")
+    assert changes.merge(home.team, "bob", unchecked=True) is not None
+    assert home.git("show", "HEAD:notes.txt") == "x"

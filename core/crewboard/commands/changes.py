@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from crewboard import store
 from crewboard.commands.context import Team, command_for
+from crewboard.commands.tasks import last_checked
 from crewboard.records import (
     OPERATOR,
     Acceptance,
+    BadDataError,
     CrewboardError,
     How,
     Spec,
@@ -101,20 +103,23 @@ def merge(
     message: str | None = None,
     now: bool = False,
     dry_run: bool = False,
+    unchecked: bool = False,
 ) -> Merge | None:
     """Bring the work of an agent, committed or not, into the branch that is checked out, or into `into`.
 
     Return None if all of it is there already. With `now`, take the last snapshot also while the agent is at work. With
-    `dry_run`, only check that it would work.
+    `dry_run`, only check that it would work. With `unchecked`, merge also if the check of its task failed last.
 
     Raises:
         UsageError: There is no such agent or branch, the agent has no worktree, or the branch is checked out elsewhere.
-        BadDataError: It does not apply, or it would overwrite what the user did not commit.
+        BadDataError: It does not apply, its check failed, or it would overwrite what the user did not commit.
         TryLaterError: The agent is at work, or git or another merge is.
     """
     worktree = require_worktree(team, name)
     if message is not None and not message.strip():
         raise UsageError("the message is empty")
+    if not unchecked:
+        _require_checked(team, name)
     if not now:
         _require_idle(team, name)
         take_snapshot(team, name)
@@ -372,6 +377,16 @@ def _left(team: Team, repository: Repository) -> list[str]:
     names = {ref.removeprefix(start) for ref in refs}
     names |= {path.name for path in team.directory.worktrees.glob("*") if path.is_dir()}
     return sorted(name for name in names if is_name(name) and team.config.member(name) is None)
+
+
+def _require_checked(team: Team, name: str) -> None:
+    task = last_checked(team, name)
+    if task is not None and task.checked is not None and not task.checked.passed:
+        raise BadDataError(
+            f"the check `{task.checked.command}` of {name} failed last, its output is in {task.checked.result}; "
+            f"`{command_for(team, f'check {name}')}` runs it again, "
+            f"`{command_for(team, f'merge {name} --unchecked')}` merges all the same"
+        )
 
 
 def _require_idle(team: Team, name: str) -> None:

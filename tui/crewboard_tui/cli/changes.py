@@ -124,6 +124,7 @@ def describe(each: "Changes", task: Task | None) -> dict[str, Any]:
 @click.option("--into", metavar="B", help="Branch to merge into; default: the one that is checked out.")
 @click.option("--message", "-m", type=common.text, help="Message of the commit.")
 @click.option("--now", is_flag=True, help="Take the last snapshot, also while the agent is at work.")
+@click.option("--unchecked", is_flag=True, help="Merge it although the check of its task failed.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @as_json
 @click.pass_obj
@@ -134,18 +135,20 @@ def merge(
     into: str | None,
     message: str | None,
     now: bool,
+    unchecked: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Bring the work of the agent NAME into your branch, committed or not.
 
     You are the author of the commit, the agent its co-author. Nothing is changed unless everything applies: conflicts
-    and files that you did not commit are named (exit 65). Exits 75 while the agent is at work. `undo` takes it back.
+    and files that you did not commit are named, and so is a check that failed (exit 65). Exits 75 while the agent is at
+    work. `undo` takes it back.
 
     Example: crewboard merge fixer -m "paginate /orders"
     """
     done = core.commands.changes.merge(
-        session.team, name, how=how, into=into, message=message, now=now, dry_run=dry_run
+        session.team, name, how=how, into=into, message=message, now=now, dry_run=dry_run, unchecked=unchecked
     )
     if as_json:
         say_json({**_describe_merge(done.acceptance), "dry_run": dry_run} if done else None)
