@@ -260,7 +260,7 @@ def test_a_lead_brings_work_together_on_a_branch_that_is_not_checked_out(made: M
     crew.model.give("lead", calls("list_changes"), calls("read_diff", teammate="bob"), accept, says("refused"))
     crew.run("lead", "lead", "bring it together", unsafe_no_sandbox=True)
     listed, diff, refused = results_of(crew, "lead")
-    assert listed.content == "bob: +1 -0 in 1 files, 0 behind, merges cleanly\n  added new.py"
+    assert listed.content == "bob: +1 -0 in 1 file, 0 behind, merges cleanly\n  added new.py"
     assert "+y = 1" in diff.content
     assert "no tool 'accept_changes'" in refused.content
     answers.change_setting(crew.team, "lead_merges", "on")

@@ -168,7 +168,7 @@ def undo(team: Team, name: str | None = None) -> Acceptance:
     """Take the last merge back, or the last one of an agent: reset the branch if nothing came after, else revert it.
 
     Raises:
-        UsageError: There is none, or its branch has it no more.
+        UsageError: There is none, or its branch does not contain it any more.
         BadDataError: Later commits changed the same lines, or it would overwrite what the user did not commit.
         TryLaterError: Another merge is under way, or git is.
     """
@@ -250,7 +250,7 @@ def discard(team: Team, name: str) -> str | None:
         TryLaterError: The agent is running.
     """
     if store.leases.is_held(team.directory.agent(name).lease):
-        raise TryLaterError(f"{name} is alive; stop it first")
+        raise TryLaterError(f"{name} is alive; stop it first: `{command_for(team, f'stop {name}')}`")
     if team.config.member(name) is not None:
         require_worktree(team, name)
     elif name not in [each.name for each in list_worktrees(team)]:
@@ -336,7 +336,10 @@ def require_worktree(team: Team, name: str) -> Worktree:
     """
     worktree = worktree_of(team, team.member(name).name)
     if worktree is None:
-        raise UsageError(f"{name} has no worktree: it works in the shared tree, {team.directory.root}")
+        raise UsageError(
+            f"{name} has no worktree: it works in the shared tree, {team.directory.root}; "
+            f"`{command_for(team, 'spawn NAME --worktree')}` gives a new agent one"
+        )
     return worktree
 
 
@@ -385,7 +388,7 @@ def _require_checked(team: Team, name: str) -> None:
         raise BadDataError(
             f"the check `{task.checked.command}` of {name} failed last, its output is in {task.checked.result}; "
             f"`{command_for(team, f'check {name}')}` runs it again, "
-            f"`{command_for(team, f'merge {name} --unchecked')}` merges all the same"
+            f"`{command_for(team, f'merge {name} --unchecked')}` merges it anyway"
         )
 
 

@@ -240,7 +240,7 @@ def _commit(repository: "Repository", tree: str, parents: list[str], message: st
     try:
         return repository.git("commit-tree", tree, *ours, "-F", "-", stdin=f"{message.rstrip()}\n{trailer}")
     except CrewboardError as error:
-        raise BadDataError(f"git cannot commit: {error}; it needs your user.name and user.email") from error
+        raise BadDataError(f"git cannot commit: {error}; set user.name and user.email with `git config`") from error
 
 
 def _clean(text: str) -> str:

@@ -67,11 +67,12 @@ def prepare(
 
 
 def _left_behind(repository: Repository, base: str | None) -> str:
-    """Say how many uncommitted changes of the user a worktree that begins at HEAD does not have."""
+    """Describe the uncommitted changes of the user, which a worktree that begins at HEAD does not have."""
     if base is not None:
         return ""
     changed = repository.in_working_tree("status", "--porcelain", "--untracked-files=no").splitlines()
-    return f"; uncommitted changes of {len(changed)} files are not in it" if changed else ""
+    files = f"{len(changed)} file{'' if len(changed) == 1 else 's'}"
+    return f"; your uncommitted changes in {files} are not in it" if changed else ""
 
 
 def make(

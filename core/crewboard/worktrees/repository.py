@@ -198,7 +198,7 @@ def open_repository(root: Path) -> Repository:
     except GitFailedError as error:
         if "not a git repository" in str(error):
             raise NoRepositoryError(
-                f"{root} is not in a git repository; `git init` there and a first commit help"
+                f"{root} is not in a git repository; run `git init` there, and commit something"
             ) from None
         raise NoRepositoryError(f"the git repository of {root} cannot be used: {error}") from None
     top, directory, common = (Path(os.path.realpath(line)) for line in lines[:3])

@@ -228,7 +228,7 @@ class _Taking:
         if header == ["same"] and self._before is not None:
             return self._before
         if len(header) != 3 or not all(map(_is_id, header)):  # noqa: PLR2004  commit, head, tree
-            raise BadDataError(f"no snapshot of {self._name}: git gave an odd answer")
+            raise BadDataError(f"no snapshot of {self._name}: git printed something unexpected")
         commit = header[0]
         try:
             self._unpack(output)
@@ -319,4 +319,4 @@ def _missing(complaints: IO[bytes]) -> tuple[str, ...]:
 def _last_line(complaints: IO[bytes]) -> str:
     complaints.seek(0)
     lines = complaints.read(100_000).decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].removeprefix("fatal: ") if lines else "git ended without a word"
+    return lines[-1].removeprefix("fatal: ") if lines else "git gave no reason"

@@ -26,7 +26,8 @@ _LETTERS = {"added": "A", "modified": "M", "deleted": "D", "renamed": "R", "type
 def changes(session: Session, name: str | None, stat: bool, diff: bool, as_json: bool) -> None:
     """Show what agents with a worktree changed, committed or not.
 
-    Without NAME, one line for each agent; with NAME, the files of that agent. Nothing is changed.
+    Without NAME, one line for each agent; with NAME, the files of that agent. Takes a snapshot of each checkout first,
+    and finishes or takes back a merge that was interrupted.
 
     Example: crewboard changes fixer --diff
     """
@@ -221,11 +222,12 @@ def _confirm_discard(team: Team, name: str) -> None:
     left = core.commands.changes.unmerged(team, name)
     if left is None:
         return
-    what = f"{len(left.files)} changed files of {name}, +{left.added} -{left.removed}, are not merged"
+    files = f"{len(left.files)} file{'' if len(left.files) == 1 else 's'}"
+    what = f"{name} has unmerged work in {files} (+{left.added} -{left.removed})"
     if not sys.stdin.isatty():
-        raise UsageError(f"{what}; use --yes to throw them away")
+        raise UsageError(f"{what}; use --yes to throw it away")
     note(what)
-    if click.prompt("Type the agent's name to throw them away", default="", show_default=False) != name:
+    if click.prompt("Type the agent's name to throw it away", default="", show_default=False) != name:
         raise click.Abort
 
 
@@ -253,7 +255,7 @@ def list_(session: Session, as_json: bool) -> None:
         ])  # fmt: skip
         return
     if not found:
-        note("no agent has a worktree")
+        note("no agent has a worktree; `crewboard spawn NAME --worktree` gives one")
         return
     rows = [
         (

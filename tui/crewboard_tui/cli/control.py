@@ -440,7 +440,10 @@ def _has_ended(view: TeamView | None, name: str) -> bool:
 @as_json
 @click.pass_obj
 def remove(session: Session, name: str, as_json: bool) -> None:
-    """Remove the stopped agent NAME from the roster; its files are kept."""
+    """Remove the stopped agent NAME from the roster; its files are kept.
+
+    Its worktree is removed, too. If that has unmerged work, nothing is removed: merge or discard it first.
+    """
     kept = core.commands.stop.remove(session.team, name)
     if as_json:
         say_json({"name": name, "kept": str(kept)})

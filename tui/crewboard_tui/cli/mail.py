@@ -315,7 +315,7 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
         ("tell it", "send {agent} TEXT"),
         ("run the check", "check {agent}"),
         ("give it another check", "task update {task} --check COMMAND"),
-        ("complete it all the same", "task update {task} --status completed"),
+        ("complete it anyway", "task update {task} --status completed"),
         ("acknowledge", "ack {task}"),
     ),
     "result": ((READ, "inbox {mailbox}"), _ACKNOWLEDGE),

@@ -278,7 +278,8 @@ async def _list_changes(context: Context, given: NoInput) -> Outcome:  # noqa: A
 
 
 def _describe_changes(changes: "Changes") -> str:
-    counts = f"{changes.agent}: +{changes.added} -{changes.removed} in {len(changes.files)} files"
+    files = f"{len(changes.files)} file{'' if len(changes.files) == 1 else 's'}"
+    counts = f"{changes.agent}: +{changes.added} -{changes.removed} in {files}"
     merges = "merges cleanly" if changes.applies else f"conflicts in {', '.join(changes.conflicts)}"
     names = "".join(f"\n  {file.status} {file.path}" for file in changes.files[:MOST_FILES])
     left = len(changes.files) - MOST_FILES
