@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ Entry = tuple[str, str]
 """The mode and the object of a file in a tree; the mode is `000000` where there is none."""
 
 _NONE = "000000"
+_SUBMODULE = "160000"
 
 
 @dataclass(frozen=True)
@@ -315,7 +317,7 @@ class Mover:
         if os.path.lexists(directory / "index.lock"):
             raise TryLaterError(f"git is at work in {self._repository.top} ({directory / 'index.lock'} exists)")
         entries = _entries(self._repository, target.tip, new)
-        dirty = set(self._uncommitted()) & set(entries)
+        dirty = (set(self._uncommitted()) & set(entries)) | self._hidden_edits(entries)
         hindered = sorted(dirty | {path for each in entries for path in self._in_the_way(each, entries)})
         if hindered:
             raise BadDataError(f"not committed, and would be overwritten: {_named(hindered)}; commit or stash it first")
@@ -327,6 +329,19 @@ class Mover:
             environment={"GIT_OPTIONAL_LOCKS": "0"},
         )  # fmt: skip
         return [line[3:] for line in said.split("\0") if line]
+
+    def _hidden_edits(self, entries: dict[str, tuple[Entry, Entry]]) -> set[str]:
+        """Return the edited files that git does not report, because the user told it to assume that there are none."""
+        listed = self._repository.in_working_tree("ls-files", "-v", "-z").split("\0")
+        marked = {line[2:] for line in listed if line[:1].islower() or line.startswith("S")}
+        top = self._repository.top
+        there = {path: entries[path] for path in marked & set(entries) if os.path.lexists(top / path)}
+        if not there:
+            return set()
+        with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
+            index = Path(folder, "index")
+            self._fill_index(index, there, 0)
+            return set(there) - self._unchanged(index, there, 0)
 
     def _in_the_way(self, path: str, entries: dict[str, tuple[Entry, Entry]]) -> Iterator[str]:
         """Yield the untracked files where a new file has to go."""
@@ -341,6 +356,9 @@ class Mover:
             if os.path.lexists(there) and not _is_folder(there) and parent not in entries:
                 yield parent
         there = top / path
+        if old_mode == _SUBMODULE != new_mode and _is_folder(there) and any(there.iterdir()):
+            # git would remove it with everything in it, committed there or not.
+            yield path
         if old_mode != _NONE or not os.path.lexists(there):
             return
         if not _is_folder(there):
@@ -348,8 +366,9 @@ class Mover:
             if there.parent.resolve() == there.parent:
                 yield path
             return
-        for folder, _, names in os.walk(there):
-            found = (os.path.relpath(Path(folder, name), top) for name in names)
+        for folder, folders, names in os.walk(there):
+            links = [name for name in folders if Path(folder, name).is_symlink()]
+            found = (os.path.relpath(Path(folder, name), top) for name in (*names, *links))
             yield from (name for name in found if name not in entries)
 
     def move(self, target: Target, new: str, acceptance: Acceptance) -> None:
@@ -516,9 +535,12 @@ class Mover:
         index = self._path(move, what)
         index.unlink(missing_ok=True)
         index.with_name(index.name + ".lock").unlink(missing_ok=True)
+        self._fill_index(index, entries, side)
+        return index
+
+    def _fill_index(self, index: Path, entries: dict[str, tuple[Entry, Entry]], side: int) -> None:
         chosen = {path: each[side] for path, each in entries.items() if each[side][0] != _NONE}
         self._git("update-index", "-z", "--index-info", index=index, stdin=_index_lines(chosen))
-        return index
 
     def _unchanged(self, index: Path, entries: dict[str, tuple[Entry, Entry]], side: int) -> set[str]:
         """Return the files whose content in the working tree is that of the index, or which both do not have."""

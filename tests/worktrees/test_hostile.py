@@ -1,0 +1,66 @@
+"""What hostile work of an agent could do to the user's files and repository, and does not."""
+
+from pathlib import Path
+
+import pytest
+
+from crewboard.commands import changes
+from crewboard.errors import BadDataError
+from tests.worktrees.conftest import git, write
+from tests.worktrees.home import Home
+
+
+def submodule(home: Home, other: Path) -> None:
+    """Give the user's repository a submodule, with work in it that is not committed."""
+    other.mkdir()
+    git(other, "init", "-q")
+    write(other, {"file": "x\n"})
+    git(other, "add", "-A")
+    git(other, "commit", "-qm", "Other")
+    home.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), "sub")
+    home.commit("sub")
+    home.write("sub/mine", "mine\n")
+
+
+@pytest.mark.parametrize("mode", ["100644", "120000"])
+def test_a_submodule_with_files_is_not_replaced(home: Home, tmp_path: Path, mode: str) -> None:
+    submodule(home, tmp_path / "other")
+    bob = home.hire("bob")
+    bob.delete("sub")
+    bob.write("sub", "elsewhere", mode)
+    bob.snap()
+    with pytest.raises(BadDataError, match="would be overwritten: sub;"):
+        changes.merge(home.team, "bob")
+    assert home.read("sub/mine") == "mine\n"
+
+
+def test_an_ignored_folder_of_links_is_not_replaced(home: Home, tmp_path: Path) -> None:
+    home.write(".gitignore", "build\n")
+    home.commit("ignore")
+    (home.root / "build").mkdir()
+    (home.root / "build/cache").symlink_to(tmp_path)
+    bob = home.hire("bob")
+    bob.write("build", "x\n")
+    bob.snap()
+    with pytest.raises(BadDataError, match="would be overwritten: build/cache;"):
+        changes.merge(home.team, "bob")
+    assert (home.root / "build/cache").is_symlink()
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_an_edit_that_git_is_told_to_ignore_stays(home: Home, flag: str) -> None:
+    home.git("update-index", flag, "api.py", "README")
+    # The beginning of the old content, as a git leaves it that was killed while it wrote.
+    home.write("api.py", "line 0\n")
+    bob = home.hire("bob")
+    bob.write("api.py", "bob\n")
+    bob.snap()
+    with pytest.raises(BadDataError, match=r"would be overwritten: api\.py;"):
+        changes.merge(home.team, "bob")
+    assert home.read("api.py") == "line 0\n"
+    bob.delete("api.py")
+    bob.write("api.py", home.git("show", "HEAD:api.py") + "\n")
+    bob.write("README", "bob\n")
+    bob.snap()
+    changes.merge(home.team, "bob")
+    assert (home.read("api.py"), home.read("README")) == ("line 0\n", "bob\n")
