@@ -254,7 +254,7 @@ def discard(team: Team, name: str) -> str | None:
     if team.config.member(name) is not None:
         require_worktree(team, name)
     elif name not in [each.name for each in list_worktrees(team)]:
-        raise UsageError(f"there is no worktree of {name!r}")
+        raise UsageError(f"there is no worktree of {name!r}; `{command_for(team, 'worktree list')}` lists them")
     with contextlib.suppress(CrewboardError):
         take_snapshot(team, name)
     last = forget(team, name, base=team.config.member(name) is None)

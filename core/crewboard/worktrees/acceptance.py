@@ -117,7 +117,7 @@ def find_target(repository: "Repository", into: str | None) -> Target:
     try:
         tip = repository.git("show-ref", "--verify", "--hash", "--", ref)
     except CrewboardError:
-        raise UsageError(f"there is no branch {into!r} in {repository.top}") from None
+        raise UsageError(f"there is no branch {into!r} in {repository.top}; `git branch` makes one") from None
     blocks = repository.in_working_tree("worktree", "list", "--porcelain", "-z").split("\0\0")
     for block in blocks:
         lines = block.split("\0")
@@ -255,6 +255,11 @@ def _named(paths: tuple[str, ...] | list[str]) -> str:
     return ", ".join(paths[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
+def _locked(repository: "Repository", lock: Path) -> str:
+    """Describe an index that another git has locked, and what to do."""
+    return f"git is at work in {repository.top}; try again when it has ended, or remove {lock} if no git runs there"
+
+
 def _entries(repository: "Repository", old: str, new: str) -> dict[str, tuple[Entry, Entry]]:
     """Return each file that differs between two trees, with what it is in both."""
     fields = iter(repository.git("diff-tree", "-r", "-z", "--no-renames", "--raw", old, new).split("\0"))
@@ -315,7 +320,7 @@ class Mover:
             if (directory / name).exists():
                 raise TryLaterError(f"{what} is under way in {self._repository.top}; finish or abort it first")
         if os.path.lexists(directory / "index.lock"):
-            raise TryLaterError(f"git is at work in {self._repository.top} ({directory / 'index.lock'} exists)")
+            raise TryLaterError(_locked(self._repository, directory / "index.lock"))
         entries = _entries(self._repository, target.tip, new)
         dirty = (set(self._uncommitted()) & set(entries)) | self._hidden_edits(entries)
         hindered = sorted(dirty | {path for each in entries for path in self._in_the_way(each, entries)})
@@ -460,7 +465,7 @@ class Mover:
             if not (lock.exists() and lock.samefile(ours)):
                 os.link(ours, lock)
         except FileExistsError:
-            raise TryLaterError(f"git is at work in {self._repository.top} ({lock} exists)") from None
+            raise TryLaterError(_locked(self._repository, lock)) from None
         except OSError as error:
             raise StorageError(f"cannot lock the index of {self._repository.top}: {error.strerror}") from error
 
