@@ -1,12 +1,15 @@
 """What hostile work of an agent could do to the user's files and repository, and does not."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from crewboard.commands import changes
 from crewboard.errors import BadDataError
-from tests.worktrees.conftest import git, write
+from crewboard.store import TeamDirectory
+from crewboard.worktrees import checkout, snapshot
+from tests.worktrees.conftest import Hired, git, write
 from tests.worktrees.home import Home
 
 
@@ -64,3 +67,19 @@ def test_an_edit_that_git_is_told_to_ignore_stays(home: Home, flag: str) -> None
     bob.snap()
     changes.merge(home.team, "bob")
     assert (home.read("api.py"), home.read("README")) == ("line 0\n", "bob\n")
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_link_in_a_snapshot_leads_no_copy_outside(
+    kind: str, directory: TeamDirectory, root: Path, hired: Hired, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    write(root, {"conf/key": "KEY=1\n", ".git/info/exclude": "conf/\n"})
+    spec = hired("bob")
+    conf = directory.worktree("bob") / "conf"
+    conf.symlink_to(outside) if kind == "link" else conf.touch()
+    saved = snapshot.take(directory, "bob", spec)
+    checkout.remove(directory, "bob")
+    checkout.make(directory, "bob", None, saved, ["conf/key"])
+    assert list(outside.iterdir()) == []
+    assert os.path.lexists(conf)

@@ -152,7 +152,7 @@ def _copy(root: Path, new: Path, paths: Sequence[str]) -> None:
     """Copy files and folders of the root that git does not know, and let git ignore the copies.
 
     Links are copied as links, and none is followed on the way: an agent in the root could have made one to a file that
-    agents must not see.
+    agents must not see, or the snapshot from which the checkout is made again could contain one.
     """
     ignored = ""
     for path in paths:
@@ -164,11 +164,11 @@ def _copy(root: Path, new: Path, paths: Sequence[str]) -> None:
                 os.close(source)
                 source = deeper
             target = new / path
-            if not os.path.lexists(target):
+            if not os.path.lexists(target) and target.parent.resolve() == target.parent:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _copy_entry(source, name, target)
                 ignored += f"/{path}\n"
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, FileExistsError, NotADirectoryError):
             continue
         finally:
             os.close(source)
