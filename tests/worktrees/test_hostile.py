@@ -83,3 +83,29 @@ def test_a_link_in_a_snapshot_leads_no_copy_outside(
     checkout.make(directory, "bob", None, saved, ["conf/key"])
     assert list(outside.iterdir()) == []
     assert os.path.lexists(conf)
+
+
+def test_a_snapshot_runs_nothing_of_nested_repositories(
+    directory: TeamDirectory,
+    root: Path,
+    hired: Hired,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Also where no sandbox works, because its user allowed that."""
+    monkeypatch.setenv("CREWBOARD_SANDBOX", "none")
+    mark = tmp_path_factory.mktemp("marks") / "mark"
+    spec = hired("bob")
+    inner = directory.worktree("bob") / "inner"
+    write(inner, {"file": "x\n"})
+    git(inner, "init", "-q")
+    write(inner, {".git/run": f"#!/bin/sh\ntouch {mark}\n"})
+    (inner / ".git/run").chmod(0o755)
+    git(inner, "add", "-A")
+    git(inner, "commit", "-qm", "Inner")
+    snapshot.take(directory, "bob", spec)
+    git(inner, "config", "core.fsmonitor", str(inner / ".git/run"))
+    for content in ("changed\n", "again\n"):
+        write(inner, {"file": content})
+        assert snapshot.take(directory, "bob", spec).missing
+    assert not mark.exists()
