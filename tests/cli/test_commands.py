@@ -381,9 +381,8 @@ def test_a_check_prints_its_output_and_ends_with_1_if_it_fails(shell: Cli, team:
     shell("settings", "check", "echo default; exit 3")
     ran = shell("check", "tester")
     assert (ran.code, ran.out) == (1, "$ echo default; exit 3\ndefault\n[exit code 3]\n")
-    shell(
-        "task", "add", "find", "--owner", "fixer", "--check", "printf 'a\\033[31mb\\a\\n'; pwd; ls .crewboard/default"
-    )
+    check = "printf 'a\\033[31mb\\a\\n'; pwd; cat .crewboard/default/config.json"
+    shell("task", "add", "find", "--owner", "fixer", "--check", check)
     tasks.claim(team.directory, 1, "fixer", "code", 2.0)
     ran = shell("check", "fixer", "--json")
     assert ran.code == 1, "the team's files are hidden in the sandbox"

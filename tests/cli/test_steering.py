@@ -177,7 +177,9 @@ def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     caps = "max_agents none\nmax_working none\nmin_free_memory none\n"
     assert (
         cli("settings").out
-        == caps + "on_outage wait\noutage_hours 12\nresult_needs on\napproval_hours none\nworktree never\ncheck none\n"
+        == caps
+        + "on_outage wait\noutage_hours 12\nresult_needs on\napproval_hours none\nworktree never\ncheck none\n"
+        "lead_merges off\nworktree_copy none\nworktree_setup none\n"
     )
     assert cli("settings", "min_free_memory", "1.5G").out == "min_free_memory 1.5G\n"
     assert cli("settings", "max_agents", "8", "--json").json == {"max_agents": 8}
@@ -190,6 +192,9 @@ def test_the_caps_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
         "approval_hours": None,
         "worktree": "never",
         "check": None,
+        "lead_merges": False,
+        "worktree_copy": None,
+        "worktree_setup": None,
     }
     assert cli("settings", "--json").json == {**whole, **rest}
     assert cli("settings", "max_agents", "none").code == 0

@@ -1,6 +1,8 @@
 """Where memory limits by cgroups are possible, and which values are written for one."""
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,15 @@ def groups(machine: Machine, directory: TeamDirectory, monkeypatch: pytest.Monke
     return MemoryGroups(directory)
 
 
+@pytest.fixture
+def lone() -> Iterator[int]:
+    """Start a process that starts no others, and return its id."""
+    child = subprocess.Popen(["sleep", "600"])
+    yield child.pid
+    child.kill()
+    child.wait()
+
+
 def only_group(machine: Machine) -> Path:
     (found,) = machine.app.glob("crewboard-*")
     return found
@@ -125,14 +136,14 @@ def end_processes(group: Path) -> None:
         file.unlink()
 
 
-def test_a_worker_gets_a_cgroup_with_its_limit(machine: Machine, groups: MemoryGroups) -> None:
-    groups.enclose("api", 3, os.getpid(), 4096)
+def test_a_worker_gets_a_cgroup_with_its_limit(machine: Machine, groups: MemoryGroups, lone: int) -> None:
+    groups.enclose("api", 3, lone, 4096)
     group = only_group(machine)
     assert group.name.endswith("-api-3")
     assert (machine.app / "cgroup.subtree_control").read_text() == "+memory"
     written = {file.name: file.read_text() for file in group.iterdir()}
     assert written == {
-        "memory.max": "4096", "memory.oom.group": "1", "memory.swap.max": "0", "cgroup.procs": str(os.getpid()),
+        "memory.max": "4096", "memory.oom.group": "1", "memory.swap.max": "0", "cgroup.procs": str(lone),
     }  # fmt: skip
     assert groups.set_limit("api", 3, 8192)
     assert (group / "memory.max").read_text() == "8192"
@@ -144,9 +155,11 @@ def test_a_worker_gets_a_cgroup_with_its_limit(machine: Machine, groups: MemoryG
     assert not (group / "memory.max").exists()
 
 
-def test_a_cgroup_goes_with_its_processes_and_its_verdict_stays(machine: Machine, groups: MemoryGroups) -> None:
+def test_a_cgroup_goes_with_its_processes_and_its_verdict_stays(
+    machine: Machine, groups: MemoryGroups, lone: int
+) -> None:
     for run, kills in ((1, 0), (2, 3)):
-        groups.enclose("api", run, os.getpid(), 4096)
+        groups.enclose("api", run, lone, 4096)
         groups.sweep()
         group = only_group(machine)
         end_processes(group)
@@ -159,9 +172,9 @@ def test_a_cgroup_goes_with_its_processes_and_its_verdict_stays(machine: Machine
 
 
 def test_a_successor_knows_and_removes_the_cgroups_of_its_team(
-    machine: Machine, groups: MemoryGroups, directory: TeamDirectory
+    machine: Machine, groups: MemoryGroups, directory: TeamDirectory, lone: int
 ) -> None:
-    groups.enclose("a-b", 1, os.getpid(), 4096)
+    groups.enclose("a-b", 1, lone, 4096)
     group = only_group(machine)
     (group / "memory.events").write_text("oom_kill 1\n")
     (machine.app / "crewboard-of-another-team").mkdir()
@@ -173,18 +186,18 @@ def test_a_successor_knows_and_removes_the_cgroups_of_its_team(
     assert only_group(machine).name == "crewboard-of-another-team"
 
 
-def test_what_the_kernel_refuses_is_watched(machine: Machine, groups: MemoryGroups) -> None:
+def test_what_the_kernel_refuses_is_watched(machine: Machine, groups: MemoryGroups, lone: int) -> None:
     (machine.app / "cgroup.subtree_control").unlink()
-    groups.enclose("api", 1, os.getpid(), 4096)
+    groups.enclose("api", 1, lone, 4096)
     assert not groups.set_limit("api", 1, 4096)
     assert not groups.exceeded("api", 1)
     assert not list(machine.app.glob("crewboard-*"))
 
 
 def test_an_adopted_worker_is_found_in_its_cgroup(
-    machine: Machine, groups: MemoryGroups, directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, groups: MemoryGroups, directory: TeamDirectory, lone: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups.enclose("api", 1, os.getpid(), 4096)
+    groups.enclose("api", 1, lone, 4096)
     group = only_group(machine)
     monkeypatch.setattr(process, "find_memory_cgroup", lambda: None)
     monkeypatch.setattr(process, "cgroup", lambda _: group)

@@ -85,9 +85,7 @@ def test_several_commits_are_listed_in_the_message_of_a_squash(home: Home) -> No
     bob.commit("Remove \x1b[31mREADME")
     bob.snap()
     changes.merge(home.team, "bob")
-    assert home.git("log", "-1", "--format=%B").startswith(
-        "Add the work of bob\n\n* Say three\n* Remove \N{REPLACEMENT CHARACTER}[31mREADME\n"
-    )
+    assert home.git("log", "-1", "--format=%B").startswith("Add the work of bob\n\n* Say three\n* Remove ?[31mREADME\n")
 
 
 def test_a_message_can_be_given(home: Home) -> None:

@@ -133,14 +133,16 @@ def test_an_agent_can_commit_on_its_branch(made: Made) -> None:
 
 def test_a_new_checkout_is_set_up_once(made: Made) -> None:
     crew = made(says("done"), says("done"))
-    roster.change(crew.directory, lambda config: setattr(config, "worktree_setup", "echo made >> setup.txt; exit 3"))
+    roster.change(
+        crew.directory, lambda config: setattr(config, "worktree_setup", "echo made >> pkg/setup.txt; exit 3")
+    )
     crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True, once=True)
     crew.wait_for("bob", "exited")
     (asked,) = crew.model.asked_by("bob")
     assert "which sets up your checkout, failed" in str(asked["messages"])
     hiring.resume(crew.team, "bob")
     crew.wait_for("bob", "idle", "exited")
-    assert (crew.directory.worktree("bob") / "setup.txt").read_text() == "made\n"
+    assert (crew.directory.worktree("bob") / "pkg/setup.txt").read_text() == "made\n"
 
 
 def test_a_long_message_can_be_read_in_a_checkout(made: Made) -> None:
@@ -224,18 +226,17 @@ def test_after_a_discard_an_agent_is_hired_with_or_without_a_checkout(made: Made
 
 
 def test_the_work_of_a_real_checkout_is_merged_and_taken_back(made: Made) -> None:
-    crew = made(
-        calls("write_file", path="new.py", content="y = 1\n"),
-        calls("bash", command="echo four >> api.py; git rm -q pkg/core.py; git commit -qm 'Say four' api.py"),
-        says("done"),
-    )
+    crew = made(calls("write_file", path="new.py", content="y = 1\n"), says("done"))
     git(crew.root, "config", "user.name", "Kim")
     git(crew.root, "config", "user.email", "kim@example.invalid")
     crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)
     crew.wait_for("bob", "idle")
     before = git(crew.root, "rev-parse", "HEAD^{tree}")
-    # A change that no assignment's snapshot has.
-    write(crew.directory.worktree("bob"), {"late.py": "z = 1\n"})
+    # As a command does that may commit. No assignment's snapshot has it.
+    tree = crew.directory.worktree("bob")
+    write(tree, {"late.py": "z = 1\n", "api.py": "one\ntwo\nthree\nfour\n"})
+    git(tree, "rm", "-q", "pkg/core.py")
+    git(tree, "commit", "-qm", "Say four", "api.py")
     done = changes.merge(crew.team, "bob", how="rebase")
     assert done is not None
     assert [each.path for each in done.changes.files] == ["api.py", "late.py", "new.py", "pkg/core.py"]

@@ -73,13 +73,13 @@ def _remove_if_left(path: Path) -> None:
         os.close(lock)
 
 
-def remove_tree(path: Path, timeout: float = REMOVAL_TIMEOUT) -> None:
+def remove_tree(path: Path, timeout: float | None = None) -> None:
     """Remove the folder `path`, however deep it is, or as much of it as fits in the time limit.
 
     A command may leave folders nested deeper than a recursion or a path of 4,096 bytes can reach, so each folder is
     moved up to `path` before its entries are looked at: nothing here recurses or needs a path of two parts.
     """
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + (REMOVAL_TIMEOUT if timeout is None else timeout)
     top = _open(path)
     try:
         waiting = _folders_left(top, top, count := itertools.count())

@@ -247,7 +247,7 @@ def _commit(repository: "Repository", tree: str, parents: list[str], message: st
 
 def _clean(text: str) -> str:
     """Return a message of an agent without control characters."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")).strip() or "No message"
+    return _CONTROL.sub("?", text.replace("\r\n", "\n")).strip() or "No message"
 
 
 def _named(paths: tuple[str, ...] | list[str]) -> str:
