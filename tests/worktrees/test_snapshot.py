@@ -358,3 +358,12 @@ def test_a_kill_leaves_the_repository_valid_and_the_checkout_whole_or_absent(
     spec = hired("bob")
     snapshot.take(directory, "bob", spec)
     assert sorted(path.name for path in directory.worktrees.iterdir()) == ["bob", "bob.exclude", "bob.index"]
+
+
+def test_a_team_in_a_folder_of_a_repository_gets_its_copies_there(root: Path) -> None:
+    team = TeamDirectory(root / "pkg/.crewboard/default")
+    team.make()
+    write(root, {"pkg/.env": "KEY=1\n"})
+    checkout.make(team, "bob", copy=[".env"])
+    assert (team.worktree("bob") / "pkg/.env").read_text() == "KEY=1\n"
+    assert git(team.worktree("bob"), "status", "--porcelain") == ""

@@ -108,7 +108,8 @@ def make(
             new = target.with_name(f".{name}.{secrets.token_hex(4)}")
             try:
                 objects = _fill(repository, new, target, branch_of(team, name), start, saved.tree if saved else start)
-                _copy(team.root, new, copy)
+                # The root may be a folder of the repository.
+                _copy(team.root, new, Path(os.path.realpath(team.root)).relative_to(repository.top), copy)
                 team.worktree_ready(name).unlink(missing_ok=True)
                 index_of(team, name).unlink(missing_ok=True)
                 shutil.copyfile(new / ".git/index", index_of(team, name))
@@ -148,8 +149,8 @@ def _remove_unfinished(target: Path) -> None:
         scratch.remove_tree(path, REMOVAL_TIMEOUT)
 
 
-def _copy(root: Path, new: Path, paths: Sequence[str]) -> None:
-    """Copy files and folders of the root that git does not know, and let git ignore the copies.
+def _copy(root: Path, new: Path, below: Path, paths: Sequence[str]) -> None:
+    """Copy files and folders of the root that git does not know to the folder `below` of `new`; let git ignore them.
 
     Links are copied as links, and none is followed on the way: an agent in the root could have made one to a file that
     agents must not see, or the snapshot from which the checkout is made again could contain one.
@@ -163,11 +164,11 @@ def _copy(root: Path, new: Path, paths: Sequence[str]) -> None:
                 deeper = os.open(step, _FOLDER, dir_fd=source)
                 os.close(source)
                 source = deeper
-            target = new / path
+            target = new / below / path
             if not os.path.lexists(target) and target.parent.resolve() == target.parent:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _copy_entry(source, name, target)
-                ignored += f"/{path}\n"
+                ignored += f"/{below / path}\n"
         except (FileNotFoundError, FileExistsError, NotADirectoryError):
             continue
         finally:
