@@ -109,3 +109,20 @@ def test_a_snapshot_runs_nothing_of_nested_repositories(
         write(inner, {"file": content})
         assert snapshot.take(directory, "bob", spec).missing
     assert not mark.exists()
+
+
+def test_no_signature_of_the_agent_is_checked(home: Home, tmp_path: Path) -> None:
+    program, mark = tmp_path / "gpg", tmp_path / "mark"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    program.chmod(0o755)
+    home.git("config", "gpg.program", str(program))
+    home.git("config", "log.showSignature", "true")
+    bob = home.hire("bob")
+    bob.write("a", "1\n")
+    plain = home.git("cat-file", "commit", bob.commit("One")).encode() + b"\n"
+    header = b"\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n"
+    signed = plain.replace(b"\n\n", header, 1)
+    bob.head = home.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=signed)
+    bob.snap()
+    changes.merge(home.team, "bob")
+    assert not mark.exists()

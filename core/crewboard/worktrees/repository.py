@@ -23,7 +23,7 @@ TIMEOUT = 600.0
 _OPTIONS = (
     "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
     "-c", "submodule.recurse=false", "-c", "protocol.allow=never", "-c", "core.quotePath=false",
-    "-c", "commit.gpgSign=false", "-c", "advice.detachedHead=false", "--no-pager",
+    "-c", "commit.gpgSign=false", "-c", "log.showSignature=false", "-c", "advice.detachedHead=false", "--no-pager",
 )  # fmt: skip
 """Settings of each call: git runs no program, asks no other machine, and changes nothing that it was not told to."""
 
