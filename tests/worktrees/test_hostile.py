@@ -126,3 +126,38 @@ def test_no_signature_of_the_agent_is_checked(home: Home, tmp_path: Path) -> Non
     bob.snap()
     changes.merge(home.team, "bob")
     assert not mark.exists()
+
+
+def test_an_answer_that_is_no_snapshot_is_not_kept(
+    directory: TeamDirectory, root: Path, hired: Hired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "_SCRIPT", snapshot._SCRIPT.replace(' -p "$head"', ""))
+    spec = hired("bob")
+    write(directory.worktree("bob"), {"api.py": "changed\n"})
+    with pytest.raises(BadDataError, match="refused"):
+        snapshot.take(directory, "bob", spec)
+    assert git(root, "for-each-ref", "refs/crew/bob") == ""
+
+
+def test_an_index_behind_a_link_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path, {"private/index": "names\n"})
+    (tmp_path / "snapshot.git").symlink_to("private")
+    snapshot._copy_index(tmp_path / "snapshot.git/index", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_history_index_that_lies_loses_no_file(directory: TeamDirectory, root: Path, hired: Hired) -> None:
+    spec = hired("bob")
+    tree = directory.worktree("bob")
+    write(tree, {"api.py": "changed\n"})
+    git(tree, "commit", "-qam", "Change")
+    git(tree, "commit-graph", "write", "--reachable")
+    git(tree, "repack", "-adlq")
+    git(tree, "multi-pack-index", "write")
+    for name in ("info/commit-graph", "pack/multi-pack-index"):
+        path = tree / ".git/objects" / name
+        data = path.read_bytes()
+        path.chmod(0o644)
+        path.write_bytes(data[: len(data) // 2] + bytes(0x55 ^ byte for byte in data[len(data) // 2 :]))
+    taken = snapshot.take(directory, "bob", spec)
+    assert git(root, "show", f"{taken.head}:api.py") == "changed"

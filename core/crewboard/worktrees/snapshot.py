@@ -55,8 +55,8 @@ add() { git add --all --sparse --ignore-errors . ; [ $? -le 1 ]; }
 [ -e "$GIT_DIR/index" ] || git read-tree -m "$base" || exit 1
 add || { rm -f "$GIT_DIR/index"; git read-tree -m "$base" && add; } || exit 1
 tree=$(git write-tree) || exit 1
-head=$(git --git-dir="$checkout/.git" rev-parse --verify --quiet 'HEAD^{commit}' 2>/dev/null) || head=$base
-git cat-file -e "$head^{commit}" 2>/dev/null || head=$base
+head=$(git --git-dir="$checkout/.git" rev-parse --verify --quiet HEAD 2>/dev/null) || head=$base
+head=$(git rev-parse --verify --quiet "$head^{commit}" 2>/dev/null) || head=$base
 [ "$tree $head" != "$same" ] || { echo same; exit 0; }
 commit=$(echo "Snapshot of $name" | git commit-tree "$tree" -p "$head") || exit 1
 git cat-file -e "$before^{commit}" 2>/dev/null || before=$base
@@ -168,6 +168,9 @@ class _Taking:
     def run(self) -> Snapshot:
         own = initialize(self._repository, self._scratch / "snapshot.git", "--bare")
         copy_settings(self._repository, own)
+        for name in ("core.commitGraph", "core.multiPackIndex"):
+            # They only repeat what objects and packs say, and those of the agent may be damaged.
+            own.git("config", name, "false")
         borrowed = [self._sandbox.policy.root / ".git/objects", *self._sandbox.policy.borrowed]
         (own.objects / "info/alternates").write_bytes(b"".join(os.fsencode(path) + b"\n" for path in borrowed))
         with contextlib.suppress(FileNotFoundError):
@@ -236,10 +239,10 @@ class _Taking:
         try:
             self._unpack(output)
             self._require_complete(commit)
-            old = self._before.commit if self._before else "0" * len(commit)
-            self._repository.keep(self._ref, commit, old)
             # What the agent's git says of its commits is not relied upon.
             head, tree = self._repository.git("rev-parse", f"{commit}^1", f"{commit}^{{tree}}").split()
+            old = self._before.commit if self._before else "0" * len(commit)
+            self._repository.keep(self._ref, commit, old)
         except GitFailedError as error:
             raise BadDataError(f"the snapshot of {self._name} was refused: {error}") from error
         return Snapshot(commit, head, tree, self._worktree.base)
@@ -298,7 +301,11 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 def _copy_index(source: Path, target: Path) -> None:
     """Copy an index, which speeds up the next snapshot. One that an agent exchanged for something else is left."""
     try:
-        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        folder = os.open(source.parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fd = os.open(source.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        finally:
+            os.close(folder)
     except OSError:
         return
     with os.fdopen(fd, "rb") as file:
