@@ -281,6 +281,7 @@ def _describe_changes(changes: "Changes") -> str:
     files = f"{len(changes.files)} file{'' if len(changes.files) == 1 else 's'}"
     counts = f"{changes.agent}: +{changes.added} -{changes.removed} in {files}"
     merges = "merges cleanly" if changes.applies else f"conflicts in {', '.join(changes.conflicts)}"
+    merges += f", collides with {', '.join(changes.collides_with)}" if changes.collides_with else ""
     names = "".join(f"\n  {file.status} {file.path}" for file in changes.files[:MOST_FILES])
     left = len(changes.files) - MOST_FILES
     return f"{counts}, {changes.behind} behind, {merges}{names}" + (f"\n  and {left} more" if left > 0 else "")
