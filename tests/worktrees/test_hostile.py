@@ -111,6 +111,22 @@ def test_a_snapshot_runs_nothing_of_nested_repositories(
     assert not mark.exists()
 
 
+def test_no_commit_of_an_agent_has_files_of_a_team(home: Home) -> None:
+    bob = home.hire("bob")
+    bob.write(".crewboard/default/config.json", "{}\n")
+    bob.commit("Add")
+    bob.delete(".crewboard/default/config.json")
+    bob.write("a", "1\n")
+    bob.commit("Remove")
+    bob.snap()
+    before = home.git("rev-parse", "HEAD")
+    for how in ("merge", "rebase"):
+        with pytest.raises(BadDataError, match=r"bob changed \.crewboard/default/config\.json;"):
+            changes.merge(home.team, "bob", how=how)
+    assert home.git("rev-parse", "HEAD") == before
+    assert changes.merge(home.team, "bob")
+
+
 def test_no_signature_of_the_agent_is_checked(home: Home, tmp_path: Path) -> None:
     program, mark = tmp_path / "gpg", tmp_path / "mark"
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")

@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,6 +150,11 @@ def make_commit(
     if merge.tree == repository.git("rev-parse", f"{target.tip}^{{tree}}"):
         return None
     _require_allowed(changes.agent, _entries(repository, target.tip, merge.tree))
+    if how != "squash":
+        # A checkout of one of the commits would write what it has in the folder of teams.
+        commits = repository.git("rev-list", snapshot.head, f"^{target.tip}", f"^{snapshot.base}")
+        listed = ("diff-tree", "--stdin", "--root", "-m", "-r", "-z", "--name-only", "--no-renames", "--no-commit-id")
+        _require_allowed(changes.agent, filter(None, repository.git(*listed, stdin=f"{commits}\n").split("\0")))
     by = changes.agent
     said = _clean(message) if message is not None else _subject_of(repository, target, changes, snapshot)
     if how == "rebase":
@@ -271,9 +276,9 @@ def _entries(repository: "Repository", old: str, new: str) -> dict[str, tuple[En
     return found
 
 
-def _require_allowed(agent: str, entries: dict[str, tuple[Entry, Entry]]) -> None:
+def _require_allowed(agent: str, paths: Iterable[str]) -> None:
     """Refuse changes in the folder of teams, which no agent may write to."""
-    bad = [path for path in entries if store.HOME in path.lower().split("/")]
+    bad = list(dict.fromkeys(path for path in paths if store.HOME in path.lower().split("/")))
     if bad:
         raise BadDataError(f"{agent} changed {_named(bad)}; agents may not change {store.HOME}")
 
