@@ -127,6 +127,29 @@ def test_no_commit_of_an_agent_has_files_of_a_team(home: Home) -> None:
     assert changes.merge(home.team, "bob")
 
 
+def test_a_link_that_becomes_a_folder_is_not_written_through(home: Home, tmp_path: Path) -> None:
+    write(tmp_path, {"outside/core.py": "mine\n"})
+    home.write("pkg/core.py", "x\n")
+    home.commit("pkg")
+    bob = home.hire("bob")
+    bob.delete("pkg/core.py")
+    bob.write("pkg", str(tmp_path / "outside"), "120000")
+    bob.snap()
+    changes.merge(home.team, "bob")
+    eve = home.hire("eve")
+    eve.delete("pkg")
+    eve.write("pkg/core.py", "eve\n")
+    eve.write("pkg/new", "eve\n")
+    eve.snap()
+    changes.merge(home.team, "eve")
+    assert home.read("pkg/new") == "eve\n"
+    changes.undo(home.team)
+    assert (home.root / "pkg").is_symlink()
+    changes.undo(home.team)
+    assert home.read("pkg/core.py") == "x\n"
+    assert [path.read_text() for path in (tmp_path / "outside").iterdir()] == ["mine\n"]
+
+
 def test_no_signature_of_the_agent_is_checked(home: Home, tmp_path: Path) -> None:
     program, mark = tmp_path / "gpg", tmp_path / "mark"
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
@@ -142,6 +165,34 @@ def test_no_signature_of_the_agent_is_checked(home: Home, tmp_path: Path) -> Non
     bob.snap()
     changes.merge(home.team, "bob")
     assert not mark.exists()
+
+
+def test_trees_that_git_would_not_make_are_refused(directory: TeamDirectory, root: Path, hired: Hired) -> None:
+    spec = hired("bob")
+    tree = directory.worktree("bob")
+    blob = bytes.fromhex(git(root, "rev-parse", "HEAD:api.py"))
+    for names in ((b"..",), (b".GIT",), (b"git~1",), (b"pkg/../../x",), (b"twice", b"twice")):
+        (tree / ".git/odd").write_bytes(b"".join(b"100644 " + name + b"\0" + blob for name in names))
+        made = git(tree, "hash-object", "--literally", "-t", "tree", "-w", ".git/odd")
+        commit = git(tree, "commit-tree", made, "-p", "HEAD", "-m", "Odd")
+        git(tree, "update-ref", "--no-deref", "HEAD", commit)
+        with pytest.raises(BadDataError, match="refused"):
+            snapshot.take(directory, "bob", spec)
+        git(tree, "symbolic-ref", "HEAD", "refs/heads/crew/bob")
+    assert git(root, "for-each-ref", "refs/crew/bob") == ""
+    git(root, "fsck", "--strict")
+
+
+def test_a_link_in_place_of_a_checkout_is_removed_alone(
+    directory: TeamDirectory, hired: Hired, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    moved = tmp_path_factory.mktemp("moved") / "bob"
+    hired("bob")
+    directory.worktree("bob").rename(moved)
+    directory.worktree("bob").symlink_to(moved)
+    checkout.remove(directory, "bob")
+    assert list(directory.worktrees.iterdir()) == []
+    assert (moved / "api.py").exists()
 
 
 def test_an_answer_that_is_no_snapshot_is_not_kept(

@@ -146,7 +146,11 @@ def remove(team: TeamDirectory, name: str) -> None:
 def _remove_unfinished(target: Path) -> None:
     """Remove what an earlier process left when it was killed while it made the checkout `target`."""
     for path in target.parent.glob(f".{target.name}.*"):
-        scratch.remove_tree(path, REMOVAL_TIMEOUT)
+        if path.is_symlink():
+            # The user moved the checkout and left a link: what that names is not removed.
+            path.unlink()
+        else:
+            scratch.remove_tree(path, REMOVAL_TIMEOUT)
 
 
 def _copy(root: Path, new: Path, below: Path, paths: Sequence[str]) -> None:
