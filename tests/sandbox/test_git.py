@@ -263,7 +263,7 @@ ATTACKS = [
     Attack("commondir as a link", "ln -sf ../src/redirect .git/commondir; echo ../src/bare > src/redirect"),
     Attack("commondir that was there", "true", _redirect_left),
     Attack("commondir as a pipe", "(for i in 1 2 3 4 5 6 7 8 9; do timeout 1 bash -c"
-           " 'echo ../src/bare > .git/commondir'; done &)", _redirect_pipe_left),
+           " 'echo ../src/bare > .git/commondir'; sleep 0.2; done &)", _redirect_pipe_left),
     Attack("commondir of a linked worktree", "echo {root}/src/bare > .git/worktrees/linked/commondir",
            _linked_worktree, folder="../linked"),
     Attack("settings of a worktree", "cp src/bare/config .git/config.worktree", _worktree_settings),

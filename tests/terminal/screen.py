@@ -60,7 +60,11 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.child.close(force=True)
+        try:
+            self.child.close(force=True)
+        except pexpect.ExceptionPexpect:
+            # It was killed, but pexpect waits for its end for a tenth of a second, too short on a busy machine.
+            self.child.wait()
 
     @property
     def text(self) -> str:
