@@ -99,7 +99,7 @@ def test_a_running_agent_is_not_discarded(home: Home) -> None:
 def test_discard_asks_unless_all_is_merged(home: Home) -> None:
     work(home)
     run = Inside(home.root)
-    run("discard", "bob").refused(2, "not merged", "--yes")
+    run("discard", "bob").refused(2, "unmerged", "--yes")
     assert run("merge", "bob").code == 0
     assert run("discard", "bob").code == 0
     run("discard", "ann", "--yes").refused(2, "ann")

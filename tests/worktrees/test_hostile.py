@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import changes
-from crewboard.errors import BadDataError
-from crewboard.store import TeamDirectory
+from crewboard.commands.context import Team
+from crewboard.errors import BadDataError, UsageError
+from crewboard.records import Member
+from crewboard.store import TeamDirectory, json_files, roster
 from crewboard.worktrees import checkout, snapshot
+from tests.cli.shell import Inside
 from tests.worktrees.conftest import Hired, git, write
 from tests.worktrees.home import Home
 
@@ -193,6 +196,24 @@ def test_a_link_in_place_of_a_checkout_is_removed_alone(
     checkout.remove(directory, "bob")
     assert list(directory.worktrees.iterdir()) == []
     assert (moved / "api.py").exists()
+
+
+def test_files_that_no_snapshot_has_are_not_lost_unsaid(directory: TeamDirectory, hired: Hired) -> None:
+    team = Team(directory)
+    spec = hired("bob")
+    directory.agent("bob").path.mkdir(parents=True)
+    json_files.save(directory.agent("bob").spec, spec)
+    changes.require_merged(team, ["bob"])
+    write(directory.worktree("bob"), {"closed": "work\n"})
+    (directory.worktree("bob") / "closed").chmod(0)
+    with pytest.raises(UsageError, match=r"unknown whether bob has unmerged work.*closed.*discard bob"):
+        changes.require_merged(team, ["bob"])
+    roster.put(directory, Member(name="bob", type="code"))
+    inside = Inside(directory.root)
+    assert "unknown whether bob has unmerged work" in inside("discard", "bob").err
+    assert directory.worktree("bob").exists()
+    assert inside("discard", "bob", "--yes").code == 0
+    assert not directory.worktree("bob").exists()
 
 
 def test_an_answer_that_is_no_snapshot_is_not_kept(

@@ -83,15 +83,18 @@ def read_diff(team: Team, name: str, path: str | None = None) -> str:
     return diff_of(repository, _changes(team, repository, name, worktree.base)[0], path)
 
 
-def take_snapshot(team: Team, name: str) -> None:
+def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
     """Take a new snapshot of an agent's checkout, if it has one, so that what it changed until now is known.
+
+    Return descriptions of what could not be taken in.
 
     Raises:
         CrewboardError: The checkout cannot be read.
     """
     spec = store.json_files.load_or_none(team.directory.agent(name).spec, Spec)
     if spec is not None and spec.worktree is not None and team.directory.worktree(name).is_dir():
-        snapshot.take(team.directory, name, spec)
+        return snapshot.take(team.directory, name, spec).missing
+    return ()
 
 
 def merge(
@@ -208,7 +211,7 @@ def unmerged(team: Team, name: str) -> Changes | None:
     worktree = worktree_of(team, name)
     if worktree is None:
         return None
-    take_snapshot(team, name)
+    missing = take_snapshot(team, name)
     try:
         repository = open_repository(team.directory.root)
     except NoRepositoryError:
@@ -216,7 +219,10 @@ def unmerged(team: Team, name: str) -> Changes | None:
         if not team.directory.worktree(name).exists():
             return None
         raise
-    return _unmerged(team, repository, name, worktree.base)
+    left = _unmerged(team, repository, name, worktree.base)
+    if left is None and missing:
+        raise BadDataError(f"a snapshot cannot have all of its checkout: {'; '.join(missing)}")
+    return left
 
 
 def require_merged(team: Team, names: list[str]) -> None:

@@ -219,11 +219,15 @@ def discard(session: Session, name: str, yes: bool, as_json: bool) -> None:
 
 
 def _confirm_discard(team: Team, name: str) -> None:
-    left = core.commands.changes.unmerged(team, name)
-    if left is None:
-        return
-    files = f"{len(left.files)} file{'' if len(left.files) == 1 else 's'}"
-    what = f"{name} has unmerged work in {files} (+{left.added} -{left.removed})"
+    try:
+        left = core.commands.changes.unmerged(team, name)
+    except CrewboardError as error:
+        what = safe_line(f"it is unknown whether {name} has unmerged work: {error}")
+    else:
+        if left is None:
+            return
+        files = f"{len(left.files)} file{'' if len(left.files) == 1 else 's'}"
+        what = f"{name} has unmerged work in {files} (+{left.added} -{left.removed})"
     if not sys.stdin.isatty():
         raise UsageError(f"{what}; use --yes to throw it away")
     note(what)
