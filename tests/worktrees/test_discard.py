@@ -166,3 +166,19 @@ def test_refusals_have_their_exit_codes(home: Home) -> None:
     run("merge", "bob").refused(65, "api.py")
     home.commit("mine")
     run("merge", "bob").refused(65, "conflicts", "api.py")
+
+
+def test_an_undo_after_a_discard_makes_no_deletion_of_the_work_that_was_merged(home: Home) -> None:
+    bob = home.hire("bob")
+    for name in ("one", "two"):
+        bob.write(f"{name}.txt", f"{name}\n")
+        bob.snap()
+        changes.merge(home.team, "bob")
+    checkout(home)
+    changes.discard(home.team, "bob")
+    changes.undo(home.team, "bob")
+    assert "refs/crew/+merged/bob" not in refs(home)
+    (found,) = changes.list_changes(home.team)
+    assert found.files == ()
+    assert changes.merge(home.team, "bob") is None
+    assert home.git("ls-files", "one.txt") == "one.txt"

@@ -278,6 +278,8 @@ def forget(team: Team, name: str, *, base: bool) -> str | None:
         repository = open_repository(team.directory.root)
     except NoRepositoryError:
         return None
+    with acceptance.open_mover(team.directory, repository) as mover:
+        mover.discard(name)
     last = repository.ref(snapshot.ref_of(team.directory, name))
     refs = [snapshot.ref_of(team.directory, name), merged_ref_of(team.directory, name)]
     if base:

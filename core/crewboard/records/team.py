@@ -223,7 +223,7 @@ class Acceptance(Record):
     """A merge of the snapshot `commit` of an agent into the branch `ref`, which went from `before` to `result`.
 
     `base` is the commit that the work was compared with. `undone` is the commit at which the branch was after the
-    merge was taken back.
+    merge was taken back. If it is `discarded`, the worktree is gone, and work of a later one is not compared with it.
     """
 
     id: str
@@ -237,6 +237,7 @@ class Acceptance(Record):
     at: Time = 0
     by: str = ""
     undone: str | None = None
+    discarded: bool = False
 
 
 class Move(Record):

@@ -92,7 +92,7 @@ def accepted_base(
     if repository.ref(merged_ref_of(team, name)) is None:
         return None
     for each in reversed(load(team).acceptances):
-        if each.agent != name or not is_ancestor(repository, each.result, tip):
+        if each.agent != name or each.discarded or not is_ancestor(repository, each.result, tip):
             continue
         if each.undone is not None:
             # After a revert, commits that were merged are in the branch, and yet their changes are not.
@@ -178,7 +178,8 @@ def is_elsewhere(team: TeamDirectory, repository: "Repository", name: str, snaps
     if repository.ref(merged_ref_of(team, name)) is None:
         return False
     for each in load(team).acceptances:
-        if each.agent == name and each.undone is None and repository.ref(f"{each.commit}^{{tree}}") == snapshot.tree:
+        mine = each.agent == name and each.undone is None and not each.discarded
+        if mine and repository.ref(f"{each.commit}^{{tree}}") == snapshot.tree:
             branches = ("refs/heads", "refs/remotes", "refs/tags")
             # It fails if the commit is gone.
             with contextlib.suppress(CrewboardError):
@@ -311,6 +312,20 @@ class Mover:
         self._lease = lease
         self.record = load(team)
 
+    def discard(self, name: str) -> None:
+        """Note that the worktree of an agent is gone: work of a later one is not compared with what it gave.
+
+        Raises:
+            StorageError: That could not be recorded.
+        """
+        known = [
+            each.model_copy(update={"discarded": True}) if each.agent == name else each
+            for each in self.record.acceptances
+        ]
+        if known != self.record.acceptances:
+            self.record = self.record.model_copy(update={"acceptances": known})
+            store.json_files.save(self._team.acceptances, self.record, durable=True)
+
     def require_clean(self, target: Target, new: str) -> None:
         """Refuse a move that would overwrite something that the user did not commit.
 
@@ -437,9 +452,11 @@ class Mover:
         known = [each if other.id == each.id else other for other in self.record.acceptances]
         self.record = Acceptances(acceptances=known if each in known else [*known, each], move=None)
         # What later changes are compared with must not be collected as garbage.
-        own = [other for other in self.record.acceptances if other.agent == each.agent and other.undone is None]
-        keep = own[-1].commit if own else each.base
-        self._repository.git("update-ref", merged_ref_of(self._team, each.agent), keep)
+        if not each.discarded:
+            mine = [other for other in self.record.acceptances if other.agent == each.agent]
+            own = [other for other in mine if other.undone is None and not other.discarded]
+            keep = own[-1].commit if own else each.base
+            self._repository.git("update-ref", merged_ref_of(self._team, each.agent), keep)
         store.json_files.save(self._team.acceptances, self.record, durable=True)
 
     def _save(self, *, move: Move | None) -> None:
