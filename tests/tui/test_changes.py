@@ -110,6 +110,16 @@ async def test_enter_shows_the_files_and_their_diff(frozen: Frozen, repository: 
         await stage.sees("Work of api")
 
 
+async def test_the_page_of_an_agent_that_changed_nothing_says_so(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {})
+    async with opened(frozen, 120, 40) as stage:
+        await stage.press("8")
+        await stage.sees("nothing changed")
+        await stage.press("enter")
+        await stage.until(lambda: stage.all.count("nothing changed") > 1, "both panes")
+        assert "reading" not in stage.all
+
+
 async def test_a_hunk_folds_to_one_line(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER})
     async with opened(frozen, 80, 24) as stage:

@@ -16,12 +16,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from crewboard import linux, store
-from crewboard.records import BadDataError, Spec, StorageError, TryLaterError, UsageError, Worktree
+from crewboard.records import BadDataError, Spec, StorageError, UsageError, Worktree
 from crewboard.sandbox.sandbox import Sandbox, open_reader
 from crewboard.store import DEFAULT_TEAM, TeamDirectory
 from crewboard.worktrees.repository import GitFailedError, Repository, copy_settings, initialize, open_repository
@@ -132,20 +132,6 @@ def take(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
         raise StorageError(f"the worktree {team.worktree(name)} is gone; `crewboard resume {name}` makes it again")
     with store.files.locked(team.lock(f"worktree-{name}")), open_reader(team, name, spec) as sandbox:
         return _Taking(team, name, spec.worktree, repository, sandbox).run()
-
-
-def current(team: TeamDirectory, name: str, spec: Spec, repository: Repository) -> Snapshot:
-    """Return a snapshot of an agent's checkout as it is now; if none can be taken, the last one, which says why.
-
-    Raises:
-        UsageError: The agent has no worktree.
-    """
-    try:
-        return take(team, name, spec)
-    except (BadDataError, StorageError, TryLaterError) as error:
-        base = spec.worktree.base if spec.worktree else "HEAD"
-        last = kept(team, repository, name, base) or Snapshot(base, base, f"{base}^{{tree}}", base)
-        return replace(last, missing=(*last.missing, f"what changed since the last snapshot: {error}"))
 
 
 class _Taking:

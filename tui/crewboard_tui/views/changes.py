@@ -534,12 +534,12 @@ class ChangesPage(BaseScreen):
             return  # hidden, it has no width to break lines at
         found = self._file
         title(pane, one_line(path) or "Diff", self._place())
-        before, shown = self._shown, (path, found, pane.row_width, self._notes_here)
         is_waiting = found is None and self._reader.is_reading
+        before, shown = self._shown, (path, found, pane.row_width, self._notes_here, is_waiting)
         if is_other or is_waiting or before != shown:
             self._shown = shown
             rows = self._diff_rows(found, pane.row_width - MARK)
-            nothing = "reading …" if is_waiting else "no diff" if path else ""
+            nothing = "reading …" if is_waiting else "no diff" if path else "nothing changed"
             if is_other or before[1:2] != shown[1:2]:
                 kept = None if is_other else pane.selected
                 pane.begin(follows=False, unfolded=[row.key for row in rows])
