@@ -761,8 +761,8 @@ class Accepting:
             return
         text = (
             f"Your work conflicts with the branch that it goes to, in: {', '.join(changes.conflicts)}.\n"
-            f"Merge the commit {changes.head} of that branch into yours (`git merge {changes.head}`), resolve the "
-            "conflicts, commit, and say when it is done."
+            f"Commit what you have, merge the commit {changes.head} of that branch into yours "
+            f"(`git merge {changes.head}`), resolve the conflicts, commit, and say when it is done."
         )
 
         def send() -> str:
