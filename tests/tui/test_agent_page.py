@@ -82,8 +82,9 @@ async def test_what_it_was_hired_for_is_the_first_entry_of_its_mail(frozen: Froz
     _given(frozen, "reviewer", "Review how notes are removed.\nBe brief.", 890)
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "reviewer", "Mail")
+        begin = "│  + 14:49:32 you        prompt: Review how notes are"
+        await stage.until(lambda: stage.text[5].startswith(begin), "the prompt")
         first = stage.text[5]
-        assert first.startswith("│  + 14:49:32 you        prompt: Review how notes are")
         assert first.count("14:49:32") == 3
         rule = next(at for at, line in enumerate(stage.text) if "not read yet" in line)
         assert "please look at routes.py" in stage.text[rule + 1], "a prompt counts for no unread message"
